@@ -1,0 +1,1 @@
+"""IPython magics for TensorFlow's GPU memory."""

@@ -1,0 +1,28 @@
+"""Every error that tfgpu_magic raises on purpose; what each message says is written where it is raised.
+
+TfGpuError
+├── PolicyError       the words are not a policy
+├── Refused           the policy is clear, and cannot be enforced here and now
+├── MonitorError      the driver's figures could not be had
+└── SimulatorError    the simulated GPU machine could not be built or reached
+"""
+
+
+class TfGpuError(Exception):
+    """The root of the tree. Its text is one message for people: what is wrong, and what to do next."""
+
+
+class PolicyError(TfGpuError, ValueError):
+    """The words are not a policy: an unknown word, a size without a unit, a missing number."""
+
+
+class Refused(TfGpuError, RuntimeError):
+    """The policy is understood and was not applied, not even in part."""
+
+
+class MonitorError(TfGpuError, RuntimeError):
+    """The driver's figures could not be had."""
+
+
+class SimulatorError(TfGpuError, RuntimeError):
+    """The simulated GPU machine could not be built, started or reached."""

@@ -1,0 +1,1 @@
+"""NVML to what people see: snapshot, owners, rows."""

@@ -1,0 +1,119 @@
+"""What a machine's GPUs hold at one time: plain data and its one JSON form. Who asks NVML is elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+SIMULATED = "Simulated"
+"""How the name of every GPU of a simulated machine begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU, or one MIG instance of a GPU. All sizes are bytes; None is unknown.
+
+    Attributes:
+        index: nvidia-smi's number of the GPU; MIG instances carry their parent's.
+        instance: the number of the MIG instance on its parent, None for a whole GPU.
+        uuid: ``GPU-...`` or ``MIG-...``, as `CUDA_VISIBLE_DEVICES` takes it.
+        name: the product's name.
+        total: bytes of memory.
+        used: bytes that the driver counts as used by anyone.
+        free: bytes that the driver counts as free.
+        reserved: bytes that driver and firmware keep for themselves; part of neither `used` nor `free`.
+        capability: CUDA compute capability as (major, minor).
+        multiprocessors: how many streaming multiprocessors it has.
+        mig: whether MIG is on, so that CUDA sees its instances and not the GPU itself.
+        unified: memory is shared with the CPU; `total` is then the machine's memory.
+        listed: whether the driver gave the list of this GPU's processes.
+        error: why figures are missing, in words; None when all is well.
+    """
+
+    index: int
+    instance: int | None = None
+    uuid: str | None = None
+    name: str | None = None
+    total: int | None = None
+    used: int | None = None
+    free: int | None = None
+    reserved: int | None = None
+    capability: tuple[int, int] | None = None
+    multiprocessors: int | None = None
+    mig: bool = False
+    unified: bool = False
+    listed: bool = True
+    error: str | None = None
+
+    @property
+    def label(self) -> str:
+        """How people name it: ``0``, or ``0.1`` for the MIG instance 1 of GPU 0."""
+        return str(self.index) if self.instance is None else f"{self.index}.{self.instance}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """What one process holds on one GPU or MIG instance.
+
+    Attributes:
+        gpu: the `Gpu.label` it is on.
+        pid: the process id, as the driver gives it.
+        kind: ``C``, ``G``, ``C+G`` or ``M+C``: compute, graphics, MPS.
+        held: bytes that the driver says it has, context included; None where the driver does not say.
+    """
+
+    gpu: str
+    pid: int
+    kind: str
+    held: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All GPUs and their processes at one time.
+
+    Attributes:
+        time: seconds since the epoch when the reading was done.
+        driver: the driver's version.
+        gpus: every GPU in nvidia-smi's order, each GPU's MIG instances after it.
+        processes: every process, in GPU order.
+        error: why there is nothing to show (no driver, a hang), in words; None when the driver answered.
+        notes: what a reader must know about the figures, a sentence each.
+    """
+
+    time: float
+    driver: str | None = None
+    gpus: tuple[Gpu, ...] = ()
+    processes: tuple[Process, ...] = ()
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the GPUs are those of a simulated machine."""
+        return any(gpu.name is not None and gpu.name.startswith(SIMULATED) for gpu in self.gpus)
+
+    def to_json(self) -> str:
+        """Write it as one line of JSON."""
+        return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Snapshot:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: the text is not a snapshot.
+        """
+        try:
+            fields: dict[str, Any] = json.loads(text)
+            gpus = tuple(Gpu(**(gpu | {"capability": _pair(gpu["capability"])})) for gpu in fields.pop("gpus"))
+            processes = tuple(Process(**process) for process in fields.pop("processes"))
+            return cls(gpus=gpus, processes=processes, **(fields | {"notes": tuple(fields["notes"])}))
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"not a snapshot: {error}") from error
+
+
+def _pair(value: list[int] | None) -> tuple[int, int] | None:
+    return None if value is None else (value[0], value[1])

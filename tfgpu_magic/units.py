@@ -1,0 +1,57 @@
+"""Bytes to text and back. Everywhere else memory is an integer of bytes, and unknown is None."""
+
+import re
+
+from tfgpu_magic.errors import PolicyError
+
+BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+DECIMAL = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+MIB = BINARY["MiB"]
+
+_BYTES_PER_UNIT = {unit.lower(): size for unit, size in (BINARY | DECIMAL).items()}
+_SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,6})?)\s*(?P<unit>[a-z]*)", re.IGNORECASE | re.ASCII)
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size such as ``2GiB``, ``512 MiB`` or ``1.5GB``, and return it in bytes.
+
+    Binary units (KiB, MiB, GiB, TiB) count in 1024, decimal ones (kB, MB, GB, TB) in 1000
+    (IEC 80000-13); letter case does not matter. A fraction of a byte is dropped.
+
+    Raises:
+        PolicyError: the text is no size, or a number whose unit is missing or unknown.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise PolicyError(f"{text!r} is not a size. Write one as 2GiB, 512MiB or 1.5GB.")
+    number, unit = match["number"], match["unit"]
+    if not unit:
+        raise PolicyError(f"{number} of what? Write {number}MiB or {number}GiB.")
+    if unit.lower() not in _BYTES_PER_UNIT:
+        raise PolicyError(f"{unit!r} in {text!r} is not a unit. The units are {', '.join(BINARY | DECIMAL)}.")
+    whole, _, fraction = number.partition(".")
+    scale = _BYTES_PER_UNIT[unit.lower()]
+    return int(whole) * scale + int(fraction or 0) * scale // 10 ** len(fraction)
+
+
+def exact(size: int) -> str:
+    """Write bytes so that `parse_bytes` reads the same number: in the largest binary unit that divides them."""
+    for unit, scale in reversed(BINARY.items()):
+        if size and size % scale == 0:
+            return f"{size // scale}{unit}"
+    # No binary unit divides it: a decimal one may, and a fraction of a KiB always does.
+    for unit, scale in reversed(DECIMAL.items()):
+        if size % scale == 0:
+            return f"{size // scale}{unit}"
+    return f"{size // 1000}.{size % 1000:03d}kB"
+
+
+def rounded(size: int | None) -> str:
+    """Write bytes for reading: three digits or so in the unit that fits (``3.2 GiB``, ``322 MiB``), None as ``N/A``."""
+    if size is None:
+        return "N/A"
+    if abs(size) < BINARY["GiB"]:
+        return f"{size / MIB:.0f} MiB"
+    if abs(size) < BINARY["TiB"]:
+        return f"{size / BINARY['GiB']:.1f} GiB"
+    return f"{size / BINARY['TiB']:.2f} TiB"
