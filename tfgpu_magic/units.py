@@ -1,6 +1,7 @@
 """Bytes to text and back. Everywhere else memory is an integer of bytes, and unknown is None."""
 
 import re
+from fractions import Fraction
 
 from tfgpu_magic.errors import PolicyError
 
@@ -29,21 +30,14 @@ def parse_bytes(text: str) -> int:
         raise PolicyError(f"{number} of what? Write {number}MiB or {number}GiB.")
     if unit.lower() not in _BYTES_PER_UNIT:
         raise PolicyError(f"{unit!r} in {text!r} is not a unit. The units are {', '.join(BINARY | DECIMAL)}.")
-    whole, _, fraction = number.partition(".")
-    scale = _BYTES_PER_UNIT[unit.lower()]
-    return int(whole) * scale + int(fraction or 0) * scale // 10 ** len(fraction)
+    return int(Fraction(number) * _BYTES_PER_UNIT[unit.lower()])
 
 
 def exact(size: int) -> str:
-    """Write bytes so that `parse_bytes` reads the same number: in the largest binary unit that divides them."""
-    for unit, scale in reversed(BINARY.items()):
-        if size and size % scale == 0:
-            return f"{size // scale}{unit}"
-    # No binary unit divides it: a decimal one may, and a fraction of a KiB always does.
-    for unit, scale in reversed(DECIMAL.items()):
-        if size % scale == 0:
-            return f"{size // scale}{unit}"
-    return f"{size // 1000}.{size % 1000:03d}kB"
+    """Write bytes so that `parse_bytes` reads the same number, in the unit that makes it shortest."""
+    whole = [f"{size // scale}{unit}" for unit, scale in (BINARY | DECIMAL).items() if size % scale == 0]
+    # Where no unit divides it, thousandths of a kB always do.
+    return min(whole, key=len, default=f"{size // 1000}.{size % 1000:03d}kB")
 
 
 def rounded(size: int | None) -> str:

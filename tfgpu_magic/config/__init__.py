@@ -1,0 +1,1 @@
+"""Words to policy, policy to plan, plan to TensorFlow."""

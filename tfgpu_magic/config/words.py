@@ -1,0 +1,292 @@
+"""The words of `%tf_gpu`: one grammar, from which come the parser, its errors, the help and the completions. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from tfgpu_magic import units
+from tfgpu_magic.config.policy import (
+    Amount,
+    Default,
+    GpuRef,
+    Growth,
+    Limit,
+    Pick,
+    Policy,
+    Request,
+    Share,
+    Split,
+    SplitCpu,
+    Visible,
+)
+from tfgpu_magic.errors import PolicyError
+
+MOST_PARTS = 64
+"""The most logical devices to split one GPU or CPU into; more is a slip of the finger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word that `%tf_gpu` understands.
+
+    Attributes:
+        name: the word.
+        usage: how it is written, a form each.
+        meaning: what it does, for the help and for README's table.
+        flags: its flags, each with whether a value follows.
+    """
+
+    name: str
+    usage: tuple[str, ...]
+    meaning: str
+    flags: tuple[tuple[str, bool], ...] = ()
+
+
+POLICY_WORDS = (
+    Word("growth", ("growth [off]",), "memory growth on every visible GPU: take memory as it is needed"),
+    Word(
+        "limit",
+        ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%"),
+        "a memory limit on every visible GPU, or GPU by GPU, taken at once; with --grow a cap that is grown into",
+        (("--grow", False),),
+    ),
+    Word(
+        "split",
+        ("split 2", "split 1GiB 2GiB --gpu 0", "split 4 --cpu"),
+        "logical GPUs: equal shares of what is free, or named sizes; --cpu splits the CPU instead; --grow as in limit",
+        (("--gpu", True), ("--cpu", False), ("--grow", False)),
+    ),
+    Word(
+        "visible",
+        ("visible 0,1", "visible GPU-<uuid>", "visible none", "visible all"),
+        "which GPUs TensorFlow sees, and in which order",
+    ),
+    Word(
+        "pick",
+        ("pick [N] [--need 6GiB]",),
+        "see only the N GPUs (one, if not said) with most free memory, each with at least what is needed",
+        (("--need", True),),
+    ),
+    Word("default", ("default",), "drop what was asked before and is not in force yet"),
+)
+
+OTHER_WORDS = (
+    Word("status", ("status",), "GPUs, processes and this kernel's TensorFlow at one look; also `%tf_gpu` alone"),
+    Word("plan", ("plan WORDS",), "what the words would do, GPU by GPU; nothing is done"),
+    Word("code", ("code [WORDS]",), "the same as Python for a script"),
+    Word("env", ("env [WORDS]",), "the same as shell lines"),
+)
+
+WORDS = POLICY_WORDS + OTHER_WORDS
+RESTART = "--restart"
+"""The flag of the magic that restarts this kernel when it is too late, and applies the words in the new one."""
+
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,6})?")
+_COUNT = re.compile(r"[0-9]{1,4}")
+_PERCENT = re.compile(r"(?P<number>[0-9]{1,3}(?:\.[0-9]{1,6})?)%")
+_UUID = re.compile(r"(?P<kind>GPU|MIG)-(?P<digits>[0-9a-f][0-9a-f/-]*)", re.IGNORECASE | re.ASCII)
+
+
+def usage(words: Sequence[Word] = WORDS) -> str:
+    """The words and their meanings, as aligned text."""
+    rows = [(form, word.meaning if n == 0 else "") for word in words for n, form in enumerate(word.usage)]
+    width = max(len(form) for form, _ in rows)
+    return "\n".join(f"  {form:<{width}}  {meaning}".rstrip() for form, meaning in rows)
+
+
+def find(name: str, words: Sequence[Word] = WORDS) -> Word:
+    """The word of that name.
+
+    Raises:
+        PolicyError: there is none; its text suggests the nearest.
+    """
+    for word in words:
+        if word.name == name:
+            return word
+    raise PolicyError(f"{name!r} is not a word of %tf_gpu.{_nearest(name, [word.name for word in words])}")
+
+
+def parse(text: str) -> Policy:
+    """Read a policy: one request, or several with ``;`` between them.
+
+    Args:
+        text: for example ``growth``, ``limit 0=1GiB 1=25% --grow`` or ``pick 1; limit 2GiB``.
+
+    Returns:
+        The policy; `str` of it reads back as the same.
+
+    Raises:
+        PolicyError: the text is no policy; the error says which part is not, and what would be.
+    """
+    requests = [request for part in text.split(";") if part.strip() for request in _requests(part)]
+    if not requests:
+        raise PolicyError("Nothing was asked. The words are:\n" + usage(POLICY_WORDS))
+    return Policy(tuple(requests))
+
+
+def _requests(text: str) -> Sequence[Request]:
+    name, *tokens = text.split()
+    word = find(name.lower(), POLICY_WORDS)
+    values, flags = _sort(word, tokens)
+    return _READERS[word.name](_rejoin(values), flags)
+
+
+def _sort(word: Word, tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Part the values from the flags, each flag with its value ("" where it has none)."""
+    known = dict(word.flags)
+    values: list[str] = []
+    flags: dict[str, str] = {}
+    rest = iter(tokens)
+    for token in rest:
+        if not token.startswith("--"):
+            values.append(token)
+            continue
+        flag, equals, value = token.partition("=")
+        if flag not in known:
+            raise PolicyError(f"{word.name!r} has no flag {flag!r}.{_nearest(flag, known)}{_forms(word.name)}")
+        if flag in flags:
+            raise PolicyError(f"{flag} is given twice.")
+        if known[flag] and not equals:
+            value = next(rest, "")
+        if known[flag] and (not value or value.startswith("--")):
+            raise PolicyError(f"{flag} of what? It needs a value.{_forms(word.name)}")
+        if equals and not known[flag]:
+            raise PolicyError(f"{flag} takes no value.{_forms(word.name)}")
+        flags[flag] = value
+    return values, flags
+
+
+def _rejoin(values: Sequence[str]) -> list[str]:
+    """Put a unit that stands apart, as in ``2 GiB``, back to its number."""
+    joined: list[str] = []
+    for value in values:
+        alone = joined and _NUMBER.fullmatch(joined[-1].rpartition("=")[2])
+        if alone and (value == "%" or value.lower() in {unit.lower() for unit in units.BINARY | units.DECIMAL}):
+            joined[-1] += value
+        else:
+            joined.append(value)
+    return joined
+
+
+def _growth(values: Sequence[str], _: dict[str, str]) -> list[Request]:
+    if [value.lower() for value in values] not in ([], ["on"], ["off"]):
+        raise PolicyError(f"growth is on or off, not {' '.join(values)!r}.{_forms('growth')}")
+    return [Growth(on=not values or values[0].lower() == "on")]
+
+
+def _limit(values: Sequence[str], flags: dict[str, str]) -> list[Request]:
+    limits: dict[GpuRef | None, Request] = {}
+    for value in values:
+        target, equals, size = value.rpartition("=")
+        gpu = _gpu(target) if equals else None
+        if gpu in limits:
+            raise PolicyError(f"{'GPU ' + str(gpu) if equals else 'every GPU'} has two limits.{_forms('limit')}")
+        limits[gpu] = Limit(_amount(size), gpu, grow="--grow" in flags)
+    if not limits:
+        raise PolicyError(f"A limit of how much?{_forms('limit')}")
+    return [limits[gpu] for gpu in sorted(limits, key=lambda gpu: gpu is not None)]  # what is for every GPU first
+
+
+def _split(values: Sequence[str], flags: dict[str, str]) -> list[Request]:
+    if not values:
+        raise PolicyError(f"Split into what?{_forms('split')}")
+    count = (
+        _count(values[0], 2, "A device is split into") if len(values) == 1 and _NUMBER.fullmatch(values[0]) else None
+    )
+    if "--cpu" in flags:
+        if count is None or len(flags) > 1:
+            raise PolicyError(f"The CPU is split into a number of equal parts, and that is all.{_forms('split')}")
+        return [SplitCpu(count)]
+    if len(values) > MOST_PARTS:
+        raise PolicyError(f"{len(values)} parts are too many; {MOST_PARTS} is the most.")
+    gpu = _gpu(flags["--gpu"]) if "--gpu" in flags else None
+    return [Split(count or tuple(map(_amount, values)), gpu, grow="--grow" in flags)]
+
+
+def _visible(values: Sequence[str], _: dict[str, str]) -> list[Request]:
+    refs = [ref for value in values for ref in value.split(",") if ref]
+    if not refs:
+        raise PolicyError(f"Which GPUs?{_forms('visible')}")
+    if len(refs) == 1 and refs[0].lower() in ("all", "none"):
+        return [Visible(None if refs[0].lower() == "all" else ())]
+    gpus = tuple(map(_gpu, refs))
+    if len(set(gpus)) < len(gpus):
+        raise PolicyError(f"A GPU is named twice in {' '.join(values)!r}; CUDA would then show none.")
+    return [Visible(gpus)]
+
+
+def _pick(values: Sequence[str], flags: dict[str, str]) -> list[Request]:
+    if len(values) > 1:
+        raise PolicyError(f"How many GPUs? {' '.join(values)!r} is not one number.{_forms('pick')}")
+    count = _count(values[0], 1, "GPUs to pick are") if values else 1
+    return [Pick(count, _amount(flags["--need"]) if "--need" in flags else None)]
+
+
+def _default(values: Sequence[str], _: dict[str, str]) -> list[Request]:
+    if values:
+        raise PolicyError(f"default stands alone; {' '.join(values)!r} is too much.")
+    return [Default()]
+
+
+_READERS: dict[str, Callable[[Sequence[str], dict[str, str]], Sequence[Request]]] = {
+    "growth": _growth,
+    "limit": _limit,
+    "split": _split,
+    "visible": _visible,
+    "pick": _pick,
+    "default": _default,
+}
+
+
+def _amount(text: str) -> Amount:
+    """Read a size or a percentage; neither may be nothing."""
+    if percent := _PERCENT.fullmatch(text):
+        share = Share(Decimal(percent["number"]))
+        if not 0 < share.percent <= 100:
+            raise PolicyError(f"{text} of a GPU's memory cannot be had; more than 0% and at most 100% can.")
+        return share
+    if _NUMBER.fullmatch(text):
+        raise PolicyError(f"{text} of what? Write {_readings(text)}.")
+    size = units.parse_bytes(text)
+    if not size:
+        raise PolicyError(f"{text} is nothing; a limit is a size above zero.")
+    return size
+
+
+def _readings(number: str) -> str:
+    """What a number without a unit may have meant."""
+    value = Decimal(number)
+    if value == 0:
+        return "a size such as 2GiB, above zero"
+    if value < 1:
+        return f"{Share(value * 100)} (of the GPU), or {number}GiB"
+    if value <= 100:
+        return f"{number}GiB, or {number}% (of the GPU)"
+    return f"{number}MiB, as TensorFlow counts, or {number}GiB"
+
+
+def _count(text: str, least: int, what: str) -> int:
+    if not _COUNT.fullmatch(text) or not least <= int(text) <= MOST_PARTS:
+        raise PolicyError(f"{what} a number from {least} to {MOST_PARTS}, not {text!r}.")
+    return int(text)
+
+
+def _gpu(text: str) -> GpuRef:
+    if _COUNT.fullmatch(text):
+        return int(text)
+    if uuid := _UUID.fullmatch(text):
+        return f"{uuid['kind'].upper()}-{uuid['digits'].lower()}"
+    raise PolicyError(f"{text!r} is not a GPU. Write nvidia-smi's number, as in 0, or a UUID, as in GPU-5d1c….")
+
+
+def _forms(name: str) -> str:
+    return " Write " + " or ".join(f"`%tf_gpu {form}`" for form in find(name).usage) + "."
+
+
+def _nearest(wrong: str, known: Sequence[str] | dict[str, bool]) -> str:
+    near = difflib.get_close_matches(wrong.lower(), known, n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}." if known else ""
