@@ -1,4 +1,4 @@
-"""What a kernel says of its own TensorFlow: plain data, which the kernel alone can know. Who fills it in is elsewhere."""
+"""What a kernel says of its own TensorFlow: plain data, which the kernel alone can know. Who fills it in: elsewhere."""
 
 from __future__ import annotations
 

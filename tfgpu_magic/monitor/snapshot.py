@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
 
 SIMULATED = "Simulated"
 """How the name of every GPU of a simulated machine begins."""
@@ -80,6 +83,7 @@ class Snapshot:
         gpus: every GPU in nvidia-smi's order, each GPU's MIG instances after it.
         processes: every process, in GPU order.
         error: why there is nothing to show (no driver, a hang), in words; None when the driver answered.
+        absent: there is no NVIDIA driver or no GPU here, as opposed to one that fails or does not answer.
         notes: what a reader must know about the figures, a sentence each.
     """
 
@@ -88,6 +92,7 @@ class Snapshot:
     gpus: tuple[Gpu, ...] = ()
     processes: tuple[Process, ...] = ()
     error: str | None = None
+    absent: bool = False
     notes: tuple[str, ...] = ()
 
     @property

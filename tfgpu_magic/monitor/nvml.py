@@ -1,0 +1,306 @@
+"""Ask NVML for a snapshot: the only room that touches NVML. It knows no notebook; who a pid is, others find out.
+
+Every function of the driver is called by its name and answers a code (`_call`), so that a failing one costs its
+own figure and nothing else. pynvml finds and opens the library and names structs and codes; its wrappers are not
+used, because they make two calls for each list, raise two families of errors, and gpustat replaces one of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from ctypes import byref, c_int, c_uint, create_string_buffer
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pynvml
+
+from tfgpu_magic.monitor import trouble
+from tfgpu_magic.monitor.merge import ROW_OF_535, ROWS, known, merge, rows
+from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+
+if TYPE_CHECKING:
+    from typing import Any
+
+RECOUNT_EVERY = 30.0
+"""Seconds between two counts of the devices: GPUs are plugged, lost and cut into instances while we look."""
+
+_LISTS = {
+    "C": "nvmlDeviceGetComputeRunningProcesses",
+    "G": "nvmlDeviceGetGraphicsRunningProcesses",
+    "M": "nvmlDeviceGetMPSComputeRunningProcesses",
+}
+
+_CORES_PER_MULTIPROCESSOR = {(6, 0): 64, (8, 0): 64} | {(7, minor): 64 for minor in range(10)}
+"""Where it is not 128 (CUDA C++ Programming Guide, throughput of arithmetic instructions)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """A GPU or MIG instance: NVML's handle (None when it gave none, for the reason in `code`), and what stays true."""
+
+    handle: Any
+    gpu: Gpu
+    code: int = trouble.OK
+
+
+class Reader:
+    """An open NVML, for one look or a look every second.
+
+    What does not change is asked once, per UUID; each `read` then costs one call for the memory and one for each
+    list of processes, per GPU. Not for two threads at once.
+
+    Example:
+        >>> with Reader() as reader:  # doctest: +SKIP
+        ...     snapshot = reader.read()
+    """
+
+    def __init__(self) -> None:
+        self._driver: str | None = None
+        self._open = False
+        self._devices: list[_Device] = []
+        self._facts: dict[str, Gpu] = {}
+        self._recount_at = 0.0
+        self._row_of_535 = False
+        self._pid_max = _largest_pid()
+        self._make_room(64)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Shut NVML down; a later `read` starts it again."""
+        if self._open:
+            _call("nvmlShutdown")
+        self._open = False
+        self._recount_at = 0.0
+
+    def read(self, *, processes: bool = True, graphics: bool = True) -> Snapshot:
+        """Ask for all GPUs now. Whatever the driver does, short of hanging, the answer is a snapshot.
+
+        Args:
+            processes: whether to ask for lists of processes, the dear part: they take the driver's global lock.
+            graphics: whether these include graphics processes, the dearest list.
+
+        Returns:
+            The snapshot. Its `error` says why there is none; each `Gpu.error` speaks for one GPU.
+        """
+        code = self._start() or self._recount()
+        if code != trouble.OK:
+            self.close()
+            error, absent = trouble.starting(code), code in trouble.ABSENT
+            return Snapshot(time=time.time(), driver=self._driver, error=error, absent=absent)
+        gpus: list[Gpu] = []
+        rows: list[Process] = []
+        invalid: list[str] = []
+        for device in self._devices:
+            kinds: str = ("CGM" if graphics else "CM") if processes else ""
+            gpu, held, dropped = self._read_device(device, kinds)
+            gpus.append(gpu)
+            rows.extend(held)
+            invalid.extend([gpu.label] if dropped else [])
+        if any(gpu.error for gpu in gpus):
+            self._recount_at = 0.0  # a handle may be stale, and a lost GPU may come back
+        notes = [] if not invalid else [trouble.invalid(invalid)]
+        if any(gpu.reserved is None and gpu.used is not None and not gpu.unified for gpu in gpus):
+            notes.append("This driver counts the memory that it reserves for itself as used.")
+        return Snapshot(
+            time=time.time(), driver=self._driver, gpus=tuple(gpus), processes=tuple(rows), notes=tuple(notes)
+        )
+
+    def _start(self) -> int:
+        """Initialise NVML unless that is done, and return its code."""
+        if self._open:
+            return trouble.OK
+        try:
+            pynvml.nvmlInit()
+        except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:  # the second is no NVMLError
+            return getattr(error, "value", trouble.OTHER_VERSION)
+        self._open = True
+        self._driver = _text("nvmlSystemGetDriverVersion")
+        # The extra field came with the first of these symbols and went when the second one came.
+        self._row_of_535 = _has("nvmlDeviceGetConfComputeMemSizeInfo") and not _has(
+            "nvmlDeviceGetRunningProcessDetailList"
+        )
+        return trouble.OK
+
+    def _recount(self) -> int:
+        """List the devices anew, unless that was done lately, and return NVML's code."""
+        if time.monotonic() < self._recount_at:
+            return trouble.OK
+        count = c_uint()
+        code = _call("nvmlDeviceGetCount_v2", byref(count))
+        if code != trouble.OK or not count.value:
+            return code or trouble.NO_GPU
+        before = {device.gpu.label: device.gpu for device in self._devices}
+        self._devices = [device for index in range(count.value) for device in self._find(index, before)]
+        self._recount_at = time.monotonic() + RECOUNT_EVERY
+        return trouble.OK
+
+    def _find(self, index: int, before: dict[str, Gpu]) -> list[_Device]:
+        """Find the GPU of one index and its MIG instances; `before` says what stood there, if the GPU is lost now."""
+        gpu = before.get(str(index), Gpu(index=index))
+        handle = pynvml.c_nvmlDevice_t()
+        code = _call("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
+        if code != trouble.OK:
+            return [_Device(None, gpu, code)]
+        mode, pending = c_uint(), c_uint()
+        mig = _call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == trouble.OK and mode.value == 1
+        gpu = replace(self._learn(handle, gpu), index=index, mig=mig)
+        devices = [_Device(handle, gpu)]
+        for instance in range(_number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0 if mig else 0):
+            part = pynvml.c_nvmlDevice_t()
+            if _call("nvmlDeviceGetMigDeviceHandleByIndex", handle, c_uint(instance), byref(part)) == trouble.OK:
+                facts = self._learn(part, replace(gpu, uuid=None, multiprocessors=None))
+                devices.append(_Device(part, replace(facts, index=index, instance=instance, mig=False)))
+        return devices
+
+    def _learn(self, handle: Any, before: Gpu) -> Gpu:
+        """Ask for what stays true of a device, once per UUID; what it does not tell is as `before`."""
+        uuid = _text("nvmlDeviceGetUUID", handle)
+        if uuid is None:
+            return before
+        if uuid not in self._facts:
+            major, minor = c_int(), c_int()
+            code = _call("nvmlDeviceGetCudaComputeCapability", handle, byref(major), byref(minor))
+            capability = (major.value, minor.value) if code == trouble.OK else before.capability
+            self._facts[uuid] = Gpu(
+                index=before.index,
+                uuid=uuid,
+                name=_text("nvmlDeviceGetName", handle) or before.name,
+                capability=capability,
+                multiprocessors=_multiprocessors(handle, capability),
+            )
+        return self._facts[uuid]
+
+    def _read_device(self, device: _Device, kinds: str) -> tuple[Gpu, list[Process], bool]:
+        """Read one device: its figures, its processes of these kinds, and whether any row was invalid."""
+        handle, gpu = device.handle, device.gpu
+        if handle is None:
+            return replace(gpu, listed=False, error=trouble.reading(device.code)), [], False
+        code, gpu = _memory(handle, gpu)
+        if code in trouble.LOST:
+            return replace(gpu, listed=False, error=trouble.reading(code)), [], False
+        if gpu.mig:  # its instances have the processes, and only administrators may read the whole
+            error = None if code in (trouble.OK, trouble.NO_PERMISSION) else trouble.reading(code)
+            return replace(gpu, listed=False, error=error), [], False
+        # No figures, or zeros: the GPU shares the machine's memory (Jetson, GB10), if the lists work all the same.
+        bare = code == trouble.NOT_SUPPORTED or (code == trouble.OK and not gpu.total)
+        total = _machine_memory() if bare else gpu.total
+        lists = {kind: self._list(_LISTS[kind], handle) for kind in kinds}
+        listing = lists["C"][0] if lists else trouble.OK
+        held_by, dropped = merge(
+            gpu.label, ((kind, rows) for kind, (_, rows) in lists.items()), total=total, pid_max=self._pid_max
+        )
+        if bare and listing == trouble.OK:
+            used = _sum(held_by) if lists else None
+            gpu, code = replace(gpu, total=total, used=used, free=None, reserved=None, unified=True), trouble.OK
+        error = None
+        if code != trouble.OK:
+            error = trouble.reading(code)
+        elif listing != trouble.OK:
+            error = f"no list of processes: {trouble.reading(listing)}"
+        return replace(gpu, listed=bool(lists) and listing == trouble.OK, error=error), held_by, dropped
+
+    def _list(self, function: str, handle: Any) -> tuple[int, list[tuple[int, int]]]:
+        """Read one list in one call, of the newest version that the driver has: its code, and (pid, bytes) rows."""
+        code = trouble.MISSING
+        for version, row in ROWS.items():
+            layout = ROW_OF_535 if version == "_v3" and self._row_of_535 else row
+            for _ in range(4):
+                count = c_uint(self._room)
+                code = _call(function + version, handle, byref(count), self._buffer)
+                if code != trouble.TOO_SMALL:
+                    break
+                self._make_room(2 * max(self._room, min(count.value, 2**16)))
+            if code != trouble.MISSING:
+                return code, rows(self._buffer.raw, min(count.value, self._room), layout) if code == trouble.OK else []
+        return code, []
+
+    def _make_room(self, count: int) -> None:
+        # Room for the longest rows whatever the version, so that no driver writes beyond the buffer.
+        self._room = count
+        self._buffer = create_string_buffer(count * ROW_OF_535.size)
+
+
+def _call(function: str, *arguments: object) -> int:
+    """Call a function of NVML by its name, and return its code; one that the library lacks answers "not found"."""
+    try:
+        return int(pynvml._nvmlGetFunctionPointer(function)(*arguments))
+    except pynvml.NVMLError as error:
+        return int(error.value)
+
+
+def _has(function: str) -> bool:
+    try:
+        return bool(pynvml._nvmlGetFunctionPointer(function))
+    except pynvml.NVMLError:
+        return False
+
+
+def _text(function: str, *handle: object) -> str | None:
+    text = create_string_buffer(96)
+    code = _call(function, *handle, text, c_uint(len(text)))
+    return text.value.decode(errors="replace") or None if code == trouble.OK else None
+
+
+def _number(function: str, handle: object) -> int | None:
+    number = c_uint()
+    return number.value if _call(function, handle, byref(number)) == trouble.OK else None
+
+
+def _memory(handle: object, gpu: Gpu) -> tuple[int, Gpu]:
+    """Ask for the memory of a device: NVML's code, and `gpu` with what it told."""
+    memory = pynvml.c_nvmlMemory_v2_t(version=pynvml.nvmlMemory_v2)
+    code = _call("nvmlDeviceGetMemoryInfo_v2", handle, byref(memory))
+    if code in (trouble.MISSING, trouble.NOT_SUPPORTED, trouble.OTHER_VERSION):
+        memory = pynvml.c_nvmlMemory_t()
+        code = _call("nvmlDeviceGetMemoryInfo", handle, byref(memory))
+    if code != trouble.OK:
+        return code, gpu
+    reserved = known(memory.reserved) if hasattr(memory, "reserved") else None
+    return code, replace(
+        gpu, total=known(memory.total), used=known(memory.used), free=known(memory.free), reserved=reserved
+    )
+
+
+def _multiprocessors(handle: object, capability: tuple[int, int] | None) -> int | None:
+    """Count a device's multiprocessors: NVML tells cores, and what part of them an instance has."""
+    part = pynvml.c_nvmlDeviceAttributes()
+    if _call("nvmlDeviceGetAttributes_v2", handle, byref(part)) == trouble.OK and part.multiprocessorCount:
+        return int(part.multiprocessorCount)
+    cores = _number("nvmlDeviceGetNumGpuCores", handle)
+    if not cores or capability is None or not (6, 0) <= capability < (13, 0):
+        return None
+    return cores // _CORES_PER_MULTIPROCESSOR.get(capability, 128)
+
+
+def _sum(processes: list[Process]) -> int | None:
+    """Add up what processes are known to hold: None when there are some and nothing is known."""
+    held = [process.held for process in processes if process.held is not None]
+    return sum(held) if held or not processes else None
+
+
+def _machine_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _largest_pid() -> int:
+    try:
+        with open("/proc/sys/kernel/pid_max", encoding="ascii") as file:  # noqa: PTH123  pathlib would cost 3 ms
+            return int(file.read())
+    except (OSError, ValueError):
+        return 2**22  # the most that Linux lets it be
+
+
+def main() -> None:
+    """Print one snapshot as one line of JSON, and leave at once: there is nothing that the kernel does not clean up."""
+    print(Reader().read().to_json(), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
