@@ -1,0 +1,184 @@
+"""The command line: run a program on a simulated machine; from inside, change what goes wrong or show who holds what."""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from tfgpu_magic.errors import SimulatorError, TfGpuError
+from tfgpu_magic.simgpu.machine import ENVIRONMENT, Machine
+from tfgpu_magic.simgpu.spec import parse_fault, size_of
+from tfgpu_magic.units import rounded
+
+PROGRAM = "python -m tfgpu_magic.simgpu"
+
+_LAUNCH = f"""\
+Run a command on a machine with simulated GPUs: TensorFlow, gpustat, nvitop, Jupyter, pytest, unchanged. Only the
+command and what it starts see the machine. Memory behaves as on real GPUs; kernels do nothing, so all RESULTS ARE
+ZEROS.
+
+  {PROGRAM} --gpus 2x16GiB --neighbour 9GiB@0 -- jupyter lab
+  {PROGRAM} set --lose 1        from inside: something goes wrong
+  {PROGRAM} show                from inside: who holds what
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says, and return the exit status: the command's own, or 2 for a mistake."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        match words[:1]:
+            case ["set"]:
+                return _set(words[1:])
+            case ["show"]:
+                return _show(words[1:])
+            case _:
+                return _launch(words)
+    except TfGpuError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 2
+
+
+# --- running a command ---
+
+
+def _launch(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(PROGRAM, description=_LAUNCH, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpus", default="1x8GiB", metavar="GPUS", help="8GiB, 4x16GiB, 2x8GiB:sm=4,80GiB:cc=9.0, ...")
+    parser.add_argument("--context", default="256MiB", metavar="SIZE", help="what a CUDA context costs (256MiB)")
+    parser.add_argument(
+        "--neighbour", action="append", default=[], metavar="SIZE@GPU", help="a process that holds memory: 9GiB@0"
+    )
+    parser.add_argument(
+        "--foreign", action="append", default=[], metavar="SIZE@GPU", help="the same, of another user: 3GiB@1"
+    )
+    _add_faults(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="what to run")
+    options = parser.parse_args(words)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        parser.error("there is no command to run: write it after --")
+    with Machine.create(options.gpus, context=size_of(options.context)) as machine:
+        for spec in options.neighbour:
+            machine.add_neighbour(spec)
+        for spec in options.foreign:
+            machine.add_foreign(spec)
+        _apply_faults(machine, options)
+        return _run(machine, command)
+
+
+def _run(machine: Machine, command: list[str]) -> int:
+    """Run the command to its end, passing signals on, and return its status as a shell does: 128 + n for a signal."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        # A terminal's Ctrl-C reaches the command by itself: twice would be once too many.
+        if started and not (number == signal.SIGINT and _in_foreground()):
+            started[0].send_signal(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, pass_on)
+    try:
+        started.append(machine.popen(command))
+    except OSError as error:
+        raise SimulatorError(f"{command[0]!r} cannot be run: {error.strerror}.") from None
+    status = started[0].wait()
+    return status if status >= 0 else 128 - status
+
+
+def _in_foreground() -> bool:
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (OSError, ValueError):
+        return False
+
+
+# --- from inside ---
+
+
+def _attach(path: str | None) -> Machine:
+    machine = Machine.attach(path) if path else Machine.current()
+    if machine is None:
+        raise SimulatorError(f"this is no simulated machine ({ENVIRONMENT} is not set). Name one with --machine PATH.")
+    return machine
+
+
+def _set(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(f"{PROGRAM} set", description="Change what goes wrong on this machine, at once.")
+    parser.add_argument("--machine", metavar="PATH", help=f"the machine's state file (default: ${ENVIRONMENT})")
+    parser.add_argument("--clear", action="store_true", help="first end all that goes wrong")
+    parser.add_argument("--restore", action="append", default=[], type=int, metavar="GPU", help="have a lost GPU back")
+    _add_faults(parser)
+    options = parser.parse_args(words)
+    with _attach(options.machine) as machine:
+        if options.clear:
+            machine.clear_faults()
+        for gpu in options.restore:
+            machine.restore(gpu)
+        _apply_faults(machine, options)
+    return 0
+
+
+def _show(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(f"{PROGRAM} show", description="Print this machine's GPUs and who holds them.")
+    parser.add_argument("--machine", metavar="PATH", help=f"the machine's state file (default: ${ENVIRONMENT})")
+    with _attach(parser.parse_args(words).machine) as machine:
+        for gpu in machine.gpus():
+            lost = "  LOST" if gpu.lost else ""
+            print(f"GPU {gpu.label:4} {gpu.name}: {rounded(gpu.used)} used, {rounded(gpu.free)} free{lost}")
+        for row in machine.processes():
+            label = row.gpu if row.instance is None else f"{row.gpu}.{row.instance}"
+            print(f"GPU {label:<4} pid {row.pid} {row.kind} {rounded(row.held)}")
+    return 0
+
+
+# --- what goes wrong: the same words for both ---
+
+
+def _add_faults(parser: argparse.ArgumentParser) -> None:
+    faults = parser.add_argument_group("what goes wrong")
+    faults.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        metavar="FUNCTION=CODE[@GPU]",
+        help="an NVML function answers this error: nvmlDeviceGetMemoryInfo=999@0; 0 ends it",
+    )
+    faults.add_argument(
+        "--hang",
+        action="append",
+        default=[],
+        metavar="FUNCTION=SECONDS[@GPU]",
+        help="an NVML function takes that long at each call; 0 ends it",
+    )
+    faults.add_argument("--lose", action="append", default=[], type=int, metavar="GPU", help="a GPU is lost")
+    faults.add_argument("--hide-memory", action="store_true", help="NVML does not tell what a process holds")
+    faults.add_argument("--host-pids", action="store_true", help="NVML lists pids of another namespace")
+    faults.add_argument("--no-driver", action="store_true", help="there is no driver")
+
+
+def _apply_faults(machine: Machine, options: argparse.Namespace) -> None:
+    for text in options.fault:
+        function, value, gpu = parse_fault(text)
+        if not value.isdecimal():
+            raise SimulatorError(f"{value!r} in {text!r} is no error code: NVML's are whole numbers, such as 999.")
+        machine.fault(function, int(value), gpu=gpu)
+    for text in options.hang:
+        function, value, gpu = parse_fault(text)
+        machine.hang(function, float(value), gpu=gpu)
+    for gpu in options.lose:
+        machine.lose(gpu)
+    for wanted, change in (
+        (options.hide_memory, machine.hide_memory),
+        (options.host_pids, machine.host_pids),
+        (options.no_driver, machine.remove_driver),
+    ):
+        if wanted:
+            change()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

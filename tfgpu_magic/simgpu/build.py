@@ -1,0 +1,116 @@
+"""Compiles the C sources beside it, once for each version of them, and says where the libraries are."""
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tfgpu_magic.errors import SimulatorError
+
+SOURCES = Path(__file__).parent / "src"
+CORE = "libtfgpusim.so"
+NEIGHBOUR = "tfgpusim-neighbour"
+
+_FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-pthread")
+_LIBRARY = ("-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,defs")
+
+# What is made of what: the file, its sources, the files made before that it is linked with.
+_TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    (CORE, ("machine.c", "faults.c", "control.c"), ()),
+    ("libnvidia-ml.so.1", ("nvml.c", "nvml_figures.c"), (CORE,)),
+    ("libcuda.so.1", ("cuda.c", "cuda_visible.c", "cuda_memory.c", "cuda_work.c"), (CORE,)),
+    (NEIGHBOUR, ("neighbour.c",), ("libcuda.so.1", CORE)),
+    ("libcudart.so.12", ("cudart.c",), ("libcuda.so.1",)),
+    ("libcublas.so.12", ("blas.c",), ()),
+    ("libcublasLt.so.12", ("blaslt.c",), ()),
+    ("libcudnn.so.9", ("cudnn.c",), ()),
+    ("libcufft.so.11", ("empty.c",), ()),
+    ("libcusolver.so.11", ("empty.c",), ()),
+    ("libcusparse.so.12", ("empty.c",), ()),
+)
+
+
+@cache
+def libraries() -> Path:
+    """Return the folder of the stand-in libraries, compiling them if this version never was.
+
+    Raises:
+        SimulatorError: there is no C compiler, or it fails, or the result can be kept nowhere.
+    """
+    version = _version()
+    for parent in _caches():
+        folder = parent / f"simgpu-{version}"
+        if (folder / CORE).exists():
+            return folder
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            draft = Path(tempfile.mkdtemp(prefix="building-", dir=parent))
+        except OSError:
+            continue
+        try:
+            _compile(draft)
+            draft.chmod(0o755)
+            return _publish(draft, folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    raise SimulatorError("there is nowhere to keep the simulator's libraries. Set XDG_CACHE_HOME to a folder of yours.")
+
+
+def _version() -> str:
+    digest = hashlib.sha256(repr((os.environ.get("CC"), _FLAGS, _LIBRARY, _TARGETS, platform.machine())).encode())
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _caches() -> Iterator[Path]:
+    """Where to keep the libraries: the user's cache, else a folder in the temporary one that nobody else enters."""
+    yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "tfgpu_magic"
+    private = Path(tempfile.gettempdir()) / f"tfgpu_magic-simgpu-{os.getuid()}"
+    try:
+        private.mkdir(mode=0o700, exist_ok=True)
+        about = private.lstat()
+    except OSError:
+        return
+    # A folder there may be someone else's trap: code is loaded from it.
+    if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o077:
+        yield private
+
+
+def _compile(folder: Path) -> None:
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    for target, sources, linked in _TARGETS:
+        command = [*compiler, *_FLAGS, *(_LIBRARY if ".so" in target else ()), "-o", str(folder / target)]
+        command += [str(SOURCES / source) for source in sources]
+        command += [str(folder / library) for library in linked]
+        command += ["-Wl,-rpath,$ORIGIN", f"-Wl,-soname,{target}"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise SimulatorError(
+                f"the simulated GPU machine is made with a C compiler, and {compiler[0]!r} could not be run "
+                f"({error.strerror}). Install one (Debian and Ubuntu: apt install gcc libc6-dev; Fedora: dnf install "
+                "gcc; conda: conda install gcc) or name yours in CC."
+            ) from error
+        if done.returncode:
+            raise SimulatorError(
+                f"{compiler[0]} could not make the simulated GPU machine's {target}:\n{done.stderr.strip()}\n"
+                "It needs a C11 compiler and the C library's headers (Debian and Ubuntu: apt install gcc libc6-dev)."
+            )
+
+
+def _publish(draft: Path, folder: Path) -> Path:
+    """Move the finished draft to its place, or take what another process put there meanwhile."""
+    try:
+        draft.rename(folder)
+    except OSError:
+        if not (folder / CORE).exists():
+            raise
+    return folder

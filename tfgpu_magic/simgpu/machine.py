@@ -1,0 +1,330 @@
+"""A simulated GPU machine as Python drives it: make it, run programs on it, look at it, trouble it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tfgpu_magic.errors import SimulatorError
+from tfgpu_magic.simgpu.build import libraries
+from tfgpu_magic.simgpu.native import ANY_DEVICE, Flag, State
+from tfgpu_magic.simgpu.neighbours import NOBODY, Holder, Neighbour, Row
+from tfgpu_magic.simgpu.spec import parse_gpus, parse_share, size_of
+from tfgpu_magic.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+_Held = TypeVar("_Held", bound=Holder)
+
+ENVIRONMENT = "TFGPU_SIMGPU"
+"""The variable that puts a process on a machine: the path of the machine's state."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimGpu:
+    """A simulated GPU or MIG instance, as its driver knows it. Sizes are bytes.
+
+    Attributes:
+        index: NVML's number of the GPU; a MIG instance carries its GPU's.
+        instance: the number of the MIG instance on its GPU, counted from 1 as `gpuInstanceId`; None for a whole GPU.
+        name: begins with ``Simulated``.
+        uuid: ``GPU-...`` or ``MIG-...``.
+        pci: ``0000:01:00.0``.
+        total: all memory; it is `reserved`, `used` and `free` together.
+        reserved: what driver and firmware keep.
+        used: what processes hold.
+        free: what they can still have.
+        capability: CUDA compute capability.
+        multiprocessors: streaming multiprocessors.
+        mig: how many MIG instances it is cut into; 0 when MIG is off.
+        lost: whether it is lost.
+    """
+
+    index: int
+    instance: int | None
+    name: str
+    uuid: str
+    pci: str
+    total: int
+    reserved: int
+    used: int
+    free: int
+    capability: tuple[int, int]
+    multiprocessors: int
+    mig: int
+    lost: bool
+
+    @property
+    def label(self) -> str:
+        """How people name it: ``0``, or ``0.1`` for the MIG instance 1 of GPU 0."""
+        return str(self.index) if self.instance is None else f"{self.index}.{self.instance}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimProcess:
+    """What one process holds on one GPU.
+
+    Attributes:
+        pid: the true process id, also while NVML shows those of another namespace.
+        gpu: NVML's index of the GPU.
+        instance: the MIG instance on it, or None.
+        held: bytes, the context included.
+        kind: ``C``, ``G`` or ``M``: compute, graphics, MPS.
+    """
+
+    pid: int
+    gpu: int
+    instance: int | None
+    held: int
+    kind: str
+
+
+class Machine:
+    """A machine with simulated GPUs. As a context manager it is closed at the end of its block.
+
+    Programs run on it only through `run`, `popen` or the environment that `environ` gives. Kernels do nothing there:
+    memory behaves as on real GPUs, and every result is zeros.
+    """
+
+    def __init__(self, path: Path, state: State, folder: Path | None) -> None:
+        self.path = path
+        self._state = state
+        self._folder = folder  # ours to remove; None for a machine that someone else made
+        self._holders: list[Holder] = []
+
+    @classmethod
+    def create(cls, gpus: str = "1x8GiB", *, context: int = 256 * MIB) -> Machine:
+        """Make a machine in a private temporary folder.
+
+        Args:
+            gpus: its GPUs, as `spec.parse_gpus` reads them: ``4x16GiB,80GiB:sm=108``.
+            context: bytes that a CUDA context costs each process on each GPU that it uses.
+
+        Raises:
+            SimulatorError: the text is no list of GPUs, or the simulator could not be compiled.
+        """
+        specs = parse_gpus(gpus)
+        libraries()
+        folder = Path(tempfile.mkdtemp(prefix="tfgpu-simgpu-"))
+        path = folder / "machine"
+        try:
+            return cls(path, State.create(path, specs, context), folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    @classmethod
+    def attach(cls, path: str | os.PathLike[str]) -> Machine:
+        """Return the machine at a path that another process made; closing it here leaves it running.
+
+        Raises:
+            SimulatorError: there is none.
+        """
+        path = Path(path)
+        return cls(path, State.open(path), None)
+
+    @classmethod
+    def current(cls) -> Machine | None:
+        """Return the machine that this process runs on, or None. Closing it here leaves it running."""
+        path = os.environ.get(ENVIRONMENT)
+        return cls.attach(path) if path else None
+
+    # --- running programs on it ---
+
+    def environ(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the environment of a program on this machine: `base` (the process's own) with two changes."""
+        environment = dict(os.environ if base is None else base)
+        folder = str(libraries())
+        others = [part for part in environment.get("LD_LIBRARY_PATH", "").split(":") if part and part != folder]
+        environment["LD_LIBRARY_PATH"] = ":".join([folder, *others])
+        environment[ENVIRONMENT] = str(self.path)
+        return environment
+
+    def popen(self, command: Sequence[str | os.PathLike[str]], **kwargs: Any) -> subprocess.Popen[Any]:
+        """Start a program on this machine, as `subprocess.Popen`; ``env`` is added to the process's environment."""
+        return subprocess.Popen(command, **self._with_environment(kwargs))
+
+    def run(self, command: Sequence[str | os.PathLike[str]], **kwargs: Any) -> subprocess.CompletedProcess[Any]:
+        """Run a program on this machine, as `subprocess.run`; ``env`` is added to the process's environment."""
+        return subprocess.run(command, **self._with_environment({"check": False} | kwargs))
+
+    def _with_environment(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        return kwargs | {"env": self.environ({**os.environ, **(kwargs.get("env") or {})})}
+
+    # --- looking at it ---
+
+    def gpus(self) -> list[SimGpu]:
+        """Return the GPUs in NVML's order, each one's MIG instances after it."""
+        devices = self._state.report()["devices"]
+        gpus = [_gpu(number, device) for number, device in enumerate(devices)]
+        return sorted(gpus, key=lambda gpu: (gpu.index, gpu.instance or 0))
+
+    def processes(self) -> list[SimProcess]:
+        """Return who holds what: a row for each process and GPU, those of dead processes gone."""
+        report = self._state.report()
+        rows = []
+        for row in report["rows"]:
+            index, instance = _place(row["device"], report["devices"][row["device"]])
+            rows.append(SimProcess(pid=row["pid"], gpu=index, instance=instance, held=row["held"], kind=row["kind"]))
+        return rows
+
+    def held(self, *, gpu: int | None = None, pid: int | None = None) -> int:
+        """Return the bytes that processes hold by the driver's account, on one GPU or all, by one process or all.
+
+        A process in the compute and the graphics list is counted once.
+        """
+        report = self._state.report()
+        return sum(
+            row["held"]
+            for row in report["rows"]
+            if not row["echo"]
+            and gpu in (None, _place(row["device"], report["devices"][row["device"]])[0])
+            and pid in (None, row["pid"])
+        )
+
+    def calls(self) -> dict[str, int]:
+        """Return how often each NVML function was called on this machine so far, by any process."""
+        calls: dict[str, int] = self._state.report()["calls"]
+        return calls
+
+    # --- what goes wrong on it ---
+
+    def fault(self, function: str, code: int, *, gpu: int | None = None) -> None:
+        """Let an NVML function answer an error code from now on; 0 ends it. CUDA driver functions can fail too.
+
+        Args:
+            function: a name without a version means every version: ``nvmlDeviceGetMemoryInfo`` is also ``..._v2``.
+            code: NVML's (or CUDA's) number of the error.
+            gpu: only where the call is about this GPU.
+        """
+        self._state.fault(function, self._gpu(gpu), code, 0.0)
+
+    def hang(self, function: str, seconds: float, *, gpu: int | None = None) -> None:
+        """Let each call of a function take that long before it answers; 0 ends it. A signal that kills gets through."""
+        self._state.fault(function, self._gpu(gpu), 0, seconds)
+
+    def lose(self, gpu: int) -> None:
+        """Lose a GPU: NVML answers 15 about it, CUDA calls fail with 999, new processes do not see it."""
+        self._state.lose(self._gpu(gpu), True)
+
+    def restore(self, gpu: int) -> None:
+        """Have a lost GPU back."""
+        self._state.lose(self._gpu(gpu), False)
+
+    def hide_memory(self, on: bool = True) -> None:
+        """Let NVML not tell what a process holds (2**64-1, as on WSL and vGPUs)."""
+        self._state.flag(Flag.HIDE_MEMORY, on)
+
+    def host_pids(self, on: bool = True) -> None:
+        """Let NVML list pids of another namespace, as in a container under an older driver: none of them lives here."""
+        self._state.flag(Flag.HOST_PIDS, on)
+
+    def remove_driver(self, on: bool = True) -> None:
+        """Take the driver away: `nvmlInit` and every NVML call answer 9, `cuInit` in new processes answers 100."""
+        self._state.flag(Flag.NO_DRIVER, on)
+
+    def clear_faults(self) -> None:
+        """End all that goes wrong: faults, hangs, lost GPUs, hidden memory, foreign pids, the missing driver."""
+        self._state.clear_faults()
+
+    # --- who shares it ---
+
+    def add_neighbour(self, spec: str, *, name: str = "neighbour") -> Neighbour:
+        """Start a process that holds memory, such as ``9GiB@0``: 9 GiB in all, its context included, on GPU 0.
+
+        Args:
+            spec: size and GPU; ``@0.1`` is the MIG instance 1 of GPU 0.
+            name: its command line, as process lists show it.
+
+        Raises:
+            SimulatorError: the GPU has no room for it, or it is less than a context takes.
+        """
+        held, label = parse_share(spec)
+        return self._keep(Neighbour(self.environ(), self._device(label), held, name))
+
+    def add_foreign(self, spec: str, *, name: str = "neighbour") -> Neighbour | Row:
+        """Let another user hold memory: as root a process of the user 65534 (nobody), else a row of process 1."""
+        held, label = parse_share(spec)
+        if os.geteuid() == 0:
+            return self._keep(Neighbour(self.environ(), self._device(label), held, name, NOBODY))
+        return self._keep(Row(self._state, 1, self._device(label), held, "C"))
+
+    def add_row(self, pid: int, gpu: int, held: int | str, kind: str = "C") -> Row:
+        """Add a row that stays until stopped, whether or not there is such a process, and even if it fits nowhere.
+
+        Args:
+            pid: any number; a second row of one pid on one GPU is listed, and not counted again as used.
+            gpu: NVML's index.
+            held: bytes, or a size such as ``2GiB``.
+            kind: the list it is in: ``C`` compute, ``G`` graphics, ``M`` MPS.
+        """
+        if kind not in ("C", "G", "M"):
+            raise SimulatorError(f"{kind!r} is no list of processes: C, G or M.")
+        return self._keep(Row(self._state, pid, self._gpu(gpu), size_of(held), kind))
+
+    def _keep(self, holder: _Held) -> _Held:
+        self._holders.append(holder)
+        return holder
+
+    # --- names of devices ---
+
+    def _gpu(self, index: int | None) -> int:
+        return ANY_DEVICE if index is None else self._device(str(index))
+
+    def _device(self, label: str) -> int:
+        devices = self._state.report()["devices"]
+        labels = [_gpu(number, device).label for number, device in enumerate(devices)]
+        if label not in labels:
+            raise SimulatorError(f"there is no GPU {label}: the machine has {', '.join(labels)}.")
+        return labels.index(label)
+
+    # --- the end ---
+
+    def close(self) -> None:
+        """End the neighbours that were added here; if the machine was made here, remove it. Twice is fine."""
+        while self._holders:
+            with contextlib.suppress(SimulatorError):
+                self._holders.pop().stop()
+        self._state.close()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _place(number: int, device: dict[str, Any]) -> tuple[int, int | None]:
+    """Return the GPU's index and the MIG instance of a device."""
+    return (number, None) if device["parent"] < 0 else (device["parent"], device["instance"])
+
+
+def _gpu(number: int, device: dict[str, Any]) -> SimGpu:
+    index, instance = _place(number, device)
+    return SimGpu(
+        index=index,
+        instance=instance,
+        name=device["name"],
+        uuid=device["uuid"],
+        pci=device["pci"],
+        total=device["total"],
+        reserved=device["reserved"],
+        used=device["used"],
+        free=device["total"] - device["reserved"] - device["used"],
+        capability=(device["major"], device["minor"]),
+        multiprocessors=device["multiprocessors"],
+        mig=device["instances"],
+        lost=device["lost"],
+    )

@@ -1,0 +1,2 @@
+/* blas.c */
+typedef int nothing_here;

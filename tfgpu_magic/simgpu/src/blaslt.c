@@ -1,0 +1,2 @@
+/* blaslt.c */
+typedef int nothing_here;

@@ -1,0 +1,69 @@
+/* cuda.h: the parts of the CUDA driver's interface that its stand-in answers, and what its files share. */
+#ifndef TFGPU_CUDA_H
+#define TFGPU_CUDA_H
+
+#include "machine.h"
+
+enum {
+    CUDA_OK = 0,
+    CUDA_INVALID_VALUE = 1,
+    CUDA_OUT_OF_MEMORY = 2,
+    CUDA_NOT_INITIALIZED = 3,
+    CUDA_NO_DEVICE = 100,
+    CUDA_INVALID_DEVICE = 101,
+    CUDA_INVALID_CONTEXT = 201,
+    CUDA_NOT_FOUND = 500,
+    CUDA_NOT_SUPPORTED = 801,
+    CUDA_UNKNOWN = 999,
+};
+
+enum { CUDA_DEVICES = SIM_GPUS };
+
+struct cuda_context {
+    int ordinal;        /* CUDA's number of the device */
+    bool primary;
+    int retains;        /* of a primary context; 0 is inactive */
+    unsigned flags;
+};
+typedef struct cuda_context *CUcontext;
+
+typedef uint64_t CUdeviceptr;
+typedef struct cuda_stream *CUstream;
+typedef struct cuda_event *CUevent;
+
+/* What this process knows of CUDA: nothing before cuInit, and nothing in its forked children. */
+struct cuda_process {
+    pid_t pid;                      /* who called cuInit; 0 for nobody */
+    int count;
+    int device[CUDA_DEVICES];       /* by ordinal: the machine's device */
+    struct cuda_context primary[CUDA_DEVICES];
+};
+extern struct cuda_process cuda;
+extern struct sim_machine *cuda_machine;
+
+/* What is wrong with calling `function` about a device (by ordinal; -1: about none): 0, or the code to answer. */
+int cuda_begin(const char *function, int ordinal);
+/* The same for calls about the current context, which `*context` then is. */
+int cuda_begin_current(const char *function, CUcontext *context);
+
+/* cuda_visible.c: the machine's devices that this process sees, in CUDA's order. Returns how many. */
+int cuda_visible(const struct sim_machine *, int device[CUDA_DEVICES]);
+
+/* cuda_memory.c: lets go of all memory of an ordinal. */
+void cuda_free_all(int ordinal);
+
+#define API(name, ...) SIM_EXPORT int name(__VA_ARGS__)
+#define BEGIN(ordinal)                              \
+    int begun_ = cuda_begin(__func__, ordinal);     \
+    if (begun_)                                     \
+        return begun_
+#define BEGIN_CURRENT(context)                                  \
+    CUcontext context = NULL;                                   \
+    int begun_ = cuda_begin_current(__func__, &context);        \
+    if (begun_)                                                 \
+        return begun_
+#define NEED(condition)                             \
+    if (!(condition))                               \
+        return CUDA_INVALID_VALUE
+
+#endif

@@ -1,0 +1,2 @@
+/* cudart.c */
+typedef int nothing_here;

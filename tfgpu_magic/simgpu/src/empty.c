@@ -1,0 +1,2 @@
+/* empty.c */
+typedef int nothing_here;

@@ -1,0 +1,94 @@
+/* faults.c: what goes wrong on purpose: answers, hangs, lost GPUs, foreign pids; and the count of calls. */
+#include "machine.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A fault named without a version is one of all versions: nvmlDeviceGetMemoryInfo also means ..._v2. */
+static bool names(const char *fault, const char *function)
+{
+    size_t length = strlen(fault);
+    if (strncmp(fault, function, length) != 0)
+        return false;
+    const char *rest = function + length;
+    return !*rest || (rest[0] == '_' && rest[1] == 'v' && rest[2] >= '1' && rest[2] <= '9');
+}
+
+int sim_fault_of(struct sim_machine *machine, const char *function, int device)
+{
+    if (!atomic_load_explicit(&machine->fault_count, memory_order_relaxed))
+        return 0;
+    int code = 0, parent = device < 0 ? -1 : machine->device[device].parent;
+    uint64_t hang_ns = 0;
+    sim_lock(machine);
+    for (unsigned i = 0; i < atomic_load(&machine->fault_count); i++) {
+        const struct sim_fault *fault = &machine->faults[i];
+        if (fault->device >= 0 && fault->device != device && fault->device != parent)
+            continue;
+        if (!names(fault->function, function))
+            continue;
+        if (fault->code)
+            code = fault->code;
+        if (fault->hang_ns)
+            hang_ns = fault->hang_ns;
+    }
+    sim_unlock(machine);
+    struct timespec left = {(time_t)(hang_ns / 1000000000u), (long)(hang_ns % 1000000000u)};
+    while (hang_ns && nanosleep(&left, &left) != 0 && errno == EINTR)
+        ;
+    return code;
+}
+
+void sim_count(struct sim_machine *machine, const char *function, atomic_int *slot)
+{
+    int at = atomic_load_explicit(slot, memory_order_relaxed) - 1;
+    if (at < 0) {
+        sim_lock(machine);
+        for (at = 0; at < SIM_FUNCTIONS - 1 && machine->functions[at].name[0]; at++)
+            if (strcmp(machine->functions[at].name, function) == 0)
+                break;
+        if (!machine->functions[at].name[0])
+            snprintf(machine->functions[at].name, SIM_NAME, "%s", function);
+        sim_unlock(machine);
+        atomic_store(slot, at + 1);
+    }
+    atomic_fetch_add(&machine->functions[at].calls, 1);
+}
+
+bool sim_lost(const struct sim_machine *machine, int device)
+{
+    const struct sim_device *about = &machine->device[device];
+    return about->lost || (about->parent >= 0 && machine->device[about->parent].lost);
+}
+
+static pid_t pid_max(void)
+{
+    static atomic_int answer;
+    if (!answer) {
+        int read = 32768;
+        FILE *file = fopen("/proc/sys/kernel/pid_max", "re");
+        if (file) {
+            if (fscanf(file, "%d", &read) != 1)
+                read = 32768;
+            fclose(file);
+        }
+        answer = read;
+    }
+    return answer;
+}
+
+pid_t sim_shown_pid(const struct sim_machine *machine, pid_t pid)
+{
+    if (!(atomic_load(&machine->flags) & SIM_HOST_PIDS))
+        return pid;
+    /* The mirror image in the range of pids differs for each pid; step down past those that live here. */
+    pid_t shown = pid_max() - pid;
+    while (shown > 1 && (shown == pid || kill(shown, 0) == 0 || errno != ESRCH))
+        shown--;
+    return shown > 1 ? shown : pid_max() - 1;
+}

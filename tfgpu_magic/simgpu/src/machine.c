@@ -1,0 +1,262 @@
+/* machine.c: the shared state file, its lock, and the rows that say which process holds what. */
+#include "machine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Asking /proc for hundreds of processes takes milliseconds: too dear for every NVML call. */
+static const uint64_t PRUNE_EVERY_NS = 20u * 1000 * 1000;
+
+struct sim_machine *sim_map(const char *path)
+{
+    struct stat about;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    void *map = MAP_FAILED;
+    if (fstat(fd, &about) == 0 && (size_t)about.st_size == sizeof(struct sim_machine))
+        map = mmap(NULL, sizeof(struct sim_machine), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (map == MAP_FAILED) {
+        errno = EINVAL;
+        return NULL;
+    }
+    struct sim_machine *machine = map;
+    if (machine->layout != sizeof(struct sim_machine)) {
+        munmap(map, sizeof(struct sim_machine));
+        errno = EINVAL;
+        return NULL;
+    }
+    return machine;
+}
+
+static struct sim_machine *here;
+
+static void find_here(void)
+{
+    const char *path = getenv(SIM_ENVIRONMENT);
+    here = path && *path ? sim_map(path) : NULL;
+}
+
+struct sim_machine *sim_here(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_here);
+    return here;
+}
+
+void sim_lock(struct sim_machine *machine)
+{
+    /* Every change under the lock leaves rows that can be read, so a killed owner's work needs no repair. */
+    if (pthread_mutex_lock(&machine->lock) == EOWNERDEAD)
+        pthread_mutex_consistent(&machine->lock);
+}
+
+void sim_unlock(struct sim_machine *machine)
+{
+    pthread_mutex_unlock(&machine->lock);
+}
+
+/* --- processes --- */
+
+uint64_t sim_start_time(pid_t pid)
+{
+    char path[32], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t size = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (size <= 0)
+        return 0;
+    text[size] = 0;
+    /* The name, in parentheses, may hold anything: count the fields after the last one. State is the 3rd, start the 22nd. */
+    char *field = strrchr(text, ')');
+    if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X')
+        return 0;
+    for (int number = 2; field && number < 22; number++)
+        field = strchr(field + 1, ' ');
+    return field ? strtoull(field + 1, NULL, 10) : 0;
+}
+
+static uint64_t own_start_time(void)
+{
+    static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+    static pid_t pid;
+    static uint64_t start;
+    pthread_mutex_lock(&guard);
+    if (pid != getpid()) {
+        pid = getpid();
+        start = sim_start_time(pid);
+    }
+    uint64_t answer = start;
+    pthread_mutex_unlock(&guard);
+    return answer;
+}
+
+static bool dead(pid_t pid, uint64_t start)
+{
+    uint64_t now = sim_start_time(pid);
+    /* Where /proc hides other users' processes, a signal that may not be sent still tells that one lives. */
+    if (!now && pid > 0 && kill(pid, 0) != 0 && errno == EPERM)
+        return false;
+    return now != start;
+}
+
+void sim_prune(struct sim_machine *machine, bool force)
+{
+    struct { pid_t pid; uint64_t start; } seen[SIM_ROWS];
+    struct timespec time;
+    unsigned count = 0, rows = machine->rows_end < SIM_ROWS ? machine->rows_end : SIM_ROWS;
+
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    uint64_t now = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+    if (!force && now - atomic_load(&machine->pruned_ns) < PRUNE_EVERY_NS)
+        return;
+    atomic_store(&machine->pruned_ns, now);
+
+    /* Ask without the lock; a row that changes meanwhile is only dropped if it is still that dead process's. */
+    for (unsigned i = 0; i < rows; i++) {
+        struct sim_row row = machine->row[i];
+        if (row.kind == SIM_EMPTY || row.pinned)
+            continue;
+        bool known = false;
+        for (unsigned k = 0; k < count && !known; k++)
+            known = seen[k].pid == row.pid && seen[k].start == row.start;
+        if (!known && dead(row.pid, row.start)) {
+            seen[count].pid = row.pid;
+            seen[count++].start = row.start;
+        }
+    }
+    if (!count)
+        return;
+    sim_lock(machine);
+    for (unsigned i = 0; i < machine->rows_end; i++)
+        for (unsigned k = 0; k < count; k++) {
+            struct sim_row *row = &machine->row[i];
+            if (row->kind != SIM_EMPTY && !row->pinned && row->pid == seen[k].pid && row->start == seen[k].start)
+                sim_remove_row(machine, row);
+        }
+    sim_unlock(machine);
+}
+
+/* --- rows --- */
+
+struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, uint64_t held, char kind)
+{
+    struct sim_row *free_row = NULL;
+    bool echo = false;
+    for (unsigned i = 0; i < SIM_ROWS && (i < machine->rows_end || !free_row); i++) {
+        struct sim_row *row = &machine->row[i];
+        if (row->kind == SIM_EMPTY)
+            free_row = free_row ? free_row : row;
+        else if (row->pid == pid && row->device == device)
+            echo = true;
+    }
+    if (!free_row)
+        return NULL;
+    free_row->pid = pid;
+    free_row->start = 0;
+    free_row->device = device;
+    free_row->held = held;
+    free_row->pinned = false;
+    free_row->echo = echo;
+    free_row->id = ++machine->next_id;
+    if (machine->rows_end <= (unsigned)(free_row - machine->row))
+        machine->rows_end = (unsigned)(free_row - machine->row) + 1;
+    free_row->kind = kind;
+    return free_row;
+}
+
+void sim_remove_row(struct sim_machine *machine, struct sim_row *row)
+{
+    row->kind = SIM_EMPTY;
+    while (machine->rows_end > 0 && machine->row[machine->rows_end - 1].kind == SIM_EMPTY)
+        machine->rows_end--;
+}
+
+static struct sim_row *own_row(struct sim_machine *machine, int device)
+{
+    pid_t pid = getpid();
+    uint64_t start = own_start_time();
+    for (unsigned i = 0; i < machine->rows_end; i++) {
+        struct sim_row *row = &machine->row[i];
+        if (row->kind == SIM_COMPUTE && !row->pinned && row->pid == pid && row->start == start && row->device == device)
+            return row;
+    }
+    return NULL;
+}
+
+uint64_t sim_capacity(const struct sim_device *device)
+{
+    return device->total - device->reserved;
+}
+
+uint64_t sim_used(const struct sim_machine *machine, int device)
+{
+    uint64_t used = 0, capacity = sim_capacity(&machine->device[device]);
+    for (unsigned i = 0; i < machine->rows_end; i++) {
+        const struct sim_row *row = &machine->row[i];
+        if (row->kind == SIM_EMPTY || row->echo)
+            continue;
+        if (row->device == device || machine->device[row->device].parent == device)
+            used = row->held > capacity - used ? capacity : used + row->held;
+    }
+    return used;
+}
+
+bool sim_charge(struct sim_machine *machine, int device, uint64_t bytes)
+{
+    uint64_t start = own_start_time();
+    uint64_t capacity = sim_capacity(&machine->device[device]);
+    for (int attempt = 0; attempt < 2; attempt++) {
+        sim_lock(machine);
+        uint64_t used = sim_used(machine, device);
+        bool fits = bytes <= capacity - used;
+        if (fits) {
+            struct sim_row *row = own_row(machine, device);
+            if (row)
+                row->held += bytes;
+            else if ((row = sim_add_row(machine, getpid(), device, bytes, SIM_COMPUTE)))
+                row->start = start;
+            else
+                fits = false;
+        }
+        sim_unlock(machine);
+        if (fits)
+            return true;
+        sim_prune(machine, true); /* the dead may be in the way */
+    }
+    return false;
+}
+
+void sim_discharge(struct sim_machine *machine, int device, uint64_t bytes)
+{
+    sim_lock(machine);
+    struct sim_row *row = own_row(machine, device);
+    if (row) {
+        row->held -= bytes < row->held ? bytes : row->held;
+        if (!row->held)
+            sim_remove_row(machine, row);
+    }
+    sim_unlock(machine);
+}
+
+void sim_forget_self(struct sim_machine *machine)
+{
+    pid_t pid = getpid();
+    sim_lock(machine);
+    for (unsigned i = 0; i < machine->rows_end; i++)
+        if (machine->row[i].kind != SIM_EMPTY && !machine->row[i].pinned && machine->row[i].pid == pid)
+            sim_remove_row(machine, &machine->row[i]);
+    sim_unlock(machine);
+}

@@ -1,0 +1,112 @@
+/* machine.h: the state that all processes on one simulated GPU machine share, and every call that reads or changes it.
+ * Only the C files know this layout: Python drives the machine through the tfgpusim_ calls of control.c. */
+#ifndef TFGPU_MACHINE_H
+#define TFGPU_MACHINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define SIM_EXPORT __attribute__((visibility("default")))
+#define SIM_ENVIRONMENT "TFGPU_SIMGPU"
+
+enum {
+    SIM_GPUS = 16,
+    SIM_INSTANCES = 7,                              /* MIG instances on one GPU, at most */
+    SIM_DEVICES = SIM_GPUS * (1 + SIM_INSTANCES),   /* the GPUs first, all MIG instances after them */
+    SIM_ROWS = 4096,
+    SIM_FAULTS = 64,
+    SIM_FUNCTIONS = 256,
+    SIM_NAME = 96,
+};
+
+/* What a row is listed as; a process that computes and draws has a row of each kind. */
+enum sim_kind { SIM_EMPTY = 0, SIM_COMPUTE = 'C', SIM_GRAPHICS = 'G', SIM_MPS = 'M' };
+
+/* What the whole machine can suffer from, as bits. */
+enum sim_flag { SIM_HIDE_MEMORY = 1, SIM_HOST_PIDS = 2, SIM_NO_DRIVER = 4 };
+
+struct sim_device {
+    char name[SIM_NAME];
+    char uuid[48];
+    char pci[20];               /* 0000:01:00.0 */
+    uint64_t total, reserved;   /* bytes; processes share total - reserved */
+    int parent;                 /* the GPU that a MIG instance is a part of; -1 for a GPU */
+    int instance;               /* the MIG instance's number on its GPU */
+    int instances;              /* how many MIG instances a GPU is cut into; 0 when MIG is off */
+    int multiprocessors, clock_khz, major, minor;
+    atomic_bool lost;
+};
+
+struct sim_row {
+    uint64_t held, start;       /* bytes; the process's start time, so that a reused pid is not taken for it */
+    pid_t pid;
+    int device;
+    unsigned id;
+    char kind;                  /* enum sim_kind */
+    bool pinned;                /* stays until it is removed, whatever its pid does */
+    bool echo;                  /* its pid's memory is already counted by another row on the device */
+};
+
+struct sim_fault {
+    char function[SIM_NAME];
+    int device;                 /* -1: any */
+    int code;
+    uint64_t hang_ns;
+};
+
+struct sim_machine {
+    uint64_t layout;            /* sizeof(struct sim_machine): a file of another build is refused */
+    pthread_mutex_t lock;       /* robust: its owner may be killed */
+    uint64_t context;           /* bytes that a CUDA context costs */
+    int gpus, devices;
+    unsigned rows_end;          /* no row in use at or after it */
+    unsigned next_id;
+    atomic_uint flags;
+    atomic_uint fault_count;
+    _Atomic uint64_t pruned_ns;
+    struct sim_fault faults[SIM_FAULTS];
+    struct { char name[SIM_NAME]; _Atomic uint64_t calls; } functions[SIM_FUNCTIONS];
+    struct sim_device device[SIM_DEVICES];
+    struct sim_row row[SIM_ROWS];
+};
+
+/* --- machine.c: the file, the lock, the rows --- */
+
+/* Maps the state file at `path`; NULL with errno when it is not one. */
+SIM_EXPORT struct sim_machine *sim_map(const char *path);
+/* The machine that the environment names, mapped once; NULL when there is none. */
+SIM_EXPORT struct sim_machine *sim_here(void);
+SIM_EXPORT void sim_lock(struct sim_machine *);
+SIM_EXPORT void sim_unlock(struct sim_machine *);
+/* Start time of a process, in clock ticks since boot; 0 when there is no such process or it is a zombie. */
+SIM_EXPORT uint64_t sim_start_time(pid_t);
+/* Drops the rows of dead processes; unless forced, at most once in a while. Call it without the lock. */
+SIM_EXPORT void sim_prune(struct sim_machine *, bool force);
+/* Bytes that processes can share, and bytes that they hold now. Call the second with the lock held. */
+SIM_EXPORT uint64_t sim_capacity(const struct sim_device *);
+SIM_EXPORT uint64_t sim_used(const struct sim_machine *, int device);
+/* Gives this process `bytes` more on the device: false when it is full. */
+SIM_EXPORT bool sim_charge(struct sim_machine *, int device, uint64_t bytes);
+SIM_EXPORT void sim_discharge(struct sim_machine *, int device, uint64_t bytes);
+/* Forgets what this pid held: a program that replaced itself by exec starts with nothing. */
+SIM_EXPORT void sim_forget_self(struct sim_machine *);
+/* A new row, or NULL when all are taken. Call it with the lock held. */
+SIM_EXPORT struct sim_row *sim_add_row(struct sim_machine *, pid_t, int device, uint64_t held, char kind);
+SIM_EXPORT void sim_remove_row(struct sim_machine *, struct sim_row *);
+
+/* --- faults.c: what goes wrong on purpose --- */
+
+/* Waits as long as a fault makes this call of `function` hang, and returns the code it must answer, or 0. */
+SIM_EXPORT int sim_fault_of(struct sim_machine *, const char *function, int device);
+/* Counts a call; `*slot` is the caller's own and starts as 0. */
+SIM_EXPORT void sim_count(struct sim_machine *, const char *function, atomic_int *slot);
+/* Whether the device, or the GPU that it is a part of, is lost. */
+SIM_EXPORT bool sim_lost(const struct sim_machine *, int device);
+/* The pid that NVML shows for a pid: itself, or while pids are of another namespace one that does not live here. */
+SIM_EXPORT pid_t sim_shown_pid(const struct sim_machine *, pid_t);
+
+#endif

@@ -1,0 +1,279 @@
+/* nvml.c: the stand-in for libnvidia-ml.so.1: starting it, finding devices, and what they are. */
+#include "nvml.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct sim_machine *nvml_machine;
+static atomic_int users;
+
+static bool present(void)
+{
+    return nvml_machine && !(atomic_load(&nvml_machine->flags) & SIM_NO_DRIVER);
+}
+
+/* Asked by nvmlInit too, which other calls must not be before. */
+static int start(const char *function, atomic_int *slot)
+{
+    nvml_machine = sim_here();
+    if (!nvml_machine)
+        return NVML_DRIVER_NOT_LOADED;
+    sim_count(nvml_machine, function, slot);
+    int fault = sim_fault_of(nvml_machine, function, -1);
+    if (fault)
+        return fault;
+    if (!present())
+        return NVML_DRIVER_NOT_LOADED;
+    atomic_fetch_add(&users, 1);
+    return NVML_OK;
+}
+
+int nvml_reach(const char *function, int index)
+{
+    int fault = sim_fault_of(nvml_machine, function, index);
+    return fault ? fault : sim_lost(nvml_machine, index) ? NVML_GPU_IS_LOST : NVML_OK;
+}
+
+int nvml_begin(const char *function, atomic_int *slot, bool about_device, nvmlDevice device)
+{
+    if (!nvml_machine || atomic_load(&users) <= 0)
+        return NVML_UNINITIALIZED;
+    sim_count(nvml_machine, function, slot);
+    if (!about_device)
+        return present() ? sim_fault_of(nvml_machine, function, -1) : NVML_DRIVER_NOT_LOADED;
+    if (!present())
+        return NVML_DRIVER_NOT_LOADED;
+    if (device < nvml_machine->device || device >= nvml_machine->device + nvml_machine->devices)
+        return NVML_INVALID_ARGUMENT;
+    return nvml_reach(function, nvml_index(device));
+}
+
+#define START                  \
+    {                          \
+        static atomic_int slot; \
+        return start(__func__, &slot); \
+    }
+API(nvmlInit, void) START
+API(nvmlInit_v2, void) START
+API(nvmlInitWithFlags, unsigned flags) { (void)flags; START }
+
+API(nvmlShutdown, void)
+{
+    if (atomic_load(&users) <= 0)
+        return NVML_UNINITIALIZED;
+    static atomic_int slot;
+    sim_count(nvml_machine, __func__, &slot);
+    atomic_fetch_sub(&users, 1);
+    return NVML_OK;
+}
+
+SIM_EXPORT const char *nvmlErrorString(int code)
+{
+    static const struct { int code; const char *text; } texts[] = {
+        {NVML_OK, "Success"}, {NVML_UNINITIALIZED, "Uninitialized"}, {NVML_INVALID_ARGUMENT, "Invalid Argument"},
+        {NVML_NOT_SUPPORTED, "Not Supported"}, {NVML_NO_PERMISSION, "Insufficient Permissions"},
+        {NVML_NOT_FOUND, "Not Found"}, {NVML_INSUFFICIENT_SIZE, "Insufficient Size"},
+        {NVML_DRIVER_NOT_LOADED, "Driver Not Loaded"}, {NVML_GPU_IS_LOST, "GPU is lost"},
+        {16, "GPU requires reset"}, {18, "Driver/library version mismatch"}, {NVML_UNKNOWN, "Unknown Error"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i].code == code)
+            return texts[i].text;
+    return "Simulated error";
+}
+
+static int give_text(char *to, unsigned size, const char *text)
+{
+    NEED(to);
+    if (strlen(text) >= size)
+        return NVML_INSUFFICIENT_SIZE;
+    strcpy(to, text);
+    return NVML_OK;
+}
+
+/* --- the system --- */
+
+API(nvmlSystemGetDriverVersion, char *to, unsigned size) { BEGIN_SYSTEM(); return give_text(to, size, "570.00.simulated"); }
+API(nvmlSystemGetNVMLVersion, char *to, unsigned size) { BEGIN_SYSTEM(); return give_text(to, size, "12.570.00.simulated"); }
+API(nvmlSystemGetCudaDriverVersion, int *to) { BEGIN_SYSTEM(); NEED(to); *to = 12080; return NVML_OK; }
+API(nvmlSystemGetCudaDriverVersion_v2, int *to) { BEGIN_SYSTEM(); NEED(to); *to = 12080; return NVML_OK; }
+API(nvmlDeviceGetCount, unsigned *to) { BEGIN_SYSTEM(); NEED(to); *to = (unsigned)nvml_machine->gpus; return NVML_OK; }
+API(nvmlDeviceGetCount_v2, unsigned *to) { BEGIN_SYSTEM(); NEED(to); *to = (unsigned)nvml_machine->gpus; return NVML_OK; }
+
+API(nvmlSystemGetProcessName, unsigned pid, char *to, unsigned size)
+{
+    BEGIN_SYSTEM();
+    NEED(to && size);
+    char path[40];
+    snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return NVML_NOT_FOUND;
+    size_t length = fread(to, 1, size - 1, file); /* ends at the first NUL: the program's name */
+    to[length] = 0;
+    fclose(file);
+    return NVML_OK;
+}
+
+/* --- handles --- */
+
+static int give_handle(const char *function, int index, nvmlDevice *to)
+{
+    int unreachable = nvml_reach(function, index);
+    if (!unreachable)
+        *to = &nvml_machine->device[index];
+    return unreachable;
+}
+
+static int by_index(const char *function, unsigned index, nvmlDevice *to)
+{
+    NEED(to && index < (unsigned)nvml_machine->gpus);
+    return give_handle(function, (int)index, to);
+}
+
+static int by_pci(const char *function, const char *text, nvmlDevice *to)
+{
+    unsigned domain, bus, slot;
+    NEED(to && text && sscanf(text, "%x:%x:%x", &domain, &bus, &slot) == 3);
+    for (int i = 0; i < nvml_machine->gpus; i++) {
+        unsigned d, b, s;
+        if (sscanf(nvml_machine->device[i].pci, "%x:%x:%x", &d, &b, &s) == 3 && d == domain && b == bus && s == slot)
+            return give_handle(function, i, to);
+    }
+    return NVML_NOT_FOUND;
+}
+
+API(nvmlDeviceGetHandleByIndex, unsigned index, nvmlDevice *to) { BEGIN_SYSTEM(); return by_index(__func__, index, to); }
+API(nvmlDeviceGetHandleByIndex_v2, unsigned index, nvmlDevice *to) { BEGIN_SYSTEM(); return by_index(__func__, index, to); }
+API(nvmlDeviceGetHandleByPciBusId, const char *pci, nvmlDevice *to) { BEGIN_SYSTEM(); return by_pci(__func__, pci, to); }
+API(nvmlDeviceGetHandleByPciBusId_v2, const char *pci, nvmlDevice *to) { BEGIN_SYSTEM(); return by_pci(__func__, pci, to); }
+
+API(nvmlDeviceGetHandleByUUID, const char *uuid, nvmlDevice *to)
+{
+    BEGIN_SYSTEM();
+    NEED(uuid && to);
+    for (int i = 0; i < nvml_machine->devices; i++)
+        if (strcasecmp(nvml_machine->device[i].uuid, uuid) == 0)
+            return give_handle(__func__, i, to);
+    return NVML_NOT_FOUND;
+}
+
+/* --- what a device is --- */
+
+API(nvmlDeviceGetName, nvmlDevice d, char *to, unsigned size) { BEGIN_DEVICE(d); return give_text(to, size, d->name); }
+API(nvmlDeviceGetUUID, nvmlDevice d, char *to, unsigned size) { BEGIN_DEVICE(d); return give_text(to, size, d->uuid); }
+
+API(nvmlDeviceGetIndex, nvmlDevice d, unsigned *to)
+{
+    BEGIN_DEVICE(d);
+    NEED(to);
+    if (d->parent >= 0)
+        *to = (unsigned)(d->instance - 1);
+    else
+        *to = (unsigned)nvml_index(d);
+    return NVML_OK;
+}
+
+API(nvmlDeviceGetMinorNumber, nvmlDevice d, unsigned *to)
+{
+    BEGIN_DEVICE(d);
+    NEED(to);
+    *to = (unsigned)(d->parent >= 0 ? d->parent : nvml_index(d));
+    return NVML_OK;
+}
+
+struct pci_info {
+    char short_id[16];
+    unsigned domain, bus, slot, device_id, subsystem_id;
+    char id[32];
+};
+
+/* The first version ended with the subsystem and 16 reserved bytes: only the later ones have the long id. */
+static int give_pci(nvmlDevice d, struct pci_info *to, bool with_id)
+{
+    NEED(to);
+    memset(to, 0, with_id ? sizeof *to : offsetof(struct pci_info, id));
+    memcpy(to->short_id, d->pci, strnlen(d->pci, sizeof to->short_id - 1));
+    sscanf(d->pci, "%x:%x:%x", &to->domain, &to->bus, &to->slot);
+    to->device_id = 0xffff10de; /* NVIDIA's vendor number under a product that does not exist */
+    if (with_id)
+        snprintf(to->id, sizeof to->id, "0000%s", d->pci);
+    return NVML_OK;
+}
+
+API(nvmlDeviceGetPciInfo, nvmlDevice d, struct pci_info *to) { BEGIN_DEVICE(d); return give_pci(d, to, false); }
+API(nvmlDeviceGetPciInfo_v2, nvmlDevice d, struct pci_info *to) { BEGIN_DEVICE(d); return give_pci(d, to, false); }
+API(nvmlDeviceGetPciInfo_v3, nvmlDevice d, struct pci_info *to) { BEGIN_DEVICE(d); return give_pci(d, to, true); }
+
+API(nvmlDeviceGetCudaComputeCapability, nvmlDevice d, int *major, int *minor)
+{
+    BEGIN_DEVICE(d);
+    NEED(major && minor);
+    *major = d->major;
+    *minor = d->minor;
+    return NVML_OK;
+}
+
+API(nvmlDeviceGetNumGpuCores, nvmlDevice d, unsigned *to)
+{
+    BEGIN_DEVICE(d);
+    NEED(to);
+    /* FP32 lanes of a multiprocessor, from the CUDA programming guide's table of compute capabilities. */
+    bool narrow = d->major == 7 || (d->major == 8 && d->minor == 0) || (d->major == 6 && d->minor == 0);
+    *to = (unsigned)d->multiprocessors * (narrow ? 64 : 128);
+    return NVML_OK;
+}
+
+/* --- MIG --- */
+
+API(nvmlDeviceGetMigMode, nvmlDevice d, unsigned *current, unsigned *pending)
+{
+    BEGIN_DEVICE(d);
+    NEED(current && pending);
+    *current = *pending = d->instances > 0;
+    return NVML_OK;
+}
+
+API(nvmlDeviceIsMigDeviceHandle, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); NEED(to); *to = d->parent >= 0; return NVML_OK; }
+API(nvmlDeviceGetMaxMigDeviceCount, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); NEED(to); *to = SIM_INSTANCES; return NVML_OK; }
+
+API(nvmlDeviceGetMigDeviceHandleByIndex, nvmlDevice d, unsigned index, nvmlDevice *to)
+{
+    BEGIN_DEVICE(d);
+    NEED(to);
+    for (int i = nvml_machine->gpus; i < nvml_machine->devices; i++)
+        if (nvml_machine->device[i].parent == nvml_index(d) && nvml_machine->device[i].instance == (int)index + 1)
+            return give_handle(__func__, i, to);
+    return NVML_NOT_FOUND;
+}
+
+API(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, nvmlDevice d, nvmlDevice *to)
+{
+    BEGIN_DEVICE(d);
+    NEED(to && d->parent >= 0);
+    *to = &nvml_machine->device[d->parent];
+    return NVML_OK;
+}
+
+API(nvmlDeviceGetGpuInstanceId, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); NEED(to && d->parent >= 0); *to = (unsigned)d->instance; return NVML_OK; }
+API(nvmlDeviceGetComputeInstanceId, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); NEED(to && d->parent >= 0); *to = 0; return NVML_OK; }
+
+struct attributes {
+    unsigned multiprocessors, copy_engines, decoders, encoders, jpeg, ofa, gpu_slices, compute_slices;
+    unsigned long long memory_mib;
+};
+
+static int give_attributes(nvmlDevice d, struct attributes *to)
+{
+    NEED(to);
+    if (d->parent < 0)
+        return NVML_NOT_SUPPORTED; /* as a real one answers for a whole GPU */
+    *to = (struct attributes){.multiprocessors = (unsigned)d->multiprocessors, .copy_engines = 1, .gpu_slices = 1,
+                              .compute_slices = 1, .memory_mib = d->total >> 20};
+    return NVML_OK;
+}
+
+API(nvmlDeviceGetAttributes, nvmlDevice d, struct attributes *to) { BEGIN_DEVICE(d); return give_attributes(d, to); }
+API(nvmlDeviceGetAttributes_v2, nvmlDevice d, struct attributes *to) { BEGIN_DEVICE(d); return give_attributes(d, to); }

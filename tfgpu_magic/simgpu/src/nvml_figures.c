@@ -1,0 +1,164 @@
+/* nvml_figures.c: the figures that NVML gives: memory, processes, utilisation, and what a simulated GPU has none of. */
+#include "nvml.h"
+
+#include <string.h>
+
+/* --- memory --- */
+
+struct memory_v1 { unsigned long long total, free, used; };
+struct memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
+
+static struct memory_v2 memory_of(nvmlDevice d)
+{
+    sim_prune(nvml_machine, false);
+    sim_lock(nvml_machine);
+    uint64_t used = sim_used(nvml_machine, nvml_index(d));
+    sim_unlock(nvml_machine);
+    return (struct memory_v2){.total = d->total, .reserved = d->reserved, .free = sim_capacity(d) - used, .used = used};
+}
+
+API(nvmlDeviceGetMemoryInfo, nvmlDevice d, struct memory_v1 *to)
+{
+    BEGIN_DEVICE(d);
+    NEED(to);
+    struct memory_v2 memory = memory_of(d);
+    *to = (struct memory_v1){memory.total, memory.free, memory.used + memory.reserved};
+    return NVML_OK;
+}
+
+API(nvmlDeviceGetMemoryInfo_v2, nvmlDevice d, struct memory_v2 *to)
+{
+    BEGIN_DEVICE(d);
+    NEED(to);
+    const unsigned version = 2u << 24 | sizeof *to;
+    if (to->version != version)
+        return NVML_ARGUMENT_VERSION_MISMATCH;
+    *to = memory_of(d);
+    to->version = version;
+    return NVML_OK;
+}
+
+API(nvmlDeviceGetBAR1MemoryInfo, nvmlDevice d, struct memory_v1 *to)
+{
+    BEGIN_DEVICE(d);
+    NEED(to);
+    *to = (struct memory_v1){256u << 20, 255u << 20, 1u << 20};
+    return NVML_OK;
+}
+
+/* --- processes --- */
+
+struct process_v1 { unsigned pid; unsigned long long used; };
+struct process_v2 { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; };
+
+static int list(nvmlDevice d, char kind, unsigned *count, void *to, bool first_version)
+{
+    NEED(count && (to || !*count));
+    int device = nvml_index(d);
+    unsigned room = to ? *count : 0, found = 0;
+    bool hide = atomic_load(&nvml_machine->flags) & SIM_HIDE_MEMORY;
+    sim_prune(nvml_machine, false);
+    sim_lock(nvml_machine);
+    for (unsigned i = 0; i < nvml_machine->rows_end; i++) {
+        const struct sim_row *row = &nvml_machine->row[i];
+        const struct sim_device *where = &nvml_machine->device[row->device];
+        if (row->kind != kind || (row->device != device && where->parent != device))
+            continue;
+        if (found < room) {
+            unsigned pid = (unsigned)sim_shown_pid(nvml_machine, row->pid);
+            unsigned long long used = hide ? ~0ull : row->held;
+            unsigned instance = where->parent < 0 ? ~0u : (unsigned)where->instance;
+            if (first_version)
+                ((struct process_v1 *)to)[found] = (struct process_v1){pid, used};
+            else
+                ((struct process_v2 *)to)[found] = (struct process_v2){pid, used, instance, where->parent < 0 ? ~0u : 0};
+        }
+        found++;
+    }
+    sim_unlock(nvml_machine);
+    *count = found;
+    return found > room ? NVML_INSUFFICIENT_SIZE : NVML_OK;
+}
+
+#define LISTS(name, kind)                                                                                          \
+    API(name, nvmlDevice d, unsigned *count, void *to) { BEGIN_DEVICE(d); return list(d, kind, count, to, true); } \
+    API(name##_v2, nvmlDevice d, unsigned *count, void *to) { BEGIN_DEVICE(d); return list(d, kind, count, to, false); } \
+    API(name##_v3, nvmlDevice d, unsigned *count, void *to) { BEGIN_DEVICE(d); return list(d, kind, count, to, false); }
+
+LISTS(nvmlDeviceGetComputeRunningProcesses, SIM_COMPUTE)
+LISTS(nvmlDeviceGetGraphicsRunningProcesses, SIM_GRAPHICS)
+LISTS(nvmlDeviceGetMPSComputeRunningProcesses, SIM_MPS)
+
+/* --- utilisation and clocks: nothing ever computes --- */
+
+struct utilization { unsigned gpu, memory; };
+
+API(nvmlDeviceGetUtilizationRates, nvmlDevice d, struct utilization *to)
+{
+    BEGIN_DEVICE(d);
+    NEED(to);
+    *to = (struct utilization){0, 0};
+    return d->instances || d->parent >= 0 ? NVML_NOT_SUPPORTED : NVML_OK; /* MIG has none */
+}
+
+static int give(unsigned *to, unsigned value)
+{
+    NEED(to);
+    *to = value;
+    return NVML_OK;
+}
+
+static int give_two(unsigned *to, unsigned value, unsigned *also, unsigned value_also)
+{
+    NEED(to && also);
+    *to = value;
+    *also = value_also;
+    return NVML_OK;
+}
+
+API(nvmlDeviceGetEncoderUtilization, nvmlDevice d, unsigned *to, unsigned *period) { BEGIN_DEVICE(d); return give_two(to, 0, period, 100000); }
+API(nvmlDeviceGetDecoderUtilization, nvmlDevice d, unsigned *to, unsigned *period) { BEGIN_DEVICE(d); return give_two(to, 0, period, 100000); }
+API(nvmlDeviceGetPersistenceMode, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 1); }
+API(nvmlDeviceGetComputeMode, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 0); }
+API(nvmlDeviceGetPerformanceState, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 0); }
+API(nvmlDeviceGetDisplayMode, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 0); }
+API(nvmlDeviceGetDisplayActive, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 0); }
+API(nvmlDeviceGetClockInfo, nvmlDevice d, unsigned kind, unsigned *to) { (void)kind; BEGIN_DEVICE(d); return give(to, (unsigned)d->clock_khz / 1000); }
+API(nvmlDeviceGetMaxClockInfo, nvmlDevice d, unsigned kind, unsigned *to) { (void)kind; BEGIN_DEVICE(d); return give(to, (unsigned)d->clock_khz / 1000); }
+
+/* No sensor, no fan, no ECC, no link: the tools show N/A. nvmlDeviceGetConfComputeMemSizeInfo and
+ * nvmlDeviceGetRunningProcessDetailList are left out both: with one of them nvitop reads another struct. */
+#define UNSUPPORTED(name) \
+    API(name, nvmlDevice d) { BEGIN_DEVICE(d); return NVML_NOT_SUPPORTED; }
+UNSUPPORTED(nvmlDeviceGetTemperature)
+UNSUPPORTED(nvmlDeviceGetTemperatureV)
+UNSUPPORTED(nvmlDeviceGetTemperatureThreshold)
+UNSUPPORTED(nvmlDeviceGetFanSpeed)
+UNSUPPORTED(nvmlDeviceGetFanSpeed_v2)
+UNSUPPORTED(nvmlDeviceGetNumFans)
+UNSUPPORTED(nvmlDeviceGetPowerUsage)
+UNSUPPORTED(nvmlDeviceGetPowerManagementLimit)
+UNSUPPORTED(nvmlDeviceGetEnforcedPowerLimit)
+UNSUPPORTED(nvmlDeviceGetTotalEnergyConsumption)
+UNSUPPORTED(nvmlDeviceGetTotalEccErrors)
+UNSUPPORTED(nvmlDeviceGetMemoryErrorCounter)
+UNSUPPORTED(nvmlDeviceGetEccMode)
+UNSUPPORTED(nvmlDeviceGetSerial)
+UNSUPPORTED(nvmlDeviceGetDriverModel)
+UNSUPPORTED(nvmlDeviceGetDriverModel_v2)
+UNSUPPORTED(nvmlDeviceGetPcieThroughput)
+UNSUPPORTED(nvmlDeviceGetCurrPcieLinkGeneration)
+UNSUPPORTED(nvmlDeviceGetCurrPcieLinkWidth)
+UNSUPPORTED(nvmlDeviceGetMaxPcieLinkGeneration)
+UNSUPPORTED(nvmlDeviceGetMaxPcieLinkWidth)
+UNSUPPORTED(nvmlDeviceGetFieldValues)
+UNSUPPORTED(nvmlDeviceGetProcessUtilization)
+UNSUPPORTED(nvmlDeviceGetProcessesUtilizationInfo)
+UNSUPPORTED(nvmlDeviceGetCurrentClocksThrottleReasons)
+UNSUPPORTED(nvmlDeviceGetCurrentClocksEventReasons)
+UNSUPPORTED(nvmlDeviceGetNvLinkState)
+UNSUPPORTED(nvmlDeviceGetGpuFabricInfo)
+UNSUPPORTED(nvmlDeviceGetGpuFabricInfoV)
+UNSUPPORTED(nvmlDeviceGetPlatformInfo)
+UNSUPPORTED(nvmlDeviceGetP2PStatus)
+UNSUPPORTED(nvmlDeviceGetTopologyCommonAncestor)
