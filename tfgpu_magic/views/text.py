@@ -1,0 +1,75 @@
+"""Rows to aligned text, for a terminal and for front ends without HTML. What the rows say is decided elsewhere."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.views import words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
+
+_GPU_COLUMNS = (">GPU", "<Name", "<TF", ">Held", ">Free", "<This notebook", "<Policy")
+_PROCESS_COLUMNS = (">GPU", ">PID", ">Type", "<Owner", ">Held")
+
+
+def render(table: Table, *, longest: int = 40) -> str:
+    """Write a table as text, without a line end after its last line.
+
+    Args:
+        table: the rows.
+        longest: how many characters of a name are shown; longer ones are cut on the left.
+    """
+    if table.error:
+        lines = [words.plain(table.error, longest=400)]
+        lines += [words.TRY, "  " + words.TRY_COMMAND] if table.absent else []
+        return "\n".join([*lines, *words.remarks(table)])
+    gpus = [_gpu(row) for row in table.gpus]
+    processes = [_process(row, longest) for row in table.processes]
+    lines = _columns(_GPU_COLUMNS, gpus)
+    lines += _columns(_PROCESS_COLUMNS, processes) if processes else [words.NOBODY]
+    return "\n".join([*lines, *words.remarks(table)])
+
+
+def _gpu(row: GpuRow) -> list[str]:
+    start = [row.gpu, words.name(row), row.logical or "-"]
+    if row.error and row.used is None:
+        return [*start, f"N/A: {words.plain(row.error, longest=100)}."]
+    return [*start, words.held(row), words.with_unit(row.free), words.use(row), words.plain(row.policy)]
+
+
+def _process(row: ProcessRow, longest: int) -> list[str]:
+    pid = "-" if row.pid is None else str(row.pid)
+    return [row.gpu, pid, row.kind or "-", words.plain(row.owner, longest=longest), words.with_unit(row.held)]
+
+
+def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align rows under their heads, which begin with < or >. A row that stops early may run on to the right."""
+    cells = [[head[1:] for head in heads], *rows]
+    widths = [
+        max((_width(row[column]) for row in cells if column < len(row) - (len(row) < len(heads))), default=0)
+        for column in range(len(heads))
+    ]
+    # A column that says nothing about any GPU is left out.
+    shown = [column for column in range(len(heads)) if any(len(row) > column and row[column] for row in rows)]
+    lines = []
+    for row in cells:
+        texts = [_pad(row[column], widths[column], heads[column][0]) for column in shown if column < len(row)]
+        lines.append((" " + "  ".join(texts)).rstrip())
+    return lines
+
+
+def _pad(text: str, width: int, side: str) -> str:
+    space = " " * (width - _width(text))
+    return space + text if side == ">" else text + space
+
+
+def _width(text: str) -> int:
+    """Count the columns that a terminal gives a text: East Asian wide characters take two, combining ones none."""
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )

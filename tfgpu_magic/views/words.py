@@ -1,0 +1,76 @@
+"""What every view says in the same words: figures, names made safe to show, and the lines around the tables."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.units import BINARY
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.rows import GpuRow, Table
+
+NOBODY = "No process holds GPU memory."
+SIMULATED = "Simulated GPUs: their memory is real enough to rehearse with, and what they compute is zeros."
+TRY = "To try it without a GPU, on a simulated machine:"
+TRY_COMMAND = "python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab"
+
+_SMALLEST = 0.05  # GiB: what is less rounds to 0.0, which would read as nothing
+
+
+def gib(size: int | None) -> str:
+    """Write bytes as GiB with one decimal and without the unit: ``48.0``, ``<0.1``, and ``N/A`` for None."""
+    if size is None:
+        return "N/A"
+    figure = size / BINARY["GiB"]
+    return "<0.1" if 0 < figure < _SMALLEST else f"{figure:.1f}"
+
+
+def with_unit(size: int | None) -> str:
+    """Write bytes as `gib` does, with the unit: ``48.0 GiB``; None as ``N/A``."""
+    return gib(size) if size is None else f"{gib(size)} GiB"
+
+
+def held(row: GpuRow) -> str:
+    """Write what is held of a GPU: ``61.2 / 80 GiB``."""
+    return f"{gib(row.used)} / {gib(row.total).removesuffix('.0')} GiB"
+
+
+def use(row: GpuRow) -> str:
+    """Write what this notebook's TensorFlow has in use: ``in use 31.2  peak 44.9 GiB``; nothing when unknown."""
+    if row.in_use is None and row.peak is None:
+        return ""
+    # Pools have peaks of their own: their sum is not the peak of the sum.
+    peak = "peaks" if " " in row.logical else "peak"
+    return f"in use {gib(row.in_use)}  {peak} {gib(row.peak)} GiB"
+
+
+def name(row: GpuRow) -> str:
+    """Write a GPU's name, and what is special about it."""
+    special = [word for word, holds in (("MIG", row.mig), ("unified", row.unified)) if holds]
+    return plain(row.name) + (f" ({', '.join(special)})" if special else "")
+
+
+def plain(text: str, *, longest: int = 40) -> str:
+    """Make text of unknown origin safe to show, in one line: a process chooses its name freely.
+
+    Control, formatting (right-to-left overrides, say) and unpaired surrogate characters become ``?``.
+
+    Args:
+        text: any text.
+        longest: how many characters may stay; what is too long is cut on the left, since names tell more at their end.
+    """
+    tail = text[-longest:] if len(text) > longest else text
+    safe = "".join("?" if unicodedata.category(character) in _UNSAFE else character for character in tail)
+    return safe if len(text) <= longest else "..." + safe[3:]
+
+
+_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def remarks(table: Table) -> list[str]:
+    """List the sentences below the tables: what fails on one GPU, what must be known, this kernel's state."""
+    troubles = [f"GPU {row.gpu}: {row.error}." for row in table.gpus if row.error and row.used is not None]
+    simulated = [SIMULATED] if table.simulated else []
+    summary = [table.summary] if table.summary else []
+    return [plain(line, longest=400) for line in (*troubles, *summary, *table.notes, *simulated)]
