@@ -192,7 +192,7 @@ def _others(gpu: str, held: int) -> ProcessRow:
 def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow:
     row = GpuRow(
         gpu=gpu.label,
-        name=(gpu.name or "GPU").removeprefix("NVIDIA "),
+        name=(gpu.name or "N/A").removeprefix("NVIDIA "),
         used=gpu.used,
         total=gpu.total,
         free=gpu.free,

@@ -27,15 +27,15 @@ def render(table: Table, *, longest: int = 40) -> str:
         lines = [words.plain(table.error, longest=400)]
         lines += [words.TRY, "  " + words.TRY_COMMAND] if table.absent else []
         return "\n".join([*lines, *words.remarks(table)])
-    gpus = [_gpu(row) for row in table.gpus]
+    gpus = [_gpu(row, none="-" if words.of_kernel(table) else "") for row in table.gpus]
     processes = [_process(row, longest) for row in table.processes]
     lines = _columns(_GPU_COLUMNS, gpus)
-    lines += _columns(_PROCESS_COLUMNS, processes) if processes else [words.NOBODY]
+    lines += _columns(_PROCESS_COLUMNS, processes) if processes else words.nobody(table)
     return "\n".join([*lines, *words.remarks(table)])
 
 
-def _gpu(row: GpuRow) -> list[str]:
-    start = [row.gpu, words.name(row), row.logical or "-"]
+def _gpu(row: GpuRow, *, none: str) -> list[str]:
+    start = [row.gpu, words.name(row), row.logical or none]
     if row.error and row.used is None:
         return [*start, f"N/A: {words.plain(row.error, longest=100)}."]
     return [*start, words.held(row), words.with_unit(row.free), words.use(row), words.plain(row.policy)]
@@ -53,7 +53,7 @@ def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         max((_width(row[column]) for row in cells if column < len(row) - (len(row) < len(heads))), default=0)
         for column in range(len(heads))
     ]
-    # A column that says nothing about any GPU is left out.
+    # A column that says nothing in any row is left out.
     shown = [column for column in range(len(heads)) if any(len(row) > column and row[column] for row in rows)]
     lines = []
     for row in cells:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.rows import GpuRow, Table
 
 NOBODY = "No process holds GPU memory."
-SIMULATED = "Simulated GPUs: their memory is real enough to rehearse with, and what they compute is zeros."
+SIMULATED = "Simulated GPUs: memory is counted as real ones would, and every result is zeros."
 TRY = "To try it without a GPU, on a simulated machine:"
 TRY_COMMAND = "python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab"
 
@@ -42,7 +42,7 @@ def use(row: GpuRow) -> str:
         return ""
     # Pools have peaks of their own: their sum is not the peak of the sum.
     peak = "peaks" if " " in row.logical else "peak"
-    return f"in use {gib(row.in_use)}  {peak} {gib(row.peak)} GiB"
+    return f"in use {gib(row.in_use):>4}  {peak} {gib(row.peak):>4} GiB"
 
 
 def name(row: GpuRow) -> str:
@@ -66,6 +66,17 @@ def plain(text: str, *, longest: int = 40) -> str:
 
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def of_kernel(table: Table) -> bool:
+    """Tell whether a kernel said anything of its GPUs, so that the columns for it are worth their place."""
+    return any(row.logical or row.policy or row.in_use is not None for row in table.gpus)
+
+
+def nobody(table: Table) -> list[str]:
+    """Say that no process holds memory, if there is none and every GPU could tell."""
+    silent = table.processes or any(row.error for row in table.gpus)
+    return [] if silent else [NOBODY]
 
 
 def remarks(table: Table) -> list[str]:

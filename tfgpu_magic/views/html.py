@@ -1,0 +1,143 @@
+"""Rows to a self-contained HTML fragment: no script, nothing loaded. What the rows say is decided elsewhere.
+
+Colours are JupyterLab's theme where it has variables; elsewhere (VS Code, Colab) text and lines take the colour that
+surrounds them. Whose a part of a bar is, its pattern says as well as its colour, and words say it again.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.views import words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
+
+_STYLE = """
+.tfgpu { font: var(--jp-ui-font-size1, 13px)/1.5 var(--jp-ui-font-family, system-ui, sans-serif);
+  color: var(--jp-ui-font-color1, inherit); max-width: 62rem; padding: 2px; container-type: inline-size;
+  --this: var(--jp-brand-color1, #1f86e0); --mine: var(--jp-accent-color1, #2e9e44); --rest: #8a8a8a; }
+.tfgpu-scroll { overflow: auto; max-height: 30em; margin: 0 0 .6em; }
+.tfgpu-scroll:focus-visible { outline: 2px solid var(--this); }
+.tfgpu table { border-collapse: collapse; margin: 0; font-size: inherit; color: inherit; table-layout: auto;
+  min-width: 60%; }
+.tfgpu caption { text-align: left; font-weight: 600; padding: 0 .5em .2em; color: inherit; }
+.tfgpu th, .tfgpu td { text-align: left; vertical-align: top; padding: .2em .5em; border: 0;
+  border-bottom: 1px solid var(--jp-border-color2, rgba(128, 128, 128, .35)); font-variant-numeric: tabular-nums;
+  overflow-wrap: break-word; white-space: normal; max-width: none; }
+.tfgpu thead th { font-weight: 600; white-space: nowrap; }
+.tfgpu tbody th { font-weight: 400; }
+.tfgpu .tfgpu-n { text-align: right; white-space: nowrap; }
+.tfgpu .tfgpu-held { min-width: 10em; white-space: nowrap; }
+.tfgpu .tfgpu-name { min-width: 6em; overflow-wrap: anywhere; }
+.tfgpu p { margin: .2em .5em; }
+.tfgpu code { overflow-wrap: anywhere; }
+.tfgpu-bar { display: flex; height: .6em; margin-top: .15em; border-radius: 2px; overflow: hidden;
+  border: 1px solid var(--jp-border-color1, rgba(128, 128, 128, .6)); forced-color-adjust: none; }
+.tfgpu-bar > span { flex: none; box-sizing: border-box; min-width: 2px; }
+.tfgpu-key { display: inline-block; width: .9em; height: .7em; margin-right: .35em; border-radius: 2px;
+  border: 1px solid var(--jp-border-color1, rgba(128, 128, 128, .6)); forced-color-adjust: none; }
+.tfgpu-keys > span { display: inline-block; margin-right: 1.2em; white-space: nowrap; }
+.tfgpu-this { background: var(--this); }
+.tfgpu-mine { background: repeating-linear-gradient(135deg, var(--mine) 0 3px, transparent 3px 5px); }
+.tfgpu-others { background: repeating-linear-gradient(90deg, var(--rest) 0 2px, transparent 2px 4px); }
+.tfgpu-free { background: transparent; min-width: 0; }
+@container (max-width: 30em) { .tfgpu th, .tfgpu td { padding: .2em .25em; } .tfgpu .tfgpu-name { min-width: 5em; } }
+"""
+# Kept on one line: front ends count lines of an output before they fold it.
+_STYLE_LINE = " ".join(_STYLE.split())
+
+_KEYS = {"this": "this", "mine": "mine", "other": "others", "gone": "others", "unknown": "others"}
+_LEGEND = (("this", "this notebook"), ("mine", "yours, elsewhere"), ("others", "others"), ("free", "free"))
+_GPU_HEADS = (">GPU", "<Name", "<Held", ">Free")
+_KERNEL_HEADS = ("<TF", "<This notebook", "<Policy")
+_PROCESS_HEADS = (">GPU", ">PID", "<Type", "<Owner", ">Held")
+
+
+def render(table: Table, *, longest: int = 60) -> str:
+    """Write a table as an HTML fragment.
+
+    Args:
+        table: the rows.
+        longest: how many characters of a name are shown; longer ones are cut on the left.
+    """
+    body = _error(table) if table.error else _tables(table, longest)
+    remarks = "".join(f"<p>{_safe(line)}</p>" for line in words.remarks(table))
+    return f'<div class="tfgpu"><style>{_STYLE_LINE}</style>{body}{remarks}</div>'
+
+
+def _error(table: Table) -> str:
+    page = f"<p><strong>{_safe(words.plain(table.error or '', longest=400))}</strong></p>"
+    return page + (f"<p>{_safe(words.TRY)}<br><code>{_safe(words.TRY_COMMAND)}</code></p>" if table.absent else "")
+
+
+def _tables(table: Table, longest: int) -> str:
+    kernel = words.of_kernel(table)
+    heads = _GPU_HEADS + (_KERNEL_HEADS if kernel else ())
+    gpus = _table("GPU memory", heads, (_gpu(row) + (_kernel(row) if kernel else "") for row in table.gpus))
+    keys = "".join(f"<span>{_key(who)}{_safe(text)}</span>" for who, text in _LEGEND)
+    legend = f'<p class="tfgpu-keys">{keys}</p>' if any(row.shares for row in table.gpus) else ""
+    if not table.processes:
+        return gpus + legend + "".join(f"<p>{_safe(line)}</p>" for line in words.nobody(table))
+    return gpus + legend + _table("Processes", _PROCESS_HEADS, (_process(row, longest) for row in table.processes))
+
+
+def _table(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
+    """Draw a table under heads which begin with < or >. It scrolls by itself, with the keyboard too."""
+    head = "".join(f'<th scope="col"{_side(text)}>{_safe(text[1:])}</th>' for text in heads)
+    return (
+        f'<div class="tfgpu-scroll" role="region" aria-label="{caption}" tabindex="0"><table>'
+        f"<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody><tr>{'</tr><tr>'.join(rows)}</tr></tbody></table></div>"
+    )
+
+
+def _side(head: str) -> str:
+    return ' class="tfgpu-n"' if head.startswith(">") else ""
+
+
+def _gpu(row: GpuRow) -> str:
+    name = f'<td class="tfgpu-name">{_safe(words.name(row))}</td>'
+    start = f'<th scope="row" class="tfgpu-n">{_safe(row.gpu)}</th>{name}'
+    if row.error and row.used is None:
+        return f'{start}<td colspan="2">N/A: {_safe(words.plain(row.error, longest=100))}.</td>'
+    free = f'<td class="tfgpu-n">{words.with_unit(row.free)}</td>'
+    return f'{start}<td class="tfgpu-held">{words.held(row)}{_bar(row)}</td>{free}'
+
+
+def _kernel(row: GpuRow) -> str:
+    cells = (row.logical or "-", words.use(row), words.plain(row.policy))
+    return "".join(f"<td>{_safe(cell)}</td>" for cell in cells)
+
+
+def _bar(row: GpuRow) -> str:
+    """Draw whose a GPU's memory is. Shares may not add up to the total, which the driver's reserve is part of too."""
+    whole = max(row.total or 0, sum(share.size for share in row.shares))
+    if not row.shares or not whole:
+        return ""
+    said = ", ".join(f"{share.text} {words.with_unit(share.size)}" for share in row.shares)
+    parts = "".join(
+        f'<span class="tfgpu-{share.who}" style="width:{100 * share.size / whole:.2f}%"></span>' for share in row.shares
+    )
+    return f'<div class="tfgpu-bar" role="img" aria-label="{said}" title="{said}">{parts}</div>'
+
+
+def _process(row: ProcessRow, longest: int) -> str:
+    # bdi: a right-to-left name stays in its cell.
+    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(words.plain(row.owner, longest=longest))}</bdi>"
+    return (
+        f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{"-" if row.pid is None else row.pid}</td>'
+        f'<td>{_safe(row.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'
+        f'<td class="tfgpu-n">{words.with_unit(row.held)}</td>'
+    )
+
+
+def _key(share: str) -> str:
+    """Draw the pattern that a share has in the bars. Words beside it say the same."""
+    return f'<span class="tfgpu-key tfgpu-{share}" aria-hidden="true"></span>'
+
+
+def _safe(text: str) -> str:
+    return escape(text, quote=True)

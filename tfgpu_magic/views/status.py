@@ -1,0 +1,56 @@
+"""What `%tf_gpu` answers: one look at the GPUs, in a form that every front end can show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.owners import Owners
+from tfgpu_magic.monitor.rows import Table, make
+from tfgpu_magic.views import html, text
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from tfgpu_magic.monitor.report import Report
+
+    class _Printer(Protocol):
+        """The part of IPython's pretty printer that is needed here."""
+
+        def text(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Status:
+    """The rows of one look; IPython shows them as HTML or as text, and `print` as text.
+
+    Attributes:
+        table: the rows.
+    """
+
+    table: Table
+
+    def __repr__(self) -> str:
+        return text.render(self.table)
+
+    def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
+        printer.text("Status(...)" if cycle else repr(self))
+
+    def _repr_html_(self) -> str:
+        return html.render(self.table)
+
+
+def status(report: Report | None = None, *, timeout: float = 1.5) -> Status:
+    """Look at the GPUs now, and find whose memory it is.
+
+    Args:
+        report: what this kernel says of its own TensorFlow; None leaves that out.
+        timeout: seconds to wait for the driver.
+
+    Returns:
+        The status, even where there is no driver or it hangs: then it says so.
+    """
+    snapshot = look(timeout)
+    owners = Owners().find({process.pid for process in snapshot.processes})
+    return Status(make(snapshot, owners, report))
