@@ -1,1 +1,75 @@
-"""IPython magics for TensorFlow's GPU memory."""
+"""IPython magics that set TensorFlow's GPU memory right before first use, and show who holds what.
+
+In a notebook: ``%load_ext tfgpu_magic``, then ``%tf_gpu?``. In a script:
+
+    import tfgpu_magic
+    tfgpu_magic.apply("limit 2GiB")   # before TensorFlow's first op
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from tfgpu_magic.config.control import apply, plan, status
+    from tfgpu_magic.config.plan import Plan
+    from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
+    from tfgpu_magic.monitor.look import look
+    from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.views.status import Status
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Plan",
+    "PolicyError",
+    "Refused",
+    "Snapshot",
+    "Status",
+    "TfGpuError",
+    "TooLate",
+    "apply",
+    "load_ipython_extension",
+    "look",
+    "plan",
+    "status",
+    "unload_ipython_extension",
+]
+
+# Where each public name lives; nothing is imported before it is used.
+_HOMES = {
+    "Plan": "config.plan",
+    "PolicyError": "errors",
+    "Refused": "errors",
+    "Snapshot": "monitor.snapshot",
+    "Status": "views.status",
+    "TfGpuError": "errors",
+    "TooLate": "errors",
+    "apply": "config.control",
+    "look": "monitor.look",
+    "plan": "config.control",
+    "status": "config.control",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Load the magics: what ``%load_ext tfgpu_magic`` calls."""
+    from tfgpu_magic import magic
+
+    magic.load(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Take the magics away: what ``%unload_ext tfgpu_magic`` calls. What they set stays set."""
+    from tfgpu_magic import magic
+
+    magic.unload(shell)

@@ -3,6 +3,7 @@
 TfGpuError
 ├── PolicyError       the words are not a policy
 ├── Refused           the policy is clear, and cannot be enforced here and now
+│   └── TooLate       only a new process could enforce it
 ├── MonitorError      the driver's figures could not be had
 └── SimulatorError    the simulated GPU machine could not be built or reached
 """
@@ -18,6 +19,10 @@ class PolicyError(TfGpuError, ValueError):
 
 class Refused(TfGpuError, RuntimeError):
     """The policy is understood and was not applied, not even in part."""
+
+
+class TooLate(Refused):
+    """The policy could be enforced in a new process, and not in this one, where TensorFlow or CUDA is running."""
 
 
 class MonitorError(TfGpuError, RuntimeError):

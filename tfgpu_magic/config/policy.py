@@ -1,4 +1,4 @@
-"""What can be asked of TensorFlow's GPUs, as frozen data; `words` makes it from text, `plan` says what to do about it."""
+"""What can be asked of TensorFlow's GPUs, as frozen data; `words` makes it from text, `plan` acts on it."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ Amount: TypeAlias = int | Share
 def amount_text(amount: Amount) -> str:
     """Write an amount so that it reads back as the same."""
     return str(amount) if isinstance(amount, Share) else units.exact(amount)
+
+
+def amount_bytes(amount: Amount, total: int) -> int:
+    """The bytes it is on a GPU of `total` bytes."""
+    return amount.of(total) if isinstance(amount, Share) else amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +171,7 @@ def _replaces(later: Request, earlier: Request) -> bool:
             return isinstance(earlier, Growth | Limit | Split)
         case Limit(gpu=gpu) | Split(gpu=gpu):
             return isinstance(earlier, Limit | Split) and earlier.gpu == gpu
+
+
+NOTHING = Policy()
+"""Nothing has been asked."""

@@ -11,9 +11,11 @@ from tfgpu_magic.monitor.rows import Table, make
 from tfgpu_magic.views import html, text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Protocol
 
     from tfgpu_magic.monitor.report import Report
+    from tfgpu_magic.monitor.snapshot import Snapshot
 
     class _Printer(Protocol):
         """The part of IPython's pretty printer that is needed here."""
@@ -41,11 +43,11 @@ class Status:
         return html.render(self.table)
 
 
-def status(report: Report | None = None, *, timeout: float = 1.5) -> Status:
+def status(report: Callable[[Snapshot], Report] | None = None, *, timeout: float = 1.5) -> Status:
     """Look at the GPUs now, and find whose memory it is.
 
     Args:
-        report: what this kernel says of its own TensorFlow; None leaves that out.
+        report: asks this kernel what it says of its own TensorFlow; None leaves that out.
         timeout: seconds to wait for the driver.
 
     Returns:
@@ -53,4 +55,4 @@ def status(report: Report | None = None, *, timeout: float = 1.5) -> Status:
     """
     snapshot = look(timeout)
     owners = Owners().find({process.pid for process in snapshot.processes})
-    return Status(make(snapshot, owners, report))
+    return Status(make(snapshot, owners, report(snapshot) if report else None))

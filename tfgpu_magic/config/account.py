@@ -1,0 +1,79 @@
+"""What this kernel says of itself: stage, policy and TensorFlow's own figures, as a `Report`. It wakes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from tfgpu_magic.config import runtime
+from tfgpu_magic.config.plan import Plan, in_words
+from tfgpu_magic.config.runtime import RUNTIME
+from tfgpu_magic.config.state import Kernel, Stage
+from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
+from tfgpu_magic.monitor.snapshot import Snapshot
+
+
+def report(snapshot: Snapshot) -> Report:
+    """This kernel's own word on each GPU of the snapshot."""
+    kernel = RUNTIME.observe(snapshot.gpus)
+    plan = RUNTIME.plan
+    figures = runtime.memory()
+    limits = runtime.limits() if kernel.stage is Stage.READY else _planned(plan)
+    grows = runtime.growth_in_force() if kernel.stage is not Stage.ABSENT else bool(plan and plan.grows)
+    seen = _seen(kernel, plan)
+    uses: dict[str, GpuUse] = {}
+    number = 0
+    for uuid in seen:
+        logical = figures.get(uuid) or _expected(number, limits.get(uuid, ()))
+        number += len(logical)
+        uses[uuid] = GpuUse(gpu="", policy=in_words(limits.get(uuid, ()), grows=grows), logical=logical)
+    known = bool(seen) or kernel.shown is not None
+    return Report(
+        pid=os.getpid(),
+        summary=_summary(kernel, plan),
+        uses=tuple(
+            GpuUse(gpu=gpu.label, policy=use.policy, logical=use.logical)
+            if (use := uses.get(str(gpu.uuid)))
+            else GpuUse(gpu=gpu.label, policy="hidden" if known else "")
+            for gpu in snapshot.gpus
+        ),
+        notes=plan.notes if plan and kernel.stage is not Stage.READY else (),
+    )
+
+
+def _seen(kernel: Kernel, plan: Plan | None) -> Sequence[str]:
+    """UUIDs of the GPUs that TensorFlow sees or will see, in its order."""
+    if kernel.tensorflow_sees is not None:
+        return kernel.tensorflow_sees
+    if plan is not None and not kernel.frozen:
+        return [str(device.gpu.uuid) for device in plan.devices]
+    return kernel.shown or ()
+
+
+def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
+    return {} if plan is None else {str(device.gpu.uuid): device.limits for device in plan.devices}
+
+
+def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
+    """The logical GPUs that TensorFlow will make, the first of them `number`."""
+    return tuple(LogicalGpu(name=f"GPU:{number + n}", limit=limit) for n, limit in enumerate(limits or (None,)))
+
+
+def _summary(kernel: Kernel, plan: Plan | None) -> str:
+    """One sentence on how far TensorFlow has come and what was asked of it."""
+    module = runtime.tensorflow()
+    version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
+    asked = f"`{plan.asked}`" if plan is not None and plan.asked.requests else ""
+    if kernel.broken:
+        return f"{version} failed for want of memory on a GPU; restart this kernel."
+    if kernel.stage is Stage.READY:
+        since = f" {kernel.since}" if kernel.since else ""
+        return f"{version} is using {'the GPUs' if kernel.shown else 'the CPU'}{since}." + (
+            f" In force: {asked}." if asked else ""
+        )
+    if kernel.stage is Stage.POISONED:
+        return f"{version}'s GPU allocators were made behind its back; nothing can be set until a restart."
+    if kernel.stage is Stage.ABSENT:
+        return f"TensorFlow is not imported yet. {f'Waiting: {asked}.' if asked else 'Nothing is asked of it.'}"
+    standing = f"In force: {asked}." if asked else "Nothing is asked of it."
+    return f"{version} is imported and has not used a GPU yet. {standing}"

@@ -1,0 +1,101 @@
+"""What libcuda says of this process: THE ONLY room that touches it. It never loads it here, so it wakes nothing.
+
+Run as a script it is the throwaway process that does load it, to tell in which order CUDA would show the GPUs.
+Source of the calls: CUDA Driver API reference, "Device Management" and "Primary Context Management".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+LIBRARY = "libcuda.so.1"
+ANSWER_SECONDS = 10.0
+"""How long CUDA may take to start in the throwaway process; without persistence mode that is seconds."""
+
+
+def loaded() -> ctypes.CDLL | None:
+    """The driver library, if something in this process has loaded it already."""
+    try:
+        return ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError:
+        return None
+
+
+def initialised() -> bool:
+    """Whether `cuInit` was called in this process, so that `CUDA_VISIBLE_DEVICES` counts no more."""
+    library = loaded()
+    # Before cuInit every call answers 3, CUDA_ERROR_NOT_INITIALIZED; so does a child forked after it.
+    return library is not None and library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != 3
+
+
+def shown() -> tuple[str, ...]:
+    """UUIDs of the GPUs that CUDA shows this process, in its order; nothing while it is not initialised."""
+    library = loaded()
+    return () if library is None else tuple(_uuid(library, device) for device in _devices(library))
+
+
+def by_pci() -> dict[str, str]:
+    """UUIDs of the same GPUs by PCI bus id, in lower case, as TensorFlow describes them."""
+    library = loaded()
+    if library is None:
+        return {}
+    pci = ctypes.create_string_buffer(32)
+    found: dict[str, str] = {}
+    for device in _devices(library):
+        if library.cuDeviceGetPCIBusId(pci, len(pci), device) == 0:
+            found[pci.value.decode().lower()] = _uuid(library, device)
+    return found
+
+
+def has_context() -> bool:
+    """Whether something in this process holds a CUDA context on some GPU."""
+    library = loaded()
+    flags, active = ctypes.c_uint(), ctypes.c_int()
+    return library is not None and any(
+        library.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active)) == 0 and active.value
+        for device in _devices(library)
+    )
+
+
+def ask_elsewhere(environment: Mapping[str, str]) -> tuple[str, ...] | None:
+    """UUIDs of the GPUs that CUDA would show a process with this environment; None if it does not say.
+
+    A throwaway process asks, so that this one stays clean.
+    """
+    command = [sys.executable, "-I", "-S", __file__]
+    try:
+        answer = subprocess.run(command, env=dict(environment), capture_output=True, timeout=ANSWER_SECONDS, check=True)
+        return tuple(map(str, json.loads(answer.stdout)))
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+def _devices(library: ctypes.CDLL) -> list[ctypes.c_int]:
+    count = ctypes.c_int()
+    if library.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return []
+    devices = [ctypes.c_int() for _ in range(count.value)]
+    return [d for ordinal, d in enumerate(devices) if library.cuDeviceGet(ctypes.byref(d), ordinal) == 0]
+
+
+def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str:
+    """As NVML writes it. Version 2 of the call gives a MIG instance's own UUID."""
+    raw = ctypes.create_string_buffer(16)
+    library.cuDeviceGetUuid_v2(raw, device)
+    digits = raw.raw.hex()
+    return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _answer() -> None:
+    library = ctypes.CDLL(LIBRARY)
+    library.cuInit(0)
+    print(json.dumps(shown()))
+
+
+if __name__ == "__main__":
+    _answer()

@@ -1,0 +1,157 @@
+"""Whether what is asked of each GPU is there, and if not: what is missing, who holds it, and what would fit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tfgpu_magic.config.policy import Growth, Limit, Share, Split, amount_bytes, amount_text
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.units import BINARY, MIB, rounded
+
+LEAST_LIMIT = 32 * MIB
+"""Below this TensorFlow starts and then fails at nearly everything: cuBLAS alone wants a workspace of up to 32 MiB."""
+
+MOST_HOLDERS = 5
+"""How many of a GPU's processes are named when memory is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A GPU that TensorFlow will see, and what it is to take of it.
+
+    Attributes:
+        gpu: the GPU.
+        limits: bytes of each of its logical GPUs, whole MiB as TensorFlow counts; empty without a limit.
+        words: the words that say so, if any do.
+    """
+
+    gpu: Gpu
+    limits: tuple[int, ...] = ()
+    words: Growth | Limit | Split | None = None
+
+
+def context_bytes(total: int) -> int:
+    """What to keep free on a GPU of `total` bytes for a CUDA context, which no limit counts.
+
+    A context takes some hundred MiB, more on larger GPUs; one 32nd of the GPU, from 256 to 512 MiB, is our estimate.
+    """
+    return min(max(total // 32, 256 * MIB), 512 * MIB)
+
+
+def check(devices: Sequence[Device], snapshot: Snapshot, owners: Mapping[int, str]) -> None:
+    """Make sure that every device gets what is asked of it, as things are in the snapshot.
+
+    Raises:
+        Refused: some GPU cannot give it; all such GPUs are named.
+    """
+    missing = [(device, problem) for device in devices if (problem := _problem(device)) is not None]
+    if not missing:
+        return
+    lines: list[str] = []
+    for device, problem in missing:
+        lines.append(f"GPU {device.gpu.label}: {problem}")
+        lines += _holders(device.gpu, snapshot.processes, owners)
+    ways = _ways_out([device for device, _ in missing], devices, snapshot)
+    raise Refused(
+        "Not applied. " + "\n".join([*lines, *(["Fits now:"] if ways else []), *(f"  {way}" for way in ways)])
+    )
+
+
+def _problem(device: Device) -> str | None:
+    """Why the GPU cannot give it, in one sentence."""
+    gpu, total, free = device.gpu, device.gpu.total, device.gpu.free
+    if gpu.error is not None:
+        return f"{gpu.error} TensorFlow would fail on it."
+    if total is None or free is None:
+        return None  # nothing is known, so nothing can be said; the plan notes it
+    wanted, context = sum(device.limits), context_bytes(total)
+    if not device.limits:
+        if free >= context:
+            return None
+        return (
+            f"{rounded(free)} are free of {rounded(total)}, and TensorFlow needs about {rounded(context)} for CUDA's "
+            "context on every GPU that it sees. Its first op would fail there, and the second hang for good."
+        )
+    if wanted > total:
+        return (
+            f"{_wanted(device)} is more than the {rounded(total)} it has. TensorFlow would take less, and not say so."
+        )
+    if min(device.limits) < LEAST_LIMIT:
+        of = f" of the {rounded(free)} that are free" if isinstance(device.words, Split) else ""
+        return f"{rounded(min(device.limits))}{of} is too little to work with; {rounded(LEAST_LIMIT)} is the least."
+    if wanted + context > free:
+        return (
+            f"{_wanted(device)}, beside about {rounded(context)} for CUDA's context, "
+            f"and {rounded(free)} are free of {rounded(total)}."
+        )
+    return None
+
+
+def _wanted(device: Device) -> str:
+    """What is asked of a GPU, as it was said and in bytes: ``40% is 3.2 GiB``."""
+    total = rounded(sum(device.limits))
+    match device.words:
+        case Limit(amount=Share() as share):
+            return f"{share} is {total}"
+        case Split(parts=tuple(sizes)) if len(sizes) > 1:
+            return f"{' + '.join(map(amount_text, sizes))} is {total}"
+    return f"the limit is {total}"
+
+
+def _holders(gpu: Gpu, processes: Sequence[Process], owners: Mapping[int, str]) -> list[str]:
+    """A line for each process on the GPU, the largest first."""
+    here = [process for process in processes if process.gpu == gpu.label]
+    here.sort(key=lambda process: -(process.held or 0))
+    lines = [f"{rounded(p.held):>10}  {owners.get(p.pid, f'pid {p.pid}')}" for p in here[:MOST_HOLDERS]]
+    return [*lines, f"{'':>10}  and {len(here) - MOST_HOLDERS} more"] if len(here) > MOST_HOLDERS else lines
+
+
+def _ways_out(missing: Sequence[Device], devices: Sequence[Device], snapshot: Snapshot) -> list[str]:
+    """What could be asked instead and be had."""
+    healthy = [device.gpu.label for device in devices if device not in missing]
+    ways = [way for way in (_smaller(missing, devices), _elsewhere(missing[0], snapshot)) if way]
+    if healthy and len(healthy) < len(devices):
+        ways.append(f"%tf_gpu visible {','.join(healthy)}      and then the same again")
+    return ways
+
+
+def _smaller(missing: Sequence[Device], devices: Sequence[Device]) -> str:
+    """The same words with a size that fits every GPU they speak about."""
+    words = missing[0].words
+    if not isinstance(words, Limit) or any(device.gpu.error for device in missing):
+        return ""
+    same = [device.gpu for device in devices if device.words == words]
+    size = min((gpu.free or 0) - context_bytes(gpu.total or 0) for gpu in same)
+    if size < LEAST_LIMIT:
+        return ""
+    target = "" if words.gpu is None else f"{words.gpu}="
+    return f"%tf_gpu limit {target}{_down(size)}{' --grow' * words.grow}"
+
+
+def _elsewhere(device: Device, snapshot: Snapshot) -> str:
+    """Another GPU that has room for what this one lacks."""
+    if not isinstance(device.words, Limit):
+        return ""
+    amount = device.words.amount
+    room = [
+        gpu.label
+        for gpu in snapshot.gpus
+        if gpu.total
+        and gpu.free is not None
+        and not gpu.mig
+        and gpu.free >= amount_bytes(amount, gpu.total) + context_bytes(gpu.total)
+    ]
+    if not room:
+        return ""
+    text = amount_text(amount)
+    again = f"limit {text}{' --grow' * device.words.grow}"
+    return f"%tf_gpu pick --need {text}; {again}      (GPU {', '.join(room)})"
+
+
+def _down(size: int) -> str:
+    """A size to type that is no larger: tenths of a GiB, or tens of MiB."""
+    if size >= BINARY["GiB"]:
+        return f"{size * 10 // BINARY['GiB'] / 10:g}GiB"
+    return f"{size // (10 * MIB) * 10}MiB"

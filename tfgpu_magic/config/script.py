@@ -1,0 +1,53 @@
+"""A plan as what people would write without us: Python for a script, or shell lines. Pure."""
+
+from __future__ import annotations
+
+from tfgpu_magic.config.plan import Plan
+from tfgpu_magic.units import MIB
+
+
+def python(plan: Plan) -> str:
+    """Python that does what the plan does, for the top of a script, before TensorFlow's first op."""
+    lines = [
+        f'os.environ["{name}"] = "{value}"' if value is not None else f'os.environ.pop("{name}", None)'
+        for name, value in plan.changes
+    ]
+    lines = ["import os", "", *lines, ""] if lines else []
+    if not plan.limited and plan.cpus is None:
+        return "\n".join([*lines, "import tensorflow as tf"])
+    lines += ["import tensorflow as tf", ""]
+    if plan.limited:
+        lines.append('gpus = tf.config.list_physical_devices("GPU")')
+    for place, device in enumerate(plan.devices):
+        if device.limits:
+            parts = [f"tf.config.LogicalDeviceConfiguration(memory_limit={size // MIB})" for size in device.limits]
+            lines += _configure(f"gpus[{place}]", parts)
+    if plan.cpus is not None:
+        lines.append('cpus = tf.config.list_physical_devices("CPU")')
+        lines += [f"parts = [tf.config.LogicalDeviceConfiguration()] * {plan.cpus}"]
+        lines.append("tf.config.set_logical_device_configuration(cpus[0], parts)")
+    return "\n".join(lines)
+
+
+def _configure(gpu: str, parts: list[str]) -> list[str]:
+    if len(parts) == 1:
+        return [f"tf.config.set_logical_device_configuration({gpu}, [{parts[0]}])"]
+    return [
+        "tf.config.set_logical_device_configuration(",
+        f"    {gpu},",
+        "    [",
+        *(f"        {part}," for part in parts),
+        "    ],",
+        ")",
+    ]
+
+
+def shell(plan: Plan) -> str:
+    """Shell lines that do what the plan does for programs started after them, as far as variables can."""
+    lines = [f"export {name}={value}" if value is not None else f"unset {name}" for name, value in plan.changes]
+    if plan.limited or plan.cpus is not None:
+        lines += [
+            "# TensorFlow has no variable for limits and logical devices. Kernels that load tfgpu_magic read this one:",
+            f"export TFGPU_POLICY='{plan.settled}'",
+        ]
+    return "\n".join(lines) or "# Nothing was asked: TensorFlow's own defaults need no variable."

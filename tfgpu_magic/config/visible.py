@@ -1,0 +1,81 @@
+"""Which GPUs CUDA will show a process, from its environment and NVML's list. Pure: CUDA itself is not asked.
+
+Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA MIG User Guide, "CUDA Visible Devices".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tfgpu_magic.config.policy import GpuRef
+from tfgpu_magic.config.state import DEVICES, ORDER
+from tfgpu_magic.monitor.snapshot import Gpu
+
+
+def predict(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[str, ...] | None:
+    """UUIDs of the GPUs that CUDA will show, in its order; None where only CUDA can tell.
+
+    CUDA numbers GPUs fastest first unless told to follow the PCI bus, as nvidia-smi does; that matters where
+    GPUs differ. With MIG on, what is shown is CUDA's own choice.
+    """
+    if any(gpu.mig or gpu.instance is not None or gpu.uuid is None for gpu in gpus):
+        return None
+    uuids = [gpu.uuid for gpu in gpus if gpu.uuid is not None]
+    alike = len({(gpu.name, gpu.total) for gpu in gpus}) <= 1
+    if not alike and environment.get(ORDER) != "PCI_BUS_ID":
+        return None
+    if DEVICES not in environment:
+        return tuple(uuids)
+    shown: list[str] = []
+    for entry in environment[DEVICES].split(","):
+        uuid = _entry(entry.strip(), uuids)
+        if uuid is None:
+            break  # CUDA stops at the first entry that is none
+        if uuid in shown:
+            return ()  # CUDA shows nothing when an entry comes twice
+        shown.append(uuid)
+    return tuple(shown)
+
+
+def _entry(text: str, uuids: Sequence[str]) -> str | None:
+    if text.isascii() and text.isdigit():
+        return uuids[int(text)] if int(text) < len(uuids) else None
+    if not text.startswith("GPU-"):
+        return None
+    matches = [uuid for uuid in uuids if uuid.lower().startswith(text.lower())]
+    return matches[0] if len(matches) == 1 else None
+
+
+def variable(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """The environment that makes CUDA show just these GPUs, in this order.
+
+    Numbers where they can be, because other libraries read the variable too; UUIDs for MIG instances.
+    """
+    if not gpus:
+        return {DEVICES: "-1"}
+    if all(gpu.instance is None for gpu in gpus):
+        return {ORDER: "PCI_BUS_ID", DEVICES: ",".join(str(gpu.index) for gpu in gpus)}
+    return {DEVICES: ",".join(str(gpu.uuid) for gpu in gpus)}
+
+
+def find(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu | str:
+    """The GPU that is meant, or in words why there is none."""
+    if isinstance(ref, int):
+        matches = [gpu for gpu in gpus if gpu.index == ref and gpu.instance is None]
+    else:
+        matches = [gpu for gpu in gpus if (gpu.uuid or "").lower().startswith(ref.lower())]
+    if not matches:
+        return f"There is no GPU {ref} here; there {_are(gpus)}."
+    if len(matches) > 1:
+        return f"{ref} may be any of {len(matches)} GPUs; write more of its UUID."
+    if matches[0].mig:
+        instances = [gpu.uuid for gpu in gpus if gpu.index == matches[0].index and gpu.instance is not None]
+        return f"GPU {ref} is in MIG mode; name an instance: {', '.join(map(str, instances)) or 'it has none'}."
+    return matches[0]
+
+
+def _are(gpus: Sequence[Gpu]) -> str:
+    labels = [gpu.label for gpu in gpus]
+    if not labels:
+        return "are no GPUs"
+    return f"is GPU {labels[0]}" if len(labels) == 1 else f"are GPUs {', '.join(labels[:-1])} and {labels[-1]}"

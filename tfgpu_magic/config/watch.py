@@ -1,0 +1,61 @@
+"""Remembers which cell woke TensorFlow, so that "too late" can name it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfgpu_magic.config import runtime
+from tfgpu_magic.config.runtime import RUNTIME
+from tfgpu_magic.config.state import Stage
+
+LONGEST = 60
+"""Characters of a cell's line to quote."""
+
+
+class CellWatch:
+    """Looks at the stage after each cell, in microseconds, until TensorFlow is awake."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._source = ""
+        # TensorFlow may be awake before anyone watches; no cell of ours can be named then.
+        self._awake = _awake()
+
+    def start(self) -> None:
+        """Watch the cells of this shell."""
+        self._shell.events.register("pre_run_cell", self._before)
+        self._shell.events.register("post_run_cell", self._after)
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._shell.events.unregister("pre_run_cell", self._before)
+        self._shell.events.unregister("post_run_cell", self._after)
+
+    def check(self, number: int | None = None) -> None:
+        """Note the running cell if it has woken TensorFlow. Its number is the shell's, if none is given."""
+        if not self._awake and _awake():
+            self._awake = True
+            RUNTIME.since = f"since In [{number or self._shell.execution_count}]{_quote(self._source)}"
+
+    def _before(self, info: Any) -> None:
+        self._source = info.raw_cell or ""
+
+    def _after(self, result: Any) -> None:
+        self.check(result.execution_count)
+        error = result.error_in_exec
+        if error is not None and "CUDA_ERROR_OUT_OF_MEMORY" in str(error) and not _awake(Stage.READY):
+            RUNTIME.broken = True
+
+
+def _awake(*stages: Stage) -> bool:
+    return runtime.current_stage() in (stages or (Stage.READY, Stage.POISONED))
+
+
+def _quote(source: str) -> str:
+    """The first line of the cell that may have done something."""
+    lines = [line.strip() for line in source.splitlines()]
+    telling = [line for line in lines if line and not line.startswith(("#", "import ", "from ", "%", "!"))]
+    if not telling:
+        return ""
+    line = telling[0]
+    return f" ({line if len(line) <= LONGEST else line[: LONGEST - 1] + '…'})"

@@ -1,0 +1,115 @@
+"""`%tf_gpu`: words in, calls out, nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_magic, magics_class
+from traitlets import Unicode
+
+from tfgpu_magic.complete import complete
+from tfgpu_magic.config import control, script, words
+from tfgpu_magic.config.watch import CellWatch
+from tfgpu_magic.errors import TfGpuError, TooLate
+from tfgpu_magic.restart import restart
+from tfgpu_magic.views.outcome import Code, Outcome
+from tfgpu_magic.views.status import Status
+
+VARIABLE = "TFGPU_POLICY"
+"""The environment variable with the policy for every kernel that loads the extension; it outweighs configuration."""
+
+
+@magics_class
+class TfGpuMagics(Magics):
+    """The magics. An administrator sets a policy for all with ``c.TfGpuMagics.policy = "growth"``."""
+
+    policy = Unicode("", help="The policy to apply when the extension is loaded, such as `growth`.").tag(config=True)
+
+    def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
+        super().__init__(shell, **kwargs)
+        self.watch = CellWatch(shell)
+
+    @line_magic
+    def tf_gpu(self, line: str) -> Status | Outcome | Code | None:  # noqa: D102  # made from the grammar, below
+        self.watch.check()
+        try:
+            return self._run(line)
+        except TfGpuError as error:
+            raise UsageError(str(error)) from None  # IPython shows it without a traceback, and stops "run all"
+
+    tf_gpu.__doc__ = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
+
+Usage: %tf_gpu WORDS [{words.RESTART}]
+
+{words.usage()}
+
+Several at once: `%tf_gpu pick 1; limit 2GiB`. Sizes: KiB MiB GiB TiB, kB MB GB TB, or % of a GPU's memory.
+GPU numbers are nvidia-smi's. Later words replace earlier ones for the GPUs they name.
+When it is too late, {words.RESTART} restarts this kernel and applies the words in the new one.
+"""
+
+    def _run(self, line: str) -> Status | Outcome | Code | None:
+        asked, again = line.strip(), False
+        if asked.endswith(words.RESTART):
+            asked, again = asked.removesuffix(words.RESTART).strip(), True
+        name, _, rest = asked.partition(" ")
+        if name in ("", "status"):
+            return control.status()
+        words.find(name)
+        if name in ("plan", "code", "env"):
+            asking = bool(rest.strip())
+            plan = control.plan(rest) if asking else control.current()
+            if name == "plan":
+                return Outcome(plan, f"`{plan.asked}` would do this:" if asking else control.standing(plan))
+            return Code(script.python(plan) if name == "code" else script.shell(plan))
+        try:
+            plan = control.apply(asked)
+        except TooLate:
+            if not again:
+                raise
+        else:
+            return Outcome(plan, control.standing(plan))
+        policy = control.current().asked.then(words.parse(asked))
+        restart(str(policy) or "default")
+        print(f"Restarting this kernel. `{policy or 'default'}` will be in force in the new one; run your cells again.")
+        return None
+
+
+def load(shell: InteractiveShell) -> None:
+    """Register the magics with a shell, and apply the policy that the environment or the configuration gives."""
+    magics = TfGpuMagics(shell)
+    shell.register_magics(magics)
+    shell.set_hook("complete_command", complete, str_key="%tf_gpu")  # type: ignore[no-untyped-call]  # IPython's
+    magics.watch.start()
+    given = os.environ.get(VARIABLE) or magics.policy
+    if given and not control.current().asked.requests:
+        _apply(given, f"${VARIABLE}" if os.environ.get(VARIABLE) else "the configuration")
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Take the magics away again; what they set stays."""
+    magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
+    if magics is not None:
+        magics.watch.stop()
+        shell.magics_manager.magics["line"].pop("tf_gpu", None)
+
+
+def resume(policy: str) -> None:
+    """Load the extension in a kernel that was restarted for a policy, and apply it."""
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "tfgpu_magic")
+    _apply(policy, "the restart")
+
+
+def _apply(policy: str, where: str) -> None:
+    """Apply words that no cell of this kernel has said; a refusal is told, and stops nothing."""
+    try:
+        control.apply(policy)
+    except TfGpuError as error:
+        print(f"tfgpu_magic: `{policy}`, from {where}, is NOT in force.\n{error}", file=sys.stderr)
+    else:
+        print(f"tfgpu_magic: `{policy}`, from {where}.")
