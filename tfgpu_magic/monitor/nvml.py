@@ -150,13 +150,22 @@ class Reader:
         mode, pending = c_uint(), c_uint()
         mig = _call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == trouble.OK and mode.value == 1
         gpu = replace(self._learn(handle, gpu), index=index, mig=mig)
-        devices = [_Device(handle, gpu)]
-        for instance in range(_number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0 if mig else 0):
-            part = pynvml.c_nvmlDevice_t()
-            if _call("nvmlDeviceGetMigDeviceHandleByIndex", handle, c_uint(instance), byref(part)) == trouble.OK:
-                facts = self._learn(part, replace(gpu, uuid=None, multiprocessors=None))
-                devices.append(_Device(part, replace(facts, index=index, instance=instance, mig=False)))
-        return devices
+        return [_Device(handle, gpu), *(self._instances(handle, gpu) if mig else [])]
+
+    def _instances(self, handle: Any, parent: Gpu) -> list[_Device]:
+        """Find the MIG instances of a GPU, numbered as nvidia-smi's process table does, by GPU instance."""
+        parts = [pynvml.c_nvmlDevice_t() for _ in range(_number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)]
+        give = "nvmlDeviceGetMigDeviceHandleByIndex"
+        parts = [part for at, part in enumerate(parts) if _call(give, handle, c_uint(at), byref(part)) == trouble.OK]
+        numbers = [_number("nvmlDeviceGetGpuInstanceId", part) for part in parts]
+        if None in numbers or len(set(numbers)) < len(numbers):  # one GPU instance may have several compute instances
+            numbers = list(range(len(parts)))
+        before = replace(parent, uuid=None, multiprocessors=None)
+        facts = [self._learn(part, before) for part in parts]
+        return [
+            _Device(part, replace(gpu, index=parent.index, instance=number, mig=False))
+            for part, gpu, number in zip(parts, facts, numbers, strict=True)
+        ]
 
     def _learn(self, handle: Any, before: Gpu) -> Gpu:
         """Ask for what stays true of a device, once per UUID; what it does not tell is as `before`."""
