@@ -1,4 +1,4 @@
-"""The command line: run a program on a simulated machine; from inside, change what goes wrong or show who holds what."""
+"""The command line: run a program on a simulated machine; from inside, set what goes wrong or show who holds what."""
 
 import argparse
 import os

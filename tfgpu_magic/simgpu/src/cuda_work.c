@@ -30,7 +30,6 @@ API(cuStreamQuery, CUstream s) { BEGIN(s && s->context ? s->context->ordinal : -
 API(cuStreamWaitEvent, CUstream s, CUevent e, unsigned flags) { BEGIN(-1); (void)s, (void)e, (void)flags; return CUDA_OK; }
 API(cuStreamGetPriority, CUstream s, int *to) { BEGIN(-1); NEED(to); *to = s ? s->priority : 0; return CUDA_OK; }
 API(cuStreamGetCtx, CUstream s, CUcontext *to) { BEGIN_CURRENT(c); NEED(to); *to = s && s->context ? s->context : c; return CUDA_OK; }
-API(cuStreamIsCapturing, CUstream s, int *to) { BEGIN(-1); (void)s; NEED(to); *to = 0; return CUDA_OK; }
 API(cuStreamAttachMemAsync, CUstream s, CUdeviceptr at, size_t n, unsigned f) { BEGIN(-1); (void)s, (void)at, (void)n, (void)f; return CUDA_OK; }
 
 API(cuStreamAddCallback, CUstream s, void (*call)(CUstream, int, void *), void *data, unsigned flags)

@@ -126,6 +126,13 @@ API(nvmlDeviceGetDisplayActive, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); r
 API(nvmlDeviceGetClockInfo, nvmlDevice d, unsigned kind, unsigned *to) { (void)kind; BEGIN_DEVICE(d); return give(to, (unsigned)d->clock_khz / 1000); }
 API(nvmlDeviceGetMaxClockInfo, nvmlDevice d, unsigned kind, unsigned *to) { (void)kind; BEGIN_DEVICE(d); return give(to, (unsigned)d->clock_khz / 1000); }
 
+/* PCIe 4.0 with 16 lanes: TensorFlow complains without. */
+API(nvmlDeviceGetCurrPcieLinkGeneration, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 4); }
+API(nvmlDeviceGetCurrPcieLinkWidth, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 16); }
+API(nvmlDeviceGetMaxPcieLinkGeneration, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 4); }
+API(nvmlDeviceGetMaxPcieLinkWidth, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 16); }
+API(nvmlDeviceGetPcieSpeed, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 16000); }
+
 /* No sensor, no fan, no ECC, no link: the tools show N/A. nvmlDeviceGetConfComputeMemSizeInfo and
  * nvmlDeviceGetRunningProcessDetailList are left out both: with one of them nvitop reads another struct. */
 #define UNSUPPORTED(name) \
@@ -147,10 +154,6 @@ UNSUPPORTED(nvmlDeviceGetSerial)
 UNSUPPORTED(nvmlDeviceGetDriverModel)
 UNSUPPORTED(nvmlDeviceGetDriverModel_v2)
 UNSUPPORTED(nvmlDeviceGetPcieThroughput)
-UNSUPPORTED(nvmlDeviceGetCurrPcieLinkGeneration)
-UNSUPPORTED(nvmlDeviceGetCurrPcieLinkWidth)
-UNSUPPORTED(nvmlDeviceGetMaxPcieLinkGeneration)
-UNSUPPORTED(nvmlDeviceGetMaxPcieLinkWidth)
 UNSUPPORTED(nvmlDeviceGetFieldValues)
 UNSUPPORTED(nvmlDeviceGetProcessUtilization)
 UNSUPPORTED(nvmlDeviceGetProcessesUtilizationInfo)
