@@ -1,0 +1,1 @@
+"""NVML, owners and rows."""

@@ -1,0 +1,261 @@
+"""What the reader makes of a driver's oddities; the simulated machine's part is in test_look.py."""
+
+from __future__ import annotations
+
+import os
+
+import pynvml
+import pytest
+
+from tfgpu_magic.monitor import merge
+from tfgpu_magic.monitor.nvml import Reader
+
+from .driver import COMPUTE, GIB, GRAPHICS, MPS, Device, Driver
+
+NOT_AVAILABLE = 2**64 - 1
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    return Driver(Device(used=4 * GIB, reserved=GIB)).install(monkeypatch)
+
+
+def read_rows() -> list[tuple[int, str, int | None]]:
+    """Read once, and return each process as (pid, kind, held)."""
+    return [(process.pid, process.kind, process.held) for process in Reader().read().processes]
+
+
+def test_each_list_and_each_memory_costs_one_call(driver: Driver) -> None:
+    driver.devices[0].lists = {COMPUTE: [(10, GIB), (11, GIB)], GRAPHICS: [(12, GIB)]}
+
+    Reader().read()
+
+    for call in ("nvmlDeviceGetMemoryInfo_v2", COMPUTE + "_v3", GRAPHICS + "_v3", MPS + "_v3"):
+        assert driver.calls[call] == 1
+
+
+def test_what_does_not_change_is_asked_once(driver: Driver) -> None:
+    with Reader() as reader:
+        for _ in range(5):
+            reader.read()
+
+    for call in ("nvmlInit", "nvmlDeviceGetCount_v2", "nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlShutdown"):
+        assert driver.calls[call] == 1
+
+
+def test_dear_lists_are_asked_only_when_wanted(driver: Driver) -> None:
+    driver.devices[0].lists = {COMPUTE: [(10, GIB)], GRAPHICS: [(12, GIB)]}
+
+    with Reader() as reader:
+        none = reader.read(processes=False)
+        compute = reader.read(graphics=False)
+
+    assert (none.processes, none.gpus[0].listed) == ((), False)
+    assert [process.pid for process in compute.processes] == [10]
+    assert compute.gpus[0].listed
+    assert driver.calls[GRAPHICS + "_v3"] == 0
+
+
+def test_facts_are_read(driver: Driver) -> None:
+    gpu = Reader().read().gpus[0]
+
+    assert (gpu.label, gpu.uuid, gpu.name) == ("0", "GPU-0", "NVIDIA Test")
+    assert (gpu.capability, gpu.multiprocessors) == ((8, 0), 108)
+    assert (gpu.total, gpu.used, gpu.free, gpu.reserved) == (16 * GIB, 4 * GIB, 11 * GIB, GIB)
+
+
+def test_a_list_longer_than_the_buffer_is_read_whole(driver: Driver) -> None:
+    driver.devices[0].lists = {COMPUTE: [(pid, 1) for pid in range(1, 500)]}
+
+    assert len(read_rows()) == 499
+
+
+def test_a_pid_in_both_lists_is_one_row_with_the_larger_figure(driver: Driver) -> None:
+    driver.devices[0].lists = {COMPUTE: [(10, 2 * GIB)], GRAPHICS: [(10, 3 * GIB)], MPS: [(11, GIB)]}
+
+    assert read_rows() == [(10, "C+G", 3 * GIB), (11, "M+C", GIB)]
+
+
+def test_memory_that_is_not_available_is_unknown_and_never_zero(driver: Driver) -> None:
+    driver.devices[0].lists = {COMPUTE: [(10, NOT_AVAILABLE), (11, 0)]}
+
+    assert read_rows() == [(10, "C", None), (11, "C", None)]
+
+
+@pytest.mark.parametrize("lacking", [{"_v3"}, {"_v3", "_v2"}])
+def test_older_lists_are_read_where_newer_ones_are_missing(driver: Driver, lacking: set[str]) -> None:
+    driver.missing |= {listing + version for listing in (COMPUTE, GRAPHICS, MPS) for version in lacking}
+    driver.devices[0].lists = {COMPUTE: [(10, GIB), (11, 2 * GIB)]}
+
+    assert read_rows() == [(10, "C", GIB), (11, "C", 2 * GIB)]
+
+
+def test_the_longer_rows_of_535_are_read_right(driver: Driver) -> None:
+    driver.rows["_v3"] = merge.ROW_OF_535
+    driver.extra.add("nvmlDeviceGetConfComputeMemSizeInfo")
+    driver.devices[0].lists = {COMPUTE: [(10, GIB), (11, 2 * GIB), (12, 3 * GIB)]}
+
+    assert read_rows() == [(10, "C", GIB), (11, "C", 2 * GIB), (12, "C", 3 * GIB)]
+
+
+def test_longer_rows_that_nothing_announces_are_dropped_and_said(driver: Driver) -> None:
+    driver.rows["_v3"] = merge.ROW_OF_535
+    driver.devices[0].lists = {COMPUTE: [(10, GIB), (11, 2 * GIB)]}
+
+    snapshot = Reader().read()
+
+    assert [process.pid for process in snapshot.processes] == [10]
+    assert "invalid on GPU 0" in snapshot.notes[0]
+
+
+@pytest.mark.parametrize("row", [(0, GIB), (2**31, GIB), (10, 17 * GIB)])
+def test_rows_that_cannot_be_are_dropped_and_said(driver: Driver, row: tuple[int, int]) -> None:
+    driver.devices[0].lists = {COMPUTE: [row, (11, GIB)]}
+
+    snapshot = Reader().read()
+
+    assert [process.pid for process in snapshot.processes] == [11]
+    assert "invalid on GPU 0" in snapshot.notes[0]
+
+
+def test_memory_v1_counts_the_reserve_as_used_and_that_is_said(driver: Driver) -> None:
+    driver.missing.add("nvmlDeviceGetMemoryInfo_v2")
+
+    snapshot = Reader().read()
+
+    assert (snapshot.gpus[0].used, snapshot.gpus[0].reserved) == (5 * GIB, None)
+    assert "reserves for itself as used" in snapshot.notes[0]
+
+
+@pytest.mark.parametrize("how", ["not supported", "zeros"])
+def test_unified_memory_is_the_machines_and_used_is_what_processes_hold(driver: Driver, how: str) -> None:
+    gpu = driver.devices[0]
+    gpu.lists = {COMPUTE: [(10, GIB), (11, GIB)]}
+    if how == "zeros":
+        gpu.total = gpu.used = gpu.reserved = 0
+    else:
+        gpu.codes = dict.fromkeys(("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo"), 3)
+
+    read = Reader().read().gpus[0]
+
+    ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert (read.unified, read.total, read.used, read.free, read.error) == (True, ram, 2 * GIB, None, None)
+
+
+def test_no_memory_and_no_list_is_an_error_and_not_unified(driver: Driver) -> None:
+    calls = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo", COMPUTE + "_v3")
+    driver.devices[0].codes = dict.fromkeys(calls, 3)
+
+    gpu = Reader().read().gpus[0]
+
+    assert (gpu.unified, gpu.used, gpu.listed) == (False, None, False)
+    assert gpu.error == "the driver does not support it on this GPU"
+
+
+def test_a_refused_list_leaves_the_memory_and_is_said(driver: Driver) -> None:
+    driver.devices[0].codes = {COMPUTE + "_v3": 4}
+
+    gpu = Reader().read().gpus[0]
+
+    assert (gpu.used, gpu.listed) == (4 * GIB, False)
+    assert gpu.error == "no list of processes: the driver gives no permission to read it"
+
+
+@pytest.mark.parametrize(("code", "words"), [(15, "lost"), (16, "reset"), (999, "unknown error"), (77, "error 77")])
+def test_a_failing_gpu_says_why_and_others_live_on(monkeypatch: pytest.MonkeyPatch, code: int, words: str) -> None:
+    driver = Driver(Device("GPU-0", used=GIB), Device("GPU-1", used=2 * GIB)).install(monkeypatch)
+    with Reader() as reader:
+        reader.read()
+        driver.devices[0].codes = {"nvmlDeviceGetMemoryInfo_v2": code}
+        failed = reader.read()
+        driver.devices[0].codes = {"nvmlDeviceGetHandleByIndex_v2": code}
+        unreachable = reader.read()
+        driver.devices[0].codes = {}
+        back = reader.read()
+
+    for snapshot in (failed, unreachable):
+        assert words in (snapshot.gpus[0].error or "")
+        assert (snapshot.gpus[0].name, snapshot.gpus[0].used) == ("NVIDIA Test", None)
+        assert snapshot.gpus[1].used == 2 * GIB
+    assert back.gpus[0].error is None
+
+
+def test_mig_instances_follow_their_parent_whose_memory_may_be_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    instances = [Device("MIG-a", total=5 * GIB, used=GIB, instance=3, lists={COMPUTE: [(10, GIB)]})]
+    instances.append(Device("MIG-b", total=5 * GIB, instance=5))
+    parent = Device("GPU-0", mig=instances, codes={"nvmlDeviceGetMemoryInfo_v2": 4})
+    driver = Driver(parent, Device("GPU-1")).install(monkeypatch)
+
+    snapshot = Reader().read()
+
+    assert [(gpu.label, gpu.uuid, gpu.mig) for gpu in snapshot.gpus] == [
+        ("0", "GPU-0", True),
+        ("0.3", "MIG-a", False),
+        ("0.5", "MIG-b", False),
+        ("1", "GPU-1", False),
+    ]
+    assert (snapshot.gpus[0].used, snapshot.gpus[0].error) == (None, None)
+    assert [(process.gpu, process.pid) for process in snapshot.processes] == [("0.3", 10)]
+    assert driver.calls[COMPUTE + "_v3"] == 3  # the parent's list would show the same processes again
+
+
+def test_compute_instances_of_one_gpu_instance_keep_labels_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    Driver(Device(mig=[Device("MIG-a", instance=1), Device("MIG-b", instance=1)])).install(monkeypatch)
+
+    assert [gpu.label for gpu in Reader().read().gpus] == ["0", "0.0", "0.1"]
+
+
+def test_gpus_that_come_go_or_change_places_are_known_by_uuid(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfgpu_magic.monitor.nvml.RECOUNT_EVERY", 0.0)
+    with Reader() as reader:
+        reader.read()
+        driver.devices.insert(0, Device("GPU-new", name=b"New"))
+        gpus = reader.read().gpus
+
+    assert [(gpu.index, gpu.uuid, gpu.name) for gpu in gpus] == [(0, "GPU-new", "New"), (1, "GPU-0", "NVIDIA Test")]
+    assert driver.calls["nvmlDeviceGetName"] == 2
+
+
+@pytest.mark.parametrize(
+    ("failing", "words", "absent"),
+    [
+        (pynvml.NVMLError(9), "not loaded", True),
+        (pynvml.NVMLError(12), "libnvidia-ml.so.1 could not be opened", True),
+        (pynvml.NVMLError(18), "changed under the running system", False),
+        (pynvml.NVMLError(999), "error 999", False),
+        (pynvml.NVMLLibraryMismatchError("old"), "Update nvidia-ml-py", False),
+    ],
+)
+def test_a_driver_that_does_not_start_is_said_and_tried_again(
+    driver: Driver, failing: Exception, words: str, absent: bool
+) -> None:
+    driver.start = failing
+    with Reader() as reader:
+        snapshot = reader.read()
+        driver.start = None
+        later = reader.read()
+
+    assert words in (snapshot.error or "")
+    assert (snapshot.absent, snapshot.gpus) == (absent, ())
+    assert (later.error, later.driver, len(later.gpus)) == (None, "550.1", 1)
+
+
+def test_a_driver_without_gpus_is_absent(driver: Driver) -> None:
+    driver.devices = []
+
+    snapshot = Reader().read()
+
+    assert snapshot.absent
+    assert "lists no GPU" in (snapshot.error or "")
+
+
+def test_a_name_that_is_no_utf8_is_shown_as_well_as_it_can_be(driver: Driver) -> None:
+    driver.devices[0].name = b"Te\xffst"
+
+    assert Reader().read().gpus[0].name == "Te\ufffdst"
+
+
+def test_a_patched_pynvml_does_not_matter(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", None)
+
+    assert Reader().read().gpus[0].used == 4 * GIB

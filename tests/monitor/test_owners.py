@@ -1,0 +1,167 @@
+"""Whose a pid is, and what is never read to find it out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tfgpu_magic.monitor.owners import Owner, Owners, short_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Start = Callable[..., int]
+
+NOBODY = 65534
+ELSE = 2**22 + 7  # the pid of a kernel that is none of our parents
+SECRET = "--password=hunter2"
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts another user's process")
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start processes that wait, named for a script; each prints a line when it runs."""
+    script = tmp_path / "train.py"
+    script.write_text("print(flush=True); input()")
+    started = []
+
+    def start(*words: str, user: int | None = None, **environment: str) -> int:
+        command = words or (sys.executable, str(script), SECRET)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user, cwd="/", env={"A": "b", **environment}
+        )
+        started.append(process)
+        assert process.stdout
+        process.stdout.readline()
+        return process.pid
+
+    yield start
+    for process in started:
+        process.communicate(b"\n")
+
+
+def find(pid: int, *, kernel: int = ELSE) -> Owner:
+    return Owners(kernel).find([pid, os.getpid()])[pid]
+
+
+def test_the_process_that_asks_is_this_notebook() -> None:
+    pid = os.getpid()
+
+    assert Owners().find([pid]) == {pid: Owner(pid=pid, who="this", text="this notebook")}
+
+
+def test_its_children_are_this_notebooks_child(start: Start) -> None:
+    owner = find(start(), kernel=os.getpid())
+
+    assert (owner.who, owner.text) == ("this", "this notebook's child")
+
+
+def test_another_kernel_of_mine_is_named_by_its_notebook(start: Start) -> None:
+    owner = find(start(JPY_SESSION_NAME="/home/me/work/eval.ipynb"))
+
+    assert (owner.who, owner.text) == ("mine", "eval.ipynb")
+
+
+def test_another_process_of_mine_is_named_by_its_script_and_no_other_argument(start: Start) -> None:
+    owner = find(start())
+
+    assert owner.who == "mine"
+    assert owner.text.endswith(" train.py")
+    assert "hunter2" not in owner.text
+
+
+@needs_root
+def test_another_user_is_a_user_name_and_nothing_else(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The shell, because another user may not be allowed to run this Python.
+    pid = start("/bin/sh", "-c", "echo; read line", SECRET, user=NOBODY, JPY_SESSION_NAME="secret.ipynb")
+
+    def read(process: psutil.Process) -> None:
+        raise AssertionError("read what is nobody else's business")
+
+    for asked in ("cmdline", "environ", "name", "cwd", "exe", "parents"):
+        monkeypatch.setattr(psutil.Process, asked, read)
+    owner = Owners(kernel=ELSE).find([pid])[pid]
+
+    assert owner == Owner(pid=pid, who="other", text="nobody")
+
+
+def test_a_process_that_ended_meanwhile_keeps_its_name_for_one_tick(start: Start) -> None:
+    pid = start(JPY_SESSION_NAME="eval.ipynb")
+    owners = Owners(kernel=ELSE)
+    owners.find([pid])
+    psutil.Process(pid).kill()
+    os.waitpid(pid, 0)
+
+    assert owners.find([pid])[pid] == Owner(pid=pid, who="gone", text="eval.ipynb, ended")
+
+
+def test_a_pid_that_was_given_anew_is_another_owner(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = start(JPY_SESSION_NAME="first.ipynb")
+    owners = Owners(kernel=ELSE)
+    owners.find([pid])
+    monkeypatch.setattr(psutil.Process, "create_time", lambda _: 0.0)
+    monkeypatch.setattr(psutil.Process, "environ", lambda _: {"JPY_SESSION_NAME": "second.ipynb"})
+
+    assert owners.find([pid])[pid].text == "second.ipynb"
+
+
+def test_an_owner_is_read_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = start(JPY_SESSION_NAME="eval.ipynb")
+    owners = Owners(kernel=ELSE)
+    before = owners.find([pid])
+    monkeypatch.delattr(psutil.Process, "environ")
+
+    assert owners.find([pid]) == before
+
+
+def test_one_unknown_pid_among_known_ones_has_ended() -> None:
+    assert find(2**22 + 1).who == "gone"
+
+
+def test_pids_of_which_none_lives_here_are_unknown() -> None:
+    owners = Owners().find([2**22 + 1, 2**40])
+
+    assert {(owner.who, owner.text) for owner in owners.values()} == {("unknown", "others")}
+
+
+def test_a_process_that_proc_hides_is_another_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hide(pid: int, signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", hide)
+
+    assert find(2**22 + 1) == Owner(pid=2**22 + 1, who="other", text="another user")
+
+
+def test_what_the_kernel_denies_leaves_the_process_name(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(process: psutil.Process) -> None:
+        raise psutil.AccessDenied(process.pid)
+
+    pid = start()
+    monkeypatch.setattr(psutil.Process, "environ", deny)
+    monkeypatch.setattr(psutil.Process, "cmdline", deny)
+
+    assert find(pid).text.startswith("python")
+
+
+@pytest.mark.parametrize(
+    ("command", "short"),
+    [
+        ("/usr/bin/python3 /home/me/train.py --key=1", "python3 train.py"),
+        ("python -u -W ignore -X dev train.py", "python train.py"),
+        ("python -m ipykernel_launcher -f kernel.json", "python -m ipykernel_launcher"),
+        ("python -m", "python -m"),
+        ("python -c print(SECRET)", "python"),
+        ("python", "python"),
+        ("/opt/tool SECRET", "tool"),
+        ("", "name"),
+    ],
+)
+def test_a_command_is_short(command: str, short: str) -> None:
+    assert short_command("name", command.split()) == short
