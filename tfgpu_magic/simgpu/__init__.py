@@ -1,8 +1,9 @@
 """A simulated GPU machine, for tests, demos and rehearsal: TensorFlow, gpustat and nvitop run on it unchanged.
 
 Stand-ins for NVIDIA's driver libraries, in C and compiled on first use, let TensorFlow's real GPU runtime allocate and
-run out of memory, and let NVML show who holds what. Kernels do nothing there, so **every result is zeros**: it is good
-for memory and useless for arithmetic. Only what is started on the machine sees it::
+run out of memory, and let NVML show who holds what. Kernels do nothing there: what a GPU should have computed is
+whatever lay in that memory, which is **zeros** as long as it is fresh. So it is good for memory and useless for
+arithmetic; only copies are true. Only what is started on the machine sees it::
 
     with Machine.create("2x16GiB") as machine:
         machine.add_neighbour("9GiB@0")
@@ -11,7 +12,8 @@ for memory and useless for arithmetic. Only what is started on the machine sees 
 and on the command line: ``python -m tfgpu_magic.simgpu --gpus 2x16GiB --neighbour 9GiB@0 -- python train.py``.
 """
 
-from tfgpu_magic.simgpu.machine import ENVIRONMENT, Machine, SimGpu, SimProcess
+from tfgpu_magic.simgpu.figures import SimGpu, SimProcess
+from tfgpu_magic.simgpu.machine import ENVIRONMENT, Machine
 from tfgpu_magic.simgpu.neighbours import Neighbour, Row
 
 __all__ = ["ENVIRONMENT", "Machine", "Neighbour", "Row", "SimGpu", "SimProcess"]

@@ -31,6 +31,7 @@ _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("libcublas.so.12", ("blas.c",), ()),
     ("libcublasLt.so.12", ("blaslt.c",), ()),
     ("libcudnn.so.9", ("cudnn.c",), ()),
+    ("libnccl.so.2", ("nccl.c",), ()),
     ("libcufft.so.11", ("empty.c",), ()),
     ("libcusolver.so.11", ("empty.c",), ()),
     ("libcusparse.so.12", ("empty.c",), ()),

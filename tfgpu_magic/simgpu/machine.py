@@ -7,12 +7,13 @@ import os
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic.errors import SimulatorError
+from tfgpu_magic.simgpu import figures
 from tfgpu_magic.simgpu.build import libraries
+from tfgpu_magic.simgpu.figures import SimGpu, SimProcess
 from tfgpu_magic.simgpu.native import ANY_DEVICE, Flag, State
 from tfgpu_magic.simgpu.neighbours import NOBODY, Holder, Neighbour, Row
 from tfgpu_magic.simgpu.spec import parse_gpus, parse_share, size_of
@@ -26,65 +27,6 @@ _Held = TypeVar("_Held", bound=Holder)
 
 ENVIRONMENT = "TFGPU_SIMGPU"
 """The variable that puts a process on a machine: the path of the machine's state."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimGpu:
-    """A simulated GPU or MIG instance, as its driver knows it. Sizes are bytes.
-
-    Attributes:
-        index: NVML's number of the GPU; a MIG instance carries its GPU's.
-        instance: the number of the MIG instance on its GPU, counted from 1 as `gpuInstanceId`; None for a whole GPU.
-        name: begins with ``Simulated``.
-        uuid: ``GPU-...`` or ``MIG-...``.
-        pci: ``0000:01:00.0``.
-        total: all memory; it is `reserved`, `used` and `free` together.
-        reserved: what driver and firmware keep.
-        used: what processes hold.
-        free: what they can still have.
-        capability: CUDA compute capability.
-        multiprocessors: streaming multiprocessors.
-        mig: how many MIG instances it is cut into; 0 when MIG is off.
-        lost: whether it is lost.
-    """
-
-    index: int
-    instance: int | None
-    name: str
-    uuid: str
-    pci: str
-    total: int
-    reserved: int
-    used: int
-    free: int
-    capability: tuple[int, int]
-    multiprocessors: int
-    mig: int
-    lost: bool
-
-    @property
-    def label(self) -> str:
-        """How people name it: ``0``, or ``0.1`` for the MIG instance 1 of GPU 0."""
-        return str(self.index) if self.instance is None else f"{self.index}.{self.instance}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimProcess:
-    """What one process holds on one GPU.
-
-    Attributes:
-        pid: the true process id, also while NVML shows those of another namespace.
-        gpu: NVML's index of the GPU.
-        instance: the MIG instance on it, or None.
-        held: bytes, the context included.
-        kind: ``C``, ``G`` or ``M``: compute, graphics, MPS.
-    """
-
-    pid: int
-    gpu: int
-    instance: int | None
-    held: int
-    kind: str
 
 
 class Machine:
@@ -164,7 +106,7 @@ class Machine:
     def gpus(self) -> list[SimGpu]:
         """Return the GPUs in NVML's order, each one's MIG instances after it."""
         devices = self._state.report()["devices"]
-        gpus = [_gpu(number, device) for number, device in enumerate(devices)]
+        gpus = [figures.gpu(number, device) for number, device in enumerate(devices)]
         return sorted(gpus, key=lambda gpu: (gpu.index, gpu.instance or 0))
 
     def processes(self) -> list[SimProcess]:
@@ -172,7 +114,7 @@ class Machine:
         report = self._state.report()
         rows = []
         for row in report["rows"]:
-            index, instance = _place(row["device"], report["devices"][row["device"]])
+            index, instance = figures.place(row["device"], report["devices"][row["device"]])
             rows.append(SimProcess(pid=row["pid"], gpu=index, instance=instance, held=row["held"], kind=row["kind"]))
         return rows
 
@@ -186,7 +128,7 @@ class Machine:
             row["held"]
             for row in report["rows"]
             if not row["echo"]
-            and gpu in (None, _place(row["device"], report["devices"][row["device"]])[0])
+            and gpu in (None, figures.place(row["device"], report["devices"][row["device"]])[0])
             and pid in (None, row["pid"])
         )
 
@@ -281,7 +223,7 @@ class Machine:
 
     def _device(self, label: str) -> int:
         devices = self._state.report()["devices"]
-        labels = [_gpu(number, device).label for number, device in enumerate(devices)]
+        labels = [figures.gpu(number, device).label for number, device in enumerate(devices)]
         if label not in labels:
             raise SimulatorError(f"there is no GPU {label}: the machine has {', '.join(labels)}.")
         return labels.index(label)
@@ -304,27 +246,3 @@ class Machine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _place(number: int, device: dict[str, Any]) -> tuple[int, int | None]:
-    """Return the GPU's index and the MIG instance of a device."""
-    return (number, None) if device["parent"] < 0 else (device["parent"], device["instance"])
-
-
-def _gpu(number: int, device: dict[str, Any]) -> SimGpu:
-    index, instance = _place(number, device)
-    return SimGpu(
-        index=index,
-        instance=instance,
-        name=device["name"],
-        uuid=device["uuid"],
-        pci=device["pci"],
-        total=device["total"],
-        reserved=device["reserved"],
-        used=device["used"],
-        free=device["total"] - device["reserved"] - device["used"],
-        capability=(device["major"], device["minor"]),
-        multiprocessors=device["multiprocessors"],
-        mig=device["instances"],
-        lost=device["lost"],
-    )
