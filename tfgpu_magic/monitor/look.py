@@ -38,7 +38,7 @@ def look(timeout: float = 1.5) -> Snapshot:
         command = [sys.executable, "-I", "-S", "-c", _CHILD, *_search_path()]
     except ImportError as error:
         return _failed(str(error))
-    if any(child.poll() is None for child in _hung):
+    if _hanging(min(0.2, timeout)):
         return _failed("NVML does not answer: an earlier call still hangs in the driver. A reboot may be needed.")
     try:
         # -I and -S skip environment, user site and .pth files, which may run any code and cost more than all the rest.
@@ -62,6 +62,16 @@ def look(timeout: float = 1.5) -> Snapshot:
     finally:  # a KeyboardInterrupt passes here too
         if child.returncode is None:
             _leave(child)
+
+
+def _hanging(patience: float) -> bool:
+    """Tell whether a killed child is still there; one that can die does so in milliseconds."""
+    for child in _hung.copy():  # a thread may take one out meanwhile
+        try:
+            child.wait(patience)
+        except subprocess.TimeoutExpired:
+            return True
+    return False
 
 
 def _search_path() -> list[str]:

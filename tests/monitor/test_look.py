@@ -1,0 +1,257 @@
+"""One look at a simulated machine: right, quick and never an exception, whatever the driver does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tfgpu_magic.monitor import look as looking
+from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.rows import UNATTRIBUTED
+from tfgpu_magic.views.status import status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.simgpu import Machine
+
+GIB = 2**30
+FUNCTIONS = [
+    "nvmlInitWithFlags",
+    "nvmlSystemGetDriverVersion",
+    "nvmlDeviceGetCount",
+    "nvmlDeviceGetHandleByIndex",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetCudaComputeCapability",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetAttributes",
+    "nvmlDeviceGetNumGpuCores",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetGraphicsRunningProcesses",
+    "nvmlDeviceGetMPSComputeRunningProcesses",
+]
+CODES = [1, 2, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 18, 25, 28, 999, 12345]
+
+
+@pytest.fixture(autouse=True)
+def quick() -> Iterator[None]:
+    """Whatever a test does, none of its looks may be waited for; what is left behind dies by itself."""
+    yield
+    for _ in range(100):
+        if not looking._hung:
+            return
+        time.sleep(0.05)
+    raise AssertionError("a killed child is still there")
+
+
+def timed_look(timeout: float = 1.5) -> Snapshot:
+    start = time.monotonic()
+    snapshot = look(timeout)
+    assert time.monotonic() - start < 2
+    return snapshot
+
+
+def test_a_look_sees_gpus_and_who_holds_what(machine: Machine) -> None:
+    neighbour = machine.add_neighbour("9GiB@1")
+
+    snapshot = timed_look()
+
+    assert (snapshot.error, snapshot.notes, snapshot.simulated) == (None, (), True)
+    assert [gpu.uuid for gpu in snapshot.gpus] == [gpu.uuid for gpu in machine.gpus()]
+    assert [gpu.multiprocessors for gpu in snapshot.gpus] == [32] * 4
+    assert snapshot.gpus[1].used == 9 * GIB
+    assert [(row.gpu, row.pid, row.kind, row.held) for row in snapshot.processes] == [
+        ("1", neighbour.pid, "C", 9 * GIB)
+    ]
+
+
+@pytest.mark.parametrize("gpus", ["16GiB,40GiB:mig=2"])
+def test_mig_instances_have_the_machines_labels_and_their_own_figures(machine: Machine) -> None:
+    machine.add_neighbour("3GiB@1.2")
+
+    snapshot = timed_look()
+
+    assert [gpu.label for gpu in snapshot.gpus] == [gpu.label for gpu in machine.gpus()]
+    assert [gpu.used for gpu in snapshot.gpus][2:] == [0, 3 * GIB]
+    assert [gpu.multiprocessors for gpu in snapshot.gpus][2:] == [16, 16]
+    assert [row.gpu for row in snapshot.processes] == ["1.2"]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_no_error_of_any_function_is_an_exception(machine: Machine, function: str) -> None:
+    machine.add_neighbour("9GiB@1")
+    for code in CODES:
+        machine.fault(function, code)
+        shown = status()  # drawn too, as a user would
+        machine.fault(function, 0)
+
+        assert repr(shown)
+        assert shown._repr_html_()
+
+
+def test_a_lost_gpu_says_so_and_others_live_on(machine: Machine) -> None:
+    machine.lose(0)
+    machine.fault("nvmlDeviceGetMemoryInfo", 16, gpu=2)
+
+    snapshot = timed_look()
+
+    assert [gpu.error for gpu in snapshot.gpus] == [
+        "the GPU is lost. Others go on",
+        None,
+        "the GPU needs a reset. Others go on",
+        None,
+    ]
+    assert [gpu.used for gpu in snapshot.gpus] == [None, 0, None, 0]
+
+
+def test_memory_of_processes_may_be_unknown_where_that_of_gpus_is_not(machine: Machine) -> None:
+    machine.add_neighbour("9GiB@1")
+    machine.hide_memory()
+
+    snapshot = timed_look()
+
+    assert snapshot.gpus[1].used == 9 * GIB
+    assert [row.held for row in snapshot.processes] == [None]
+
+
+def test_pids_of_the_host_are_others_and_the_reason_is_said_once(machine: Machine) -> None:
+    machine.add_neighbour("9GiB@1")
+    machine.add_neighbour("3GiB@0")
+    machine.host_pids()
+
+    table = status().table
+
+    assert {row.owner for row in table.processes} == {"others"}
+    assert table.notes.count(UNATTRIBUTED) == 1
+
+
+def test_another_user_is_a_name_without_a_command_line(machine: Machine) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root starts another user's process")
+    machine.add_foreign("3GiB@1", name="secret-command")
+
+    shown = status()
+
+    assert [row.owner for row in shown.table.processes] == ["nobody"]
+    assert "secret-command" not in repr(shown) + shown._repr_html_()
+
+
+def test_without_a_driver_a_look_says_what_was_tried_and_what_to_do(machine: Machine) -> None:
+    machine.remove_driver()
+
+    snapshot = timed_look()
+
+    assert snapshot.absent
+    assert "Load it (modprobe nvidia)" in (snapshot.error or "")
+
+
+def test_without_a_library_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    snapshot = timed_look()
+    if snapshot.error is None:
+        pytest.skip("this machine has a driver")
+
+    assert snapshot.absent
+    assert "libnvidia-ml.so.1 could not be opened" in snapshot.error
+
+
+def test_a_driver_of_another_version_is_said(machine: Machine) -> None:
+    machine.fault("nvmlInitWithFlags", 18)
+
+    snapshot = timed_look()
+
+    assert "Reload the module, or reboot" in (snapshot.error or "")
+    assert not snapshot.absent
+
+
+@pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetMemoryInfo"])
+def test_a_hang_costs_the_timeout_and_no_more(machine: Machine, function: str) -> None:
+    machine.hang(function, 60)
+    start = time.monotonic()
+    snapshot = look(timeout=0.3)
+
+    assert time.monotonic() - start < 0.6
+    assert "did not answer within 0.3 s" in (snapshot.error or "")
+
+
+def test_a_hang_leaves_no_process_and_the_next_look_works(machine: Machine) -> None:
+    machine.hang("nvmlDeviceGetMemoryInfo", 60)
+    look(timeout=0.3)
+    machine.clear_faults()
+
+    assert timed_look().error is None
+    assert psutil.Process().children() == []
+
+
+def test_while_a_child_cannot_be_killed_no_other_joins_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck: list[subprocess.Popen[str]] = []
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda child: stuck.append(child))  # as in uninterruptible sleep
+    machine.hang("nvmlDeviceGetMemoryInfo", 60)
+    look(timeout=0.3)
+    machine.clear_faults()
+    start = time.monotonic()
+    snapshot = look()
+
+    assert time.monotonic() - start < 0.5
+    assert "an earlier call still hangs" in (snapshot.error or "")
+    assert len(stuck) == 1
+    stuck[0].terminate()
+
+
+def test_an_interrupted_look_leaves_no_process(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupt)
+
+    with pytest.raises(KeyboardInterrupt):
+        look()
+    assert len(looking._hung) <= 1  # on its way out: the fixture waits for it
+
+
+def test_threads_may_look_at_once(machine: Machine) -> None:
+    seen: list[Snapshot] = []
+    threads = [threading.Thread(target=lambda: seen.append(look(10))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [snapshot.error for snapshot in seen] == [None] * 4
+
+
+@pytest.mark.parametrize("program", ["", "/nowhere/python"])
+def test_no_python_to_start_is_said(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    monkeypatch.setattr(sys, "executable", program)
+
+    assert "no process could be started" in (timed_look().error or "")
+
+
+def test_a_reader_that_crashes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "_CHILD", "import os; os.abort()")
+
+    assert "ended without one" in (timed_look().error or "")
+
+
+def test_pynvml_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+    assert "pip install nvidia-ml-py" in (timed_look().error or "")
+
+
+def test_the_process_that_looks_imports_no_pynvml() -> None:
+    code = "import sys; from tfgpu_magic.views.status import status; status(); print('pynvml' in sys.modules)"
+
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert answer.stdout == "False\n"
