@@ -103,8 +103,8 @@ def _gpu(row: GpuRow) -> str:
     start = f'<th scope="row" class="tfgpu-n">{_safe(row.gpu)}</th>{name}'
     if row.error and row.used is None:
         return f'{start}<td colspan="2">N/A: {_safe(words.plain(row.error, longest=100))}.</td>'
-    free = f'<td class="tfgpu-n">{words.with_unit(row.free)}</td>'
-    return f'{start}<td class="tfgpu-held">{words.held(row)}{_bar(row)}</td>{free}'
+    free = f'<td class="tfgpu-n">{_safe(words.with_unit(row.free))}</td>'
+    return f'{start}<td class="tfgpu-held">{_safe(words.held(row))}{_bar(row)}</td>{free}'
 
 
 def _kernel(row: GpuRow) -> str:
@@ -117,7 +117,7 @@ def _bar(row: GpuRow) -> str:
     whole = max(row.total or 0, sum(share.size for share in row.shares))
     if not row.shares or not whole:
         return ""
-    said = ", ".join(f"{share.text} {words.with_unit(share.size)}" for share in row.shares)
+    said = _safe(", ".join(f"{share.text} {words.with_unit(share.size)}" for share in row.shares))
     parts = "".join(
         f'<span class="tfgpu-{share.who}" style="width:{100 * share.size / whole:.2f}%"></span>' for share in row.shares
     )
@@ -130,7 +130,7 @@ def _process(row: ProcessRow, longest: int) -> str:
     return (
         f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{"-" if row.pid is None else row.pid}</td>'
         f'<td>{_safe(row.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'
-        f'<td class="tfgpu-n">{words.with_unit(row.held)}</td>'
+        f'<td class="tfgpu-n">{_safe(words.with_unit(row.held))}</td>'
     )
 
 

@@ -1,0 +1,181 @@
+"""What every view shows, from a snapshot, owners and the kernel's own word."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfgpu_magic.monitor.owners import Owner
+from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
+from tfgpu_magic.monitor.rows import SMALLEST_REST, UNATTRIBUTED, Table, make
+from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.owners import Who
+
+GIB = 2**30
+OWNERS: dict[int, tuple[Who, str]] = {
+    1: ("this", "this notebook"),
+    2: ("mine", "eval.ipynb"),
+    3: ("other", "maria"),
+    4: ("gone", "a process that ended"),
+    9: ("unknown", "others"),
+}
+
+
+def table(
+    *held: tuple[int, int | None], used: int | None = 10 * GIB, report: Report | None = None, **gpu: object
+) -> Table:
+    """Make the table of one GPU of 16 GiB from (pid, held) pairs; the pid tells who it is."""
+    known = {"total": 16 * GIB, "used": used, "free": None if used is None else 16 * GIB - used} | gpu
+    snapshot = Snapshot(
+        time=0.0,
+        gpus=(Gpu(index=0, **known),),  # type: ignore[arg-type]
+        processes=tuple(Process(gpu="0", pid=pid, kind="C", held=size) for pid, size in held),
+    )
+    owners = {pid: Owner(pid=pid, who=who, text=text) for pid, (who, text) in OWNERS.items()}
+    return make(snapshot, owners, report)
+
+
+def kernel(*logical: LogicalGpu, gpu: str = "0", policy: str = "growth", pid: int = 1) -> Report:
+    return Report(pid=pid, summary="Ready.", uses=(GpuUse(gpu=gpu, policy=policy, logical=logical),), notes=("Note.",))
+
+
+def owners_of(made: Table) -> list[str]:
+    return [row.owner for row in made.processes]
+
+
+def test_the_largest_comes_first_and_the_unknown_last() -> None:
+    made = table((1, GIB), (2, None), (3, 9 * GIB))
+
+    assert [(row.owner, row.held) for row in made.processes] == [
+        ("maria", 9 * GIB),
+        ("this notebook", GIB),
+        ("eval.ipynb", None),
+    ]
+
+
+def test_processes_are_in_the_order_of_the_gpus() -> None:
+    snapshot = Snapshot(
+        time=0.0,
+        gpus=tuple(Gpu(index=index) for index in (10, 9)),
+        processes=(Process(gpu="9", pid=1, kind="C", held=2), Process(gpu="10", pid=2, kind="C", held=1)),
+    )
+
+    assert [row.gpu for row in make(snapshot, {}).processes] == ["10", "9"]
+
+
+def test_what_no_process_accounts_for_is_others() -> None:
+    made = table((1, 4 * GIB))
+
+    rest = made.processes[-1]
+    assert (rest.owner, rest.pid, rest.held) == ("others", None, 6 * GIB)
+    assert made.notes == ()  # a newer container lists its own pids: they can be named
+
+
+def test_what_the_driver_itself_takes_is_no_row() -> None:
+    assert owners_of(table((1, 10 * GIB - SMALLEST_REST))) == ["this notebook"]
+
+
+def test_an_unknown_figure_leaves_no_rest_to_blame_on_others() -> None:
+    made = table((1, None), (3, GIB))
+
+    assert owners_of(made) == ["maria", "this notebook"]
+    assert [share.text for share in made.gpus[0].shares] == ["not told whose", "free"]
+
+
+def test_used_memory_and_no_process_at_all_means_that_nothing_can_be_attributed() -> None:
+    made = table()
+
+    assert owners_of(made) == ["others"]
+    assert made.notes == (UNATTRIBUTED,)
+
+
+def test_unknown_owners_are_said_once() -> None:
+    assert table((9, GIB), (9, GIB)).notes == (UNATTRIBUTED,)
+
+
+def test_pids_that_only_look_like_ours_are_not_named() -> None:
+    # This kernel uses the GPU and its own pid is not listed: the pids are another namespace's.
+    made = table((2, 5 * GIB), report=kernel(LogicalGpu(name="GPU:0", in_use=GIB, peak=GIB), pid=77))
+
+    assert owners_of(made) == ["others", "others"]
+    assert UNATTRIBUTED in made.notes
+
+
+def test_a_kernel_that_holds_nothing_need_not_be_listed() -> None:
+    assert owners_of(table((2, 10 * GIB), report=kernel(LogicalGpu(name="GPU:0"), pid=77))) == ["eval.ipynb"]
+
+
+def test_the_kernels_word_stands_beside_the_drivers() -> None:
+    row = table((1, 10 * GIB), report=kernel(LogicalGpu(name="GPU:0", in_use=3, peak=5), policy="limit 8 GiB")).gpus[0]
+
+    assert (row.logical, row.in_use, row.peak, row.policy) == ("GPU:0", 3, 5, "limit 8 GiB")
+
+
+def test_logical_gpus_add_up_where_all_are_known() -> None:
+    two = (LogicalGpu(name="GPU:0", in_use=3, peak=5), LogicalGpu(name="GPU:1", in_use=4, peak=6))
+    one_unknown = (two[0], LogicalGpu(name="GPU:1"))
+
+    assert [(row.logical, row.in_use, row.peak) for row in table(report=kernel(*two)).gpus] == [("GPU:0 GPU:1", 7, 11)]
+    assert [(row.in_use, row.peak) for row in table(report=kernel(*one_unknown)).gpus] == [(None, None)]
+    assert [(row.in_use, row.peak) for row in table(report=kernel()).gpus] == [(None, None)]
+
+
+def test_a_report_of_a_gpu_that_is_not_here_changes_nothing() -> None:
+    assert table(report=kernel(gpu="7")).gpus == table().gpus
+
+
+def test_summary_and_notes_are_kept() -> None:
+    made = table(used=0, report=kernel())
+
+    assert (made.summary, made.notes) == ("Ready.", ("Note.",))
+
+
+def test_shares_say_whose_memory_is() -> None:
+    made = table((1, 4 * GIB), (2, 3 * GIB), (3, 2 * GIB), (4, GIB)).gpus[0]
+
+    assert [(share.who, share.size // GIB) for share in made.shares] == [
+        ("this", 4),
+        ("mine", 3),
+        ("others", 3),
+        ("free", 6),
+    ]
+
+
+def test_unknown_stays_unknown() -> None:
+    row = table((1, GIB), used=None, error="the GPU is lost").gpus[0]
+
+    assert (row.used, row.free, row.in_use, row.peak, row.shares) == (None, None, None, None, ())
+
+
+def test_a_gpu_cut_into_instances_leaves_its_memory_to_them() -> None:
+    made = table(mig=True)
+
+    assert (made.processes, made.gpus[0].shares, made.notes) == ((), (), ())
+
+
+def test_names_lose_the_maker_and_keep_the_simulation() -> None:
+    assert table(name="NVIDIA A100-SXM4-80GB").gpus[0].name == "A100-SXM4-80GB"
+    assert table(name="Simulated GPU 16GiB").gpus[0].name == "Simulated GPU 16GiB"
+    assert table(name="Simulated GPU 16GiB").simulated
+    assert table(name=None).gpus[0].name == "N/A"
+
+
+def test_an_error_is_passed_on() -> None:
+    made = make(Snapshot(time=0.0, error="No driver.", absent=True), {}, kernel())
+
+    assert (made.error, made.absent, made.summary, made.gpus) == ("No driver.", True, "Ready.", ())
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(OWNERS)), st.none() | st.integers(1, 16 * GIB)), max_size=6),
+    st.none() | st.integers(0, 16 * GIB),
+)
+def test_no_figures_make_an_exception_or_a_negative_size(held: list[tuple[int, int | None]], used: int | None) -> None:
+    made = table(*held, used=used)
+
+    assert all(row.held is None or row.held > 0 for row in made.processes)
+    assert all(share.size > 0 for share in made.gpus[0].shares)

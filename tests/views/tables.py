@@ -1,0 +1,46 @@
+"""Tables to draw, from the plainest to the most hostile."""
+
+from __future__ import annotations
+
+from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Share, Table
+
+GIB = 2**30
+HOSTILE = "<img src=x onerror=alert(1)>\u202eevil\n\x1b[31m\ud800&quot;"
+
+
+def process(held: float | None = 1, *, gpu: str = "0", owner: str = "eval.ipynb", pid: int | None = 7) -> ProcessRow:
+    size = None if held is None else int(held * GIB)
+    return ProcessRow(gpu=gpu, pid=pid, kind="C" if pid else "", who="mine", owner=owner, held=size)
+
+
+EMPTY = Table(gpus=(GpuRow(gpu="0", name="A100", used=0, total=16 * GIB, free=16 * GIB),))
+BUSY = Table(
+    gpus=(
+        GpuRow(
+            gpu="0",
+            name="A100-80GB",
+            logical="GPU:0",
+            used=int(61.2 * GIB),
+            total=80 * GIB,
+            free=int(18.8 * GIB),
+            in_use=int(31.2 * GIB),
+            peak=int(44.9 * GIB),
+            policy="limit 48 GiB",
+            shares=(
+                Share(who="this", text="this notebook", size=48 * GIB),
+                Share(who="others", text="others", size=int(13.2 * GIB)),
+                Share(who="free", text="free", size=int(18.8 * GIB)),
+            ),
+        ),
+        GpuRow(gpu="1", name="A100-80GB", used=GIB // 2, total=80 * GIB, free=79 * GIB, policy="hidden"),
+        GpuRow(gpu="2", name="Tesla T4", error="the GPU is lost. Others go on"),
+    ),
+    processes=(
+        ProcessRow(gpu="0", pid=2373, kind="C", who="this", owner="this notebook", held=48 * GIB),
+        process(0.01, pid=2533),
+        process(None, gpu="1", pid=11),
+        process(13, gpu="1", pid=None, owner="others"),
+    ),
+    summary="TensorFlow is ready.",
+)
+ABSENT = Table(error="No NVIDIA driver was found.", absent=True, summary="TensorFlow is not imported.")

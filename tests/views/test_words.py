@@ -1,0 +1,69 @@
+"""Figures and names as every view writes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfgpu_magic.views import words
+
+from .tables import BUSY, GIB
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (None, "N/A"),
+        (0, "0.0"),
+        (1, "<0.1"),
+        (8 * 2**20, "<0.1"),
+        (52 * 2**20, "0.1"),
+        (GIB, "1.0"),
+        (int(61.2 * GIB), "61.2"),
+        (1500 * GIB, "1500.0"),
+    ],
+)
+def test_figures_have_one_decimal_and_little_is_not_nothing(size: int | None, shown: str) -> None:
+    assert words.gib(size) == shown
+    assert words.with_unit(size) == ("N/A" if size is None else f"{shown} GiB")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("eval.ipynb", "eval.ipynb"),
+        ("学習.ipynb", "学習.ipynb"),
+        ("a\nb\tc\x00", "a?b?c?"),
+        ("\u202etxt.exe", "?txt.exe"),
+        ("\u2028", "?"),
+        ("\ud800", "?"),
+        ("x" * 30 + "train.py", "...xxxxxxxxx" + "train.py"),
+        ("", ""),
+    ],
+)
+def test_names_are_plain_and_cut_on_the_left(text: str, shown: str) -> None:
+    assert words.plain(text, longest=20) == shown
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=60))
+def test_any_name_can_be_printed_in_one_line(text: str) -> None:
+    shown = words.plain(text, longest=20)
+
+    assert len(shown) <= 20
+    assert len(shown.splitlines()) <= 1
+    shown.encode()  # no unpaired surrogate is left
+
+
+def test_several_pools_have_peaks() -> None:
+    row = replace(BUSY.gpus[0], in_use=GIB, peak=10 * GIB)
+
+    assert words.use(row) == "in use  1.0  peak 10.0 GiB"
+    assert words.use(replace(row, logical="GPU:0 GPU:1")) == "in use  1.0  peaks 10.0 GiB"
+    assert words.use(replace(row, in_use=None, peak=None)) == ""
+
+
+def test_what_is_special_about_a_gpu_stands_by_its_name() -> None:
+    assert words.name(replace(BUSY.gpus[0], mig=True, unified=True)) == "A100-80GB (MIG, unified)"
