@@ -49,10 +49,11 @@ def check(devices: Sequence[Device], snapshot: Snapshot, owners: Mapping[int, st
     missing = [(device, problem) for device in devices if (problem := _problem(device)) is not None]
     if not missing:
         return
-    lines: list[str] = []
+    alike: dict[str, list[str]] = {}  # GPUs that lack the same to the same are told of together
     for device, problem in missing:
-        lines.append(f"GPU {device.gpu.label}: {problem}")
-        lines += _holders(device.gpu, snapshot.processes, owners)
+        text = "\n".join([problem, *_holders(device.gpu, snapshot.processes, owners)])
+        alike.setdefault(text, []).append(device.gpu.label)
+    lines = [f"GPU {', '.join(labels)}: {text}" for text, labels in alike.items()]
     ways = _ways_out([device for device, _ in missing], devices, snapshot)
     raise Refused(
         "Not applied. " + "\n".join([*lines, *(["Fits now:"] if ways else []), *(f"  {way}" for way in ways)])

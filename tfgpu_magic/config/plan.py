@@ -134,11 +134,13 @@ def make(words: Policy, snapshot: Snapshot, kernel: Kernel, owners: Mapping[int,
     devices = [Device(gpu=gpu, limits=_limits(wish, gpu), words=_words(wish, gpu)) for gpu in wish.seen]
     _check_environment(kernel, devices, growth, wish)
     fit.check(devices, snapshot, owners or {})
+    environment = _environment(kernel, wish, growth)
+    _note_what_is_overruled(kernel, wish, environment)
     _note_what_is_left(wish, devices, growth)
     return Plan(
         asked=asked,
         settled=policy.seeing(gpu.index if gpu.instance is None else str(gpu.uuid) for gpu in wish.picked),
-        environment=_environment(kernel, wish, growth),
+        environment=environment,
         outside=kernel.outside,
         devices=tuple(devices),
         show=wish.chosen and kernel.frozen,
@@ -301,22 +303,33 @@ def _check_environment(kernel: Kernel, devices: Sequence[Device], growth: bool |
 
 
 def _environment(kernel: Kernel, wish: _Wish, growth: bool | None) -> dict[str, str | None]:
-    """What each variable that we own is to be. Words win over the environment, and say so."""
+    """What each variable that we own is to be. Words win over the environment."""
     outside = kernel.outside.get(GROWTH)
+    keeps = growth is None and wish.cpus is not None and kernel.grows
     wanted = outside
-    if growth or (growth is None and wish.cpus is not None and kernel.grows):
-        wanted = "true"  # also keeps growth alive beside logical CPUs, which would switch off what tf.config was told
+    if growth or keeps:
+        wanted = "true"
     elif growth is not None and (outside == "true" or wish.everywhere == Growth(on=False)):
         wanted = "false"
     environment: dict[str, str | None] = {GROWTH: wanted}
     if not kernel.frozen:
         chosen = visible.variable(wish.seen) if wish.chosen else kernel.outside
         environment |= {name: chosen.get(name) for name in (ORDER, DEVICES)}
-    for name, value in environment.items():
-        if name in kernel.outside and value != kernel.outside[name]:
-            was = kernel.outside[name]
-            wish.notes.append(f"{name} was {was!r} outside; in this process it is {value!r} now, because you asked.")
     return environment
+
+
+def _note_what_is_overruled(kernel: Kernel, wish: _Wish, environment: Mapping[str, str | None]) -> None:
+    """Say which settings from elsewhere the words overrule, and which TensorFlow ignores."""
+    for name, value in environment.items():
+        was = kernel.outside.get(name)
+        if was is not None and value != was:
+            wish.notes.append(f"{name} was {was!r} outside; in this process it is {value!r} now, because you asked.")
+        elif name == GROWTH and value not in (None, "true", "false"):
+            wish.notes.append(f"{name}={value!r} does nothing: only true and false count.")
+    if kernel.grows and environment[GROWTH] == "true" and wish.cpus is not None:
+        wish.notes.append(f"Logical CPUs would switch off what set_memory_growth was told; {GROWTH} keeps it on.")
+    elif kernel.grows and environment[GROWTH] != "true" and wish.memory:
+        wish.notes.append("This switches off what set_memory_growth was told: a limit without --grow is taken at once.")
 
 
 def _note_what_is_left(wish: _Wish, devices: Sequence[Device], growth: bool | None) -> None:

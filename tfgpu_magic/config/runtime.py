@@ -237,31 +237,39 @@ def _configure(plan: Plan, *, undo: Plan | None) -> None:
     visible = tf.config.get_visible_devices("GPU")
     try:
         for device, wanted in parts.items():
-            if wanted != (before[device] or []):
-                tf.config.set_logical_device_configuration(device, wanted)
-        if plan.growth is not None and not any(map(tf.config.get_logical_device_configuration, gpus)):
+            _divide(tf, device, wanted)
+        if plan.growth is not None and all(tf.config.get_logical_device_configuration(gpu) is None for gpu in gpus):
             for gpu in gpus:
                 # The variable decides; but TensorFlow still fails when its own settings differ between GPUs.
                 tf.config.experimental.set_memory_growth(gpu, plan.growth)
         if plan.show:
             seen = {device.gpu.uuid for device in plan.devices}
             tf.config.set_visible_devices([gpu for uuid, gpu in physical.items() if uuid in seen], "GPU")
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, AttributeError) as error:
         for device, old in before.items():
-            tf.config.set_logical_device_configuration(device, old or [])
+            _divide(tf, device, old)
         tf.config.set_visible_devices(visible, "GPU")
         raise Refused(f"Not applied. TensorFlow did not take it: {error}") from error
 
 
-def _parts(tf: Any, plan: Plan, physical: Mapping[str, Any], *, undo: Plan | None) -> dict[Any, list[Any]]:
-    """The logical devices to make of each physical one, where the words speak of it or did before."""
-    parts: dict[Any, list[Any]] = {}
+def _parts(tf: Any, plan: Plan, physical: Mapping[str, Any], *, undo: Plan | None) -> dict[Any, list[Any] | None]:
+    """The logical devices to make of each physical one, None for no division; where the words speak of it or did."""
+    parts: dict[Any, list[Any] | None] = {}
     if plan.growth is not None or (undo is not None and undo.limited):
         limits = {device.gpu.uuid: device.limits for device in plan.devices}
         for uuid, gpu in physical.items():
             sizes = [size // MIB for size in limits.get(uuid, ())]
-            parts[gpu] = [tf.config.LogicalDeviceConfiguration(memory_limit=size) for size in sizes]
+            parts[gpu] = [tf.config.LogicalDeviceConfiguration(memory_limit=size) for size in sizes] or None
     if plan.cpus is not None or (undo is not None and undo.cpus is not None):
         cpu = tf.config.list_physical_devices("CPU")[0]
-        parts[cpu] = [tf.config.LogicalDeviceConfiguration()] * (plan.cpus or 1)
+        parts[cpu] = [tf.config.LogicalDeviceConfiguration()] * plan.cpus if plan.cpus else None
     return parts
+
+
+def _divide(tf: Any, device: Any, parts: list[Any] | None) -> None:
+    """Divide a physical device into logical ones, or take its division back."""
+    if parts:
+        tf.config.set_logical_device_configuration(device, parts)
+    elif tf.config.get_logical_device_configuration(device) is not None:
+        # An empty list is accepted and makes the first op fail, and there is no public way to take a division back.
+        sys.modules[_CONTEXT].context()._virtual_device_map.pop(device)

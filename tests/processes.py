@@ -1,0 +1,96 @@
+"""Runs functions of the tests in processes of their own on a simulated machine; TensorFlow is imported only there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+from unittest import mock
+
+from tfgpu_magic.simgpu import Machine
+
+PATIENCE = 120.0
+"""Seconds in which a process must answer: TensorFlow's import is a few, a full GPU blocks for ten."""
+
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A process that has answered, and keeps what it holds until it is told to end."""
+
+    answer: Any
+    pid: int
+
+
+@contextmanager
+def program(
+    machine: Machine,
+    function: Callable[..., Any],
+    *args: Any,
+    env: Mapping[str, str] | None = None,
+    fresh: bool = False,
+) -> Iterator[Program]:
+    """Run a function on the machine, and keep its process until the block ends.
+
+    Args:
+        machine: where it runs.
+        function: a module's function; what it returns must pickle.
+        args: what it is called with.
+        env: variables that it finds set.
+        fresh: a process in which nothing is imported; else one that was forked when TensorFlow was imported, and
+            nothing more (a hundred times faster; TensorFlow may be forked as long as CUDA was not started).
+    """
+    variables = machine.environ({**os.environ, **QUIET, **(env or {})})
+    context: Any = multiprocessing.get_context("spawn" if fresh else "forkserver")
+    context.set_forkserver_preload(["tensorflow", "IPython", "tests.processes"])
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_child, args=(theirs, variables, function, args))
+    with mock.patch.dict(os.environ, variables if fresh else machine.environ({**os.environ, **QUIET}), clear=True):
+        process.start()
+    theirs.close()
+    try:
+        if not ours.poll(PATIENCE):
+            raise TimeoutError(f"{function.__name__} did not answer within {PATIENCE} s")
+        answer, trouble = ours.recv()
+        if trouble:
+            raise AssertionError(f"in the process of {function.__name__}:\n{trouble}")
+        yield Program(answer, process.pid)
+    finally:
+        ours.close()  # which ends the child
+        process.join(10)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        process.close()
+
+
+def run(machine: Machine, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Run a function on the machine to its end, and return what it returns."""
+    with program(machine, function, *args, **options) as done:
+        return done.answer
+
+
+def held(*, gpu: int | None = None) -> int:
+    """For use on the machine: the bytes that the driver accounts to this process."""
+    machine = Machine.current()
+    assert machine is not None
+    return machine.held(pid=os.getpid(), gpu=gpu)
+
+
+def _child(pipe: Connection, variables: Mapping[str, str], function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+    try:
+        pipe.send((function(*args), None))
+    except BaseException:  # whatever it is, the test must be told
+        pipe.send((None, traceback.format_exc()))
+    try:
+        pipe.recv()
+    except EOFError:
+        os._exit(0)  # TensorFlow's own end takes a second, and proves nothing
