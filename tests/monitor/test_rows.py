@@ -86,6 +86,13 @@ def test_an_unknown_figure_leaves_no_rest_to_blame_on_others() -> None:
     assert [share.text for share in made.gpus[0].shares] == ["not told whose", "free"]
 
 
+def test_a_refused_list_blames_nobody() -> None:
+    made = table(listed=False, error="no list of processes")
+
+    assert owners_of(made) == ["not told whose"]
+    assert [share.text for share in made.gpus[0].shares] == ["not told whose", "free"]
+
+
 def test_used_memory_and_no_process_at_all_means_that_nothing_can_be_attributed() -> None:
     made = table()
 

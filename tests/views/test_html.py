@@ -91,6 +91,14 @@ def test_the_parts_of_a_bar_are_as_wide_as_the_shares() -> None:
     assert widths == pytest.approx([60, 16.5, 23.5])
 
 
+def test_a_legend_names_the_patterns_that_are_there() -> None:
+    nothing_held = (replace(BUSY.gpus[0], shares=BUSY.gpus[0].shares[-1:]),)
+
+    assert "others free" in Page(render(BUSY)).text.replace("  ", " ")
+    assert "yours, elsewhere" not in render(BUSY)
+    assert 'tfgpu-keys"' not in render(replace(EMPTY, gpus=nothing_held))
+
+
 def test_every_colour_has_a_fallback_for_front_ends_without_a_theme() -> None:
     assert "var(--jp-" in render(BUSY)
     assert not re.search(r"var\(--jp-[a-z0-9-]+\)", render(BUSY))

@@ -19,6 +19,12 @@ UNATTRIBUTED = (
     "What cannot be named is shown as others."
 )
 
+NOT_TOLD = "not told whose"
+"""Whose memory is that the driver could name and does not."""
+
+ShareOf = Literal["this", "mine", "others", "free"]
+"""Whose a part of a GPU's memory is: this notebook's, my other processes', anyone else's, nobody's."""
+
 SMALLEST_REST = 256 * BINARY["MiB"]
 """Bytes in use that no process accounts for and that need no explanation: what the driver itself takes is less."""
 
@@ -33,7 +39,7 @@ class Share:
         size: bytes.
     """
 
-    who: Literal["this", "mine", "others", "free"]
+    who: ShareOf
     text: str
     size: int
 
@@ -56,7 +62,7 @@ class GpuRow:
         unified: whether memory is shared with the CPU.
         mig: whether this GPU is cut into instances, which have rows of their own.
         error: why figures are missing, in words.
-        shares: whose the memory is, in the order of `Share.who`; empty when that is unknown.
+        shares: whose the memory is, in the order of `ShareOf`; empty when that is unknown.
     """
 
     gpu: str
@@ -134,7 +140,7 @@ def make(snapshot: Snapshot, owners: Mapping[int, Owner], report: Report | None 
         rows = sorted(_rows(snapshot, gpu.label, {} if strangers else owners), key=_largest_first)
         rest = _rest(gpu, rows)
         gpus.append(_gpu_row(gpu, rows, uses.get(gpu.label)))
-        processes.extend([*rows, *([_others(gpu.label, rest)] if rest else [])])
+        processes.extend([*rows, *([_unlisted(gpu, rest)] if rest else [])])
     unnamed = any(row.who == "unknown" and (row.pid or not snapshot.processes) for row in processes)
     return Table(
         gpus=tuple(gpus),
@@ -185,8 +191,9 @@ def _untold(rows: Sequence[ProcessRow]) -> bool:
     return any(row.held is None and row.who != "unknown" for row in rows)
 
 
-def _others(gpu: str, held: int) -> ProcessRow:
-    return ProcessRow(gpu=gpu, pid=None, kind="", who="unknown", owner="others", held=held)
+def _unlisted(gpu: Gpu, held: int) -> ProcessRow:
+    owner = "others" if gpu.listed else NOT_TOLD
+    return ProcessRow(gpu=gpu.label, pid=None, kind="", who="unknown", owner=owner, held=held)
 
 
 def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow:
@@ -224,8 +231,8 @@ def _shares(gpu: Gpu, rows: Sequence[ProcessRow]) -> tuple[Share, ...]:
     this = sum(row.held or 0 for row in rows if row.who == "this")
     mine = sum(row.held or 0 for row in rows if row.who == "mine")
     others = max(0, gpu.used - this - mine)
-    # Where a process's memory is not told, the rest may be anyone's.
-    rest = "not told whose" if _untold(rows) else "others"
+    # Where the list or a process's memory is not told, the rest may be anyone's.
+    rest = NOT_TOLD if _untold(rows) or not gpu.listed else "others"
     free = gpu.free if gpu.free is not None else max(0, gpu.total - gpu.used)
     shares = (
         Share(who="this", text="this notebook", size=this),

@@ -14,7 +14,7 @@ from tfgpu_magic.views import words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
+    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, ShareOf, Table
 
 _STYLE = """
 .tfgpu { font: var(--jp-ui-font-size1, 13px)/1.5 var(--jp-ui-font-family, system-ui, sans-serif);
@@ -22,17 +22,18 @@ _STYLE = """
   --this: var(--jp-brand-color1, #1f86e0); --mine: var(--jp-accent-color1, #2e9e44); --rest: #8a8a8a; }
 .tfgpu-scroll { overflow: auto; max-height: 30em; margin: 0 0 .6em; }
 .tfgpu-scroll:focus-visible { outline: 2px solid var(--this); }
-.tfgpu table { border-collapse: collapse; margin: 0; font-size: inherit; color: inherit; table-layout: auto;
+.tfgpu.tfgpu table { border-collapse: collapse; margin: 0; font-size: inherit; color: inherit; table-layout: auto;
   min-width: 60%; }
 .tfgpu caption { text-align: left; font-weight: 600; padding: 0 .5em .2em; color: inherit; }
-.tfgpu th, .tfgpu td { text-align: left; vertical-align: top; padding: .2em .5em; border: 0;
+.tfgpu.tfgpu table th, .tfgpu.tfgpu table td { text-align: left; vertical-align: top; padding: .2em .5em; border: 0;
   border-bottom: 1px solid var(--jp-border-color2, rgba(128, 128, 128, .35)); font-variant-numeric: tabular-nums;
   overflow-wrap: break-word; white-space: normal; max-width: none; }
-.tfgpu thead th { font-weight: 600; white-space: nowrap; }
-.tfgpu tbody th { font-weight: 400; }
-.tfgpu .tfgpu-n { text-align: right; white-space: nowrap; }
-.tfgpu .tfgpu-held { min-width: 10em; white-space: nowrap; }
-.tfgpu .tfgpu-name { min-width: 6em; overflow-wrap: anywhere; }
+.tfgpu.tfgpu table thead th { font-weight: 600; white-space: nowrap; }
+.tfgpu.tfgpu table tbody th { font-weight: 400; }
+.tfgpu.tfgpu table .tfgpu-n { text-align: right; white-space: nowrap; }
+.tfgpu.tfgpu table .tfgpu-held { min-width: 10em; white-space: nowrap; }
+.tfgpu.tfgpu table .tfgpu-name { min-width: 6em; overflow-wrap: anywhere; }
+.tfgpu.tfgpu table .tfgpu-use { white-space: pre; }
 .tfgpu p { margin: .2em .5em; }
 .tfgpu code { overflow-wrap: anywhere; }
 .tfgpu-bar { display: flex; height: .6em; margin-top: .15em; border-radius: 2px; overflow: hidden;
@@ -45,13 +46,16 @@ _STYLE = """
 .tfgpu-mine { background: repeating-linear-gradient(135deg, var(--mine) 0 3px, transparent 3px 5px); }
 .tfgpu-others { background: repeating-linear-gradient(90deg, var(--rest) 0 2px, transparent 2px 4px); }
 .tfgpu-free { background: transparent; min-width: 0; }
-@container (max-width: 30em) { .tfgpu th, .tfgpu td { padding: .2em .25em; } .tfgpu .tfgpu-name { min-width: 5em; } }
+@container (max-width: 30em) {
+  .tfgpu.tfgpu table th, .tfgpu.tfgpu table td { padding: .2em .25em; }
+  .tfgpu.tfgpu table .tfgpu-name { min-width: 5em; } }
 """
+# .tfgpu twice: JupyterLab aligns the cells of any output to the right with a selector that beats one class.
 # Kept on one line: front ends count lines of an output before they fold it.
 _STYLE_LINE = " ".join(_STYLE.split())
 
 _KEYS = {"this": "this", "mine": "mine", "other": "others", "gone": "others", "unknown": "others"}
-_LEGEND = (("this", "this notebook"), ("mine", "yours, elsewhere"), ("others", "others"), ("free", "free"))
+_ORDER: tuple[ShareOf, ...] = ("this", "mine", "others", "free")
 _GPU_HEADS = (">GPU", "<Name", "<Held", ">Free")
 _KERNEL_HEADS = ("<TF", "<This notebook", "<Policy")
 _PROCESS_HEADS = (">GPU", ">PID", "<Type", "<Owner", ">Held")
@@ -78,11 +82,19 @@ def _tables(table: Table, longest: int) -> str:
     kernel = words.of_kernel(table)
     heads = _GPU_HEADS + (_KERNEL_HEADS if kernel else ())
     gpus = _table("GPU memory", heads, (_gpu(row) + (_kernel(row) if kernel else "") for row in table.gpus))
-    keys = "".join(f"<span>{_key(who)}{_safe(text)}</span>" for who, text in _LEGEND)
-    legend = f'<p class="tfgpu-keys">{keys}</p>' if any(row.shares for row in table.gpus) else ""
+    legend = _legend(table)
     if not table.processes:
         return gpus + legend + "".join(f"<p>{_safe(line)}</p>" for line in words.nobody(table))
     return gpus + legend + _table("Processes", _PROCESS_HEADS, (_process(row, longest) for row in table.processes))
+
+
+def _legend(table: Table) -> str:
+    """Say what each pattern in the bars means, if there is more in them than free memory."""
+    texts = {share.who: share.text for row in table.gpus for share in row.shares}
+    if not texts.keys() - {"free"}:
+        return ""
+    keys = "".join(f"<span>{_key(who)}{_safe(texts[who])}</span>" for who in _ORDER if who in texts)
+    return f'<p class="tfgpu-keys">{keys}</p>'
 
 
 def _table(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
@@ -108,8 +120,8 @@ def _gpu(row: GpuRow) -> str:
 
 
 def _kernel(row: GpuRow) -> str:
-    cells = (row.logical or "-", words.use(row), words.plain(row.policy))
-    return "".join(f"<td>{_safe(cell)}</td>" for cell in cells)
+    logical, policy = _safe(row.logical or "-"), _safe(words.plain(row.policy))
+    return f'<td>{logical}</td><td class="tfgpu-use">{_safe(words.use(row))}</td><td>{policy}</td>'
 
 
 def _bar(row: GpuRow) -> str:
