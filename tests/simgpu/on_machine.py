@@ -1,0 +1,204 @@
+"""What these tests run in processes on the simulated machine: the CUDA driver, NVML, the real TensorFlow."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from typing import Any
+
+MIB = 2**20
+NOT_INITIALIZED = 3
+
+
+def cuda(function: str, *args: Any) -> int:
+    """Call a function of the CUDA driver, and return its error code."""
+    return int(getattr(ctypes.CDLL("libcuda.so.1"), function)(*args))
+
+
+# --- the CUDA driver ---
+
+
+def seen() -> tuple[int, list[str]]:
+    """What cuInit answers, and the UUIDs of the devices that CUDA sees then."""
+    outcome = cuda("cuInit", 0)
+    count = ctypes.c_int()
+    uuids = []
+    if not outcome:
+        assert cuda("cuDeviceGetCount", ctypes.byref(count)) == 0
+    for ordinal in range(count.value):
+        raw = (ctypes.c_ubyte * 16)()
+        assert cuda("cuDeviceGetUuid_v2", raw, ordinal) == 0
+        uuids.append(bytes(raw).hex())
+    return outcome, uuids
+
+
+def before_cu_init() -> list[int]:
+    """What the driver answers before cuInit."""
+    number = ctypes.c_int()
+    return [
+        cuda("cuDeviceGetCount", ctypes.byref(number)),
+        cuda("cuDeviceGet", ctypes.byref(number), 0),
+        cuda("cuDevicePrimaryCtxGetState", 0, ctypes.byref(number), ctypes.byref(number)),
+        cuda("cuMemAlloc_v2", ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(4096)),
+    ]
+
+
+def after_fork() -> list[int]:
+    """What a child that was forked after cuInit is answered."""
+    assert cuda("cuInit", 0) == 0
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        number = ctypes.c_int()
+        os.write(writer, bytes([cuda("cuInit", 0), cuda("cuDeviceGetCount", ctypes.byref(number))]))
+        os._exit(0)
+    return list(os.read(reader, 2))
+
+
+def allocate(*sizes: int, ordinal: int = 0) -> list[int]:
+    """Make the primary context, allocate each size in bytes, and return every answer."""
+    context, at = ctypes.c_void_p(), ctypes.c_uint64()
+    answers = [cuda("cuInit", 0), cuda("cuDevicePrimaryCtxRetain", ctypes.byref(context), ordinal)]
+    if any(answers):
+        return answers
+    cuda("cuCtxSetCurrent", context)
+    return answers + [cuda("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size)) for size in sizes]
+
+
+def context_state() -> list[tuple[int, int]]:
+    """The primary context's state before it is retained, after, and after it is released: answer and active."""
+    context, flags, active = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_int()
+    states = []
+    cuda("cuInit", 0)
+    for step in ("", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"):
+        if step:
+            cuda(step, *((ctypes.byref(context),) if step.endswith("Retain") else ()), 0)
+        answer = cuda("cuDevicePrimaryCtxGetState", 0, ctypes.byref(flags), ctypes.byref(active))
+        states.append((answer, active.value))
+    return states
+
+
+def allocate_for_ever() -> None:
+    """Allocate and free as fast as can be, so that a kill at any time is likely to hit it holding the lock."""
+    allocate()
+    at = ctypes.c_uint64()
+    while True:
+        cuda("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(MIB))
+        cuda("cuMemFree_v2", at)
+
+
+def become_another_program() -> None:
+    """Hold memory, and replace the program by one that opens the driver anew."""
+    assert allocate(512 * MIB) == [0, 0, 0]
+    os.execv(sys.executable, [sys.executable, "-c", "from tests.simgpu.on_machine import *; print(allocate(MIB))"])
+
+
+# --- NVML ---
+
+
+def nvml(gpu: int | None, function: str, *args: Any) -> Any:
+    """Call a function of pynvml, on a GPU or none; what it answers, or the code of its error."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handle = [] if gpu is None else [pynvml.nvmlDeviceGetHandleByIndex(gpu)]
+        answer = getattr(pynvml, function)(*handle, *args)
+    except pynvml.NVMLError as error:
+        return error.value
+    if isinstance(answer, list):
+        return [(row.pid, row.usedGpuMemory) if hasattr(row, "pid") else row for row in answer]
+    return {name: getattr(answer, name) for name, _ in answer._fields_} if hasattr(answer, "_fields_") else answer
+
+
+def timed(function: str, gpu: int) -> float:
+    """How many seconds a call of pynvml took."""
+    start = time.monotonic()
+    nvml(gpu, function)
+    return time.monotonic() - start
+
+
+def probe() -> list[tuple[int, int]]:
+    """What the list of processes answers with no room, with room for one, and with room for ten: code and count."""
+    library, handle = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
+    assert library.nvmlInit_v2() == 0
+    assert library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) == 0
+    answers = []
+    for room in (0, 1, 10):
+        count, rows = ctypes.c_uint(room), (ctypes.c_char * 24 * 10)() if room else None
+        code = library.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(count), rows)
+        answers.append((code, count.value))
+    return answers
+
+
+# --- TensorFlow ---
+
+
+def zeros(mib: int, device: str = "GPU:0") -> tuple[str, str]:
+    """Have TensorFlow allocate so many MiB; the name of its error and its text, both empty when it could."""
+    import tensorflow as tf
+
+    try:
+        with tf.device(device):
+            globals().setdefault("kept", []).append(tf.zeros(mib * MIB // 4))
+    except Exception as error:
+        return type(error).__name__, str(error)
+    return "", ""
+
+
+def held_with(policy: str) -> tuple[int, list[dict[str, int]]]:
+    """Set TensorFlow's memory as told, use each logical GPU, and tell what the driver and TensorFlow say."""
+    import tensorflow as tf
+
+    from tests.processes import held
+
+    gpu = tf.config.list_physical_devices("GPU")[0]
+    match policy.split():
+        case ["growth"]:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        case ["limits", *limits]:
+            parts = [tf.config.LogicalDeviceConfiguration(memory_limit=int(limit)) for limit in limits]
+            tf.config.set_logical_device_configuration(gpu, parts)
+    logical = [device.name for device in tf.config.list_logical_devices("GPU")]
+    for name in logical:
+        zeros(64, name)
+    return held(), [tf.config.experimental.get_memory_info(name) for name in logical]
+
+
+def listed() -> list[str]:
+    """The names of the GPUs that TensorFlow lists."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    return [tf.config.experimental.get_device_details(gpu)["device_name"] for gpu in gpus]
+
+
+def results() -> tuple[list[float], list[float]]:
+    """What comes back from a GPU that was copied there, and what was computed there in fresh memory."""
+    import tensorflow as tf
+
+    with tf.device("GPU:0"):
+        copied = tf.constant([1.0, 2.0, 3.0])
+        computed = tf.ones(100_000) + tf.ones(100_000)
+    return copied.numpy().tolist(), sorted(set(computed.numpy().tolist()))
+
+
+def fit(replicas: int, limits: tuple[int, ...] = ()) -> tuple[int, list[int]]:
+    """Train a dense Keras model with Adam and a progress bar; how many replicas, and the weights' shapes' sizes."""
+    import numpy as np
+    import tensorflow as tf
+
+    if limits:
+        parts = [tf.config.LogicalDeviceConfiguration(memory_limit=limit) for limit in limits]
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("GPU")[0], parts)
+    strategy = tf.distribute.MirroredStrategy() if replicas > 1 else tf.distribute.get_strategy()
+    with strategy.scope():
+        model = tf.keras.Sequential(
+            [tf.keras.Input((16,)), tf.keras.layers.Dense(32, "relu"), tf.keras.layers.Dense(10)]
+        )
+        model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    x, y = np.random.rand(256, 16).astype("float32"), np.random.randint(0, 10, 256)
+    history = model.fit(x, y, batch_size=64, epochs=2, verbose=1)
+    assert len(history.history["loss"]) == 2
+    return strategy.num_replicas_in_sync, [int(np.prod(weight.shape)) for weight in model.weights]

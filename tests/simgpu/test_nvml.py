@@ -1,0 +1,274 @@
+"""The stand-in for NVML: figures that agree with the machine's, and every fault that the project must live with."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes import program, run
+from tests.simgpu.on_machine import nvml, probe, timed
+from tfgpu_magic.errors import SimulatorError
+from tfgpu_magic.simgpu import Machine
+
+ROOT = Path(__file__).parents[2]
+MIB, GIB = 2**20, 2**30
+UNKNOWN, LOST, NO_DRIVER, INSUFFICIENT_SIZE = 999, 15, 9, 7
+MEMORY_V2 = 0x02000028
+COMPUTE, GRAPHICS = "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"
+HIDDEN = None  # what pynvml makes of 2**64 - 1
+
+
+def ask(machine: Machine, function: str, *args: object, gpu: int | None = None) -> Any:
+    """What a function of pynvml answers on the machine, or its error's code."""
+    return run(machine, nvml, gpu, function, *args)
+
+
+def test_memory_is_the_machines_own_account() -> None:
+    with Machine.create("8GiB") as machine:
+        machine.add_neighbour("3GiB@0")
+        [gpu] = machine.gpus()
+
+        first = ask(machine, "nvmlDeviceGetMemoryInfo", gpu=0)
+        second = ask(machine, "nvmlDeviceGetMemoryInfo", MEMORY_V2, gpu=0)
+
+    assert gpu.total == gpu.used + gpu.free + gpu.reserved
+    assert gpu.used == 3 * GIB
+    assert gpu.reserved > 0
+    assert first == {"total": gpu.total, "free": gpu.free, "used": gpu.used + gpu.reserved}
+    assert second == {
+        "version": MEMORY_V2,
+        "total": gpu.total,
+        "free": gpu.free,
+        "used": gpu.used,
+        "reserved": gpu.reserved,
+    }
+
+
+def test_a_neighbour_is_a_process_that_grows_shrinks_and_ends() -> None:
+    with Machine.create("2x8GiB") as machine:
+        neighbour = machine.add_neighbour("3GiB@1", name="python train.py --epochs 3")
+        assert machine.held(gpu=1) == machine.held(pid=neighbour.pid) == 3 * GIB
+        command = Path(f"/proc/{neighbour.pid}/cmdline").read_bytes()
+        assert command.split(b"\0")[:-1] == [b"python", b"train.py", b"--epochs", b"3"]
+
+        neighbour.resize("5GiB")
+        assert machine.held() == 5 * GIB
+        with pytest.raises(SimulatorError, match="out of memory"):
+            neighbour.resize("9GiB")
+        assert machine.held() == 5 * GIB
+
+        neighbour.stop()
+        assert machine.held() == 0
+        assert not Path(f"/proc/{neighbour.pid}").exists()
+
+
+def test_a_neighbour_that_does_not_fit_is_refused() -> None:
+    with Machine.create("8GiB") as machine:
+        with pytest.raises(SimulatorError, match="out of memory"):
+            machine.add_neighbour("9GiB@0")
+        with pytest.raises(SimulatorError, match="less than the context"):
+            machine.add_neighbour("100MiB@0")
+        with pytest.raises(SimulatorError, match="there is no GPU 3: the machine has 0"):
+            machine.add_neighbour("1GiB@3")
+        assert machine.processes() == []
+
+
+def test_a_foreign_process_is_another_users() -> None:
+    with Machine.create("8GiB") as machine:
+        foreign = machine.add_foreign("2GiB@0")
+        [row] = machine.processes()
+
+        assert (row.pid, row.held) == (foreign.pid, 2 * GIB)
+        assert Path(f"/proc/{foreign.pid}").stat().st_uid != os.getuid()
+        foreign.stop()
+        assert machine.processes() == []
+
+
+def test_the_size_probe_answers_how_many_there_are() -> None:
+    with Machine.create("8GiB") as machine:
+        assert run(machine, probe) == [(0, 0), (0, 0), (0, 0)]
+
+        machine.add_neighbour("1GiB@0")
+        machine.add_neighbour("1GiB@0")
+
+        assert run(machine, probe) == [(INSUFFICIENT_SIZE, 2), (INSUFFICIENT_SIZE, 2), (0, 2)]
+
+
+def test_raw_rows_make_what_odd_drivers_list() -> None:
+    with Machine.create("8GiB") as machine:
+        machine.add_row(4242, 0, "1GiB")
+        machine.add_row(4242, 0, "1GiB", "G")
+        zero = machine.add_row(0, 0, 100 * GIB)
+
+        assert ask(machine, COMPUTE, gpu=0) == [(4242, GIB), (0, 100 * GIB)]
+        assert ask(machine, GRAPHICS, gpu=0) == [(4242, GIB)]
+        zero.stop()
+        assert machine.held() == GIB  # both its rows are the whole of one process
+        assert [gpu.used for gpu in machine.gpus()] == [GIB]
+
+
+def test_a_thousand_rows_fit_on_sixteen_gpus() -> None:
+    with Machine.create("16x8GiB") as machine:
+        for number in range(1024):
+            machine.add_row(100_000 + number, number % 16, "1MiB")
+
+        assert len(ask(machine, COMPUTE, gpu=15)) == 64
+        assert machine.held(gpu=15) == 64 * MIB
+
+
+def test_calls_are_counted() -> None:
+    with Machine.create("8GiB") as machine:
+        assert machine.calls() == {}
+
+        ask(machine, COMPUTE, gpu=0)
+
+        assert machine.calls() == {
+            "nvmlInitWithFlags": 1,
+            "nvmlDeviceGetHandleByIndex_v2": 1,
+            "nvmlDeviceGetComputeRunningProcesses_v3": 1,  # nobody there: the size probe is enough
+        }
+
+
+def test_a_fault_is_answered_by_all_versions_of_a_function_and_on_its_gpu_only() -> None:
+    with Machine.create("2x8GiB") as machine:
+        machine.fault("nvmlDeviceGetMemoryInfo", UNKNOWN, gpu=1)
+        machine.fault("nvmlDeviceGetComputeRunningProcesses_v2", UNKNOWN)
+
+        assert ask(machine, "nvmlDeviceGetMemoryInfo", gpu=1) == UNKNOWN
+        assert ask(machine, "nvmlDeviceGetMemoryInfo", MEMORY_V2, gpu=1) == UNKNOWN
+        assert ask(machine, "nvmlDeviceGetMemoryInfo", gpu=0)["free"]
+        assert ask(machine, COMPUTE, gpu=1) == []
+        assert ask(machine, f"{COMPUTE}_v2", gpu=1) == UNKNOWN
+
+        machine.fault("nvmlDeviceGetMemoryInfo", 0, gpu=1)
+        assert ask(machine, "nvmlDeviceGetMemoryInfo", gpu=1)["free"]
+
+
+def test_a_hang_holds_up_nobody_else_and_a_kill_ends_it() -> None:
+    with Machine.create("2x8GiB") as machine:
+        machine.hang("nvmlDeviceGetMemoryInfo", 600, gpu=0)
+        code = "from tests.simgpu.on_machine import *; nvml(0, 'nvmlDeviceGetMemoryInfo')"
+        stuck = machine.popen([sys.executable, "-c", code], cwd=ROOT)
+        while "nvmlDeviceGetMemoryInfo" not in machine.calls():
+            time.sleep(0.01)
+
+        assert run(machine, timed, "nvmlDeviceGetMemoryInfo", 1) < 1
+        assert run(machine, timed, COMPUTE, 0) < 1
+        assert stuck.poll() is None
+        stuck.kill()
+        assert stuck.wait(5) == -9
+
+
+def test_a_hang_takes_as_long_as_told() -> None:
+    with Machine.create("8GiB") as machine:
+        machine.hang("nvmlDeviceGetName", 0.3)
+        assert 0.3 <= run(machine, timed, "nvmlDeviceGetName", 0) < 2
+        machine.hang("nvmlDeviceGetName", 0)
+        assert run(machine, timed, "nvmlDeviceGetName", 0) < 0.3
+
+
+def test_a_lost_gpu_answers_15_and_the_others_live_on() -> None:
+    with Machine.create("2x8GiB") as machine:
+        machine.lose(1)
+
+        assert [gpu.lost for gpu in machine.gpus()] == [False, True]
+        assert ask(machine, "nvmlDeviceGetMemoryInfo", gpu=1) == LOST
+        assert ask(machine, "nvmlDeviceGetMemoryInfo", gpu=0)["free"]
+        assert ask(machine, "nvmlDeviceGetCount") == 2
+
+        machine.restore(1)
+        assert ask(machine, "nvmlDeviceGetMemoryInfo", gpu=1)["free"]
+
+
+def test_what_a_process_holds_can_be_hidden() -> None:
+    with Machine.create("8GiB") as machine:
+        neighbour = machine.add_neighbour("1GiB@0")
+        machine.hide_memory()
+
+        assert ask(machine, COMPUTE, gpu=0) == [(neighbour.pid, HIDDEN)]
+        machine.hide_memory(False)
+        assert ask(machine, COMPUTE, gpu=0) == [(neighbour.pid, GIB)]
+
+
+def test_pids_can_be_those_of_another_namespace() -> None:
+    with Machine.create("8GiB") as machine:
+        neighbours = [machine.add_neighbour("1GiB@0") for _ in range(3)]
+        machine.host_pids()
+        rows = ask(machine, COMPUTE, gpu=0)
+        pids = {pid for pid, _ in rows}
+        most = int(Path("/proc/sys/kernel/pid_max").read_text())
+
+        assert len(pids) == 3
+        assert all(0 < pid <= most and not Path(f"/proc/{pid}").exists() for pid in pids)
+        assert {row.pid for row in machine.processes()} == {neighbour.pid for neighbour in neighbours}
+
+
+def test_the_driver_can_be_taken_away_and_come_back() -> None:
+    with Machine.create("8GiB") as machine:
+        machine.remove_driver()
+        assert ask(machine, "nvmlDeviceGetCount") == NO_DRIVER
+
+        machine.clear_faults()
+        assert ask(machine, "nvmlDeviceGetCount") == 1
+
+
+def test_clearing_ends_all_that_goes_wrong() -> None:
+    with Machine.create("2x8GiB") as machine:
+        neighbour = machine.add_neighbour("1GiB@0")
+        machine.fault(COMPUTE, UNKNOWN)
+        machine.hang(COMPUTE, 600, gpu=0)
+        machine.lose(0)
+        machine.hide_memory()
+        machine.host_pids()
+
+        machine.clear_faults()
+
+        assert ask(machine, COMPUTE, gpu=0) == [(neighbour.pid, GIB)]
+
+
+def test_a_mig_instance_has_a_handle_and_memory_of_its_own() -> None:
+    with Machine.create("40GiB:mig=2") as machine:
+        neighbour = machine.add_neighbour("4GiB@0.2")
+        gpu, first, second = machine.gpus()
+
+        assert ask(machine, "nvmlDeviceGetMigMode", gpu=0) == [1, 1]
+        assert (gpu.used, first.used, second.used) == (4 * GIB, 0, 4 * GIB)
+        [row] = machine.processes()
+        assert (row.pid, row.gpu, row.instance) == (neighbour.pid, 0, 2)
+
+
+def test_a_machine_is_gone_when_closed_and_its_neighbours_with_it() -> None:
+    machine = Machine.create("8GiB")
+    neighbour = machine.add_neighbour("1GiB@0")
+    machine.close()
+    machine.close()
+
+    assert not machine.path.exists()
+    assert not Path(f"/proc/{neighbour.pid}").exists()
+    with pytest.raises(SimulatorError, match="is closed"):
+        machine.gpus()
+    with pytest.raises(SimulatorError, match="no simulated machine at"):
+        Machine.attach(machine.path)
+
+
+def test_a_file_that_is_no_machine_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "machine").write_text("not one")
+
+    with pytest.raises(SimulatorError, match="no machine of this version"):
+        Machine.attach(tmp_path / "machine")
+
+
+def test_programs_on_a_machine_find_it() -> None:
+    with Machine.create("8GiB") as machine, program(machine, _found) as inside:
+        assert inside.answer == (str(machine.path), [8 * GIB])
+
+
+def _found() -> tuple[str, list[int]]:
+    machine = Machine.current()
+    assert machine is not None
+    return str(machine.path), [gpu.total for gpu in machine.gpus()]
