@@ -232,6 +232,9 @@ def _configure(plan: Plan, *, undo: Plan | None) -> None:
     if [_number(gpu) for gpu in gpus] != list(range(len(shown))):
         raise Refused("TensorFlow does not use every GPU that CUDA shows it, and mistakes the numbers of the others.")
     physical = dict(zip(shown, gpus, strict=True))
+    gone = [device.gpu.label for device in plan.devices if device.limits and device.gpu.uuid not in physical]
+    if gone:
+        raise Refused(f"CUDA does not show this process GPU {', '.join(gone)}.")
     parts = _parts(tf, plan, physical, undo=undo)
     before = {device: tf.config.get_logical_device_configuration(device) for device in parts}
     visible = tf.config.get_visible_devices("GPU")

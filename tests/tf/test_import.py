@@ -1,0 +1,188 @@
+"""A policy given before TensorFlow is imported is in force after it, in whatever way it is imported."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+import tfgpu_magic
+from tests.processes import run
+from tests.tf.on_machine import first_op, held, touch_every_gpu
+from tfgpu_magic.simgpu import Machine
+
+MIB, GIB = 2**20, 2**30
+CONTEXT = 256 * MIB
+
+
+def plain() -> None:
+    import tensorflow  # noqa: F401
+
+
+def keras_first() -> None:
+    import keras  # noqa: F401
+
+
+def from_tensorflow() -> None:
+    from tensorflow import keras  # noqa: F401
+
+
+def deep_submodule() -> None:
+    import tensorflow.python.framework.ops  # noqa: F401
+
+
+def in_a_thread() -> None:
+    thread = threading.Thread(target=plain)
+    thread.start()
+    thread.join()
+
+
+def reloaded() -> None:
+    import tensorflow
+
+    importlib.reload(tensorflow)
+
+
+@pytest.mark.parametrize("words", ["limit 1GiB", "split 1GiB 512MiB --gpu 0 --grow"])
+@pytest.mark.parametrize("form", [plain, keras_first, from_tensorflow, deep_submodule, in_a_thread, reloaded])
+def test_what_waits_is_in_force_after_the_import(form: Callable[[], None], words: str) -> None:
+    with Machine.create("1x8GiB") as machine:
+        (size,) = run(machine, _import_then_use, words, form, fresh=True)
+
+    assert size == GIB + CONTEXT if words == "limit 1GiB" else size < CONTEXT + 64 * MIB
+
+
+def test_words_before_the_import_wake_nothing() -> None:
+    with Machine.create("2x8GiB") as machine:
+        modules = run(
+            machine, _modules_after, ["growth", "limit 1GiB", "split 2", "visible 1", "pick", "default"], fresh=True
+        )
+
+    assert not {"tensorflow", "keras", "pynvml"} & set(modules)
+
+
+def test_later_words_replace_those_that_still_wait() -> None:
+    with Machine.create("1x8GiB") as machine:
+        (size,) = run(machine, _import_then_use, "limit 1GiB", plain, "limit 2GiB", fresh=True)
+
+    assert size == 2 * GIB + CONTEXT
+
+
+def test_default_drops_what_waits() -> None:
+    with Machine.create("1x8GiB") as machine:
+        (size,) = run(machine, _import_then_use, "limit 1GiB", plain, "default", fresh=True)
+
+    assert size > 6 * GIB
+
+
+def test_an_import_goes_on_when_the_policy_cannot_be_told_and_says_so() -> None:
+    with Machine.create("1x8GiB") as machine:
+        said, asked = run(machine, _import_with_a_broken_plan, fresh=True)
+
+    assert "`limit 1GiB` is NOT in force" in said
+    assert asked == ""
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "expected"),
+    [
+        ("limit 1GiB", "growth", range(CONTEXT, CONTEXT + 64 * MIB)),
+        ("growth", "limit 1GiB", range(GIB + CONTEXT, GIB + CONTEXT + 1)),
+        ("split 2", "limit 1GiB", range(GIB + CONTEXT, GIB + CONTEXT + 1)),
+        ("limit 1GiB", "default", range(6 * GIB, 8 * GIB)),
+        ("split 2 --cpu", "default", range(6 * GIB, 8 * GIB)),
+        ("limit 1GiB --grow", "growth off", range(6 * GIB, 8 * GIB)),
+    ],
+)
+def test_until_the_first_op_later_words_replace_earlier_ones(first: str, then: str, expected: range) -> None:
+    with Machine.create("1x8GiB") as machine:
+        (size,) = run(machine, _replace, first, then)
+
+    assert size in expected
+
+
+def test_default_leaves_the_environment_as_it_was() -> None:
+    outside = {"CUDA_VISIBLE_DEVICES": "1", "TF_FORCE_GPU_ALLOW_GROWTH": "false"}
+    with Machine.create("2x8GiB") as machine:
+        before, between, after = run(machine, _variables, "visible 0; growth", env=outside)
+
+    assert between == {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "0",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    }
+    assert after == before == outside
+
+
+def test_the_code_and_the_shell_lines_do_the_same_in_a_script() -> None:
+    words = "visible 1,0; limit 1=1GiB 0=2GiB"
+    with Machine.create("2x8GiB") as machine:
+        sizes = run(machine, _run_as_script, words, fresh=True)
+
+    assert sizes == [2 * GIB + CONTEXT, GIB + CONTEXT]
+
+
+def _import_then_use(words: str, form: Callable[[], None], *later: str) -> list[int]:
+    assert "tensorflow" not in sys.modules
+    for asked in (words, *later):
+        tfgpu_magic.apply(asked)
+    assert "tensorflow" not in sys.modules
+    form()
+    assert not any(held())
+    touch_every_gpu()
+    return held()
+
+
+def _modules_after(policies: list[str]) -> list[str]:
+    for words in policies:
+        tfgpu_magic.apply(words)
+    tfgpu_magic.status()
+    return list(sys.modules)
+
+
+def _import_with_a_broken_plan() -> tuple[str, str]:
+    import contextlib
+    import io
+
+    tfgpu_magic.apply("limit 1GiB")
+    machine = Machine.current()
+    assert machine is not None
+    machine.remove_driver()  # the GPU goes away between the words and the import
+    heard = io.StringIO()
+    with contextlib.redirect_stderr(heard):
+        import tensorflow  # noqa: F401
+    from tfgpu_magic.config import control
+
+    return heard.getvalue(), str(control.current().asked)
+
+
+def _replace(first: str, then: str) -> list[int]:
+    tfgpu_magic.apply(first)
+    return first_op(then)
+
+
+def _variables(words: str) -> list[dict[str, str]]:
+    import os
+
+    from tfgpu_magic.config.state import VARIABLES
+
+    def now() -> dict[str, str]:
+        return {name: os.environ[name] for name in sorted(VARIABLES) if name in os.environ}
+
+    seen = [now()]
+    for asked in (words, "default"):
+        tfgpu_magic.apply(asked)
+        seen.append(now())
+    return seen
+
+
+def _run_as_script(words: str) -> list[int]:
+    from tfgpu_magic.config import control, script
+
+    source = script.python(control.plan(words))
+    exec(source, {})
+    touch_every_gpu()
+    return held()
