@@ -1,0 +1,107 @@
+"""Opens JupyterLab on a copy of the tour: on the GPUs that NVML finds, else on a simulated machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import tfgpu_magic
+from scripts._machine import simulated
+
+TOUR = Path(__file__).parents[1] / "notebooks" / "tour.ipynb"
+PATIENCE = 120.0
+"""Seconds in which JupyterLab must listen."""
+
+
+def main() -> int:
+    """Run until JupyterLab ends, or a signal ends it and us."""
+    parser = argparse.ArgumentParser("scripts/demo", description=__doc__)
+    parser.add_argument("--port", type=int, default=8888, metavar="N", help="where to listen; 8888, or the next free")
+    parser.add_argument("--no-browser", action="store_true", help="print the address only")
+    options = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    try:
+        with _machine() as (what, environment), tempfile.TemporaryDirectory(prefix="tfgpu_magic-demo-") as folder:
+            shutil.copy(TOUR, folder)  # what is run and changed there is not the repository's
+            with _lab(Path(folder), options.port, environment) as lab:
+                url = _url(lab, Path(folder))
+                print(f"The tour, on {what}: {url}   (Ctrl-C ends it)", flush=True)
+                if not options.no_browser:
+                    webbrowser.open(url)
+                return lab.wait()
+    except KeyboardInterrupt:
+        print("Ended, with all that was started.", file=sys.stderr)
+        return 0
+
+
+def _end(*_: object) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the way out is not to be interrupted
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _machine() -> Iterator[tuple[str, dict[str, str]]]:
+    """Say what the tour will run on, and give the environment of programs there."""
+    here = tfgpu_magic.look()
+    if here.gpus:
+        yield f"this machine's GPUs ({len(here.gpus)})", dict(os.environ)
+        return
+    with simulated() as machine:
+        yield (
+            f"a SIMULATED machine of {len(machine.gpus())} GPUs with two neighbours, because NVML finds none here",
+            machine.environ(),
+        )
+
+
+@contextmanager
+def _lab(folder: Path, port: int, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run JupyterLab in the folder; at the end it and its kernels are gone."""
+    home = folder / ".jupyter"
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={port}"]
+    command += ["--ServerApp.log_level=ERROR", "--LabApp.log_level=ERROR"]
+    command += [f"--ServerApp.root_dir={folder}", f"--LabApp.workspaces_dir={home / 'workspaces'}"]
+    command += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    command += ["--allow-root"] if os.geteuid() == 0 else []
+    environment |= {
+        "JUPYTER_TOKEN": secrets.token_hex(16),  # not on the command line, where others could read it
+        "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+    }
+    # A session of its own: a terminal's Ctrl-C would make it ask whether that was meant.
+    lab = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield lab
+    finally:
+        lab.terminate()
+        lab.wait()
+
+
+def _url(lab: subprocess.Popen[bytes], folder: Path) -> str:
+    """Wait until JupyterLab listens, and return the tour's address with the token."""
+    info = folder / ".jupyter" / "runtime" / f"jpserver-{lab.pid}.json"
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and lab.poll() is None:
+        try:
+            server = json.loads(info.read_text())
+        except (OSError, ValueError):  # not there yet, or half written
+            time.sleep(0.05)
+        else:
+            return f"{server['url']}lab/tree/{TOUR.name}?token={server['token']}"
+    raise SystemExit("JupyterLab did not start; what it says is above.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
