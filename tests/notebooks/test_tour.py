@@ -1,0 +1,106 @@
+"""The tour does what its text says, and its committed outputs are what it shows now."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+import nbformat
+import pytest
+
+from scripts._notebooks import FOLDER, run
+
+TOUR = FOLDER / "tour.ipynb"
+
+
+def _cells(notebook: Any) -> dict[str, str]:
+    """What each code cell printed or showed, by its source; a source that stands twice also as ``source #2``."""
+    shown: dict[str, str] = {}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs]
+            again = sum(source.partition(" #")[0] == cell.source for source in shown)
+            shown[f"{cell.source} #{again + 1}" if again else cell.source] = "\n".join(texts)
+    return shown
+
+
+@pytest.fixture(scope="module")
+def now() -> dict[str, str]:
+    """What the tour shows now; a cell that fails and is not tagged for it fails every test here."""
+    return _cells(run(TOUR))
+
+
+@pytest.fixture(scope="module")
+def committed() -> Any:
+    return nbformat.read(TOUR, as_version=4)  # type: ignore[no-untyped-call]  # nbformat's
+
+
+def test_the_first_look_shows_every_gpu_and_both_neighbours(now: dict[str, str]) -> None:
+    first = now["%tf_gpu"]
+
+    assert len(re.findall(r"^ +\d +Simulated GPU 16GiB +GPU:\d ", first, re.MULTILINE)) == 4
+    assert re.search(r"C +train\.ipynb +9\.0 GiB", first)
+    assert re.search(r"C +\w+.* +12\.0 GiB", first)
+
+
+def test_without_a_word_tensorflow_takes_nearly_all(now: dict[str, str]) -> None:
+    held = re.search(r"^ +0 .* (\d+\.\d) / 16 GiB", now["%tf_gpu #2"], re.MULTILINE)
+
+    assert held
+    assert float(held[1]) > 13
+
+
+def test_the_third_of_three_times_forty_percent_is_refused(now: dict[str, str]) -> None:
+    assert now['first = start("visible 0; limit 40%")\nsecond = start("visible 0; limit 40%")'].count("uses a GPU") == 2
+
+    refusal = now["%tf_gpu visible 0; limit 40%"]
+    assert "UsageError: Not applied. GPU 0: 40% is 6.4 GiB" in refusal
+    assert len(re.findall(r"^ +6\.\d GiB  ", refusal, re.MULTILINE)) == 2
+
+
+def test_what_was_asked_before_a_refusal_still_waits(now: dict[str, str]) -> None:
+    assert now["%tf_gpu plan"].startswith("`pick 1; limit 25%` waits")
+
+
+def test_the_limit_is_in_force_in_the_end(now: dict[str, str]) -> None:
+    assert (
+        "`visible 0; limit 40%` is in force."
+        in now["import tensorflow as tf\n\nimages = tf.zeros([64, 1024, 1024])  # 256 MiB"]
+    )
+    assert re.search(r"GPU:0 +6\.\d / 16 GiB .* limit 6\.4 GiB$", now["%tf_gpu #3"], re.MULTILINE)
+
+
+def test_too_late_names_the_cell(now: dict[str, str]) -> None:
+    said = now["%tf_gpu limit 2GiB"]
+
+    assert re.search(r"since In \[\d+\] \(images = tf\.zeros", said)
+    assert "%tf_gpu limit 2GiB --restart" in said
+
+
+def test_a_split_gpu_has_two_replicas(now: dict[str, str]) -> None:
+    assert any("2 replicas" in shown for source, shown in now.items() if "MirroredStrategy" in source)
+
+
+def test_only_mistakes_are_tagged_as_mistakes(now: dict[str, str], committed: Any) -> None:
+    tagged = [c.source for c in committed.cells if "raises-exception" in c.metadata.get("tags", ())]
+
+    assert tagged
+    assert all("UsageError: " in now[source] for source in tagged)
+    assert sum("UsageError: " in shown for shown in now.values()) == len(tagged)
+
+
+def test_the_committed_outputs_are_todays(now: dict[str, str], committed: Any) -> None:
+    """Figures apart, which a newer TensorFlow may change. `scripts/notebooks` brings them up to date."""
+
+    def words(shown: dict[str, str]) -> dict[str, list[str]]:
+        return {source: re.sub(r"[\d.]+", "0", text).split() for source, text in shown.items()}
+
+    assert words(_cells(committed)) == words(now)
+
+
+def test_nothing_of_the_machine_that_ran_it_is_committed() -> None:
+    text = TOUR.read_text()
+
+    assert not re.search(r"/(home|root|tmp|Users)/", text)
+    assert sys.prefix not in text

@@ -1,0 +1,1 @@
+"""The commands of scripts/, and what README.md says of them and of the package."""

@@ -1,0 +1,72 @@
+"""`scripts/demo` serves the tour, says on which machine, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import tfgpu_magic
+
+ROOT = Path(__file__).parents[2]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _call(server: str, path: str, token: str, *, post: bool = False) -> Any:
+    request = urllib.request.Request(
+        server + path, data=b"" if post else None, headers={"Authorization": f"token {token}"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="scripts/demo would make .venv: run scripts/test")
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_the_demo_serves_the_tour_and_is_gone_when_told(end: signal.Signals, tmp_path: Path) -> None:
+    port = _free_port()
+    with subprocess.Popen(
+        [ROOT / "scripts" / "demo", "--no-browser", "--port", str(port)],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as demo:
+        assert demo.stdout
+        try:
+            line = demo.stdout.readline()
+            url, _, _ = line[line.index("http") :].partition(" ")
+            server, _, rest = url.partition("lab/tree/tour.ipynb?token=")
+            contents = _call(server, "api/contents/tour.ipynb", rest)
+            _call(server, "api/kernels", rest, post=True)
+            started = psutil.Process(demo.pid).children(recursive=True)
+        finally:
+            demo.send_signal(end)
+        _, errors = demo.communicate(timeout=60)
+
+    real = len(tfgpu_magic.look().gpus)
+    expected = f"this machine's GPUs ({real})" if real else "a SIMULATED machine of 4 GPUs with two neighbours"
+    assert line.startswith(f"The tour, on {expected}")
+    assert f":{port}/" in server
+    assert contents["content"]["cells"][0]["source"].startswith("# A tour of tfgpu_magic")
+    assert len(started) >= (2 if real else 4)  # JupyterLab and a kernel, and two neighbours
+    assert psutil.wait_procs(started, timeout=10)[1] == []
+    assert list(tmp_path.iterdir()) == []
+    assert demo.returncode == 0
+    assert "Traceback" not in errors
