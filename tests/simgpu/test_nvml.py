@@ -149,6 +149,13 @@ def test_a_fault_is_answered_by_all_versions_of_a_function_and_on_its_gpu_only()
         assert ask(machine, "nvmlDeviceGetMemoryInfo", gpu=1)["free"]
 
 
+def test_a_fault_of_starting_nvml_reaches_pynvml() -> None:
+    with Machine.create("8GiB") as machine:
+        machine.fault("nvmlInit", 18)
+
+        assert ask(machine, "nvmlDeviceGetCount") == 18
+
+
 def test_a_hang_holds_up_nobody_else_and_a_kill_ends_it() -> None:
     with Machine.create("2x8GiB") as machine:
         machine.hang("nvmlDeviceGetMemoryInfo", 600, gpu=0)

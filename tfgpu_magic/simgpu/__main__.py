@@ -15,6 +15,8 @@ from tfgpu_magic.units import rounded
 
 PROGRAM = "python -m tfgpu_magic.simgpu"
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
 _LAUNCH = f"""\
 Run a command on a machine with simulated GPUs: TensorFlow, gpustat, nvitop, Jupyter, pytest, unchanged. Only the
 command and what it starts see the machine. Memory behaves as on real GPUs; kernels do nothing, so all RESULTS ARE
@@ -40,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TfGpuError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 # --- running a command ---
@@ -61,6 +65,9 @@ def _launch(words: Sequence[str]) -> int:
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         parser.error("there is no command to run: write it after --")
+    for number in _SIGNALS:
+        if number != signal.SIGINT:  # until the command runs they end us, by way of the machine's cleaning up
+            signal.signal(number, lambda number, _frame: sys.exit(128 + number))
     with Machine.create(options.gpus, context=size_of(options.context)) as machine:
         for spec in options.neighbour:
             machine.add_neighbour(spec)
@@ -72,20 +79,25 @@ def _launch(words: Sequence[str]) -> int:
 
 def _run(machine: Machine, command: list[str]) -> int:
     """Run the command to its end, passing signals on, and return its status as a shell does: 128 + n for a signal."""
-    started: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
+    handlers = {number: signal.signal(number, lambda number, _frame: early.append(number)) for number in _SIGNALS}
+    try:
+        process = machine.popen(command)
+    except OSError as error:
+        raise SimulatorError(f"{command[0]!r} cannot be run: {error.strerror}.") from None
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         # A terminal's Ctrl-C reaches the command by itself: twice would be once too many.
-        if started and not (number == signal.SIGINT and _in_foreground()):
-            started[0].send_signal(number)
+        if not (number == signal.SIGINT and _in_foreground()):
+            process.send_signal(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    for number in handlers:
         signal.signal(number, pass_on)
-    try:
-        started.append(machine.popen(command))
-    except OSError as error:
-        raise SimulatorError(f"{command[0]!r} cannot be run: {error.strerror}.") from None
-    status = started[0].wait()
+    for number in early:
+        pass_on(number, None)
+    status = process.wait()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     return status if status >= 0 else 128 - status
 
 

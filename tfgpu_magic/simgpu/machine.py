@@ -143,7 +143,8 @@ class Machine:
         """Let an NVML function answer an error code from now on; 0 ends it. CUDA driver functions can fail too.
 
         Args:
-            function: a name without a version means every version: ``nvmlDeviceGetMemoryInfo`` is also ``..._v2``.
+            function: a name without a version means every version: ``nvmlDeviceGetMemoryInfo`` is also ``..._v2``, and
+                ``nvmlInit`` also ``nvmlInitWithFlags``.
             code: NVML's (or CUDA's) number of the error.
             gpu: only where the call is about this GPU.
         """

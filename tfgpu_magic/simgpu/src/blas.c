@@ -1,28 +1,30 @@
 /* blas.c: the stand-in for libcublas.so.12: a handle, and products that are never computed. */
+#include "standin.h"
+
 #include <stddef.h>
 #include <stdint.h>
-
-#define EXPORT __attribute__((visibility("default")))
 
 static int handle;
 static void *stream;
 
-EXPORT int cublasCreate_v2(void **to) { *to = &handle; return 0; }
-EXPORT int cublasGetStream_v2(void *h, void **to) { (void)h; *to = stream; return 0; }
-EXPORT int cublasSetStream_v2(void *h, void *s) { (void)h; stream = s; return 0; }
-EXPORT int cublasGetMathMode(void *h, int *to) { (void)h; *to = 0; return 0; }
-EXPORT int cublasGetPointerMode_v2(void *h, int *to) { (void)h; *to = 0; return 0; }
-EXPORT int cublasGetAtomicsMode(void *h, int *to) { (void)h; *to = 0; return 0; }
-EXPORT int cublasGetVersion_v2(void *h, int *to) { (void)h; *to = 120804; return 0; }
-EXPORT int cublasGetProperty(int which, int *to) { *to = which == 0 ? 12 : which == 1 ? 8 : 4; return 0; }
+API(cublasCreate_v2, void **to) { *to = &handle; return 0; }
+API(cublasGetStream_v2, void *h, void **to) { *to = stream; return 0; }
+API(cublasSetStream_v2, void *h, void *s) { stream = s; return 0; }
+API(cublasGetMathMode, void *h, int *to) { *to = 0; return 0; }
+API(cublasGetPointerMode_v2, void *h, int *to) { *to = 0; return 0; }
+API(cublasGetAtomicsMode, void *h, int *to) { *to = 0; return 0; }
+API(cublasGetVersion_v2, void *h, int *to) { *to = 120804; return 0; }
+API(cublasGetProperty, int which, int *to) { *to = which == 0 ? 12 : which == 1 ? 8 : 4; return 0; }
 EXPORT size_t cublasGetCudartVersion(void) { return 12080; }
 EXPORT const char *cublasGetStatusString(int status) { return status ? "error" : "success"; }
 
-/* All that remains has nothing to give back but success. */
-static int done(void) { return 0; }
-#define DOES_NOTHING(name) EXPORT int name(void) __attribute__((alias("done")));
-#define FOUR(stem, end) \
-    DOES_NOTHING(cublasS##stem##end) DOES_NOTHING(cublasD##stem##end) DOES_NOTHING(cublasC##stem##end) DOES_NOTHING(cublasZ##stem##end)
+/* All that remains has nothing to give back but success; the arguments may be left where they are. */
+#define DOES_NOTHING(name) API(name, void) { return 0; }
+#define FOUR(stem, end)                 \
+    DOES_NOTHING(cublasS##stem##end)    \
+    DOES_NOTHING(cublasD##stem##end)    \
+    DOES_NOTHING(cublasC##stem##end)    \
+    DOES_NOTHING(cublasZ##stem##end)
 
 DOES_NOTHING(cublasDestroy_v2)
 DOES_NOTHING(cublasSetMathMode)

@@ -1,4 +1,4 @@
-/* control.c: how Python makes a machine, looks at it and troubles it; each call by ctypes, the look as one line of JSON. */
+/* control.c: how Python makes a machine, looks at it and troubles it; the look is one line of JSON. */
 #include "machine.h"
 
 #include <errno.h>
@@ -54,8 +54,8 @@ SIM_EXPORT int tfgpusim_add_gpu(struct sim_machine *machine, const char *name, u
     int at = machine->gpus;
     if (at >= SIM_GPUS || instances > SIM_INSTANCES || machine->devices + 1 + instances > SIM_DEVICES)
         return -1;
-    memmove(&machine->device[at + 1], &machine->device[at], (size_t)(machine->devices - at) * sizeof machine->device[0]);
     struct sim_device *gpu = &machine->device[at];
+    memmove(gpu + 1, gpu, (size_t)(machine->devices - at) * sizeof *gpu);
     memset(gpu, 0, sizeof *gpu);
     snprintf(gpu->name, sizeof gpu->name, "%s", name);
     make_uuid(gpu->uuid, sizeof gpu->uuid, "GPU");
@@ -189,8 +189,8 @@ static void say(struct text *text, const char *format, ...)
     text->length += written > 0 ? (size_t)written : 0;
 }
 
-/* Writes the whole machine as JSON: context, flags, devices, rows, calls. Returns the length that it has, so that a buffer
- * that is too small can be tried again. Names need no escapes: they are made here or checked in Python. */
+/* Writes the whole machine as JSON: context, flags, devices, rows, calls. Returns the length that it has, so that a
+ * buffer that is too small can be tried again. Names need no escapes: they are made here or checked in Python. */
 SIM_EXPORT size_t tfgpusim_report(struct sim_machine *machine, char *buffer, size_t size)
 {
     struct text text = {buffer, size, 0};
@@ -202,10 +202,11 @@ SIM_EXPORT size_t tfgpusim_report(struct sim_machine *machine, char *buffer, siz
         const struct sim_device *d = &machine->device[i];
         say(&text,
             "%s{\"name\":\"%s\",\"uuid\":\"%s\",\"pci\":\"%s\",\"total\":%llu,\"reserved\":%llu,\"used\":%llu,"
-            "\"parent\":%d,\"instance\":%d,\"instances\":%d,\"multiprocessors\":%d,\"major\":%d,\"minor\":%d,\"lost\":%s}",
+            "\"parent\":%d,\"instance\":%d,\"instances\":%d,\"multiprocessors\":%d,\"major\":%d,\"minor\":%d,"
+            "\"lost\":%s}",
             i ? "," : "", d->name, d->uuid, d->pci, (unsigned long long)d->total, (unsigned long long)d->reserved,
-            (unsigned long long)sim_used(machine, i), d->parent, d->instance, d->instances, d->multiprocessors, d->major,
-            d->minor, sim_lost(machine, i) ? "true" : "false");
+            (unsigned long long)sim_used(machine, i), d->parent, d->instance, d->instances, d->multiprocessors,
+            d->major, d->minor, sim_lost(machine, i) ? "true" : "false");
     }
     say(&text, "],\"rows\":[");
     const char *comma = "";

@@ -193,11 +193,11 @@ API(cuDeviceComputeCapability, int *major, int *minor, int ordinal)
 static const int attributes[128] = {
     [1] = 1024, [2] = 1024, [3] = 1024, [4] = 64,               /* threads in a block, its dimensions */
     [5] = 0x7fffffff, [6] = 65535, [7] = 65535,                 /* a grid's dimensions */
-    [8] = 48 << 10, [81] = 164 << 10, [97] = 163 << 10,         /* shared memory: block, multiprocessor, block opted in */
+    [8] = 48 << 10, [81] = 164 << 10, [97] = 163 << 10,         /* shared memory of a block, a SM, one that opts in */
     [9] = 64 << 10, [10] = 32, [12] = 65536, [82] = 65536,      /* constants, warp, registers */
-    [15] = 1, [19] = 1, [31] = 1, [40] = 3, [41] = 1,           /* overlap, host memory mapped, kernels at once, copies, one address space */
-    [36] = 1215000, [37] = 4096, [38] = 40 << 20, [39] = 2048,  /* memory clock (kHz) and bus (bits), L2, threads of a multiprocessor */
-    [78] = 1, [106] = 32, [115] = 1,                            /* stream priorities, blocks of a multiprocessor, memory pools */
+    [15] = 1, [19] = 1, [31] = 1, [40] = 3, [41] = 1,           /* overlaps, mapped host memory, one address space */
+    [36] = 1215000, [37] = 4096, [38] = 40 << 20, [39] = 2048,  /* memory clock and bus, L2, threads of a SM */
+    [78] = 1, [106] = 32, [115] = 1,                            /* stream priorities, blocks of a SM, memory pools */
 };
 
 API(cuDeviceGetAttribute, int *to, int attribute, int ordinal)
@@ -232,7 +232,8 @@ API(cuDeviceCanAccessPeer, int *to, int ordinal, int peer)
 
 static int activate(CUcontext context)
 {
-    return sim_charge(cuda_machine, cuda.device[context->ordinal], cuda_machine->context) ? CUDA_OK : CUDA_OUT_OF_MEMORY;
+    bool fits = sim_charge(cuda_machine, cuda.device[context->ordinal], cuda_machine->context);
+    return fits ? CUDA_OK : CUDA_OUT_OF_MEMORY;
 }
 
 static void deactivate(CUcontext context)
@@ -353,9 +354,17 @@ API(cuCtxPopCurrent_v2, CUcontext *to)
 
 API(cuCtxGetDevice, int *to) { BEGIN_CURRENT(context); NEED(to); *to = context->ordinal; return CUDA_OK; }
 API(cuCtxGetFlags, unsigned *to) { BEGIN_CURRENT(context); NEED(to); *to = context->flags; return CUDA_OK; }
-API(cuCtxGetApiVersion, CUcontext context, unsigned *to) { BEGIN(-1); (void)context; NEED(to); *to = 3020; return CUDA_OK; }
-API(cuCtxGetStreamPriorityRange, int *least, int *greatest) { BEGIN(-1); if (least) *least = 0; if (greatest) *greatest = -5; return CUDA_OK; }
+API(cuCtxGetApiVersion, CUcontext context, unsigned *to) { BEGIN(-1); NEED(to); *to = 3020; return CUDA_OK; }
+
+API(cuCtxGetStreamPriorityRange, int *least, int *greatest)
+{
+    BEGIN(-1);
+    if (least) *least = 0;
+    if (greatest) *greatest = -5;
+    return CUDA_OK;
+}
+
 API(cuCtxSynchronize, void) { BEGIN_CURRENT(context); return CUDA_OK; }
-API(cuCtxEnablePeerAccess, CUcontext peer, unsigned flags) { BEGIN(-1); (void)peer; (void)flags; return CUDA_NOT_SUPPORTED; }
-API(cuCtxSetLimit, int limit, size_t value) { BEGIN(-1); (void)limit; (void)value; return CUDA_OK; }
-API(cuCtxGetLimit, size_t *to, int limit) { BEGIN(-1); (void)limit; NEED(to); *to = 0; return CUDA_OK; }
+API(cuCtxEnablePeerAccess, CUcontext peer, unsigned flags) { BEGIN(-1); return CUDA_NOT_SUPPORTED; }
+API(cuCtxSetLimit, int limit, size_t value) { BEGIN(-1); return CUDA_OK; }
+API(cuCtxGetLimit, size_t *to, int limit) { BEGIN(-1); NEED(to); *to = 0; return CUDA_OK; }

@@ -3,6 +3,7 @@
 #define TFGPU_CUDA_H
 
 #include "machine.h"
+#include "standin.h"
 
 enum {
     CUDA_OK = 0,
@@ -52,7 +53,6 @@ int cuda_visible(const struct sim_machine *, int device[CUDA_DEVICES]);
 /* cuda_memory.c: lets go of all memory of an ordinal. */
 void cuda_free_all(int ordinal);
 
-#define API(name, ...) SIM_EXPORT int name(__VA_ARGS__)
 #define BEGIN(ordinal)                              \
     int begun_ = cuda_begin(__func__, ordinal);     \
     if (begun_)                                     \

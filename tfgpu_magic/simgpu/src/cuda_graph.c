@@ -24,10 +24,10 @@ static int give_graph(CUgraph *to)
     return CUDA_OK;
 }
 
-API(cuGraphCreate, CUgraph *to, unsigned flags) { BEGIN(-1); (void)flags; return give_graph(to); }
+API(cuGraphCreate, CUgraph *to, unsigned flags) { BEGIN(-1); return give_graph(to); }
 API(cuGraphDestroy, CUgraph graph) { BEGIN(-1); free(graph); return CUDA_OK; }
-API(cuGraphClone, CUgraph *to, CUgraph of) { BEGIN(-1); (void)of; return give_graph(to); }
-API(cuGraphDebugDotPrint, CUgraph graph, const char *path, unsigned f) { BEGIN(-1); (void)graph, (void)path, (void)f; return CUDA_OK; }
+API(cuGraphClone, CUgraph *to, CUgraph of) { BEGIN(-1); return give_graph(to); }
+API(cuGraphDebugDotPrint, CUgraph graph, const char *path, unsigned f) { BEGIN(-1); return CUDA_OK; }
 
 static int count_nodes(CUgraph graph, CUnode *nodes, size_t *count)
 {
@@ -39,8 +39,17 @@ static int count_nodes(CUgraph graph, CUnode *nodes, size_t *count)
     return CUDA_OK;
 }
 
-API(cuGraphGetNodes, CUgraph graph, CUnode *nodes, size_t *count) { BEGIN(-1); return count_nodes(graph, nodes, count); }
-API(cuGraphGetRootNodes, CUgraph graph, CUnode *nodes, size_t *count) { BEGIN(-1); return count_nodes(graph, nodes, count); }
+API(cuGraphGetNodes, CUgraph graph, CUnode *nodes, size_t *count)
+{
+    BEGIN(-1);
+    return count_nodes(graph, nodes, count);
+}
+
+API(cuGraphGetRootNodes, CUgraph graph, CUnode *nodes, size_t *count)
+{
+    BEGIN(-1);
+    return count_nodes(graph, nodes, count);
+}
 
 /* All take the node's place, the graph, and what it depends on; what the node does is of no matter. */
 #define ADDS(name) API(name, CUnode *to, CUgraph graph) { BEGIN(-1); return give_node(to, graph); }
@@ -77,27 +86,26 @@ static int add_node(CUnode *to, CUgraph graph, struct node_params *params)
 API(cuGraphAddNode, CUnode *to, CUgraph graph, const CUnode *after, size_t n, struct node_params *params)
 {
     BEGIN(-1);
-    (void)after, (void)n;
     return add_node(to, graph, params);
 }
 
-API(cuGraphAddNode_v2, CUnode *to, CUgraph graph, const CUnode *after, const void *edges, size_t n, struct node_params *params)
+API(cuGraphAddNode_v2, CUnode *to, CUgraph graph, const CUnode *after, const void *edges, size_t n,
+    struct node_params *params)
 {
     BEGIN(-1);
-    (void)after, (void)edges, (void)n;
     return add_node(to, graph, params);
 }
 
-API(cuGraphConditionalHandleCreate, uint64_t *to, CUgraph graph) { BEGIN(-1); (void)graph; NEED(to); *to = 1; return CUDA_OK; }
+API(cuGraphConditionalHandleCreate, uint64_t *to, CUgraph graph) { BEGIN(-1); NEED(to); *to = 1; return CUDA_OK; }
 
-API(cuGraphInstantiateWithFlags, CUgraph *to, CUgraph graph) { BEGIN(-1); (void)graph; return give_graph(to); }
-API(cuGraphInstantiate_v2, CUgraph *to, CUgraph graph) { BEGIN(-1); (void)graph; return give_graph(to); }
-API(cuGraphInstantiateWithParams, CUgraph *to, CUgraph graph) { BEGIN(-1); (void)graph; return give_graph(to); }
+API(cuGraphInstantiateWithFlags, CUgraph *to, CUgraph graph) { BEGIN(-1); return give_graph(to); }
+API(cuGraphInstantiate_v2, CUgraph *to, CUgraph graph) { BEGIN(-1); return give_graph(to); }
+API(cuGraphInstantiateWithParams, CUgraph *to, CUgraph graph) { BEGIN(-1); return give_graph(to); }
 API(cuGraphExecDestroy, CUgraph graph) { BEGIN(-1); free(graph); return CUDA_OK; }
-API(cuGraphUpload, CUgraph graph, CUstream s) { BEGIN(-1); (void)graph, (void)s; return CUDA_OK; }
-API(cuGraphLaunch, CUgraph graph, CUstream s) { BEGIN_CURRENT(c); (void)graph, (void)s; return CUDA_OK; }
+API(cuGraphUpload, CUgraph graph, CUstream s) { BEGIN(-1); return CUDA_OK; }
+API(cuGraphLaunch, CUgraph graph, CUstream s) { BEGIN_CURRENT(c); return CUDA_OK; }
 
-#define DOES_NOTHING(name) API(name, void *of) { BEGIN(-1); (void)of; return CUDA_OK; }
+#define DOES_NOTHING(name) API(name, void *of) { BEGIN(-1); return CUDA_OK; }
 DOES_NOTHING(cuGraphAddDependencies)
 DOES_NOTHING(cuGraphExecKernelNodeSetParams_v2)
 DOES_NOTHING(cuGraphExecMemcpyNodeSetParams)
@@ -114,7 +122,6 @@ struct update_result { int outcome; CUnode wrong, because_of; };
 API(cuGraphExecUpdate_v2, CUgraph to, CUgraph from, struct update_result *result)
 {
     BEGIN(-1);
-    (void)to, (void)from;
     if (result)
         *result = (struct update_result){0};
     return CUDA_OK;
@@ -127,14 +134,12 @@ static __thread CUgraph captured;
 API(cuStreamBeginCapture_v2, CUstream s, int mode)
 {
     BEGIN(-1);
-    (void)s, (void)mode;
     return give_graph(&captured);
 }
 
 API(cuStreamBeginCaptureToGraph, CUstream s, CUgraph graph)
 {
     BEGIN(-1);
-    (void)s;
     NEED(graph);
     captured = graph;
     return CUDA_OK;
@@ -143,7 +148,6 @@ API(cuStreamBeginCaptureToGraph, CUstream s, CUgraph graph)
 API(cuStreamEndCapture, CUstream s, CUgraph *to)
 {
     BEGIN(-1);
-    (void)s;
     NEED(to && captured);
     *to = captured;
     captured->nodes++;
@@ -151,4 +155,4 @@ API(cuStreamEndCapture, CUstream s, CUgraph *to)
     return CUDA_OK;
 }
 
-API(cuStreamIsCapturing, CUstream s, int *to) { BEGIN(-1); (void)s; NEED(to); *to = captured ? 1 : 0; return CUDA_OK; }
+API(cuStreamIsCapturing, CUstream s, int *to) { BEGIN(-1); NEED(to); *to = captured ? 1 : 0; return CUDA_OK; }

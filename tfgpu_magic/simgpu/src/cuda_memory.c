@@ -117,13 +117,22 @@ void cuda_free_all(int ordinal)
 /* --- device memory --- */
 
 API(cuMemAlloc_v2, CUdeviceptr *to, size_t size) { BEGIN_CURRENT(c); return allocate(to, size, c->ordinal, DEVICE); }
-API(cuMemAllocAsync, CUdeviceptr *to, size_t size, CUstream s) { BEGIN_CURRENT(c); (void)s; return allocate(to, size, c->ordinal, DEVICE); }
-API(cuMemAllocManaged, CUdeviceptr *to, size_t size, unsigned f) { BEGIN_CURRENT(c); (void)f; return allocate(to, size, c->ordinal, MANAGED); }
+
+API(cuMemAllocAsync, CUdeviceptr *to, size_t size, CUstream s)
+{
+    BEGIN_CURRENT(c);
+    return allocate(to, size, c->ordinal, DEVICE);
+}
+
+API(cuMemAllocManaged, CUdeviceptr *to, size_t size, unsigned f)
+{
+    BEGIN_CURRENT(c);
+    return allocate(to, size, c->ordinal, MANAGED);
+}
 
 API(cuMemAllocPitch_v2, CUdeviceptr *to, size_t *pitch, size_t width, size_t height, unsigned element)
 {
     BEGIN_CURRENT(context);
-    (void)element;
     NEED(pitch && height && width < (size_t)1 << 40);
     *pitch = (width + 511) & ~(size_t)511;
     return allocate(to, *pitch * height, context->ordinal, DEVICE);
@@ -131,7 +140,7 @@ API(cuMemAllocPitch_v2, CUdeviceptr *to, size_t *pitch, size_t width, size_t hei
 
 /* Freeing works on a lost GPU too: TensorFlow must be able to leave. */
 API(cuMemFree_v2, CUdeviceptr at) { BEGIN(-1); return release(at); }
-API(cuMemFreeAsync, CUdeviceptr at, CUstream s) { BEGIN(-1); (void)s; return release(at); }
+API(cuMemFreeAsync, CUdeviceptr at, CUstream s) { BEGIN(-1); return release(at); }
 
 API(cuMemGetInfo_v2, size_t *free_bytes, size_t *total)
 {
@@ -173,13 +182,19 @@ static int give_pool(struct pool **to, int ordinal)
 }
 
 /* The properties begin with three enums, then a location's type and its id: the ordinal. */
-API(cuMemPoolCreate, struct pool **to, const int *properties) { BEGIN(-1); NEED(properties); return give_pool(to, properties[3]); }
-API(cuMemPoolDestroy, struct pool *pool) { BEGIN(-1); (void)pool; return CUDA_OK; }
+API(cuMemPoolCreate, struct pool **to, const int *properties)
+{
+    BEGIN(-1);
+    NEED(properties);
+    return give_pool(to, properties[3]);
+}
+
+API(cuMemPoolDestroy, struct pool *pool) { BEGIN(-1); return CUDA_OK; }
 API(cuDeviceGetDefaultMemPool, struct pool **to, int ordinal) { BEGIN(ordinal); return give_pool(to, ordinal); }
 API(cuDeviceGetMemPool, struct pool **to, int ordinal) { BEGIN(ordinal); return give_pool(to, ordinal); }
-API(cuDeviceSetMemPool, int ordinal, struct pool *pool) { BEGIN(ordinal); (void)pool; return CUDA_OK; }
-API(cuMemPoolSetAccess, struct pool *pool, const void *map, size_t n) { BEGIN(-1); (void)pool; (void)map; (void)n; return CUDA_OK; }
-API(cuMemPoolTrimTo, struct pool *pool, size_t keep) { BEGIN(-1); (void)pool; (void)keep; return CUDA_OK; }
+API(cuDeviceSetMemPool, int ordinal, struct pool *pool) { BEGIN(ordinal); return CUDA_OK; }
+API(cuMemPoolSetAccess, struct pool *pool, const void *map, size_t n) { BEGIN(-1); return CUDA_OK; }
+API(cuMemPoolTrimTo, struct pool *pool, size_t keep) { BEGIN(-1); return CUDA_OK; }
 
 API(cuMemPoolSetAttribute, struct pool *pool, int attribute, const uint64_t *value)
 {
@@ -209,7 +224,6 @@ API(cuMemPoolGetAttribute, struct pool *pool, int attribute, uint64_t *to)
 
 API(cuMemAllocFromPoolAsync, CUdeviceptr *to, size_t size, struct pool *pool, CUstream stream)
 {
-    (void)stream;
     NEED(pool);
     BEGIN(pool->ordinal);
     return allocate(to, size, pool->ordinal, DEVICE);
@@ -217,16 +231,26 @@ API(cuMemAllocFromPoolAsync, CUdeviceptr *to, size_t size, struct pool *pool, CU
 
 /* --- host memory --- */
 
-API(cuMemHostAlloc, void **to, size_t size, unsigned f) { BEGIN_CURRENT(c); (void)f; return allocate((CUdeviceptr *)to, size, c->ordinal, HOST); }
-API(cuMemAllocHost_v2, void **to, size_t size) { BEGIN_CURRENT(c); return allocate((CUdeviceptr *)to, size, c->ordinal, HOST); }
+API(cuMemHostAlloc, void **to, size_t size, unsigned f)
+{
+    BEGIN_CURRENT(c);
+    return allocate((CUdeviceptr *)to, size, c->ordinal, HOST);
+}
+
+API(cuMemAllocHost_v2, void **to, size_t size)
+{
+    BEGIN_CURRENT(c);
+    return allocate((CUdeviceptr *)to, size, c->ordinal, HOST);
+}
+
 API(cuMemFreeHost, void *at) { BEGIN(-1); return release((CUdeviceptr)at); }
 
 API(cuMemHostRegister_v2, void *at, size_t size, unsigned flags)
 {
     BEGIN_CURRENT(context);
-    (void)flags;
     NEED(at && size);
-    return remember((struct block){.at = (CUdeviceptr)at, .size = size, .ordinal = context->ordinal, .kind = REGISTERED});
+    struct block block = {.at = (CUdeviceptr)at, .size = size, .ordinal = context->ordinal, .kind = REGISTERED};
+    return remember(block);
 }
 
 API(cuMemHostUnregister, void *at) { BEGIN(-1); return release((CUdeviceptr)at); }
@@ -234,7 +258,6 @@ API(cuMemHostUnregister, void *at) { BEGIN(-1); return release((CUdeviceptr)at);
 API(cuMemHostGetDevicePointer_v2, CUdeviceptr *to, void *at, unsigned flags)
 {
     BEGIN(-1);
-    (void)flags;
     NEED(to && at);
     *to = (CUdeviceptr)at;
     return CUDA_OK;
@@ -264,7 +287,12 @@ static int describe(void *to, int attribute, CUdeviceptr at)
     return CUDA_OK;
 }
 
-API(cuPointerGetAttribute, void *to, int attribute, CUdeviceptr at) { BEGIN(-1); NEED(to); return describe(to, attribute, at); }
+API(cuPointerGetAttribute, void *to, int attribute, CUdeviceptr at)
+{
+    BEGIN(-1);
+    NEED(to);
+    return describe(to, attribute, at);
+}
 
 API(cuPointerGetAttributes, unsigned number, const int *attribute, void **to, CUdeviceptr at)
 {
@@ -275,7 +303,7 @@ API(cuPointerGetAttributes, unsigned number, const int *attribute, void **to, CU
     return CUDA_OK;
 }
 
-API(cuPointerSetAttribute, const void *value, int attribute, CUdeviceptr at) { BEGIN(-1); (void)value; (void)attribute; (void)at; return CUDA_OK; }
+API(cuPointerSetAttribute, const void *value, int attribute, CUdeviceptr at) { BEGIN(-1); return CUDA_OK; }
 
 /* --- copies and fills: done at once, so that a stream has nothing to wait for --- */
 
@@ -286,32 +314,38 @@ static int copy(const void *to, const void *from, size_t size)
     return CUDA_OK;
 }
 
-#define COPIES(name, To, From)                                                                                              \
-    API(name##_v2, To to, From from, size_t size) { BEGIN_CURRENT(c); return copy((void *)to, (const void *)from, size); } \
-    API(name##Async_v2, To to, From from, size_t size, CUstream s)                                                         \
-    {                                                                                                                       \
-        BEGIN_CURRENT(c);                                                                                                   \
-        (void)s;                                                                                                            \
-        return copy((void *)to, (const void *)from, size);                                                                  \
+#define COPIES(name, To, From)                                          \
+    API(name##_v2, To to, From from, size_t size)                       \
+    {                                                                   \
+        BEGIN_CURRENT(c);                                               \
+        return copy((void *)to, (const void *)from, size);              \
+    }                                                                   \
+    API(name##Async_v2, To to, From from, size_t size, CUstream s)      \
+    {                                                                   \
+        BEGIN_CURRENT(c);                                               \
+        return copy((void *)to, (const void *)from, size);              \
     }
 COPIES(cuMemcpyHtoD, CUdeviceptr, const void *)
 COPIES(cuMemcpyDtoH, void *, CUdeviceptr)
 COPIES(cuMemcpyDtoD, CUdeviceptr, CUdeviceptr)
 
 API(cuMemcpy, CUdeviceptr to, CUdeviceptr from, size_t size) { BEGIN(-1); return copy((void *)to, (void *)from, size); }
-API(cuMemcpyAsync, CUdeviceptr to, CUdeviceptr from, size_t size, CUstream s) { BEGIN(-1); (void)s; return copy((void *)to, (void *)from, size); }
+
+API(cuMemcpyAsync, CUdeviceptr to, CUdeviceptr from, size_t size, CUstream s)
+{
+    BEGIN(-1);
+    return copy((void *)to, (void *)from, size);
+}
 
 API(cuMemcpyPeer, CUdeviceptr to, CUcontext c, CUdeviceptr from, CUcontext d, size_t size)
 {
     BEGIN(-1);
-    (void)c, (void)d;
     return copy((void *)to, (void *)from, size);
 }
 
 API(cuMemcpyPeerAsync, CUdeviceptr to, CUcontext c, CUdeviceptr from, CUcontext d, size_t size, CUstream s)
 {
     BEGIN(-1);
-    (void)c, (void)d, (void)s;
     return copy((void *)to, (void *)from, size);
 }
 
@@ -333,13 +367,16 @@ static int fill(CUdeviceptr at, uint32_t value, size_t width, size_t number)
     return CUDA_OK;
 }
 
-#define FILLS(name, Value)                                                                                             \
-    API(name##_v2, CUdeviceptr at, Value value, size_t number) { BEGIN_CURRENT(c); return fill(at, value, sizeof value, number); } \
-    API(name##Async, CUdeviceptr at, Value value, size_t number, CUstream s)                                           \
-    {                                                                                                                  \
-        BEGIN_CURRENT(c);                                                                                              \
-        (void)s;                                                                                                       \
-        return fill(at, value, sizeof value, number);                                                                  \
+#define FILLS(name, Value)                                                      \
+    API(name##_v2, CUdeviceptr at, Value value, size_t number)                  \
+    {                                                                           \
+        BEGIN_CURRENT(c);                                                       \
+        return fill(at, value, sizeof value, number);                           \
+    }                                                                           \
+    API(name##Async, CUdeviceptr at, Value value, size_t number, CUstream s)    \
+    {                                                                           \
+        BEGIN_CURRENT(c);                                                       \
+        return fill(at, value, sizeof value, number);                           \
     }
 FILLS(cuMemsetD8, uint8_t)
 FILLS(cuMemsetD16, uint16_t)

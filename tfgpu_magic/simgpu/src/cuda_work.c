@@ -22,20 +22,33 @@ static int make_stream(CUstream *to, CUcontext context, int priority)
     return CUDA_OK;
 }
 
-API(cuStreamCreate, CUstream *to, unsigned flags) { BEGIN_CURRENT(c); (void)flags; return make_stream(to, c, 0); }
-API(cuStreamCreateWithPriority, CUstream *to, unsigned flags, int priority) { BEGIN_CURRENT(c); (void)flags; return make_stream(to, c, priority); }
+API(cuStreamCreate, CUstream *to, unsigned flags) { BEGIN_CURRENT(c); return make_stream(to, c, 0); }
+
+API(cuStreamCreateWithPriority, CUstream *to, unsigned flags, int priority)
+{
+    BEGIN_CURRENT(c);
+    return make_stream(to, c, priority);
+}
+
 API(cuStreamDestroy_v2, CUstream s) { BEGIN(-1); free(s); return CUDA_OK; }
 API(cuStreamSynchronize, CUstream s) { BEGIN(s && s->context ? s->context->ordinal : -1); return CUDA_OK; }
 API(cuStreamQuery, CUstream s) { BEGIN(s && s->context ? s->context->ordinal : -1); return CUDA_OK; }
-API(cuStreamWaitEvent, CUstream s, CUevent e, unsigned flags) { BEGIN(-1); (void)s, (void)e, (void)flags; return CUDA_OK; }
+API(cuStreamWaitEvent, CUstream s, CUevent e, unsigned flags) { BEGIN(-1); return CUDA_OK; }
 API(cuStreamGetPriority, CUstream s, int *to) { BEGIN(-1); NEED(to); *to = s ? s->priority : 0; return CUDA_OK; }
-API(cuStreamGetCtx, CUstream s, CUcontext *to) { BEGIN_CURRENT(c); NEED(to); *to = s && s->context ? s->context : c; return CUDA_OK; }
-API(cuStreamAttachMemAsync, CUstream s, CUdeviceptr at, size_t n, unsigned f) { BEGIN(-1); (void)s, (void)at, (void)n, (void)f; return CUDA_OK; }
+
+API(cuStreamGetCtx, CUstream s, CUcontext *to)
+{
+    BEGIN_CURRENT(c);
+    NEED(to);
+    *to = s && s->context ? s->context : c;
+    return CUDA_OK;
+}
+
+API(cuStreamAttachMemAsync, CUstream s, CUdeviceptr at, size_t n, unsigned f) { BEGIN(-1); return CUDA_OK; }
 
 API(cuStreamAddCallback, CUstream s, void (*call)(CUstream, int, void *), void *data, unsigned flags)
 {
     BEGIN(-1);
-    (void)flags;
     NEED(call);
     call(s, CUDA_OK, data);
     return CUDA_OK;
@@ -44,22 +57,27 @@ API(cuStreamAddCallback, CUstream s, void (*call)(CUstream, int, void *), void *
 API(cuLaunchHostFunc, CUstream s, void (*call)(void *), void *data)
 {
     BEGIN(-1);
-    (void)s;
     NEED(call);
     call(data);
     return CUDA_OK;
 }
 
 /* TensorFlow may wait on the device for a value that the host or another stream writes. */
-API(cuStreamWriteValue32_v2, CUstream s, CUdeviceptr at, uint32_t value, unsigned f) { BEGIN(-1); (void)s, (void)f; NEED(at); *(volatile uint32_t *)at = value; return CUDA_OK; }
-API(cuStreamWaitValue32_v2, CUstream s, CUdeviceptr at, uint32_t value, unsigned f) { BEGIN(-1); (void)s, (void)at, (void)value, (void)f; return CUDA_OK; }
+API(cuStreamWriteValue32_v2, CUstream s, CUdeviceptr at, uint32_t value, unsigned f)
+{
+    BEGIN(-1);
+    NEED(at);
+    *(volatile uint32_t *)at = value;
+    return CUDA_OK;
+}
+
+API(cuStreamWaitValue32_v2, CUstream s, CUdeviceptr at, uint32_t value, unsigned f) { BEGIN(-1); return CUDA_OK; }
 
 /* --- events --- */
 
 API(cuEventCreate, CUevent *to, unsigned flags)
 {
     BEGIN_CURRENT(context);
-    (void)flags;
     NEED(to && (*to = calloc(1, sizeof **to)));
     return CUDA_OK;
 }
@@ -71,16 +89,27 @@ static int record(CUevent event)
     return CUDA_OK;
 }
 
-API(cuEventRecord, CUevent event, CUstream s) { BEGIN(s && s->context ? s->context->ordinal : -1); return record(event); }
-API(cuEventRecordWithFlags, CUevent event, CUstream s, unsigned f) { (void)f; BEGIN(s && s->context ? s->context->ordinal : -1); return record(event); }
-API(cuEventQuery, CUevent event) { BEGIN(-1); (void)event; return CUDA_OK; }
-API(cuEventSynchronize, CUevent event) { BEGIN(-1); (void)event; return CUDA_OK; }
+API(cuEventRecord, CUevent event, CUstream s)
+{
+    BEGIN(s && s->context ? s->context->ordinal : -1);
+    return record(event);
+}
+
+API(cuEventRecordWithFlags, CUevent event, CUstream s, unsigned f)
+{
+    BEGIN(s && s->context ? s->context->ordinal : -1);
+    return record(event);
+}
+
+API(cuEventQuery, CUevent event) { BEGIN(-1); return CUDA_OK; }
+API(cuEventSynchronize, CUevent event) { BEGIN(-1); return CUDA_OK; }
 API(cuEventDestroy_v2, CUevent event) { BEGIN(-1); free(event); return CUDA_OK; }
 
 static int elapsed(float *ms, CUevent first, CUevent last)
 {
     NEED(ms && first && last);
-    *ms = (float)(last->time.tv_sec - first->time.tv_sec) * 1e3f + (float)(last->time.tv_nsec - first->time.tv_nsec) / 1e6f;
+    *ms = (float)(last->time.tv_sec - first->time.tv_sec) * 1e3f;
+    *ms += (float)(last->time.tv_nsec - first->time.tv_nsec) / 1e6f;
     return CUDA_OK;
 }
 
@@ -96,20 +125,20 @@ static int give_module(struct module **to)
     return CUDA_OK;
 }
 
-API(cuModuleLoadData, struct module **to, const void *image) { BEGIN_CURRENT(c); (void)image; return give_module(to); }
-API(cuModuleLoadFatBinary, struct module **to, const void *image) { BEGIN_CURRENT(c); (void)image; return give_module(to); }
+API(cuModuleLoadData, struct module **to, const void *image) { BEGIN_CURRENT(c); return give_module(to); }
+API(cuModuleLoadFatBinary, struct module **to, const void *image) { BEGIN_CURRENT(c); return give_module(to); }
+
 API(cuModuleLoadDataEx, struct module **to, const void *image, unsigned n, const int *option, void **value)
 {
     BEGIN_CURRENT(context);
-    (void)image, (void)n, (void)option, (void)value;
     return give_module(to);
 }
-API(cuModuleUnload, struct module *module) { BEGIN(-1); (void)module; return CUDA_OK; }
+
+API(cuModuleUnload, struct module *module) { BEGIN(-1); return CUDA_OK; }
 
 API(cuModuleGetFunction, struct function **to, struct module *module, const char *name)
 {
     BEGIN(-1);
-    (void)module, (void)name;
     NEED(to);
     *to = &some_function;
     return CUDA_OK;
@@ -119,7 +148,6 @@ API(cuModuleGetFunction, struct function **to, struct module *module, const char
 API(cuModuleGetGlobal_v2, CUdeviceptr *to, size_t *size, struct module *module, const char *name)
 {
     BEGIN(-1);
-    (void)module, (void)name;
     static char globals[1 << 20];
     if (to)
         *to = (CUdeviceptr)globals;
@@ -131,40 +159,39 @@ API(cuModuleGetGlobal_v2, CUdeviceptr *to, size_t *size, struct module *module, 
 API(cuFuncGetAttribute, int *to, int attribute, struct function *f)
 {
     BEGIN(-1);
-    (void)f;
     NEED(to);
-    *to = attribute == 0 ? 1024 : attribute == 4 ? 32 : attribute == 5 || attribute == 6 ? 80 : 0; /* threads, registers, versions */
+    static const int values[] = {[0] = 1024, [4] = 32, [5] = 80, [6] = 80}; /* threads, registers, versions */
+    *to = attribute >= 0 && attribute <= 6 ? values[attribute] : 0;
     return CUDA_OK;
 }
 
-API(cuFuncSetAttribute, struct function *f, int attribute, int value) { BEGIN(-1); (void)f, (void)attribute, (void)value; return CUDA_OK; }
-API(cuFuncSetCacheConfig, struct function *f, int config) { BEGIN(-1); (void)f, (void)config; return CUDA_OK; }
-API(cuFuncGetModule, struct module **to, struct function *f) { BEGIN(-1); (void)f; return give_module(to); }
+API(cuFuncSetAttribute, struct function *f, int attribute, int value) { BEGIN(-1); return CUDA_OK; }
+API(cuFuncSetCacheConfig, struct function *f, int config) { BEGIN(-1); return CUDA_OK; }
+API(cuFuncGetModule, struct module **to, struct function *f) { BEGIN(-1); return give_module(to); }
 
 /* Fourteen arguments at most come by the stack, which the caller clears: a launch needs to name only what it uses. */
-API(cuLaunchKernel, struct function *f) { BEGIN_CURRENT(c); (void)f; return CUDA_OK; }
-API(cuLaunchKernelEx, const void *config, struct function *f) { BEGIN_CURRENT(c); (void)config, (void)f; return CUDA_OK; }
-API(cuLaunchCooperativeKernel, struct function *f) { BEGIN_CURRENT(c); (void)f; return CUDA_OK; }
+API(cuLaunchKernel, struct function *f) { BEGIN_CURRENT(c); return CUDA_OK; }
+API(cuLaunchKernelEx, const void *config, struct function *f) { BEGIN_CURRENT(c); return CUDA_OK; }
+API(cuLaunchCooperativeKernel, struct function *f) { BEGIN_CURRENT(c); return CUDA_OK; }
 
 API(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *to, struct function *f, int threads, size_t shared)
 {
     BEGIN(-1);
-    (void)f, (void)shared;
     NEED(to && threads > 0);
     *to = threads > 1024 ? 1 : 2048 / threads > 32 ? 32 : 2048 / threads;
     return CUDA_OK;
 }
 
-API(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, int *to, struct function *f, int threads, size_t shared, unsigned flags)
+API(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, int *to, struct function *f, int threads,
+    size_t shared, unsigned flags)
 {
-    (void)flags;
     return cuOccupancyMaxActiveBlocksPerMultiprocessor(to, f, threads, shared);
 }
 
-API(cuOccupancyMaxPotentialBlockSize, int *grid, int *block, struct function *f, void *shared_of, size_t shared, int limit)
+API(cuOccupancyMaxPotentialBlockSize, int *grid, int *block, struct function *f, void *shared_of, size_t shared,
+    int limit)
 {
     BEGIN(-1);
-    (void)f, (void)shared_of, (void)shared, (void)limit;
     NEED(grid && block);
     *grid = 32;
     *block = 1024;

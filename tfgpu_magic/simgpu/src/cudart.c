@@ -1,6 +1,7 @@
 /* cudart.c: the stand-in for libcudart.so.12, over the stand-in driver (the real one asks the driver for tables that
  * are not documented). Error codes are the driver's, which the runtime shares. */
 #include "machine.h"
+#include "standin.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,16 +12,16 @@ extern int cuInit(unsigned), cuDriverGetVersion(int *), cuDeviceGetCount(int *);
 extern int cuDeviceGetName(char *, int, int), cuDeviceGetAttribute(int *, int, int), cuDeviceTotalMem_v2(size_t *, int);
 extern int cuDeviceGetUuid_v2(unsigned char *, int), cuDeviceGetPCIBusId(char *, int, int);
 extern int cuGetErrorName(int, const char **), cuGetErrorString(int, const char **);
-extern int cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *), cuCtxGetDevice(int *), cuCtxSynchronize(void);
+extern int cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+extern int cuCtxGetDevice(int *), cuCtxSynchronize(void);
 extern int cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t), cuMemGetInfo_v2(size_t *, size_t *);
 extern int cuMemHostAlloc(void **, size_t, unsigned), cuMemFreeHost(void *);
 extern int cuMemcpy(uint64_t, uint64_t, size_t), cuMemsetD8_v2(uint64_t, uint8_t, size_t);
-extern int cuStreamCreate(void **, unsigned), cuStreamDestroy_v2(void *), cuStreamQuery(void *), cuStreamSynchronize(void *);
-extern int cuStreamWaitEvent(void *, void *, unsigned), cuEventCreate(void **, unsigned), cuEventDestroy_v2(void *);
+extern int cuStreamCreate(void **, unsigned), cuStreamDestroy_v2(void *), cuStreamQuery(void *);
+extern int cuStreamSynchronize(void *), cuStreamWaitEvent(void *, void *, unsigned);
+extern int cuEventCreate(void **, unsigned), cuEventDestroy_v2(void *);
 extern int cuEventRecord(void *, void *), cuEventQuery(void *), cuEventSynchronize(void *);
 extern int cuEventElapsedTime(float *, void *, void *);
-
-#define API(name, ...) SIM_EXPORT int name(__VA_ARGS__)
 
 static __thread int last_error;
 
@@ -76,18 +77,22 @@ static int ready(void)
     return cuCtxGetDevice(&ordinal) == 0 ? 0 : cudaSetDevice(0);
 }
 
-API(cudaDeviceGetAttribute, int *to, int attribute, int ordinal) { return told(cuDeviceGetAttribute(to, attribute, ordinal)); }
+API(cudaDeviceGetAttribute, int *to, int attribute, int ordinal)
+{
+    return told(cuDeviceGetAttribute(to, attribute, ordinal));
+}
+
 API(cudaDeviceGetPCIBusId, char *to, int size, int ordinal) { return told(cuDeviceGetPCIBusId(to, size, ordinal)); }
 API(cudaDeviceSynchronize, void) { int wrong = ready(); return told(wrong ? wrong : cuCtxSynchronize()); }
-API(cudaDeviceSetSharedMemConfig, int config) { (void)config; return 0; }
+API(cudaDeviceSetSharedMemConfig, int config) { return 0; }
 API(cudaDeviceGetStreamPriorityRange, int *least, int *greatest) { *least = 0; *greatest = -5; return 0; }
 
 /* CUDA 12's struct of 1032 bytes; Eigen divides by some of its fields. */
 API(cudaGetDeviceProperties_v2, char *to, int ordinal)
 {
     static const struct { short offset, attribute; } fields[] = {
-        {304, 12}, {308, 10}, {320, 1}, {324, 2}, {328, 3}, {332, 4}, {336, 5}, {340, 6}, {344, 7}, {348, 13}, {360, 75},
-        {364, 76}, {388, 16}, {616, 38}, {624, 39},
+        {304, 12}, {308, 10}, {320, 1}, {324, 2}, {328, 3}, {332, 4}, {336, 5}, {340, 6}, {344, 7}, {348, 13},
+        {360, 75}, {364, 76}, {388, 16}, {616, 38}, {624, 39},
     };
     static const struct { short offset, attribute; } sizes[] = {{296, 8}, {640, 81}};
     memset(to, 0, 1032);
@@ -114,24 +119,59 @@ static const char *text_of(int code, int (*find)(int, const char **))
     return find(code, &text) == 0 && text ? text : "unrecognized error code";
 }
 
-SIM_EXPORT const char *cudaGetErrorName(int code) { return text_of(code, cuGetErrorName); }
-SIM_EXPORT const char *cudaGetErrorString(int code) { return text_of(code, cuGetErrorString); }
+EXPORT const char *cudaGetErrorName(int code) { return text_of(code, cuGetErrorName); }
+EXPORT const char *cudaGetErrorString(int code) { return text_of(code, cuGetErrorString); }
 API(cudaPeekAtLastError, void) { return last_error; }
 API(cudaGetLastError, void) { int code = last_error; last_error = 0; return code; }
 
 /* --- memory --- */
 
-API(cudaMalloc, uint64_t *to, size_t size) { int wrong = ready(); return told(wrong ? wrong : cuMemAlloc_v2(to, size)); }
+API(cudaMalloc, uint64_t *to, size_t size)
+{
+    int wrong = ready();
+    return told(wrong ? wrong : cuMemAlloc_v2(to, size));
+}
+
 API(cudaFree, uint64_t at) { int wrong = ready(); return told(wrong ? wrong : cuMemFree_v2(at)); }
-API(cudaMallocHost, void **to, size_t size) { int wrong = ready(); return told(wrong ? wrong : cuMemHostAlloc(to, size, 0)); }
-API(cudaHostAlloc, void **to, size_t size, unsigned f) { int wrong = ready(); return told(wrong ? wrong : cuMemHostAlloc(to, size, f)); }
+
+API(cudaMallocHost, void **to, size_t size)
+{
+    int wrong = ready();
+    return told(wrong ? wrong : cuMemHostAlloc(to, size, 0));
+}
+
+API(cudaHostAlloc, void **to, size_t size, unsigned f)
+{
+    int wrong = ready();
+    return told(wrong ? wrong : cuMemHostAlloc(to, size, f));
+}
+
 API(cudaFreeHost, void *at) { return told(cuMemFreeHost(at)); }
-API(cudaHostGetFlags, unsigned *to, void *at) { (void)at; *to = 0; return 0; }
-API(cudaMemGetInfo, size_t *free_bytes, size_t *total) { int wrong = ready(); return told(wrong ? wrong : cuMemGetInfo_v2(free_bytes, total)); }
-API(cudaMemcpy, void *to, const void *from, size_t size, int kind) { (void)kind; return told(cuMemcpy((uint64_t)to, (uint64_t)from, size)); }
-API(cudaMemcpyAsync, void *to, const void *from, size_t size, int kind, void *s) { (void)s; return cudaMemcpy(to, from, size, kind); }
-API(cudaMemset, uint64_t at, int value, size_t size) { int wrong = ready(); return told(wrong ? wrong : cuMemsetD8_v2(at, (uint8_t)value, size)); }
-API(cudaMemsetAsync, uint64_t at, int value, size_t size, void *s) { (void)s; return cudaMemset(at, value, size); }
+API(cudaHostGetFlags, unsigned *to, void *at) { *to = 0; return 0; }
+
+API(cudaMemGetInfo, size_t *free_bytes, size_t *total)
+{
+    int wrong = ready();
+    return told(wrong ? wrong : cuMemGetInfo_v2(free_bytes, total));
+}
+
+API(cudaMemcpy, void *to, const void *from, size_t size, int kind)
+{
+    return told(cuMemcpy((uint64_t)to, (uint64_t)from, size));
+}
+
+API(cudaMemcpyAsync, void *to, const void *from, size_t size, int kind, void *s)
+{
+    return cudaMemcpy(to, from, size, kind);
+}
+
+API(cudaMemset, uint64_t at, int value, size_t size)
+{
+    int wrong = ready();
+    return told(wrong ? wrong : cuMemsetD8_v2(at, (uint8_t)value, size));
+}
+
+API(cudaMemsetAsync, uint64_t at, int value, size_t size, void *s) { return cudaMemset(at, value, size); }
 
 API(cudaMemset2DAsync, uint64_t at, size_t pitch, int value, size_t width, size_t height, void *stream)
 {
@@ -142,18 +182,30 @@ API(cudaMemset2DAsync, uint64_t at, size_t pitch, int value, size_t width, size_
 }
 
 /* No kernel ever reads a symbol. */
-API(cudaMemcpyToSymbol, const void *symbol, const void *from, size_t n, size_t o, int k) { (void)symbol, (void)from, (void)n, (void)o, (void)k; return 0; }
+API(cudaMemcpyToSymbol, const void *symbol, const void *from, size_t n, size_t o, int k) { return 0; }
 
 /* --- streams and events --- */
 
 API(cudaStreamCreate, void **to) { int wrong = ready(); return told(wrong ? wrong : cuStreamCreate(to, 0)); }
-API(cudaStreamCreateWithFlags, void **to, unsigned flags) { int wrong = ready(); return told(wrong ? wrong : cuStreamCreate(to, flags)); }
+
+API(cudaStreamCreateWithFlags, void **to, unsigned flags)
+{
+    int wrong = ready();
+    return told(wrong ? wrong : cuStreamCreate(to, flags));
+}
+
 API(cudaStreamDestroy, void *s) { return told(cuStreamDestroy_v2(s)); }
 API(cudaStreamQuery, void *s) { return told(cuStreamQuery(s)); }
 API(cudaStreamSynchronize, void *s) { return told(cuStreamSynchronize(s)); }
 API(cudaStreamWaitEvent, void *s, void *e, unsigned flags) { return told(cuStreamWaitEvent(s, e, flags)); }
-API(cudaStreamIsCapturing, void *s, int *to) { (void)s; *to = 0; return 0; }
-API(cudaEventCreateWithFlags, void **to, unsigned flags) { int wrong = ready(); return told(wrong ? wrong : cuEventCreate(to, flags)); }
+API(cudaStreamIsCapturing, void *s, int *to) { *to = 0; return 0; }
+
+API(cudaEventCreateWithFlags, void **to, unsigned flags)
+{
+    int wrong = ready();
+    return told(wrong ? wrong : cuEventCreate(to, flags));
+}
+
 API(cudaEventCreate, void **to) { return cudaEventCreateWithFlags(to, 0); }
 API(cudaEventDestroy, void *e) { return told(cuEventDestroy_v2(e)); }
 API(cudaEventRecord, void *e, void *s) { return told(cuEventRecord(e, s)); }
@@ -165,13 +217,12 @@ API(cudaEventElapsedTime, float *ms, void *first, void *last) { return told(cuEv
 
 API(cudaLaunchKernel, const void *f, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream)
 {
-    (void)f, (void)grid, (void)block, (void)arguments, (void)shared, (void)stream;
     return told(ready());
 }
 
-API(cudaLaunchKernelExC, const void *config, const void *f, void **arguments) { (void)config, (void)f, (void)arguments; return told(ready()); }
-API(cudaFuncSetAttribute, const void *f, int attribute, int value) { (void)f, (void)attribute, (void)value; return 0; }
-API(cudaFuncSetCacheConfig, const void *f, int config) { (void)f, (void)config; return 0; }
+API(cudaLaunchKernelExC, const void *config, const void *f, void **arguments) { return told(ready()); }
+API(cudaFuncSetAttribute, const void *f, int attribute, int value) { return 0; }
+API(cudaFuncSetCacheConfig, const void *f, int config) { return 0; }
 
 /* XLA launches kernels of its own library through the driver, and asks for the driver's handle: any will do. */
 API(cudaGetFuncBySymbol, void **to, const void *symbol) { *to = (void *)symbol; return 0; }
@@ -183,14 +234,13 @@ struct function_attributes {
 
 API(cudaFuncGetAttributes, struct function_attributes *to, const void *f)
 {
-    (void)f;
     *to = (struct function_attributes){.max_threads = 1024, .registers = 32, .ptx_version = 80, .binary_version = 80};
     return 0;
 }
 
-API(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, int *to, const void *f, int threads, size_t shared, unsigned flags)
+API(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, int *to, const void *f, int threads, size_t shared,
+    unsigned flags)
 {
-    (void)f, (void)shared, (void)flags;
     *to = threads <= 0 || threads > 1024 ? 1 : 2048 / threads > 32 ? 32 : 2048 / threads;
     return 0;
 }
@@ -202,17 +252,17 @@ API(cudaOccupancyMaxActiveBlocksPerMultiprocessor, int *to, const void *f, int t
 
 /* What nvcc's code for the host calls around main and each launch. */
 static void *module;
-SIM_EXPORT void **__cudaRegisterFatBinary(void *image) { (void)image; return &module; }
-SIM_EXPORT void __cudaRegisterFatBinaryEnd(void **handle) { (void)handle; }
-SIM_EXPORT void __cudaUnregisterFatBinary(void **handle) { (void)handle; }
-SIM_EXPORT void __cudaRegisterFunction(void **handle) { (void)handle; }
-SIM_EXPORT void __cudaRegisterVar(void **handle) { (void)handle; }
-SIM_EXPORT void __cudaRegisterManagedVar(void **handle) { (void)handle; }
-SIM_EXPORT char __cudaInitModule(void **handle) { (void)handle; return 0; }
+EXPORT void **__cudaRegisterFatBinary(void *image) { return &module; }
+EXPORT void __cudaRegisterFatBinaryEnd(void **handle) { }
+EXPORT void __cudaUnregisterFatBinary(void **handle) { }
+EXPORT void __cudaRegisterFunction(void **handle) { }
+EXPORT void __cudaRegisterVar(void **handle) { }
+EXPORT void __cudaRegisterManagedVar(void **handle) { }
+EXPORT char __cudaInitModule(void **handle) { return 0; }
 
 static __thread struct { dim3 grid, block; size_t shared; void *stream; } launch;
 
-SIM_EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream)
+EXPORT unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream)
 {
     launch.grid = grid;
     launch.block = block;

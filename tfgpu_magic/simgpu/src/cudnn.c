@@ -1,7 +1,7 @@
 /* cudnn.c: just enough of libcudnn.so.9 to have a version; convolutions are not simulated. */
-#include <stddef.h>
+#include "standin.h"
 
-#define API(name, ...) __attribute__((visibility("default"))) int name(__VA_ARGS__)
+#include <stddef.h>
 
 API(cudnnGetProperty, int which, int *to)
 {
@@ -12,13 +12,13 @@ API(cudnnGetProperty, int which, int *to)
     return 0;
 }
 
-__attribute__((visibility("default"))) size_t cudnnGetVersion(void) { return 90300; }
-__attribute__((visibility("default"))) size_t cudnnGetCudartVersion(void) { return 12080; }
+EXPORT size_t cudnnGetVersion(void) { return 90300; }
+EXPORT size_t cudnnGetCudartVersion(void) { return 12080; }
 
 /* XLA wants a handle before it compiles anything at all. */
 static int handle;
 API(cudnnCreate, void **to) { *to = &handle; return 0; }
-API(cudnnDestroy, void *h) { (void)h; return 0; }
-API(cudnnSetStream, void *h, void *stream) { (void)h, (void)stream; return 0; }
-API(cudnnGetStream, void *h, void **to) { (void)h; *to = NULL; return 0; }
-__attribute__((visibility("default"))) const char *cudnnGetErrorString(int status) { return status ? "error" : "success"; }
+API(cudnnDestroy, void *h) { return 0; }
+API(cudnnSetStream, void *h, void *stream) { return 0; }
+API(cudnnGetStream, void *h, void **to) { *to = NULL; return 0; }
+EXPORT const char *cudnnGetErrorString(int status) { return status ? "error" : "success"; }

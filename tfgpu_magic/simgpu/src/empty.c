@@ -1,2 +1,2 @@
-/* empty.c: libraries that TensorFlow looks for and that no dense network calls: they exist, and have nothing in them. */
+/* empty.c: the libraries that TensorFlow looks for and no dense network calls: they exist, with nothing in them. */
 typedef int a_file_needs_something;

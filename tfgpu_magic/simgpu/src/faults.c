@@ -9,14 +9,15 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A fault named without a version is one of all versions: nvmlDeviceGetMemoryInfo also means ..._v2. */
+/* A fault named without a version is one of all versions: nvmlDeviceGetMemoryInfo also means ..._v2, and nvmlInit also
+ * the name by which pynvml calls it. */
 static bool names(const char *fault, const char *function)
 {
     size_t length = strlen(fault);
     if (strncmp(fault, function, length) != 0)
         return false;
     const char *rest = function + length;
-    return !*rest || (rest[0] == '_' && rest[1] == 'v' && rest[2] >= '1' && rest[2] <= '9');
+    return !*rest || strcmp(rest, "WithFlags") == 0 || (rest[0] == '_' && rest[1] == 'v' && rest[2] >= '1' && rest[2] <= '9');
 }
 
 int sim_fault_of(struct sim_machine *machine, const char *function, int device)

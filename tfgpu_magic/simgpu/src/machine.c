@@ -79,7 +79,7 @@ uint64_t sim_start_time(pid_t pid)
     if (size <= 0)
         return 0;
     text[size] = 0;
-    /* The name, in parentheses, may hold anything: count the fields after the last one. State is the 3rd, start the 22nd. */
+    /* The name, in parentheses, may hold anything: count after the last one. State is field 3, the start 22. */
     char *field = strrchr(text, ')');
     if (!field || field[1] != ' ' || field[2] == 'Z' || field[2] == 'X')
         return 0;

@@ -1,8 +1,8 @@
 /* nccl.c: the stand-in for libnccl.so.2: MirroredStrategy over several GPUs talks through it; nothing is summed. */
+#include "standin.h"
+
 #include <stddef.h>
 #include <string.h>
-
-#define API(name, ...) __attribute__((visibility("default"))) int name(__VA_ARGS__)
 
 struct id { char bytes[128]; };
 struct communicator { int ranks, rank; };
@@ -18,8 +18,13 @@ static int give(struct communicator **to, int ranks, int rank)
     return 0;
 }
 
-API(ncclCommInitRank, struct communicator **to, int ranks, struct id id, int rank) { (void)id; return give(to, ranks, rank); }
-API(ncclCommInitRankConfig, struct communicator **to, int ranks, struct id id, int rank, void *c) { (void)id, (void)c; return give(to, ranks, rank); }
+API(ncclCommInitRank, struct communicator **to, int ranks, struct id id, int rank) { return give(to, ranks, rank); }
+
+API(ncclCommInitRankConfig, struct communicator **to, int ranks, struct id id, int rank, void *c)
+{
+    return give(to, ranks, rank);
+}
+
 API(ncclCommInitRankScalable, struct communicator **to, int ranks, int rank) { return give(to, ranks, rank); }
 
 API(ncclCommInitAll, struct communicator **to, int count)
@@ -31,13 +36,12 @@ API(ncclCommInitAll, struct communicator **to, int count)
 
 API(ncclCommCount, const struct communicator *c, int *to) { *to = c->ranks; return 0; }
 API(ncclCommUserRank, const struct communicator *c, int *to) { *to = c->rank; return 0; }
-API(ncclCommGetAsyncError, void *c, int *to) { (void)c; *to = 0; return 0; }
+API(ncclCommGetAsyncError, void *c, int *to) { *to = 0; return 0; }
 
-__attribute__((visibility("default"))) const char *ncclGetErrorString(int code) { return code ? "error" : "no error"; }
-__attribute__((visibility("default"))) const char *ncclGetLastError(void *c) { (void)c; return ""; }
+EXPORT const char *ncclGetErrorString(int code) { return code ? "error" : "no error"; }
+EXPORT const char *ncclGetLastError(void *c) { return ""; }
 
-static int done(void) { return 0; }
-#define DOES_NOTHING(name) API(name, void) __attribute__((alias("done")));
+#define DOES_NOTHING(name) API(name, void) { return 0; }
 DOES_NOTHING(ncclGroupStart)
 DOES_NOTHING(ncclGroupEnd)
 DOES_NOTHING(ncclCommFinalize)

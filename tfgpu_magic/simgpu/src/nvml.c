@@ -57,7 +57,7 @@ int nvml_begin(const char *function, atomic_int *slot, bool about_device, nvmlDe
     }
 API(nvmlInit, void) START
 API(nvmlInit_v2, void) START
-API(nvmlInitWithFlags, unsigned flags) { (void)flags; START }
+API(nvmlInitWithFlags, unsigned flags) { START }
 
 API(nvmlShutdown, void)
 {
@@ -69,7 +69,7 @@ API(nvmlShutdown, void)
     return NVML_OK;
 }
 
-SIM_EXPORT const char *nvmlErrorString(int code)
+EXPORT const char *nvmlErrorString(int code)
 {
     static const struct { int code; const char *text; } texts[] = {
         {NVML_OK, "Success"}, {NVML_UNINITIALIZED, "Uninitialized"}, {NVML_INVALID_ARGUMENT, "Invalid Argument"},
@@ -95,12 +95,29 @@ static int give_text(char *to, unsigned size, const char *text)
 
 /* --- the system --- */
 
-API(nvmlSystemGetDriverVersion, char *to, unsigned size) { BEGIN_SYSTEM(); return give_text(to, size, "570.00.simulated"); }
-API(nvmlSystemGetNVMLVersion, char *to, unsigned size) { BEGIN_SYSTEM(); return give_text(to, size, "12.570.00.simulated"); }
+API(nvmlSystemGetDriverVersion, char *to, unsigned size)
+{
+    BEGIN_SYSTEM();
+    return give_text(to, size, "570.00.simulated");
+}
+
+API(nvmlSystemGetNVMLVersion, char *to, unsigned size)
+{
+    BEGIN_SYSTEM();
+    return give_text(to, size, "12.570.00.simulated");
+}
+
 API(nvmlSystemGetCudaDriverVersion, int *to) { BEGIN_SYSTEM(); NEED(to); *to = 12080; return NVML_OK; }
 API(nvmlSystemGetCudaDriverVersion_v2, int *to) { BEGIN_SYSTEM(); NEED(to); *to = 12080; return NVML_OK; }
 API(nvmlDeviceGetCount, unsigned *to) { BEGIN_SYSTEM(); NEED(to); *to = (unsigned)nvml_machine->gpus; return NVML_OK; }
-API(nvmlDeviceGetCount_v2, unsigned *to) { BEGIN_SYSTEM(); NEED(to); *to = (unsigned)nvml_machine->gpus; return NVML_OK; }
+
+API(nvmlDeviceGetCount_v2, unsigned *to)
+{
+    BEGIN_SYSTEM();
+    NEED(to);
+    *to = (unsigned)nvml_machine->gpus;
+    return NVML_OK;
+}
 
 API(nvmlSystemGetProcessName, unsigned pid, char *to, unsigned size)
 {
@@ -145,10 +162,29 @@ static int by_pci(const char *function, const char *text, nvmlDevice *to)
     return NVML_NOT_FOUND;
 }
 
-API(nvmlDeviceGetHandleByIndex, unsigned index, nvmlDevice *to) { BEGIN_SYSTEM(); return by_index(__func__, index, to); }
-API(nvmlDeviceGetHandleByIndex_v2, unsigned index, nvmlDevice *to) { BEGIN_SYSTEM(); return by_index(__func__, index, to); }
-API(nvmlDeviceGetHandleByPciBusId, const char *pci, nvmlDevice *to) { BEGIN_SYSTEM(); return by_pci(__func__, pci, to); }
-API(nvmlDeviceGetHandleByPciBusId_v2, const char *pci, nvmlDevice *to) { BEGIN_SYSTEM(); return by_pci(__func__, pci, to); }
+API(nvmlDeviceGetHandleByIndex, unsigned index, nvmlDevice *to)
+{
+    BEGIN_SYSTEM();
+    return by_index(__func__, index, to);
+}
+
+API(nvmlDeviceGetHandleByIndex_v2, unsigned index, nvmlDevice *to)
+{
+    BEGIN_SYSTEM();
+    return by_index(__func__, index, to);
+}
+
+API(nvmlDeviceGetHandleByPciBusId, const char *pci, nvmlDevice *to)
+{
+    BEGIN_SYSTEM();
+    return by_pci(__func__, pci, to);
+}
+
+API(nvmlDeviceGetHandleByPciBusId_v2, const char *pci, nvmlDevice *to)
+{
+    BEGIN_SYSTEM();
+    return by_pci(__func__, pci, to);
+}
 
 API(nvmlDeviceGetHandleByUUID, const char *uuid, nvmlDevice *to)
 {
@@ -236,8 +272,21 @@ API(nvmlDeviceGetMigMode, nvmlDevice d, unsigned *current, unsigned *pending)
     return NVML_OK;
 }
 
-API(nvmlDeviceIsMigDeviceHandle, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); NEED(to); *to = d->parent >= 0; return NVML_OK; }
-API(nvmlDeviceGetMaxMigDeviceCount, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); NEED(to); *to = SIM_INSTANCES; return NVML_OK; }
+API(nvmlDeviceIsMigDeviceHandle, nvmlDevice d, unsigned *to)
+{
+    BEGIN_DEVICE(d);
+    NEED(to);
+    *to = d->parent >= 0;
+    return NVML_OK;
+}
+
+API(nvmlDeviceGetMaxMigDeviceCount, nvmlDevice d, unsigned *to)
+{
+    BEGIN_DEVICE(d);
+    NEED(to);
+    *to = SIM_INSTANCES;
+    return NVML_OK;
+}
 
 API(nvmlDeviceGetMigDeviceHandleByIndex, nvmlDevice d, unsigned index, nvmlDevice *to)
 {
@@ -257,8 +306,21 @@ API(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, nvmlDevice d, nvmlDevice *to)
     return NVML_OK;
 }
 
-API(nvmlDeviceGetGpuInstanceId, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); NEED(to && d->parent >= 0); *to = (unsigned)d->instance; return NVML_OK; }
-API(nvmlDeviceGetComputeInstanceId, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); NEED(to && d->parent >= 0); *to = 0; return NVML_OK; }
+API(nvmlDeviceGetGpuInstanceId, nvmlDevice d, unsigned *to)
+{
+    BEGIN_DEVICE(d);
+    NEED(to && d->parent >= 0);
+    *to = (unsigned)d->instance;
+    return NVML_OK;
+}
+
+API(nvmlDeviceGetComputeInstanceId, nvmlDevice d, unsigned *to)
+{
+    BEGIN_DEVICE(d);
+    NEED(to && d->parent >= 0);
+    *to = 0;
+    return NVML_OK;
+}
 
 struct attributes {
     unsigned multiprocessors, copy_engines, decoders, encoders, jpeg, ofa, gpu_slices, compute_slices;

@@ -3,6 +3,7 @@
 #define TFGPU_NVML_H
 
 #include "machine.h"
+#include "standin.h"
 
 enum {
     NVML_OK = 0,
@@ -22,7 +23,7 @@ typedef struct sim_device *nvmlDevice;
 
 extern struct sim_machine *nvml_machine;
 
-/* Whether the call may go on: counts it, and answers what is wrong. `device` is NULL for calls about the whole system. */
+/* Whether the call may go on: counts it, and answers what is wrong. `device` is NULL for calls about the system. */
 int nvml_begin(const char *function, atomic_int *slot, bool about_device, nvmlDevice device);
 /* The same of a device that a call is about to hand out: its faults, and whether it is lost. */
 int nvml_reach(const char *function, int index);
@@ -32,7 +33,6 @@ static inline int nvml_index(nvmlDevice device)
     return (int)(device - nvml_machine->device);
 }
 
-#define API(name, ...) SIM_EXPORT int name(__VA_ARGS__)
 #define BEGIN(about_device, device)                                     \
     static atomic_int slot_;                                            \
     int begun_ = nvml_begin(__func__, &slot_, about_device, device);    \

@@ -68,10 +68,11 @@ static int list(nvmlDevice d, char kind, unsigned *count, void *to, bool first_v
             unsigned pid = (unsigned)sim_shown_pid(nvml_machine, row->pid);
             unsigned long long used = hide ? ~0ull : row->held;
             unsigned instance = where->parent < 0 ? ~0u : (unsigned)where->instance;
+            unsigned compute_instance = where->parent < 0 ? ~0u : 0;
             if (first_version)
                 ((struct process_v1 *)to)[found] = (struct process_v1){pid, used};
             else
-                ((struct process_v2 *)to)[found] = (struct process_v2){pid, used, instance, where->parent < 0 ? ~0u : 0};
+                ((struct process_v2 *)to)[found] = (struct process_v2){pid, used, instance, compute_instance};
         }
         found++;
     }
@@ -80,10 +81,16 @@ static int list(nvmlDevice d, char kind, unsigned *count, void *to, bool first_v
     return found > room ? NVML_INSUFFICIENT_SIZE : NVML_OK;
 }
 
-#define LISTS(name, kind)                                                                                          \
-    API(name, nvmlDevice d, unsigned *count, void *to) { BEGIN_DEVICE(d); return list(d, kind, count, to, true); } \
-    API(name##_v2, nvmlDevice d, unsigned *count, void *to) { BEGIN_DEVICE(d); return list(d, kind, count, to, false); } \
-    API(name##_v3, nvmlDevice d, unsigned *count, void *to) { BEGIN_DEVICE(d); return list(d, kind, count, to, false); }
+#define LIST(name, kind, first_version)                 \
+    API(name, nvmlDevice d, unsigned *count, void *to)  \
+    {                                                   \
+        BEGIN_DEVICE(d);                                \
+        return list(d, kind, count, to, first_version); \
+    }
+#define LISTS(name, kind)           \
+    LIST(name, kind, true)          \
+    LIST(name##_v2, kind, false)    \
+    LIST(name##_v3, kind, false)
 
 LISTS(nvmlDeviceGetComputeRunningProcesses, SIM_COMPUTE)
 LISTS(nvmlDeviceGetGraphicsRunningProcesses, SIM_GRAPHICS)
@@ -116,15 +123,35 @@ static int give_two(unsigned *to, unsigned value, unsigned *also, unsigned value
     return NVML_OK;
 }
 
-API(nvmlDeviceGetEncoderUtilization, nvmlDevice d, unsigned *to, unsigned *period) { BEGIN_DEVICE(d); return give_two(to, 0, period, 100000); }
-API(nvmlDeviceGetDecoderUtilization, nvmlDevice d, unsigned *to, unsigned *period) { BEGIN_DEVICE(d); return give_two(to, 0, period, 100000); }
+API(nvmlDeviceGetEncoderUtilization, nvmlDevice d, unsigned *to, unsigned *period)
+{
+    BEGIN_DEVICE(d);
+    return give_two(to, 0, period, 100000);
+}
+
+API(nvmlDeviceGetDecoderUtilization, nvmlDevice d, unsigned *to, unsigned *period)
+{
+    BEGIN_DEVICE(d);
+    return give_two(to, 0, period, 100000);
+}
+
 API(nvmlDeviceGetPersistenceMode, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 1); }
 API(nvmlDeviceGetComputeMode, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 0); }
 API(nvmlDeviceGetPerformanceState, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 0); }
 API(nvmlDeviceGetDisplayMode, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 0); }
 API(nvmlDeviceGetDisplayActive, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 0); }
-API(nvmlDeviceGetClockInfo, nvmlDevice d, unsigned kind, unsigned *to) { (void)kind; BEGIN_DEVICE(d); return give(to, (unsigned)d->clock_khz / 1000); }
-API(nvmlDeviceGetMaxClockInfo, nvmlDevice d, unsigned kind, unsigned *to) { (void)kind; BEGIN_DEVICE(d); return give(to, (unsigned)d->clock_khz / 1000); }
+
+API(nvmlDeviceGetClockInfo, nvmlDevice d, unsigned kind, unsigned *to)
+{
+    BEGIN_DEVICE(d);
+    return give(to, (unsigned)d->clock_khz / 1000);
+}
+
+API(nvmlDeviceGetMaxClockInfo, nvmlDevice d, unsigned kind, unsigned *to)
+{
+    BEGIN_DEVICE(d);
+    return give(to, (unsigned)d->clock_khz / 1000);
+}
 
 /* PCIe 4.0 with 16 lanes: TensorFlow complains without. */
 API(nvmlDeviceGetCurrPcieLinkGeneration, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 4); }
