@@ -3,7 +3,6 @@
 import argparse
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from types import FrameType
@@ -91,10 +90,10 @@ def _run(machine: Machine, command: list[str]) -> int:
         if not (number == signal.SIGINT and _in_foreground()):
             process.send_signal(number)
 
-    for number in handlers:
+    for number in _SIGNALS:
         signal.signal(number, pass_on)
-    for number in early:
-        pass_on(number, None)
+    for missed in early:
+        pass_on(missed, None)
     status = process.wait()
     for number, handler in handlers.items():
         signal.signal(number, handler)

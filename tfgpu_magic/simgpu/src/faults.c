@@ -17,7 +17,7 @@ static bool names(const char *fault, const char *function)
     if (strncmp(fault, function, length) != 0)
         return false;
     const char *rest = function + length;
-    return !*rest || strcmp(rest, "WithFlags") == 0 || (rest[0] == '_' && rest[1] == 'v' && rest[2] >= '1' && rest[2] <= '9');
+    return !*rest || strncmp(rest, "_v", 2) == 0 || strcmp(rest, "WithFlags") == 0;
 }
 
 int sim_fault_of(struct sim_machine *machine, const char *function, int device)
