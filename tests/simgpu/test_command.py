@@ -37,7 +37,9 @@ def test_signals_are_passed_on_and_the_machine_is_cleaned_up(number: signal.Sign
         f"Path({str(tmp_path / 'machine')!r}).write_text(os.environ['TFGPU_SIMGPU'])\n"
         "time.sleep(60)\n"
     )
-    with subprocess.Popen([*SIMGPU, "--neighbour", "1GiB@0", "--", sys.executable, "-c", script]) as launcher:
+    command = [*SIMGPU, "--neighbour", "1GiB@0", "--", sys.executable, "-c", script]
+    # In a session of its own: a terminal would send its Ctrl-C to both.
+    with subprocess.Popen(command, start_new_session=True) as launcher:
         written = tmp_path / "machine"
         while not (written.exists() and written.read_text()):
             time.sleep(0.02)

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 from tfgpu_magic.errors import SimulatorError, TfGpuError
@@ -102,8 +103,9 @@ def _run(machine: Machine, command: list[str]) -> int:
 
 def _in_foreground() -> bool:
     try:
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except (OSError, ValueError):
+        with Path(os.ctermid()).open("rb", buffering=0) as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
         return False
 
 
