@@ -30,6 +30,7 @@ _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("libcudart.so.12", ("cudart.c",), ("libcuda.so.1",)),
     ("libcublas.so.12", ("blas.c",), ()),
     ("libcublasLt.so.12", ("blaslt.c",), ()),
+    ("libcudnn.so.8", ("cudnn.c",), ()),
     ("libcudnn.so.9", ("cudnn.c",), ()),
     ("libnccl.so.2", ("nccl.c",), ()),
     ("libcufft.so.11", ("empty.c",), ()),
@@ -88,7 +89,14 @@ def _caches() -> Iterator[Path]:
 def _compile(folder: Path) -> None:
     compiler = shlex.split(os.environ.get("CC") or "cc")
     for target, sources, linked in _TARGETS:
-        command = [*compiler, *_FLAGS, *(_LIBRARY if ".so" in target else ()), "-o", str(folder / target)]
+        command = [
+            *compiler,
+            *_FLAGS,
+            *(_LIBRARY if ".so" in target else ()),
+            *_version_of(target),
+            "-o",
+            str(folder / target),
+        ]
         command += [str(SOURCES / source) for source in sources]
         command += [str(folder / library) for library in linked]
         command += ["-Wl,-rpath,$ORIGIN", f"-Wl,-soname,{target}"]
@@ -105,6 +113,12 @@ def _compile(folder: Path) -> None:
                 f"{compiler[0]} could not make the simulated GPU machine's {target}:\n{done.stderr.strip()}\n"
                 "It needs a C11 compiler and the C library's headers (Debian and Ubuntu: apt install gcc libc6-dev)."
             )
+
+
+def _version_of(target: str) -> list[str]:
+    """Let a source that makes two versions of a library know which: SOVERSION is the number that its name ends with."""
+    version = target.rpartition(".so.")[2]
+    return [f"-DSOVERSION={version}"] if version.isdecimal() else []
 
 
 def _publish(draft: Path, folder: Path) -> Path:
