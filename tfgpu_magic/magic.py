@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -99,10 +101,21 @@ def unload(shell: InteractiveShell) -> None:
 
 
 def resume(policy: str) -> None:
-    """Load the extension in a kernel that was restarted for a policy, and apply it."""
+    """Load the extension in a kernel that was restarted for a policy, apply it, and tell how it went in the first cell.
+
+    No cell is running yet, so nobody would see what is printed now.
+    """
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
-    _apply(policy, "the restart")
+    heard = io.StringIO()
+    with redirect_stdout(heard), redirect_stderr(heard):
+        _apply(policy, "the restart")
+
+    def tell(_: Any) -> None:
+        shell.events.unregister("pre_run_cell", tell)
+        print(heard.getvalue(), end="")
+
+    shell.events.register("pre_run_cell", tell)
 
 
 def _apply(policy: str, where: str) -> None:

@@ -84,11 +84,13 @@ def _devices(library: ctypes.CDLL) -> list[ctypes.c_int]:
 
 
 def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str:
-    """As NVML writes it. Version 2 of the call gives a MIG instance's own UUID."""
-    raw = ctypes.create_string_buffer(16)
-    library.cuDeviceGetUuid_v2(raw, device)
-    digits = raw.raw.hex()
-    return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    """As NVML writes it: the first version of the call tells the GPU, the second the MIG instance on it."""
+    whole, part = ctypes.create_string_buffer(16), ctypes.create_string_buffer(16)
+    library.cuDeviceGetUuid(whole, device)
+    library.cuDeviceGetUuid_v2(part, device)
+    digits = part.raw.hex()
+    kind = "GPU" if whole.raw == part.raw else "MIG"
+    return "-".join((kind, digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _answer() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tfgpu_magic.config import runtime
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.config.state import Stage
+
+_STARTING = (Stage.LISTED, Stage.POISONED)
+"""Where a first op leaves TensorFlow when it fails for want of memory."""
 
 LONGEST = 60
 """Characters of a cell's line to quote."""
@@ -31,24 +35,26 @@ class CellWatch:
         self._shell.events.unregister("pre_run_cell", self._before)
         self._shell.events.unregister("post_run_cell", self._after)
 
-    def check(self, number: int | None = None) -> None:
-        """Note the running cell if it has woken TensorFlow. Its number is the shell's, if none is given."""
+    def check(self) -> None:
+        """Note that it is the running cell that has woken TensorFlow, if it has; its number is known at its end."""
         if not self._awake and _awake():
-            self._awake = True
-            RUNTIME.since = f"since In [{number or self._shell.execution_count}]{_quote(self._source)}"
+            RUNTIME.since = f"since this cell{_quote(self._source)}"
 
     def _before(self, info: Any) -> None:
         self._source = info.raw_cell or ""
 
     def _after(self, result: Any) -> None:
-        self.check(result.execution_count)
+        if not self._awake and _awake():
+            self._awake = True
+            RUNTIME.since = f"since In [{result.execution_count}]{_quote(self._source)}"
         error = result.error_in_exec
-        if error is not None and "CUDA_ERROR_OUT_OF_MEMORY" in str(error) and not _awake(Stage.READY):
+        # "CUDA_ERROR_OUT_OF_MEMORY" or "Status: out of memory", as the driver's call that fails has it.
+        if re.search("out.of.memory", str(error), re.IGNORECASE) and runtime.current_stage() in _STARTING:
             RUNTIME.broken = True
 
 
-def _awake(*stages: Stage) -> bool:
-    return runtime.current_stage() in (stages or (Stage.READY, Stage.POISONED))
+def _awake() -> bool:
+    return runtime.current_stage() in (Stage.READY, Stage.POISONED)
 
 
 def _quote(source: str) -> str:

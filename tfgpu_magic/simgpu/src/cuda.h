@@ -50,8 +50,10 @@ int cuda_begin_current(const char *function, CUcontext *context);
 /* cuda_visible.c: the machine's devices that this process sees, in CUDA's order. Returns how many. */
 int cuda_visible(const struct sim_machine *, int device[CUDA_DEVICES]);
 
-/* cuda_memory.c: lets go of all memory of an ordinal. */
+/* cuda_memory.c: lets go of all memory of an ordinal; and the memory, charged to nobody, that stands for all of its
+ * modules' globals. */
 void cuda_free_all(int ordinal);
+int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal);
 
 #define BEGIN(ordinal)                              \
     int begun_ = cuda_begin(__func__, ordinal);     \

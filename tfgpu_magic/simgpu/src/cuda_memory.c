@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum kind { DEVICE, MANAGED, HOST, REGISTERED };
+enum kind { DEVICE, MANAGED, GLOBALS, HOST, REGISTERED };
 
 struct block {
     CUdeviceptr at;
@@ -112,6 +112,18 @@ void cuda_free_all(int ordinal)
             blocks[i] = blocks[--count];
         }
     pthread_mutex_unlock(&guard);
+}
+
+int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal)
+{
+    bool known = false;
+    *size = 1 << 20;
+    pthread_mutex_lock(&guard);
+    for (size_t i = 0; i < count && !known; i++)
+        if ((known = blocks[i].kind == GLOBALS && blocks[i].ordinal == ordinal))
+            *to = blocks[i].at;
+    pthread_mutex_unlock(&guard);
+    return known ? CUDA_OK : allocate(to, *size, ordinal, GLOBALS);
 }
 
 /* --- device memory --- */
@@ -270,7 +282,7 @@ static int describe(void *to, int attribute, CUdeviceptr at)
     struct block block;
     if (!find(at, &block, false))
         return CUDA_INVALID_VALUE;
-    bool device = block.kind == DEVICE || block.kind == MANAGED;
+    bool device = block.kind <= GLOBALS;
     switch (attribute) {
     case 1: *(CUcontext *)to = &cuda.primary[block.ordinal]; break;
     case 2: *(unsigned *)to = device ? 2 : 1; break;

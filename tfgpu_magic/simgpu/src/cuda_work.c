@@ -144,16 +144,18 @@ API(cuModuleGetFunction, struct function **to, struct module *module, const char
     return CUDA_OK;
 }
 
-/* Any global is the same megabyte: what is written there is never read by a kernel. */
+/* All globals are the same megabyte: what is written there is never read by a kernel. */
 API(cuModuleGetGlobal_v2, CUdeviceptr *to, size_t *size, struct module *module, const char *name)
 {
-    BEGIN(-1);
-    static char globals[1 << 20];
-    if (to)
-        *to = (CUdeviceptr)globals;
-    if (size)
-        *size = sizeof globals;
-    return CUDA_OK;
+    BEGIN_CURRENT(context);
+    CUdeviceptr at;
+    size_t bytes;
+    int outcome = cuda_globals(&at, &bytes, context->ordinal);
+    if (!outcome && to)
+        *to = at;
+    if (!outcome && size)
+        *size = bytes;
+    return outcome;
 }
 
 API(cuFuncGetAttribute, int *to, int attribute, struct function *f)

@@ -1,0 +1,172 @@
+"""Plans and refusals, on GPUs that are only data: what the simulated machine cannot show, or not as quickly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfgpu_magic.config.plan import make
+from tfgpu_magic.config.state import Kernel, Stage
+from tfgpu_magic.config.words import parse
+from tfgpu_magic.errors import Refused, TooLate
+from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+
+MIB, GIB = 2**20, 2**30
+
+
+def gpu(index: int, free: float = 7.5, total: int = 8, **more: Any) -> Gpu:
+    return Gpu(index=index, uuid=f"GPU-{index}", name="T", total=total * GIB, free=int(free * GIB), **more)
+
+
+def snapshot(*gpus: Gpu, **more: Any) -> Snapshot:
+    return Snapshot(time=0.0, gpus=gpus, **more)
+
+
+def kernel(*gpus: Gpu, **more: Any) -> Kernel:
+    return Kernel(shown=tuple(str(gpu.uuid) for gpu in gpus), **more)
+
+
+FOUR = (gpu(0, 1), gpu(1, 7), gpu(2, 7.5), gpu(3, 7))
+
+
+@pytest.mark.parametrize(
+    ("words", "labels"),
+    [
+        ("pick", ["2"]),
+        ("pick 2", ["2", "1"]),
+        ("pick 3 --need 6GiB", ["2", "1", "3"]),
+        ("visible 3,2", ["3", "2"]),
+        ("visible none", []),
+        ("visible GPU-1", ["1"]),
+        ("limit 512MiB", ["0", "1", "2", "3"]),
+    ],
+)
+def test_which_gpus_are_seen_and_in_which_order(words: str, labels: list[str]) -> None:
+    plan = make(parse(words), snapshot(*FOUR), kernel(*FOUR))
+
+    assert [device.gpu.label for device in plan.devices] == labels
+
+
+def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
+    first = make(parse("pick"), snapshot(*FOUR), kernel(*FOUR))
+    busy = (gpu(0, 1), gpu(1, 7), gpu(2, 3), gpu(3, 7))
+
+    then = make(parse("limit 1GiB"), snapshot(*busy), kernel(*FOUR, asked=first.asked, settled=first.settled))
+
+    assert [device.gpu.label for device in then.devices] == ["2"]
+    assert str(then.asked) == "pick 1; limit 1GiB"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("pick 2 --need 7.2GiB", "2 GPUs with 7.2GiB free, and room for CUDA's context, cannot be had now; 1 can"),
+        ("limit 2GiB", "GPU 0: the limit is 2.0 GiB, beside about 256 MiB for CUDA's context, and 1.0 GiB are free"),
+        ("limit 2GiB", "%tf_gpu pick --need 2GiB; limit 2GiB      (GPU 1, 2, 3)"),
+        ("limit 2GiB", "%tf_gpu visible 1,2,3      and then the same again"),
+        ("limit 2GiB", "%tf_gpu limit 760MiB"),
+        ("split 2GiB 6GiB --gpu 1", "2GiB + 6GiB is 8.0 GiB"),
+        ("limit 5=1GiB", "There is no GPU 5 here; there are GPUs 0, 1, 2 and 3."),
+        ("limit GPU-=1GiB", "is not a GPU"),
+        ("visible GPU-9", "There is no GPU GPU-9 here"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_the_figures_and_the_way_out(words: str, told: str) -> None:
+    with pytest.raises((Refused, ValueError)) as caught:
+        make(parse(words), snapshot(*FOUR), kernel(*FOUR))
+
+    assert told in str(caught.value)
+
+
+def test_who_holds_the_missing_memory_is_named_the_largest_first() -> None:
+    processes = tuple(Process(gpu="0", pid=pid, kind="C", held=pid * MIB) for pid in range(1, 9))
+
+    with pytest.raises(Refused) as caught:
+        make(parse("limit 7GiB"), snapshot(gpu(0), processes=processes), kernel(gpu(0)), {8: "train.ipynb"})
+
+    lines = str(caught.value).splitlines()
+    assert lines[1].split() == ["8", "MiB", "train.ipynb"]
+    assert lines[6].split() == ["and", "3", "more"]
+
+
+def test_gpus_that_lack_the_same_are_told_of_together() -> None:
+    alike = (gpu(0, 1), gpu(1, 1), gpu(2, 1))
+
+    with pytest.raises(Refused, match=r"GPU 0, 1, 2: the limit is 2\.0 GiB"):
+        make(parse("limit 2GiB"), snapshot(*alike), kernel(*alike))
+
+
+@pytest.mark.parametrize("words", ["growth", "limit 1GiB", "split 2", "split 4 --cpu", "visible all", "visible none"])
+def test_without_a_gpu_the_words_do_no_harm(words: str) -> None:
+    plan = make(parse(words), snapshot(error="There is no NVIDIA driver here.", absent=True), Kernel())
+
+    assert plan.notes == ("There is no NVIDIA driver here. TensorFlow will run on the CPU.",)
+
+
+@pytest.mark.parametrize("words", ["limit 0=1GiB", "pick", "visible 1", "split 2 --gpu 0"])
+def test_without_a_gpu_words_that_name_one_are_refused(words: str) -> None:
+    with pytest.raises(Refused, match="There is no NVIDIA driver here"):
+        make(parse(words), snapshot(error="There is no NVIDIA driver here.", absent=True), Kernel())
+
+
+def test_while_the_driver_hangs_growth_can_be_had_and_a_limit_cannot() -> None:
+    hangs = snapshot(error="NVML did not answer within 1.5 s.")
+
+    assert make(parse("growth"), hangs, Kernel()).environment["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+    with pytest.raises(Refused, match="did not answer"):
+        make(parse("limit 1GiB"), hangs, Kernel())
+
+
+def test_a_lost_gpu_that_would_be_seen_is_refused_and_hiding_it_helps() -> None:
+    gpus = (gpu(0, error="It is lost."), gpu(1))
+
+    with pytest.raises(Refused, match=r"GPU 0: It is lost\."):
+        make(parse("growth"), snapshot(*gpus), kernel(*gpus))
+    assert make(parse("visible 1; growth"), snapshot(*gpus), kernel(*gpus)).growth
+
+
+def test_figures_that_the_driver_does_not_give_are_not_checked() -> None:
+    unknown = Gpu(index=0, uuid="GPU-0")
+
+    assert make(parse("limit 1GiB"), snapshot(unknown), kernel(unknown)).devices[0].limits == (GIB,)
+
+
+def test_what_is_in_force_already_is_no_error_when_said_again() -> None:
+    asked = parse("limit 1GiB")
+
+    plan = make(asked, snapshot(gpu(0, 1)), kernel(gpu(0), stage=Stage.READY, asked=asked, settled=asked))
+
+    assert plan.in_force
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (Kernel(stage=Stage.READY, since="since In [3] (x = 1)"), "since In [3] (x = 1), so its memory"),
+        (Kernel(stage=Stage.POISONED), "accept the setting and not enforce it"),
+        (Kernel(stage=Stage.LISTED, broken=True), "Leave it alone, and restart"),
+    ],
+)
+def test_too_late_is_told_with_the_restart_that_helps(state: Kernel, told: str) -> None:
+    with pytest.raises(TooLate) as caught:
+        make(parse("limit 40%"), snapshot(gpu(0)), state)
+
+    assert told in str(caught.value)
+    assert "%tf_gpu limit 40% --restart" in str(caught.value)
+
+
+def test_another_library_on_the_gpu_is_noted() -> None:
+    plan = make(parse("growth"), snapshot(gpu(0)), kernel(gpu(0), frozen=True, neighbour="torch"))
+
+    assert plan.notes == ("torch already uses a GPU in this kernel; no limit of TensorFlow's counts what it takes.",)
+
+
+@pytest.mark.parametrize(("total", "megabytes"), [(4, 256), (8, 256), (12, 384), (16, 512), (80, 512)])
+def test_room_for_a_context_grows_with_the_gpu_within_bounds(total: int, megabytes: int) -> None:
+    device = gpu(0, free=total, total=total)
+    most = total * GIB - megabytes * MIB
+
+    make(parse(f"limit {most // MIB}MiB"), snapshot(device), kernel(device))
+    with pytest.raises(Refused):
+        make(parse(f"limit {most // MIB + 1}MiB"), snapshot(device), kernel(device))

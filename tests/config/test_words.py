@@ -1,0 +1,186 @@
+"""The words: what they mean, that they read back, and that anything else is told clearly."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfgpu_magic import units
+from tfgpu_magic.config.policy import (
+    Default,
+    Growth,
+    Limit,
+    Pick,
+    Policy,
+    Request,
+    Share,
+    Split,
+    SplitCpu,
+    Visible,
+)
+from tfgpu_magic.config.words import MOST_PARTS, WORDS, parse
+from tfgpu_magic.errors import PolicyError
+
+GIB = 2**30
+
+sizes = st.integers(1, 10**14)
+shares = st.decimals("0.000001", 100, places=6).map(Share)
+amounts = sizes | shares
+uuids = st.builds(
+    lambda kind, digits: f"{kind}-{digits}",
+    st.sampled_from(["GPU", "MIG"]),
+    st.from_regex("[0-9a-f]{4}-[0-9a-f]{2}", fullmatch=True),
+)
+gpus = st.integers(0, 9999) | uuids
+maybe = st.none() | gpus
+parts = st.integers(2, MOST_PARTS) | st.lists(amounts, min_size=1, max_size=4).map(tuple)
+requests: st.SearchStrategy[Request] = st.one_of(
+    st.builds(Growth, st.booleans()),
+    st.builds(Limit, amounts, maybe, st.booleans()),
+    st.builds(Split, parts, maybe, st.booleans()),
+    st.builds(SplitCpu, st.integers(2, MOST_PARTS)),
+    st.builds(Visible, st.none() | st.lists(gpus, unique=True, max_size=5).map(tuple)),
+    st.builds(Pick, st.integers(1, MOST_PARTS), st.none() | amounts),
+    st.just(Default()),
+)
+policies = st.lists(requests, min_size=1, max_size=5).map(lambda rs: Policy(tuple(rs)))
+fragments = st.sampled_from(
+    [word.name for word in WORDS]
+    + ["2GiB", "40%", "0=1GiB", "--grow", "--gpu", "--need", "0,1", ";", "none", "=", "٣GiB", "1e9"]
+)
+scraps = st.lists(fragments | st.text(max_size=6), max_size=8).map(" ".join)
+
+
+@given(policies)
+def test_a_policy_reads_back_as_itself(policy: Policy) -> None:
+    assert parse(str(policy)) == policy
+
+
+@given(st.text() | scraps)
+def test_any_text_is_a_policy_or_a_clear_error(text: str) -> None:
+    try:
+        policy = parse(text)
+    except PolicyError as error:
+        told = str(error)
+    else:
+        told = "" if parse(str(policy)) == policy else "it reads back as another"
+    assert not told or told.endswith((".", "!", "?")) or "The words are" in told, told
+
+
+@given(policies, policies)
+def test_saying_the_same_again_changes_nothing(first: Policy, then: Policy) -> None:
+    once = first.then(then)
+
+    assert once.then(then) == once
+
+
+@given(sizes)
+def test_an_exact_size_reads_back(size: int) -> None:
+    assert units.parse_bytes(units.exact(size)) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("growth", Policy((Growth(),))),
+        ("GROWTH Off", Policy((Growth(on=False),))),
+        ("limit 2GiB", Policy((Limit(2 * GIB),))),
+        ("limit 2 GiB", Policy((Limit(2 * GIB),))),
+        ("limit 2gib", Policy((Limit(2 * GIB),))),
+        ("limit 1.5GB --grow", Policy((Limit(1_500_000_000, grow=True),))),
+        ("limit 40%", Policy((Limit(Share(Decimal(40))),))),
+        ("limit 12.5 %", Policy((Limit(Share(Decimal("12.5"))),))),
+        ("limit 1=4GiB 2GiB", Policy((Limit(2 * GIB), Limit(4 * GIB, 1)))),
+        ("limit GPU-5D1C=1GiB", Policy((Limit(GIB, "GPU-5d1c"),))),
+        ("split 2", Policy((Split(2),))),
+        ("split 1GiB 50% --gpu=3", Policy((Split((GIB, Share(Decimal(50))), 3),))),
+        ("split 4 --cpu", Policy((SplitCpu(4),))),
+        ("visible 3,2", Policy((Visible((3, 2)),))),
+        ("visible 3 2", Policy((Visible((3, 2)),))),
+        ("visible NONE", Policy((Visible(()),))),
+        ("visible all", Policy((Visible(None),))),
+        ("pick", Policy((Pick(1),))),
+        ("pick 2 --need 6GiB", Policy((Pick(2, 6 * GIB),))),
+        ("pick 1; limit 2GiB;", Policy((Pick(1), Limit(2 * GIB)))),
+    ],
+)
+def test_what_the_words_mean(text: str, policy: Policy) -> None:
+    assert parse(text) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "Nothing was asked."),
+        (" ; ", "Nothing was asked."),
+        ("groth", "Did you mean 'growth'?"),
+        ("growth maybe", "on or off"),
+        ("limit 2", "2GiB, or 2%"),
+        ("limit 2048", "2048MiB, as TensorFlow counts, or 2048GiB"),
+        ("limit 0.25", "25% (of the GPU), or 0.25GiB"),
+        ("limit 0GiB", "above zero"),
+        ("limit 0%", "more than 0%"),
+        ("limit 101%", "at most 100%"),
+        ("limit 2PiB", "The units are KiB, MiB, GiB, TiB, kB, MB, GB, TB."),
+        ("limit -1", "is not a size"),
+        ("limit x=1GiB", "'x' is not a GPU"),
+        ("limit 1GiB 2GiB", "every GPU has two limits"),
+        ("limit 0=1GiB --need 3GiB", "has no flag '--need'"),
+        ("limit 1GiB --grow --grow", "given twice"),
+        ("limit 1GiB --grow=yes", "takes no value"),
+        ("split", "Split into what?"),
+        ("split 1", "a number from 2 to 64"),
+        ("split 2.5", "a number from 2 to 64"),
+        ("split 2 --gpu", "--gpu of what?"),
+        ("split 2 --gpu --grow", "--gpu of what?"),
+        ("split 1GiB --cpu", "a number of equal parts"),
+        ("visible", "Which GPUs?"),
+        ("visible 1,1", "named twice"),
+        ("visible one", "'one' is not a GPU"),
+        ("pick 0", "a number from 1 to 64"),
+        ("pick 1 2", "not one number"),
+        ("default growth", "stands alone"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_way_out(text: str, told: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse(text)
+
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "both"),
+    [
+        ("limit 1GiB", "limit 2GiB", "limit 2GiB"),
+        ("limit 0=1GiB 1=2GiB", "limit 1=3GiB", "limit 0=1GiB; limit 1=3GiB"),
+        ("limit 0=1GiB", "limit 2GiB", "limit 2GiB"),
+        ("limit 2GiB", "limit 0=1GiB", "limit 2GiB; limit 0=1GiB"),
+        ("growth", "split 2", "split 2"),
+        ("split 2 --gpu 0", "limit 0=1GiB", "limit 0=1GiB"),
+        ("split 4 --cpu", "growth", "split 4 --cpu; growth"),
+        ("pick 1; growth", "visible 2", "growth; visible 2"),
+        ("visible 0; limit 1GiB", "default", ""),
+        ("growth", "default; limit 1GiB", "limit 1GiB"),
+    ],
+)
+def test_later_words_replace_earlier_ones_for_what_they_name(first: str, then: str, both: str) -> None:
+    assert str(parse(first).then(parse(then))) == both
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (None, "N/A"),
+        (0, "0 MiB"),
+        (322 * 2**20, "322 MiB"),
+        (GIB, "1.0 GiB"),
+        (80 * GIB, "80.0 GiB"),
+        (2**41, "2.00 TiB"),
+    ],
+)
+def test_a_size_for_reading_has_three_digits_or_so(size: int | None, text: str) -> None:
+    assert units.rounded(size) == text

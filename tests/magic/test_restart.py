@@ -1,0 +1,151 @@
+"""`--restart` on a kernel of a real Jupyter Server: the new kernel has the policy in force."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+
+from tfgpu_magic.simgpu import Machine
+
+MIB, GIB = 2**20, 2**30
+CONTEXT = 256 * MIB
+T = TypeVar("T")
+
+
+class Server:
+    """A Jupyter Server on the machine, as its REST interface shows it."""
+
+    def __init__(self, machine: Machine, home: Path, *, token: str | None = None) -> None:
+        self.token = secrets.token_hex() if token is None else token
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.runtime = home / "runtime"
+        env = machine.environ() | {"JUPYTER_RUNTIME_DIR": str(self.runtime), "HOME": str(home)}
+        options = [
+            f"--ServerApp.port={self.port}",
+            f"--IdentityProvider.token={self.token}",
+            "--ServerApp.open_browser=False",
+        ]
+        command = [sys.executable, "-m", "jupyter_server", "--allow-root", f"--ServerApp.root_dir={home}", *options]
+        self.process = machine.popen(command, env=env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    def call(self, path: str, data: object = None) -> Any:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/api/{path}",
+            data=None if data is None else json.dumps(data).encode(),
+            headers={"Authorization": f"token {self.token}"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def connect(self, kernel: str) -> BlockingKernelClient:
+        client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{kernel}.json"))
+        client.load_connection_file()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        return client
+
+
+@contextmanager
+def serving(machine: Machine, home: Path, **options: Any) -> Iterator[Server]:
+    server = Server(machine, home, **options)
+    try:
+        until(lambda: server.call("status"))
+        yield server
+    finally:
+        server.process.terminate()
+        server.process.wait(30)
+
+
+def until(ask: Callable[[], T], *, seconds: float = 60) -> T:
+    """What `ask` answers, once it answers something and does not fail."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if answer := ask():
+                return answer
+        except (OSError, urllib.error.URLError):
+            if time.monotonic() > deadline:
+                raise
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.2)
+
+
+def execute(client: BlockingKernelClient, code: str) -> str:
+    """Everything that a cell printed or was stopped by."""
+    said: list[str] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        content = message["content"]
+        said.append(content.get("text") or content.get("data", {}).get("text/plain", "") or content.get("evalue", ""))
+
+    client.execute_interactive(code, timeout=120, output_hook=hear)
+    return "".join(said)
+
+
+@pytest.mark.parametrize("words", ["limit 1GiB", "growth"])
+def test_restart_applies_the_words_in_the_new_kernel(tmp_path: Path, words: str) -> None:
+    with Machine.create("2x8GiB") as machine, serving(machine, tmp_path) as server:
+        kernel = server.call("kernels", {"name": "python3"})["id"]
+        client = server.connect(kernel)
+        execute(client, "%load_ext tfgpu_magic")
+        execute(client, "%tf_gpu visible 1")
+        execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
+        before = int(execute(client, "import os; print(os.getpid())"))
+        assert "since In [" in execute(client, f"%tf_gpu {words}")
+        told = execute(client, f"%tf_gpu {words} --restart")
+        client.stop_channels()
+        until(lambda: machine.held(pid=before) == 0)
+
+        client = server.connect(kernel)
+        policy = until(lambda: _policy(client))
+        after = int(execute(client, "import os; print(os.getpid())"))
+        execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
+        sizes = [machine.held(pid=after, gpu=gpu) for gpu in (0, 1)]
+        client.stop_channels()
+
+    assert "Restarting this kernel" in told
+    assert before != after
+    assert policy == f"visible 1; {words}"  # what was asked before still counts
+    assert sizes[0] == 0
+    assert sizes[1] == GIB + CONTEXT if words == "limit 1GiB" else sizes[1] < CONTEXT + 64 * MIB
+
+
+def test_words_that_do_not_fit_in_the_new_kernel_are_told_in_its_first_cell(tmp_path: Path) -> None:
+    with Machine.create("1x8GiB") as machine, serving(machine, tmp_path) as server:
+        kernel = server.call("kernels", {"name": "python3"})["id"]
+        client = server.connect(kernel)
+        execute(client, "%load_ext tfgpu_magic")
+        execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
+        before = int(execute(client, "import os; print(os.getpid())"))
+        execute(client, "%tf_gpu limit 100GiB --restart")
+        client.stop_channels()
+        until(lambda: machine.held(pid=before) == 0)
+
+        client = server.connect(kernel)
+        told = until(lambda: execute(client, "pass"))
+        again = execute(client, "pass")
+        client.stop_channels()
+
+    assert "`limit 100GiB`, from the restart, is NOT in force." in told
+    assert again == ""
+
+
+def _policy(client: BlockingKernelClient) -> str:
+    code = "import sys; c = sys.modules.get('tfgpu_magic.config.control'); print(c.current().asked if c else '')"
+    return execute(client, code).strip()

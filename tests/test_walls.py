@@ -1,0 +1,116 @@
+"""The house's walls: what only one room may touch, and what nobody may wake; in a fresh interpreter or in the text."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tfgpu_magic
+
+HOUSE = Path(tfgpu_magic.__file__).parent
+ROOMS = sorted(path.relative_to(HOUSE).as_posix() for path in HOUSE.rglob("*.py"))
+MODULES = [
+    room.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for room in ROOMS if "__main__" not in room
+]
+
+
+def imported_after(statement: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has after a statement."""
+    code = f"{statement}\nimport sys; print(*sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in answer.stdout.split()}
+
+
+def nodes(room: str) -> Iterator[ast.AST]:
+    yield from ast.walk(ast.parse((HOUSE / room).read_text()))
+
+
+def imports(room: str) -> set[str]:
+    """Every module that a room imports, wherever in it."""
+    found: set[str] = set()
+    for node in nodes(room):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{name.name}" for name in node.names}
+    return found
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    extra = imported_after("import tfgpu_magic") - imported_after("import importlib, typing, __future__")
+
+    assert extra == {"tfgpu_magic"}
+
+
+def test_the_whole_house_wakes_neither_tensorflow_nor_nvml() -> None:
+    house = [f"tfgpu_magic.{module}" for module in MODULES if module not in ("__init__", "monitor.nvml")]
+
+    assert not imported_after("import " + ", ".join(house)) & {"tensorflow", "keras", "pynvml"}
+
+
+def test_only_nvml_py_imports_pynvml() -> None:
+    assert [room for room in ROOMS if any(name.startswith("pynvml") for name in imports(room))] == ["monitor/nvml.py"]
+
+
+def test_nvml_py_knows_no_notebook() -> None:
+    assert not imported_after("import tfgpu_magic.monitor.nvml") & {"IPython", "ipykernel", "jupyter_core", "psutil"}
+
+
+def test_only_runtime_py_touches_tensorflow() -> None:
+    importing = [room for room in ROOMS if any(name.startswith(("tensorflow", "keras")) for name in imports(room))]
+    configuring = [
+        room
+        for room in ROOMS
+        if any(
+            isinstance(n, ast.Attribute) and n.attr == "config" and ast.unparse(n) == "tf.config" for n in nodes(room)
+        )
+    ]
+
+    assert importing == configuring == ["config/runtime.py"]
+
+
+def test_only_cuda_py_loads_libcuda() -> None:
+    ours = [room for room in ROOMS if not room.startswith("simgpu/")]
+    loading = [
+        room for room in ours if any(isinstance(n, ast.Constant) and n.value == "libcuda.so.1" for n in nodes(room))
+    ]
+
+    assert loading == ["config/cuda.py"]
+
+
+def test_only_runtime_py_writes_the_environment() -> None:
+    def writes(node: ast.AST) -> bool:
+        targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else []
+        stored = any(ast.unparse(target).startswith("os.environ") for target in targets)
+        called = isinstance(node, ast.Call) and ast.unparse(node.func) in (
+            "os.environ.update", "os.environ.pop", "os.environ.setdefault", "os.environ.clear", "os.putenv",
+        )  # fmt: skip
+        return stored or called
+
+    ours = [room for room in ROOMS if not room.startswith("simgpu/")]
+    assert [room for room in ours if any(map(writes, nodes(room)))] == ["config/runtime.py"]
+
+
+@pytest.mark.parametrize(
+    "room", ["policy", "words", "plan", "fit", "wish", "environment", "refusal", "visible", "script", "state"]
+)
+def test_the_pure_rooms_touch_nothing(room: str) -> None:
+    assert not imports(f"config/{room}.py") & {"os", "sys", "subprocess", "ctypes", "socket", "pathlib", "psutil"}
+
+
+def test_all_names_what_is_public_and_documents_it() -> None:
+    public = [getattr(tfgpu_magic, name) for name in tfgpu_magic.__all__]
+
+    assert tfgpu_magic.__all__ == sorted(tfgpu_magic.__all__)
+    assert set(tfgpu_magic._HOMES) < set(tfgpu_magic.__all__)
+    assert all(thing.__doc__ for thing in public)
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'gpus'"):
+        tfgpu_magic.gpus  # noqa: B018
