@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,8 @@ import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import nbformat
 
 import tfgpu_magic
 from scripts._machine import simulated
@@ -35,7 +36,7 @@ def main() -> int:
         signal.signal(number, _end)
     try:
         with _machine() as (what, environment), tempfile.TemporaryDirectory(prefix="tfgpu_magic-demo-") as folder:
-            shutil.copy(TOUR, folder)  # what is run and changed there is not the repository's
+            _copy_tour(Path(folder))
             with _lab(Path(folder), options.port, environment) as lab:
                 url = _url(lab, Path(folder))
                 print(f"The tour, on {what}: {url}   (Ctrl-C ends it)", flush=True)
@@ -67,6 +68,15 @@ def _machine() -> Iterator[tuple[str, dict[str, str]]]:
         )
 
 
+def _copy_tour(folder: Path) -> None:
+    """Put a copy, whose changes are not the repository's, into a folder, without outputs: they were not made here."""
+    tour = nbformat.read(TOUR, as_version=4)  # type: ignore[no-untyped-call]  # nbformat's
+    for cell in tour.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    nbformat.write(tour, folder / TOUR.name)  # type: ignore[no-untyped-call]  # nbformat's
+
+
 @contextmanager
 def _lab(folder: Path, port: int, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run JupyterLab in the folder; at the end it and its kernels are gone."""
@@ -74,9 +84,13 @@ def _lab(folder: Path, port: int, environment: dict[str, str]) -> Iterator[subpr
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={port}"]
     command += ["--ServerApp.log_level=ERROR", "--LabApp.log_level=ERROR"]
     command += [f"--ServerApp.root_dir={folder}", f"--LabApp.workspaces_dir={home / 'workspaces'}"]
-    command += ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
     command += ["--allow-root"] if os.geteuid() == 0 else []
+    # The first start would ask whether to fetch Jupyter's news, in front of the tour.
+    page = home / "labconfig" / "page_config.json"
+    page.parent.mkdir(parents=True)
+    page.write_text(json.dumps({"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}))
     environment |= {
+        "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, [str(home), environment.get("JUPYTER_CONFIG_PATH")])),
         "JUPYTER_TOKEN": secrets.token_hex(16),  # not on the command line, where others could read it
         "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
     }
