@@ -34,10 +34,11 @@ def parse_bytes(text: str) -> int:
 
 
 def exact(size: int) -> str:
-    """Write bytes so that `parse_bytes` reads the same number, in the unit that makes it shortest."""
-    whole = [f"{size // scale}{unit}" for unit, scale in (BINARY | DECIMAL).items() if size % scale == 0]
-    # Where no unit divides it, thousandths of a kB always do.
-    return min(whole, key=len, default=f"{size // 1000}.{size % 1000:03d}kB")
+    """Write bytes so that `parse_bytes` reads the same number, as short as can be: ``2GiB``, ``7.2GiB``, ``1.5GB``."""
+    tries = (f"{size / scale:.{digits}f}{unit}" for unit, scale in (BINARY | DECIMAL).items() for digits in range(7))
+    same = [text for text in tries if parse_bytes(text) == size]
+    # Thousandths of a kB are bytes; what a float cannot hold is written so.
+    return min(same, key=len, default=f"{size // 1000}.{size % 1000:03d}kB")
 
 
 def rounded(size: int | None) -> str:

@@ -83,7 +83,7 @@ def test_who_holds_the_missing_memory_is_named_the_largest_first() -> None:
     processes = tuple(Process(gpu="0", pid=pid, kind="C", held=pid * MIB) for pid in range(1, 9))
 
     with pytest.raises(Refused) as caught:
-        make(parse("limit 7GiB"), snapshot(gpu(0), processes=processes), kernel(gpu(0)), {8: "train.ipynb"})
+        make(parse("limit 7.5GiB"), snapshot(gpu(0), processes=processes), kernel(gpu(0)), {8: "train.ipynb"})
 
     lines = str(caught.value).splitlines()
     assert lines[1].split() == ["8", "MiB", "train.ipynb"]

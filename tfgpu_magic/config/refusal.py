@@ -55,7 +55,7 @@ def if_too_few(request: Pick, enough: Sequence[Gpu], given: Sequence[Gpu]) -> No
     if len(enough) >= request.count:
         return
     what = f"{request.count} GPU{'s' * (request.count > 1)}"
-    need = f" with {amount_text(request.need)} free, and room for CUDA's context" if request.need is not None else ""
+    need = f" with {amount_text(request.need)} free, and room for CUDA's context," if request.need is not None else ""
     have = "".join(f"\n  GPU {gpu.label}: {gpu.error or rounded(gpu.free) + ' free'}" for gpu in given)
     raise Refused(f"Not applied. {what}{need} cannot be had now; {len(enough)} can.{have or ' There is no GPU here.'}")
 

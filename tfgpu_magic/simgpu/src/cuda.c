@@ -135,11 +135,11 @@ API(cuDeviceGetName, char *to, int size, int ordinal)
     return CUDA_OK;
 }
 
-static int give_uuid(unsigned char to[16], int ordinal)
+static int give_uuid(unsigned char to[16], const struct sim_device *device)
 {
-    NEED(to && ordinal >= 0);
+    NEED(to);
     int at = 0;
-    for (const char *digit = about(ordinal)->uuid + 4; *digit && at < 16; digit++)
+    for (const char *digit = device->uuid + 4; *digit && at < 16; digit++)
         if (*digit != '-') {
             unsigned byte = 0;
             sscanf(digit++, "%2x", &byte);
@@ -149,8 +149,20 @@ static int give_uuid(unsigned char to[16], int ordinal)
 }
 
 /* The first version gives the UUID of the whole GPU, the second that of the MIG instance: without MIG both are one. */
-API(cuDeviceGetUuid, unsigned char *to, int ordinal) { BEGIN(ordinal); return give_uuid(to, ordinal); }
-API(cuDeviceGetUuid_v2, unsigned char *to, int ordinal) { BEGIN(ordinal); return give_uuid(to, ordinal); }
+API(cuDeviceGetUuid, unsigned char *to, int ordinal)
+{
+    BEGIN(ordinal);
+    NEED(ordinal >= 0);
+    int parent = about(ordinal)->parent;
+    return give_uuid(to, parent < 0 ? about(ordinal) : &cuda_machine->device[parent]);
+}
+
+API(cuDeviceGetUuid_v2, unsigned char *to, int ordinal)
+{
+    BEGIN(ordinal);
+    NEED(ordinal >= 0);
+    return give_uuid(to, about(ordinal));
+}
 
 API(cuDeviceGetPCIBusId, char *to, int size, int ordinal)
 {
