@@ -13,14 +13,14 @@ from tfgpu_magic.simgpu import Machine
 def simulated() -> Iterator[Machine]:
     """Make the simulated machine, and its neighbours: a notebook of one's own, and somebody else's program."""
     with Machine.create("4x16GiB") as machine:
-        with _notebook("train.ipynb"):
+        with named("train.ipynb"):
             machine.add_neighbour("9GiB@1")
         machine.add_foreign("12GiB@2")
         yield machine
 
 
 @contextmanager
-def _notebook(name: str) -> Iterator[None]:
+def named(name: str) -> Iterator[None]:
     """Let what is started here pass for the kernel of a notebook: Jupyter Server gives kernels this variable."""
     before = os.environ.get("JPY_SESSION_NAME")
     os.environ["JPY_SESSION_NAME"] = name
