@@ -202,3 +202,21 @@ def fit(replicas: int, limits: tuple[int, ...] = ()) -> tuple[int, list[int]]:
     history = model.fit(x, y, batch_size=64, epochs=2, verbose=1)
     assert len(history.history["loss"]) == 2
     return strategy.num_replicas_in_sync, [int(np.prod(weight.shape)) for weight in model.weights]
+
+
+def fit_layers() -> list[str]:
+    """Train a model of each kind of layer that calls another of NVIDIA's libraries; the kinds that trained."""
+    import numpy as np
+    import tensorflow as tf
+
+    layers = tf.keras.layers
+    kinds: dict[str, tuple[tuple[int, ...], list[Any]]] = {
+        "convolution": ((12, 12, 1), [layers.Conv2D(4, 3), layers.BatchNormalization(), layers.MaxPooling2D()]),
+        "recurrent": ((5, 4), [layers.LSTM(4)]),
+        "normalised": ((5, 8), [layers.LayerNormalization(), layers.GlobalAveragePooling1D()]),
+    }
+    for shape, hidden in kinds.values():
+        model = tf.keras.Sequential([tf.keras.Input(shape), *hidden, layers.Flatten(), layers.Dense(1)])
+        model.compile("adam", "mse")
+        model.fit(np.zeros((32, *shape), "float32"), np.zeros(32, "float32"), verbose=0)
+    return list(kinds)

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.processes import program, run
-from tests.simgpu.on_machine import fit, held_with, listed, results, zeros
+from tests.simgpu.on_machine import fit, fit_layers, held_with, listed, results, zeros
 from tfgpu_magic.simgpu import Machine
 
 MIB, GIB = 2**20, 2**30
@@ -111,3 +111,8 @@ def test_keras_trains(gpus: str, replicas: int, limits: tuple[int, ...]) -> None
 
     assert in_sync == replicas
     assert weights == [16 * 32, 32, 32 * 10, 10]
+
+
+def test_convolutions_and_recurrent_layers_train_too() -> None:
+    with Machine.create("8GiB") as machine:
+        assert run(machine, fit_layers) == ["convolution", "recurrent", "normalised"]

@@ -33,8 +33,8 @@ _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("libcudnn.so.8", ("cudnn.c",), ()),
     ("libcudnn.so.9", ("cudnn.c",), ()),
     ("libnccl.so.2", ("nccl.c",), ()),
-    ("libcufft.so.11", ("empty.c",), ()),
-    ("libcusolver.so.11", ("empty.c",), ()),
+    ("libcufft.so.11", ("fft.c",), ()),
+    ("libcusolver.so.11", ("solver.c",), ()),
     ("libcusparse.so.12", ("empty.c",), ()),
 )
 

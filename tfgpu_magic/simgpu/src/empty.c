@@ -1,2 +1,2 @@
-/* empty.c: the libraries that TensorFlow looks for and no dense network calls: they exist, with nothing in them. */
+/* empty.c: a library that TensorFlow looks for and hardly ever calls: it exists, with nothing in it. */
 typedef int a_file_needs_something;
