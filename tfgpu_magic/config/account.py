@@ -12,31 +12,32 @@ from tfgpu_magic.config.state import Kernel, Stage
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.snapshot import Snapshot
 
+PATIENCE = 0.4
+"""Seconds to wait for CUDA's order of GPUs: a look must not take long, and the order is known after the first plan."""
+
 
 def report(snapshot: Snapshot) -> Report:
     """This kernel's own word on each GPU of the snapshot."""
-    kernel = RUNTIME.observe(snapshot.gpus)
+    kernel = RUNTIME.observe(snapshot.gpus, patience=PATIENCE)
     plan = RUNTIME.plan
     figures = runtime.memory()
     limits = runtime.limits() if kernel.stage is Stage.READY else _planned(plan)
-    grows = runtime.growth_in_force() if kernel.stage is not Stage.ABSENT else bool(plan and plan.grows)
-    seen = _seen(kernel, plan)
-    uses: dict[str, GpuUse] = {}
+    grows = runtime.growth_in_force(kernel)
+    labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus}
+    uses: list[GpuUse] = []
     number = 0
-    for uuid in seen:
-        logical = figures.get(uuid) or _expected(number, limits.get(uuid, ()))
+    for uuid in _seen(kernel, plan):
+        sizes = limits.get(uuid, ())
+        logical = figures.get(uuid) or _expected(number, sizes)
         number += len(logical)
-        uses[uuid] = GpuUse(gpu="", policy=in_words(limits.get(uuid, ()), grows=grows), logical=logical)
-    known = bool(seen) or kernel.shown is not None
+        uses.append(GpuUse(gpu=labels.get(uuid, uuid), policy=in_words(sizes, grows=grows), logical=logical))
+    if uses or kernel.shown is not None:
+        named = {use.gpu for use in uses}
+        uses += [GpuUse(gpu=label, policy="hidden") for label in labels.values() if label not in named]
     return Report(
         pid=os.getpid(),
         summary=_summary(kernel, plan),
-        uses=tuple(
-            GpuUse(gpu=gpu.label, policy=use.policy, logical=use.logical)
-            if (use := uses.get(str(gpu.uuid)))
-            else GpuUse(gpu=gpu.label, policy="hidden" if known else "")
-            for gpu in snapshot.gpus
-        ),
+        uses=tuple(uses),
         notes=plan.notes if plan and kernel.stage is not Stage.READY else (),
     )
 

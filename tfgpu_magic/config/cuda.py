@@ -14,8 +14,8 @@ import sys
 from collections.abc import Mapping
 
 LIBRARY = "libcuda.so.1"
-ANSWER_SECONDS = 10.0
-"""How long CUDA may take to start in the throwaway process; without persistence mode that is seconds."""
+PATIENCE = 10.0
+"""Seconds that CUDA may take to start in the throwaway process; without persistence mode that is several."""
 
 
 def loaded() -> ctypes.CDLL | None:
@@ -62,14 +62,14 @@ def has_context() -> bool:
     )
 
 
-def ask_elsewhere(environment: Mapping[str, str]) -> tuple[str, ...] | None:
-    """UUIDs of the GPUs that CUDA would show a process with this environment; None if it does not say.
+def ask_elsewhere(environment: Mapping[str, str], *, patience: float = PATIENCE) -> tuple[str, ...] | None:
+    """UUIDs of the GPUs that CUDA would show a process with this environment; None if it does not say in time.
 
     A throwaway process asks, so that this one stays clean.
     """
     command = [sys.executable, "-I", "-S", __file__]
     try:
-        answer = subprocess.run(command, env=dict(environment), capture_output=True, timeout=ANSWER_SECONDS, check=True)
+        answer = subprocess.run(command, env=dict(environment), capture_output=True, timeout=patience, check=True)
         return tuple(map(str, json.loads(answer.stdout)))
     except (OSError, subprocess.SubprocessError, ValueError):
         return None

@@ -41,9 +41,15 @@ class Runtime:
         self.broken = False
         self._before: dict[str, str | None] = {}
         self._set: dict[str, str | None] = {}
+        self._answers: dict[tuple[object, ...], tuple[str, ...]] = {}  # CUDA's order does not change while we live
 
-    def observe(self, gpus: Sequence[Gpu]) -> Kernel:
-        """How this process stands now, on a machine with these GPUs. Changes nothing and wakes nothing."""
+    def observe(self, gpus: Sequence[Gpu], *, patience: float = cuda.PATIENCE) -> Kernel:
+        """How this process stands now, on a machine with these GPUs. Changes nothing and wakes nothing.
+
+        Args:
+            gpus: the machine's GPUs.
+            patience: seconds that CUDA may take to tell its order of GPUs, where only it can.
+        """
         frozen = cuda.initialised()
         stage = current_stage()
         listed = stage in (Stage.LISTED, Stage.READY)
@@ -53,7 +59,7 @@ class Runtime:
             environment={name: os.environ[name] for name in VARIABLES if name in os.environ},
             outside=self._outside(),
             frozen=frozen,
-            shown=cuda.shown() if frozen else self._predict(gpus),
+            shown=cuda.shown() if frozen else self._predict(gpus, patience),
             tensorflow_sees=sees,
             skipped=skipped,
             grows=_grows() if listed else False,
@@ -92,11 +98,20 @@ class Runtime:
         if plan.needs_tensorflow or current_stage() is Stage.LISTED:
             _configure(plan, undo=self.plan)
 
-    def _predict(self, gpus: Sequence[Gpu]) -> tuple[str, ...] | None:
+    def _predict(self, gpus: Sequence[Gpu], patience: float) -> tuple[str, ...] | None:
         """What CUDA would show this process without what we changed; a process of its own asks where GPUs differ."""
-        shown = visible.predict(gpus, self._outside()) if gpus else ()
-        theirs = {name: value for name, value in os.environ.items() if name not in VARIABLES}
-        return cuda.ask_elsewhere(theirs | self._outside()) if shown is None else shown
+        outside = self._outside()
+        shown = visible.predict(gpus, outside) if gpus else ()
+        if shown is not None:
+            return shown
+        question = (*sorted(outside.items()), *(str(gpu.uuid) for gpu in gpus))
+        if question not in self._answers:
+            theirs = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+            answer = cuda.ask_elsewhere(theirs | outside, patience=patience)
+            if answer is None:
+                return None
+            self._answers[question] = answer
+        return self._answers[question]
 
     def _outside(self) -> dict[str, str]:
         """A variable that is as we left it stands for what was there before; one changed since is the user's."""
@@ -183,13 +198,13 @@ def limits() -> dict[str, tuple[int, ...]]:
     return {uuid: tuple(part.memory_limit * MIB for part in configured.get(n, ())) for n, uuid in enumerate(shown)}
 
 
-def growth_in_force() -> bool:
+def growth_in_force(kernel: Kernel) -> bool:
     """Whether pools grow: the variable if it is exactly true or false, else tf.config's word if nothing drops that."""
-    variable = os.environ.get(GROWTH)
+    variable = kernel.environment.get(GROWTH)
     if variable in ("true", "false"):
         return variable == "true"
     context = getattr(sys.modules.get(_CONTEXT), "_context", None)
-    return _grows() and not getattr(context, "_virtual_device_map", None)
+    return kernel.grows and not getattr(context, "_virtual_device_map", None)
 
 
 def _listed() -> tuple[tuple[str, ...], tuple[str, ...]]:

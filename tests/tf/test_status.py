@@ -1,0 +1,115 @@
+"""The status in a kernel: TensorFlow's own figures beside the driver's, and nothing woken by looking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+import tfgpu_magic
+from tests.processes import run
+from tests.tf.on_machine import first_op, held
+from tests.tf.test_calls import listed, nothing, ready, user_growth
+from tfgpu_magic.config.runtime import current_stage
+from tfgpu_magic.simgpu import Machine
+
+MIB, GIB = 2**20, 2**30
+
+
+@pytest.mark.parametrize("before", [nothing, listed, user_growth, ready])
+@pytest.mark.parametrize("words", ["", "limit 1GiB", "visible 1"])
+def test_looking_moves_tensorflow_no_further(before: Callable[[], None], words: str) -> None:
+    with Machine.create("8GiB,16GiB") as machine:
+        same, sizes = run(machine, _look, before, words)
+
+    assert same
+    assert sizes[0] == sizes[1]
+
+
+def test_figures_are_tensorflows_own_and_the_drivers_named_apart() -> None:
+    with Machine.create("2x8GiB") as machine:
+        row, (this, _) = run(machine, _use_a_gpu)
+
+    assert row.logical == "GPU:0"
+    assert row.policy == "limit 2.0 GiB"
+    assert 512 * MIB <= row.in_use < 520 * MIB
+    assert row.peak >= 768 * MIB
+    assert row.used == this == 2 * GIB + 256 * MIB
+
+
+def test_each_logical_gpu_has_its_name_beside_nvidia_smis_number() -> None:
+    with Machine.create("8GiB,16GiB") as machine:
+        names = run(machine, _names, "visible 1,0; split 2 --gpu 0")
+
+    assert names == {"0": "GPU:1 GPU:2", "1": "GPU:0"}
+
+
+def test_hidden_gpus_are_shown_as_hidden() -> None:
+    with Machine.create("2x8GiB") as machine:
+        assert "hidden" in run(machine, _text, "visible 1; growth")
+
+
+@pytest.mark.parametrize(
+    "function", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetComputeRunningProcesses"]
+)
+def test_a_kernel_with_tensorflow_ready_is_answered_in_two_seconds_though_nvml_hangs(function: str) -> None:
+    with Machine.create("2x8GiB") as machine:
+        machine.hang(function, 60)
+        text, seconds = run(machine, _look_while_it_hangs)
+
+    assert "NVML did not answer" in text
+    assert "is using the GPUs" in text
+    assert seconds < 2
+
+
+def test_without_a_driver_there_is_a_friendly_page() -> None:
+    with Machine.create("1x8GiB") as machine:
+        machine.remove_driver()
+        text = run(machine, _text, "")
+
+    assert "python -m tfgpu_magic.simgpu" in text
+    assert "Traceback" not in text
+
+
+def _look(before: Callable[[], None], words: str) -> tuple[bool, list[list[int]]]:
+    before()
+    if words and before is not ready:
+        tfgpu_magic.apply(words)
+    stage, sizes = current_stage(), held()
+    text = repr(tfgpu_magic.status())
+    assert "Simulated" in text
+    return current_stage() is stage, [sizes, held()]
+
+
+def _use_a_gpu() -> tuple[object, list[int]]:
+    import tensorflow as tf
+
+    tfgpu_magic.apply("limit 2GiB")
+    kept = tf.zeros(512 * MIB // 4)
+    more = tf.zeros(256 * MIB // 4)
+    del more
+    row = tfgpu_magic.status().table.gpus[0]
+    assert kept.shape[0]
+    return row, held()
+
+
+def _names(words: str) -> dict[str, str]:
+    first_op(words)
+    return {row.gpu: row.logical for row in tfgpu_magic.status().table.gpus}
+
+
+def _text(words: str) -> str:
+    if words:
+        tfgpu_magic.apply(words)
+    return repr(tfgpu_magic.status())
+
+
+def _look_while_it_hangs() -> tuple[str, float]:
+    import tensorflow as tf
+
+    with tf.device("CPU"):
+        tf.constant(1.0)
+    start = time.monotonic()
+    text = repr(tfgpu_magic.status())
+    return text, time.monotonic() - start
