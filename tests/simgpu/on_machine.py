@@ -66,6 +66,33 @@ def allocate(*sizes: int, ordinal: int = 0) -> list[int]:
     return answers + [cuda("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size)) for size in sizes]
 
 
+def drawn_then_computed() -> tuple[int, int]:
+    """Be listed as one that draws, then compute: what this process holds, and what the GPU says is used."""
+    from tfgpu_magic.simgpu import Machine
+
+    machine = Machine.current()
+    assert machine is not None
+    machine.add_row(os.getpid(), 0, "512MiB", "G")
+    allocate(256 * MIB)
+    return machine.held(), machine.gpus()[0].used
+
+
+def allocate_and_free(size: int, times: int) -> tuple[int, int]:
+    """Allocate and free so often, and tell how often there was room and how much was held at most, by all."""
+    from tfgpu_magic.simgpu import Machine
+
+    machine = Machine.current()
+    assert machine is not None
+    allocate()
+    at, most, fitted = ctypes.c_uint64(), 0, 0
+    for _ in range(times):
+        if cuda("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size)) == 0:
+            fitted += 1
+            most = max(most, machine.held())
+            assert cuda("cuMemFree_v2", at) == 0
+    return fitted, most
+
+
 def context_state() -> list[tuple[int, int]]:
     """The primary context's state before it is retained, after, and after it is released: answer and active."""
     context, flags, active = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_int()

@@ -164,6 +164,19 @@ def test_killing_programs_that_allocate_wedges_nobody() -> None:
         assert run(machine, allocate, 7 * GIB) == [0, 0, 0]
 
 
+def test_programs_that_compete_never_get_more_than_there_is_and_leave_nothing() -> None:
+    code = "from tests.simgpu.on_machine import *; print(*allocate_and_free(3 * 1024 * MIB, 2000))"
+    with Machine.create("8GiB:reserved=0MiB") as machine:
+        command = [sys.executable, "-c", code]
+        racers = [machine.popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+        for racer in racers:
+            fitted, most = map(int, racer.communicate()[0].split())
+            assert fitted > 0
+            assert 3 * GIB <= most <= 8 * GIB
+
+        assert machine.held() == 0
+
+
 def test_nothing_of_it_is_on_outside() -> None:
     with Machine.create():
         assert "TFGPU_SIMGPU" not in os.environ

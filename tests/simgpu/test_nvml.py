@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.processes import program, run
-from tests.simgpu.on_machine import nvml, probe, timed
+from tests.simgpu.on_machine import drawn_then_computed, nvml, probe, timed
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu import Machine
 
@@ -110,6 +110,11 @@ def test_raw_rows_make_what_odd_drivers_list() -> None:
         zero.stop()
         assert machine.held() == GIB  # both its rows are the whole of one process
         assert [gpu.used for gpu in machine.gpus()] == [GIB]
+
+
+def test_a_process_that_draws_and_computes_is_counted_once() -> None:
+    with Machine.create("8GiB") as machine:
+        assert run(machine, drawn_then_computed) == (512 * MIB, 512 * MIB)
 
 
 def test_a_thousand_rows_fit_on_sixteen_gpus() -> None:

@@ -50,7 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _launch(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(PROGRAM, description=_LAUNCH, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        PROGRAM,
+        usage=f"{PROGRAM} [OPTION ...] -- COMMAND ...",
+        description=_LAUNCH,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--gpus", default="1x8GiB", metavar="GPUS", help="8GiB, 4x16GiB, 2x8GiB:sm=4,80GiB:cc=9.0, ...")
     parser.add_argument("--context", default="256MiB", metavar="SIZE", help="what a CUDA context costs (256MiB)")
     parser.add_argument(
@@ -60,7 +65,7 @@ def _launch(words: Sequence[str]) -> int:
         "--foreign", action="append", default=[], metavar="SIZE@GPU", help="the same, of another user: 3GiB@1"
     )
     _add_faults(parser)
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...", help="what to run")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND ...", help="what to run")
     options = parser.parse_args(words)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:

@@ -99,9 +99,7 @@ SIM_EXPORT void tfgpusim_close(struct sim_machine *machine)
 SIM_EXPORT unsigned tfgpusim_add_row(struct sim_machine *machine, int pid, int device, uint64_t held, char kind)
 {
     sim_lock(machine);
-    struct sim_row *row = sim_add_row(machine, pid, device, held, kind);
-    if (row)
-        row->pinned = true;
+    struct sim_row *row = sim_add_row(machine, pid, device, held, kind, true);
     unsigned id = row ? row->id : 0;
     sim_unlock(machine);
     return id;

@@ -151,7 +151,8 @@ void sim_prune(struct sim_machine *machine, bool force)
 
 /* --- rows --- */
 
-struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, uint64_t held, char kind)
+struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, uint64_t held, char kind,
+                            bool pinned)
 {
     struct sim_row *free_row = NULL;
     bool echo = false;
@@ -159,6 +160,8 @@ struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, 
         struct sim_row *row = &machine->row[i];
         if (row->kind == SIM_EMPTY)
             free_row = free_row ? free_row : row;
+        else if (row->pid == pid && row->device == device && !pinned)
+            row->echo = true; /* a made-up row gives way to what the process really has */
         else if (row->pid == pid && row->device == device)
             echo = true;
     }
@@ -168,7 +171,7 @@ struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, 
     free_row->start = 0;
     free_row->device = device;
     free_row->held = held;
-    free_row->pinned = false;
+    free_row->pinned = pinned;
     free_row->echo = echo;
     free_row->id = ++machine->next_id;
     if (machine->rows_end <= (unsigned)(free_row - machine->row))
@@ -226,7 +229,7 @@ bool sim_charge(struct sim_machine *machine, int device, uint64_t bytes)
             struct sim_row *row = own_row(machine, device);
             if (row)
                 row->held += bytes;
-            else if ((row = sim_add_row(machine, getpid(), device, bytes, SIM_COMPUTE)))
+            else if ((row = sim_add_row(machine, getpid(), device, bytes, SIM_COMPUTE, false)))
                 row->start = start;
             else
                 fits = false;

@@ -94,8 +94,9 @@ SIM_EXPORT bool sim_charge(struct sim_machine *, int device, uint64_t bytes);
 SIM_EXPORT void sim_discharge(struct sim_machine *, int device, uint64_t bytes);
 /* Forgets what this pid held: a program that replaced itself by exec starts with nothing. */
 SIM_EXPORT void sim_forget_self(struct sim_machine *);
-/* A new row, or NULL when all are taken. Call it with the lock held. */
-SIM_EXPORT struct sim_row *sim_add_row(struct sim_machine *, pid_t, int device, uint64_t held, char kind);
+/* A new row, or NULL when all are taken; pinned ones are made up, the others what a process really has. Call it with
+ * the lock held. */
+SIM_EXPORT struct sim_row *sim_add_row(struct sim_machine *, pid_t, int device, uint64_t held, char kind, bool pinned);
 SIM_EXPORT void sim_remove_row(struct sim_machine *, struct sim_row *);
 
 /* --- faults.c: what goes wrong on purpose --- */
