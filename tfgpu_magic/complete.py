@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from tfgpu_magic.config import words
@@ -26,11 +27,9 @@ def complete(_: Any, event: Any) -> list[str]:
     typed = event.line.removeprefix("%").split()[1:]
     before = typed if not event.symbol and not event.line.endswith((",", "=")) else typed[:-1]
     names = [token for token in before if not token.startswith("-")]
+    known: Sequence[words.Word] = words.WORDS
     if names and names[0] in ("plan", "code", "env"):
-        names = names[1:]
-        known = words.POLICY_WORDS
-    else:
-        known = words.WORDS if not names else words.POLICY_WORDS
+        known, names = words.POLICY_WORDS, names[1:]
     if not names:
         return [word.name for word in known]
     try:

@@ -55,8 +55,7 @@ def test_hidden_gpus_are_shown_as_hidden() -> None:
 )
 def test_a_kernel_with_tensorflow_ready_is_answered_in_two_seconds_though_nvml_hangs(function: str) -> None:
     with Machine.create("2x8GiB") as machine:
-        machine.hang(function, 60)
-        text, seconds = run(machine, _look_while_it_hangs)
+        text, seconds = run(machine, _look_while_it_hangs, function)
 
     assert "NVML did not answer" in text
     assert "is using the GPUs" in text
@@ -105,11 +104,14 @@ def _text(words: str) -> str:
     return repr(tfgpu_magic.status())
 
 
-def _look_while_it_hangs() -> tuple[str, float]:
+def _look_while_it_hangs(function: str) -> tuple[str, float]:
     import tensorflow as tf
 
     with tf.device("CPU"):
         tf.constant(1.0)
+    machine = Machine.current()
+    assert machine is not None
+    machine.hang(function, 60)
     start = time.monotonic()
     text = repr(tfgpu_magic.status())
     return text, time.monotonic() - start

@@ -70,7 +70,12 @@ def render(table: Table, *, longest: int = 60) -> str:
     """
     body = _error(table) if table.error else _tables(table, longest)
     remarks = "".join(f"<p>{_safe(line)}</p>" for line in words.remarks(table))
-    return f'<div class="tfgpu"><style>{_STYLE_LINE}</style>{body}{remarks}</div>'
+    return page(body + remarks)
+
+
+def page(body: str) -> str:
+    """Wrap HTML in what gives it this house's looks."""
+    return f'<div class="tfgpu"><style>{_STYLE_LINE}</style>{body}</div>'
 
 
 def _error(table: Table) -> str:
@@ -81,11 +86,11 @@ def _error(table: Table) -> str:
 def _tables(table: Table, longest: int) -> str:
     kernel = words.of_kernel(table)
     heads = _GPU_HEADS + (_KERNEL_HEADS if kernel else ())
-    gpus = _table("GPU memory", heads, (_gpu(row) + (_kernel(row) if kernel else "") for row in table.gpus))
+    gpus = grid("GPU memory", heads, (_gpu(row) + (_kernel(row) if kernel else "") for row in table.gpus))
     legend = _legend(table)
     if not table.processes:
         return gpus + legend + "".join(f"<p>{_safe(line)}</p>" for line in words.nobody(table))
-    return gpus + legend + _table("Processes", _PROCESS_HEADS, (_process(row, longest) for row in table.processes))
+    return gpus + legend + grid("Processes", _PROCESS_HEADS, (_process(row, longest) for row in table.processes))
 
 
 def _legend(table: Table) -> str:
@@ -97,8 +102,14 @@ def _legend(table: Table) -> str:
     return f'<p class="tfgpu-keys">{keys}</p>'
 
 
-def _table(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
-    """Draw a table under heads which begin with < or >. It scrolls by itself, with the keyboard too."""
+def grid(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
+    """Draw a table; it scrolls by itself, with the keyboard too.
+
+    Args:
+        caption: its name.
+        heads: the heads of its columns, each after ``<`` or ``>`` for the side that its text keeps to.
+        rows: the cells of each row, as HTML.
+    """
     head = "".join(f'<th scope="col"{_side(text)}>{_safe(text[1:])}</th>' for text in heads)
     return (
         f'<div class="tfgpu-scroll" role="region" aria-label="{caption}" tabindex="0"><table>'

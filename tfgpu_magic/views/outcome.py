@@ -8,6 +8,9 @@ from html import escape
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.plan import Plan, in_words
 from tfgpu_magic.units import rounded
+from tfgpu_magic.views import html
+
+_HEADS = ("<Device", "<TensorFlow", "<Takes", "<Of")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -29,10 +32,10 @@ class Outcome:
         return "\n".join([self.standing, *(f"  {line}" for line in lines), *self.plan.notes])
 
     def _repr_html_(self) -> str:
-        cells = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in _rows(self.plan))
-        table = f'<table style="margin: 0">{cells}</table>' if cells else ""
-        notes = "".join(f"<div>{escape(note)}</div>" for note in self.plan.notes)
-        return f"<div><b>{escape(self.standing)}</b></div>{table}{notes}"
+        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in _rows(self.plan))
+        table = html.grid("Plan", _HEADS, cells) if self.plan.devices or self.plan.cpus else ""
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.plan.notes)
+        return html.page(f"<p><strong>{escape(self.standing)}</strong></p>{table}{notes}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
