@@ -2,7 +2,6 @@
 #include "cuda.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <time.h>
 
 struct cuda_stream { CUcontext context; int priority; };
@@ -14,6 +13,17 @@ static struct module some_module;
 static struct function some_function;
 
 /* --- streams --- */
+
+/* 0, 1 and 2 are names of the default streams: nothing was made for them. */
+static bool made(CUstream s)
+{
+    return (uintptr_t)s > 2;
+}
+
+static int ordinal_of(CUstream s)
+{
+    return made(s) ? s->context->ordinal : -1;
+}
 
 static int make_stream(CUstream *to, CUcontext context, int priority)
 {
@@ -30,17 +40,24 @@ API(cuStreamCreateWithPriority, CUstream *to, unsigned flags, int priority)
     return make_stream(to, c, priority);
 }
 
-API(cuStreamDestroy_v2, CUstream s) { BEGIN(-1); free(s); return CUDA_OK; }
-API(cuStreamSynchronize, CUstream s) { BEGIN(s && s->context ? s->context->ordinal : -1); return CUDA_OK; }
-API(cuStreamQuery, CUstream s) { BEGIN(s && s->context ? s->context->ordinal : -1); return CUDA_OK; }
+API(cuStreamDestroy_v2, CUstream s)
+{
+    BEGIN(-1);
+    if (made(s))
+        free(s);
+    return CUDA_OK;
+}
+
+API(cuStreamSynchronize, CUstream s) { BEGIN(ordinal_of(s)); return CUDA_OK; }
+API(cuStreamQuery, CUstream s) { BEGIN(ordinal_of(s)); return CUDA_OK; }
 API(cuStreamWaitEvent, CUstream s, CUevent e, unsigned flags) { BEGIN(-1); return CUDA_OK; }
-API(cuStreamGetPriority, CUstream s, int *to) { BEGIN(-1); NEED(to); *to = s ? s->priority : 0; return CUDA_OK; }
+API(cuStreamGetPriority, CUstream s, int *to) { BEGIN(-1); NEED(to); *to = made(s) ? s->priority : 0; return CUDA_OK; }
 
 API(cuStreamGetCtx, CUstream s, CUcontext *to)
 {
     BEGIN_CURRENT(c);
     NEED(to);
-    *to = s && s->context ? s->context : c;
+    *to = made(s) ? s->context : c;
     return CUDA_OK;
 }
 
@@ -91,13 +108,13 @@ static int record(CUevent event)
 
 API(cuEventRecord, CUevent event, CUstream s)
 {
-    BEGIN(s && s->context ? s->context->ordinal : -1);
+    BEGIN(ordinal_of(s));
     return record(event);
 }
 
 API(cuEventRecordWithFlags, CUevent event, CUstream s, unsigned f)
 {
-    BEGIN(s && s->context ? s->context->ordinal : -1);
+    BEGIN(ordinal_of(s));
     return record(event);
 }
 
@@ -171,7 +188,7 @@ API(cuFuncSetAttribute, struct function *f, int attribute, int value) { BEGIN(-1
 API(cuFuncSetCacheConfig, struct function *f, int config) { BEGIN(-1); return CUDA_OK; }
 API(cuFuncGetModule, struct module **to, struct function *f) { BEGIN(-1); return give_module(to); }
 
-/* Fourteen arguments at most come by the stack, which the caller clears: a launch needs to name only what it uses. */
+/* The caller clears the stack, so a launch needs to name only its first arguments. */
 API(cuLaunchKernel, struct function *f) { BEGIN_CURRENT(c); return CUDA_OK; }
 API(cuLaunchKernelEx, const void *config, struct function *f) { BEGIN_CURRENT(c); return CUDA_OK; }
 API(cuLaunchCooperativeKernel, struct function *f) { BEGIN_CURRENT(c); return CUDA_OK; }
