@@ -42,11 +42,10 @@ def exact(size: int) -> str:
 
 
 def rounded(size: int | None) -> str:
-    """Write bytes for reading: three digits or so in the unit that fits (``3.2 GiB``, ``322 MiB``), None as ``N/A``."""
+    """Write bytes for reading, with a decimal where they are not whole: ``8 GiB``, ``3.2 GiB``, ``322 MiB``, ``N/A``."""
     if size is None:
         return "N/A"
-    if abs(size) < BINARY["GiB"]:
+    if size < BINARY["GiB"]:
         return f"{size / MIB:.0f} MiB"
-    if abs(size) < BINARY["TiB"]:
-        return f"{size / BINARY['GiB']:.1f} GiB"
-    return f"{size / BINARY['TiB']:.2f} TiB"
+    unit = "GiB" if size < BINARY["TiB"] else "TiB"
+    return f"{size / BINARY[unit]:.{1 if size % BINARY[unit] else 0}f} {unit}"

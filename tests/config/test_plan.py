@@ -62,11 +62,11 @@ def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
     ("words", "told"),
     [
         ("pick 2 --need 7.2GiB", "2 GPUs with 7.2GiB free, and room for CUDA's context, cannot be had now; 1 can"),
-        ("limit 2GiB", "GPU 0: the limit is 2.0 GiB, beside about 256 MiB for CUDA's context, and 1.0 GiB are free"),
+        ("limit 2GiB", "GPU 0: the limit is 2 GiB, beside about 256 MiB for CUDA's context, and 1 GiB are free"),
         ("limit 2GiB", "%tf_gpu pick --need 2GiB; limit 2GiB      (GPU 1, 2, 3)"),
         ("limit 2GiB", "%tf_gpu visible 1,2,3      and then the same again"),
         ("limit 2GiB", "%tf_gpu limit 760MiB"),
-        ("split 2GiB 6GiB --gpu 1", "2GiB + 6GiB is 8.0 GiB"),
+        ("split 2GiB 6GiB --gpu 1", "2GiB + 6GiB is 8 GiB"),
         ("limit 5=1GiB", "There is no GPU 5 here; there are GPUs 0, 1, 2 and 3."),
         ("limit GPU-=1GiB", "is not a GPU"),
         ("visible GPU-9", "There is no GPU GPU-9 here"),
@@ -93,7 +93,7 @@ def test_who_holds_the_missing_memory_is_named_the_largest_first() -> None:
 def test_gpus_that_lack_the_same_are_told_of_together() -> None:
     alike = (gpu(0, 1), gpu(1, 1), gpu(2, 1))
 
-    with pytest.raises(Refused, match=r"GPU 0, 1, 2: the limit is 2\.0 GiB"):
+    with pytest.raises(Refused, match=r"GPU 0, 1, 2: the limit is 2 GiB"):
         make(parse("limit 2GiB"), snapshot(*alike), kernel(*alike))
 
 

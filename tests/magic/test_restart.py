@@ -113,7 +113,8 @@ def test_restart_applies_the_words_in_the_new_kernel(tmp_path: Path, words: str)
         until(lambda: machine.held(pid=before) == 0)
 
         client = server.connect(kernel)
-        policy = until(lambda: _policy(client))
+        first = until(lambda: execute(client, "pass"))
+        policy = execute(client, "from tfgpu_magic.config import control; print(control.current().asked)").strip()
         after = int(execute(client, "import os; print(os.getpid())"))
         execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
         sizes = [machine.held(pid=after, gpu=gpu) for gpu in (0, 1)]
@@ -121,6 +122,7 @@ def test_restart_applies_the_words_in_the_new_kernel(tmp_path: Path, words: str)
 
     assert "Restarting this kernel" in told
     assert before != after
+    assert first == f"tfgpu_magic: `visible 1; {words}`, from the restart.\n"
     assert policy == f"visible 1; {words}"  # what was asked before still counts
     assert sizes[0] == 0
     assert sizes[1] == GIB + CONTEXT if words == "limit 1GiB" else sizes[1] < CONTEXT + 64 * MIB
@@ -144,8 +146,3 @@ def test_words_that_do_not_fit_in_the_new_kernel_are_told_in_its_first_cell(tmp_
 
     assert "`limit 100GiB`, from the restart, is NOT in force." in told
     assert again == ""
-
-
-def _policy(client: BlockingKernelClient) -> str:
-    code = "import sys; c = sys.modules.get('tfgpu_magic.config.control'); print(c.current().asked if c else '')"
-    return execute(client, code).strip()

@@ -32,7 +32,7 @@ def test_figures_are_tensorflows_own_and_the_drivers_named_apart() -> None:
         row, (this, _) = run(machine, _use_a_gpu)
 
     assert row.logical == "GPU:0"
-    assert row.policy == "limit 2.0 GiB"
+    assert row.policy == "limit 2 GiB"
     assert 512 * MIB <= row.in_use < 520 * MIB
     assert row.peak >= 768 * MIB
     assert row.used == this == 2 * GIB + 256 * MIB

@@ -125,5 +125,5 @@ def _left_over(wish: Wish, devices: Sequence[Device]) -> Iterator[str]:
         what = "grow without a limit" if wish.growth else "are taken whole"
         yield f"No limit is set for GPU {', '.join(unlimited)}: they {what}. Hide them with `visible`."
     total = sum(sum(device.limits) for device in devices)
-    if total and wish.growth:
+    if total and wish.growth and not unlimited:
         yield f"Nothing is taken at the start; pools grow up to {rounded(total)} in all, as far as it is there."

@@ -55,6 +55,11 @@ class Gpu:
         """How people name it: ``0``, or ``0.1`` for the MIG instance 1 of GPU 0."""
         return str(self.index) if self.instance is None else f"{self.index}.{self.instance}"
 
+    @property
+    def simulated(self) -> bool:
+        """Whether it is a GPU of a simulated machine."""
+        return self.name is not None and self.name.startswith(SIMULATED)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
@@ -98,7 +103,7 @@ class Snapshot:
     @property
     def simulated(self) -> bool:
         """Whether the GPUs are those of a simulated machine."""
-        return any(gpu.name is not None and gpu.name.startswith(SIMULATED) for gpu in self.gpus)
+        return any(gpu.simulated for gpu in self.gpus)
 
     def to_json(self) -> str:
         """Write it as one line of JSON."""

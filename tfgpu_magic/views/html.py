@@ -6,6 +6,7 @@ surrounds them. Whose a part of a bar is, its pattern says as well as its colour
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ def render(table: Table, *, longest: int = 60) -> str:
         longest: how many characters of a name are shown; longer ones are cut on the left.
     """
     body = _error(table) if table.error else _tables(table, longest)
-    remarks = "".join(f"<p>{_safe(line)}</p>" for line in words.remarks(table))
+    remarks = "".join(f"<p>{prose(line)}</p>" for line in words.remarks(table))
     return page(body + remarks)
 
 
@@ -106,15 +107,26 @@ def grid(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
     """Draw a table; it scrolls by itself, with the keyboard too.
 
     Args:
-        caption: its name.
+        caption: its name; empty where the text above it is name enough.
         heads: the heads of its columns, each after ``<`` or ``>`` for the side that its text keeps to.
         rows: the cells of each row, as HTML.
     """
     head = "".join(f'<th scope="col"{_side(text)}>{_safe(text[1:])}</th>' for text in heads)
     return (
         f'<div class="tfgpu-scroll" role="region" aria-label="{caption}" tabindex="0"><table>'
-        f"<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody><tr>{'</tr><tr>'.join(rows)}</tr></tbody></table></div>"
+        f"{f'<caption>{caption}</caption>' if caption else ''}<thead><tr>{head}</tr></thead>"
+        f"<tbody><tr>{'</tr><tr>'.join(rows)}</tr></tbody></table></div>"
     )
+
+
+def cell(head: str, text: str) -> str:
+    """Draw a cell of text on the side that its head keeps to."""
+    return f"<td{_side(head)}>{_safe(text)}</td>"
+
+
+def prose(text: str) -> str:
+    """Write a sentence in which what stands between backticks is to be typed."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", _safe(text))
 
 
 def _side(head: str) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.plan import Plan, in_words
 from tfgpu_magic.units import rounded
-from tfgpu_magic.views import html
+from tfgpu_magic.views import html, words
 
-_HEADS = ("<Device", "<TensorFlow", "<Takes", "<Of")
+_HEADS = (">Device", "<TensorFlow", "<Takes", ">Of", ">Free now")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -27,15 +26,18 @@ class Outcome:
 
     def __repr__(self) -> str:
         rows = _rows(self.plan)
+        if rows:
+            rows.insert(0, tuple(head[1:] for head in _HEADS))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([self.standing, *(f"  {line}" for line in lines), *self.plan.notes])
+        lines = ["  ".join(map(_fill, _HEADS, row, widths)).rstrip() for row in rows]
+        return "\n".join([self.standing, *(f"  {line}" for line in lines), *_remarks(self.plan)])
 
     def _repr_html_(self) -> str:
-        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in _rows(self.plan))
-        table = html.grid("Plan", _HEADS, cells) if self.plan.devices or self.plan.cpus else ""
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.plan.notes)
-        return html.page(f"<p><strong>{escape(self.standing)}</strong></p>{table}{notes}")
+        rows = _rows(self.plan)
+        cells = ("".join(map(html.cell, _HEADS, row)) for row in rows)
+        table = html.grid("", _HEADS, cells) if rows else ""
+        remarks = "".join(f"<p>{html.prose(line)}</p>" for line in _remarks(self.plan))
+        return html.page(f"<p><strong>{html.prose(self.standing)}</strong></p>{table}{remarks}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -58,15 +60,17 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
     for device in plan.devices:
         names = [f"GPU:{number + n}" for n in range(max(len(device.limits), 1))]
         number += len(names)
-        rows.append((f"GPU {device.gpu.label}", " ".join(names), _takes(device, plan), _of(device)))
+        takes, gpu = in_words(device.limits, grows=plan.grows), device.gpu
+        rows.append((f"GPU {gpu.label}", " ".join(names), takes, rounded(gpu.total), rounded(gpu.free)))
     if plan.cpus is not None:
-        rows.append(("CPU", " ".join(f"CPU:{n}" for n in range(plan.cpus)), "logical CPUs", ""))
+        rows.append(("CPU", " ".join(f"CPU:{n}" for n in range(plan.cpus)), "logical CPUs", "", ""))
     return rows
 
 
-def _takes(device: Device, plan: Plan) -> str:
-    return in_words(device.limits, grows=plan.grows)
+def _remarks(plan: Plan) -> tuple[str, ...]:
+    simulated = any(device.gpu.simulated for device in plan.devices)
+    return (*plan.notes, words.SIMULATED) if simulated else plan.notes
 
 
-def _of(device: Device) -> str:
-    return f"of {rounded(device.gpu.total)}, {rounded(device.gpu.free)} free"
+def _fill(head: str, cell: str, width: int) -> str:
+    return cell.rjust(width) if head.startswith(">") else cell.ljust(width)
