@@ -30,7 +30,7 @@ class Program:
 
 @contextmanager
 def program(
-    machine: Machine,
+    machine: Machine | None,
     function: Callable[..., Any],
     *args: Any,
     env: Mapping[str, str] | None = None,
@@ -39,19 +39,22 @@ def program(
     """Run a function on the machine, and keep its process until the block ends.
 
     Args:
-        machine: where it runs.
+        machine: where it runs; None is the machine that we are on.
         function: a module's function; what it returns must pickle.
         args: what it is called with.
         env: variables that it finds set.
         fresh: a process in which nothing is imported; else one that was forked when TensorFlow was imported, and
             nothing more (a hundred times faster; TensorFlow may be forked as long as CUDA was not started).
     """
-    variables = machine.environ({**os.environ, **QUIET, **(env or {})})
+    outside = {**os.environ, **QUIET}
+    if machine is not None:
+        outside = machine.environ(outside)
+    variables = {**outside, **(env or {})}
     context: Any = multiprocessing.get_context("spawn" if fresh else "forkserver")
     context.set_forkserver_preload(["tensorflow", "IPython", "tests.processes"])
     ours, theirs = context.Pipe()
     process = context.Process(target=_child, args=(theirs, variables, function, args))
-    with mock.patch.dict(os.environ, variables if fresh else machine.environ({**os.environ, **QUIET}), clear=True):
+    with mock.patch.dict(os.environ, variables if fresh else outside, clear=True):
         process.start()
     theirs.close()
     try:
@@ -70,17 +73,10 @@ def program(
         process.close()
 
 
-def run(machine: Machine, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def run(machine: Machine | None, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Run a function on the machine to its end, and return what it returns."""
     with program(machine, function, *args, **options) as done:
         return done.answer
-
-
-def held(*, gpu: int | None = None) -> int:
-    """For use on the machine: the bytes that the driver accounts to this process."""
-    machine = Machine.current()
-    assert machine is not None
-    return machine.held(pid=os.getpid(), gpu=gpu)
 
 
 def _child(pipe: Connection, variables: Mapping[str, str], function: Callable[..., Any], args: tuple[Any, ...]) -> None:

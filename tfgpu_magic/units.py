@@ -42,7 +42,7 @@ def exact(size: int) -> str:
 
 
 def rounded(size: int | None) -> str:
-    """Write bytes for reading, with a decimal where they are not whole: ``8 GiB``, ``3.2 GiB``, ``322 MiB``, ``N/A``."""
+    """Write bytes for reading, with a decimal if they are not whole: ``8 GiB``, ``3.2 GiB``, ``322 MiB``, ``N/A``."""
     if size is None:
         return "N/A"
     if size < BINARY["GiB"]:

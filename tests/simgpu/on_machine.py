@@ -178,7 +178,7 @@ def held_with(policy: str) -> tuple[int, list[dict[str, int]]]:
     """Set TensorFlow's memory as told, use each logical GPU, and tell what the driver and TensorFlow say."""
     import tensorflow as tf
 
-    from tests.processes import held
+    from tests.tf.on_machine import held
 
     gpu = tf.config.list_physical_devices("GPU")[0]
     match policy.split():
@@ -190,7 +190,7 @@ def held_with(policy: str) -> tuple[int, list[dict[str, int]]]:
     logical = [device.name for device in tf.config.list_logical_devices("GPU")]
     for name in logical:
         zeros(64, name)
-    return held(), [tf.config.experimental.get_memory_info(name) for name in logical]
+    return sum(held()), [tf.config.experimental.get_memory_info(name) for name in logical]
 
 
 def listed() -> list[str]:

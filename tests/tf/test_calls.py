@@ -227,7 +227,7 @@ ROWS = [
     Row("tf.test.is_gpu_available", "limit 1GiB", refused="is_gpu_available", before=is_gpu_available),
     Row("tf.test.gpu_device_name", "limit 1GiB", refused="not enforce it", before=gpu_device_name),
     Row("a context that was reset", "limit 1GiB", refused="not enforce it", before=reset_context),
-    Row("a GPU with no room for a context", "growth", refused="hang for good", neighbour="7.8GiB@0"),
+    Row("a GPU with no room for a context", "growth", refused="may hang for good", neighbour="7.8GiB@0"),
     Row("more than is free", "limit 3GiB", refused="6 GiB  neighbour", neighbour="6GiB@0"),
     Row(
         "equal shares of what is free",

@@ -73,7 +73,7 @@ def _problem(device: Device) -> str | None:
             return None
         return (
             f"{rounded(free)} are free of {rounded(total)}, and TensorFlow needs about {rounded(context)} for CUDA's "
-            "context on every GPU that it sees. Its first op would fail there, and the second hang for good."
+            "context on every GPU that it sees. Its first op would fail there, and the next may hang for good."
         )
     if wanted > total:
         return (

@@ -16,7 +16,7 @@ def if_too_late(words: Policy, kernel: Kernel) -> None:
     restart = f"Restart and apply:   %tf_gpu {words} --restart      (variables are lost)"
     if kernel.broken:
         raise TooLate(
-            "TensorFlow failed to start on a GPU that had no room left, and hangs for good if it is tried again in "
+            "TensorFlow failed to start on a GPU that had no room left, and may hang for good if it is tried again in "
             f"this kernel. Leave it alone, and restart.\n{restart}"
         )
     since = f", {kernel.since}" if kernel.since else ""

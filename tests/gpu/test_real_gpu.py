@@ -1,0 +1,73 @@
+"""The main promises on a real NVIDIA GPU, NVML the judge: run with ``pytest -m gpu``. What held is in VERIFIED.md."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import tfgpu_magic
+from tests.processes import program, run
+from tests.tf.on_machine import touch_every_gpu
+from tfgpu_magic.config.fit import context_bytes
+
+pytestmark = pytest.mark.gpu
+
+MIB, GIB = 2**20, 2**30
+
+
+def held() -> int:
+    """Bytes that NVML accounts to this process on all GPUs; in a container with other pids, what all GPUs have used."""
+    snapshot = tfgpu_magic.look()
+    own = [process.held or 0 for process in snapshot.processes if process.pid == os.getpid()]
+    return sum(own) if own else sum(gpu.used or 0 for gpu in snapshot.gpus)
+
+
+def test_a_limit_is_what_is_held_beside_the_context() -> None:
+    size, context = run(None, _held_after, "visible 0; limit 2GiB", 0, fresh=True)
+
+    assert 2 * GIB < size <= 2 * GIB + context
+
+
+def test_growth_holds_little() -> None:
+    size, context = run(None, _held_after, "visible 0; growth", 64 * MIB, fresh=True)
+
+    assert size < context + 256 * MIB
+
+
+def test_a_cap_is_grown_into() -> None:
+    size, context = run(None, _held_after, "visible 0; limit 2GiB --grow", 64 * MIB, fresh=True)
+
+    assert size < context + 256 * MIB
+
+
+def test_a_split_makes_two_logical_gpus() -> None:
+    size, context = run(None, _held_after, "visible 0; split 1GiB 2GiB", 0, fresh=True)
+
+    assert 3 * GIB < size <= 3 * GIB + context
+
+
+def test_what_does_not_fit_beside_another_program_is_refused() -> None:
+    words = "visible 0; limit 60%"
+    with program(None, _held_after, words, 0, fresh=True), pytest.raises(AssertionError, match="Fits now"):
+        run(None, _held_after, words, 0, fresh=True)
+
+
+def test_memory_comes_back_when_the_process_ends() -> None:
+    before = sum(gpu.used or 0 for gpu in tfgpu_magic.look().gpus)
+    run(None, _held_after, "visible 0; limit 2GiB", 0, fresh=True)
+
+    assert sum(gpu.used or 0 for gpu in tfgpu_magic.look().gpus) < before + 256 * MIB
+
+
+def _held_after(words: str, tensor: int) -> tuple[int, int]:
+    """What is held after the first op and a tensor of so many bytes, and what we reckon a context to be."""
+    import tensorflow as tf
+
+    plan = tfgpu_magic.apply(words)
+    touch_every_gpu()
+    with tf.device("GPU:0"):
+        kept = tf.zeros(tensor // 4)
+    size = held()
+    assert kept.shape[0] == tensor // 4
+    return size, context_bytes(plan.devices[0].gpu.total or 0)
