@@ -1,0 +1,24 @@
+"""`scripts/bench` measures what it says; whether the figures are good, a person decides on a quiet machine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_load_is_measured_in_pairs_and_by_its_parts() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts._bench_load", "-n", "2"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+
+    rows = re.findall(r"^  (\S.*?)  +(\d+\.\d) +(\d+\.\d) +(\d+\.\d)$", done.stdout, re.MULTILINE)
+    assert [name for name, *_ in rows] == [
+        *("IPython alone", "with both lines", "beyond, pair by pair") * 2,
+        *("import tfgpu_magic", "%load_ext tfgpu_magic", "%tf_gpu limit 2GiB", "a second %tf_gpu limit"),
+    ]
+    assert "TensorFlow was not imported." in done.stdout
+    assert done.returncode == (1 if "OVER" in done.stdout else 0)
