@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tfgpu_magic.config import words
+from tfgpu_magic.config import grammar
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.monitor.look import look
 
@@ -27,19 +27,19 @@ def complete(_: Any, event: Any) -> list[str]:
     typed = event.line.removeprefix("%").split()[1:]
     before = typed if not event.symbol and not event.line.endswith((",", "=")) else typed[:-1]
     names = [token for token in before if not token.startswith("-")]
-    known: Sequence[words.Word] = words.WORDS
+    known: Sequence[grammar.Word] = grammar.WORDS
     if names and names[0] in ("plan", "code", "env"):
-        known, names = words.POLICY_WORDS, names[1:]
+        known, names = grammar.POLICY_WORDS, names[1:]
     if not names:
         return [word.name for word in known]
     try:
-        word = words.find(names[0], known)
+        word = grammar.find(names[0], known)
     except PolicyError:
         return []
     return _after(word, before[-1])
 
 
-def _after(word: words.Word, last: str) -> list[str]:
+def _after(word: grammar.Word, last: str) -> list[str]:
     """What may follow: the values of the flag before the cursor, else the word's own values and its flags."""
     if last == "--gpu":
         return _numbers()
@@ -50,7 +50,7 @@ def _after(word: words.Word, last: str) -> list[str]:
         values += _numbers()
     if word.name == "limit":
         values += [f"{number}=" for number in _numbers()]
-    return values + [flag for flag, _ in word.flags] + [words.RESTART]
+    return values + [flag for flag, _ in word.flags] + [grammar.RESTART]
 
 
 def _numbers() -> list[str]:

@@ -1,12 +1,13 @@
-"""`%tf_gpu`: words in, calls out, nothing else."""
+"""`%tf_gpu`: words in, calls out, nothing else. What the words need is imported when they are said."""
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -14,12 +15,14 @@ from IPython.core.magic import Magics, line_magic, magics_class
 from traitlets import Unicode
 
 from tfgpu_magic.complete import complete
-from tfgpu_magic.config import control, script, words
+from tfgpu_magic.config import grammar
 from tfgpu_magic.config.watch import CellWatch
-from tfgpu_magic.errors import TfGpuError, TooLate
-from tfgpu_magic.restart import restart
-from tfgpu_magic.views.outcome import Code, Outcome
-from tfgpu_magic.views.status import Status
+from tfgpu_magic.errors import PolicyError, TfGpuError, TooLate
+from tfgpu_magic.monitor.look import Looking
+
+if TYPE_CHECKING:
+    from tfgpu_magic.views.outcome import Code, Outcome
+    from tfgpu_magic.views.status import Status
 
 VARIABLE = "TFGPU_POLICY"
 """The environment variable with the policy for every kernel that loads the extension; it outweighs configuration."""
@@ -39,46 +42,73 @@ class TfGpuMagics(Magics):
     def tf_gpu(self, line: str) -> Status | Outcome | Code | None:  # noqa: D102  # made from the grammar, below
         self.watch.check()
         try:
-            return self._run(line)
+            return _answer(line.strip())
         except TfGpuError as error:
             raise UsageError(str(error)) from None  # IPython shows it without a traceback, and stops "run all"
 
     tf_gpu.__doc__ = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
 
-Usage: %tf_gpu WORDS [{words.RESTART}]
+Usage: %tf_gpu WORDS [{grammar.RESTART}]
 
-{words.usage()}
+{grammar.usage()}
 
 Several at once: `%tf_gpu pick 1; limit 2GiB`. Sizes: KiB MiB GiB TiB, kB MB GB TB, or % of a GPU's memory.
 GPU numbers are nvidia-smi's. Later words replace earlier ones for the GPUs they name.
-When it is too late, {words.RESTART} restarts this kernel and applies the words in the new one.
+When it is too late, {grammar.RESTART} restarts this kernel and applies the words in the new one.
 """
 
-    def _run(self, line: str) -> Status | Outcome | Code | None:
-        asked, again = line.strip(), False
-        if asked.endswith(words.RESTART):
-            asked, again = asked.removesuffix(words.RESTART).strip(), True
-        name, _, rest = asked.partition(" ")
-        if name in ("", "status"):
+
+def _answer(line: str) -> Status | Outcome | Code | None:
+    asked = line.partition("#")[0].strip()
+    again = asked.endswith(grammar.RESTART)
+    asked = asked.removesuffix(grammar.RESTART).strip()
+    name = re.split(r"[\s;]", asked, maxsplit=1)[0]
+    rest = asked.removeprefix(name).strip()
+    if name:
+        grammar.find(name.lower())
+    match name.lower():
+        case "" | "status":
+            if rest or again:
+                raise PolicyError(f"{rest or grammar.RESTART} is no policy. `%tf_gpu?` shows what can be asked.")
+            from tfgpu_magic.config import control
+
             return control.status()
-        words.find(name)
-        if name in ("plan", "code", "env"):
-            asking = bool(rest.strip())
-            plan = control.plan(rest) if asking else control.current()
-            if name == "plan":
-                return Outcome(plan, f"`{plan.asked}` would do this:" if asking else control.standing(plan))
-            return Code(script.python(plan) if name == "code" else script.shell(plan))
+        case "plan" | "code" | "env" as what:
+            return _tell(what, rest)
+        case _:
+            return _apply(asked, again=again)
+
+
+def _tell(what: str, policy: str) -> Outcome | Code:
+    """Say what a policy would do, or without one what is done, in the form that is wanted."""
+    from tfgpu_magic.config import control, script
+    from tfgpu_magic.views.outcome import Code, Outcome
+
+    plan = control.plan(policy) if policy else control.waiting()
+    if what == "plan":
+        return Outcome(plan, f"`{plan.asked}` would do this:" if policy else control.standing(plan))
+    return Code(script.python(plan) if what == "code" else script.shell(plan))
+
+
+def _apply(policy: str, *, again: bool = False) -> Outcome | None:
+    """Apply a policy here; or if it is too late, and that is wanted, in a new kernel."""
+    with Looking() as looking:  # the GPUs are looked at while the rest of the house is imported
+        from tfgpu_magic.config import control, words
+        from tfgpu_magic.views.outcome import Outcome
+
         try:
-            plan = control.apply(asked)
+            plan = control.apply(policy, see=looking.result)
         except TooLate:
             if not again:
                 raise
         else:
             return Outcome(plan, control.standing(plan))
-        policy = control.current().asked.then(words.parse(asked))
-        restart(str(policy) or "default")
-        print(f"Restarting this kernel. `{policy or 'default'}` will be in force in the new one; run your cells again.")
-        return None
+    from tfgpu_magic.restart import restart
+
+    wanted = control.current().asked.then(words.parse(policy)) or "default"
+    restart(str(wanted))
+    print(f"Restarting this kernel. `{wanted}` will be in force in the new one; run your cells again.")
+    return None
 
 
 def load(shell: InteractiveShell) -> None:
@@ -88,8 +118,8 @@ def load(shell: InteractiveShell) -> None:
     shell.set_hook("complete_command", complete, str_key="%tf_gpu")  # type: ignore[no-untyped-call]  # IPython's
     magics.watch.start()
     given = os.environ.get(VARIABLE) or magics.policy
-    if given and not control.current().asked.requests:
-        _apply(given, f"${VARIABLE}" if os.environ.get(VARIABLE) else "the configuration")
+    if given:
+        _apply_from(f"${VARIABLE}" if os.environ.get(VARIABLE) else "the configuration", given)
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -109,7 +139,7 @@ def resume(policy: str) -> None:
     shell.run_line_magic("load_ext", "tfgpu_magic")
     heard = io.StringIO()
     with redirect_stdout(heard), redirect_stderr(heard):
-        _apply(policy, "the restart")
+        _apply_from("the restart", policy)
 
     def tell(_: Any) -> None:
         shell.events.unregister("pre_run_cell", tell)
@@ -118,10 +148,10 @@ def resume(policy: str) -> None:
     shell.events.register("pre_run_cell", tell)
 
 
-def _apply(policy: str, where: str) -> None:
+def _apply_from(where: str, policy: str) -> None:
     """Apply words that no cell of this kernel has said; a refusal is told, and stops nothing."""
     try:
-        control.apply(policy)
+        _apply(policy)
     except TfGpuError as error:
         print(f"tfgpu_magic: `{policy}`, from {where}, is NOT in force.\n{error}", file=sys.stderr)
     else:

@@ -1,13 +1,16 @@
 """Bytes to text and back. Everywhere else memory is an integer of bytes, and unknown is None."""
 
 import re
-from fractions import Fraction
+from decimal import Decimal
 
 from tfgpu_magic.errors import PolicyError
 
 BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 DECIMAL = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 MIB = BINARY["MiB"]
+
+LARGEST = 2**50
+"""Bytes that no GPU has; up to here a size is read and written exactly."""
 
 _BYTES_PER_UNIT = {unit.lower(): size for unit, size in (BINARY | DECIMAL).items()}
 _SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,6})?)\s*(?P<unit>[a-z]*)", re.IGNORECASE | re.ASCII)
@@ -20,7 +23,7 @@ def parse_bytes(text: str) -> int:
     (IEC 80000-13); letter case does not matter. A fraction of a byte is dropped.
 
     Raises:
-        PolicyError: the text is no size, or a number whose unit is missing or unknown.
+        PolicyError: the text is no size, one larger than `LARGEST`, or a number whose unit is missing or unknown.
     """
     match = _SIZE.fullmatch(text.strip())
     if not match:
@@ -28,9 +31,16 @@ def parse_bytes(text: str) -> int:
     number, unit = match["number"], match["unit"]
     if not unit:
         raise PolicyError(f"{number} of what? Write {number}MiB or {number}GiB.")
+    if unit.lower() in ("k", "m", "g", "t"):
+        raise PolicyError(
+            f"{text!r} may be {number}{unit.upper()}iB, counted in 1024, or {number}{unit.upper()}B, in 1000."
+        )
     if unit.lower() not in _BYTES_PER_UNIT:
         raise PolicyError(f"{unit!r} in {text!r} is not a unit. The units are {', '.join(BINARY | DECIMAL)}.")
-    return int(Fraction(number) * _BYTES_PER_UNIT[unit.lower()])
+    size = int(Decimal(number) * _BYTES_PER_UNIT[unit.lower()])
+    if size > LARGEST:
+        raise PolicyError(f"{text!r} is more than any machine has.")
+    return size
 
 
 def exact(size: int) -> str:

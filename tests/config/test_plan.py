@@ -55,7 +55,7 @@ def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
     then = make(parse("limit 1GiB"), snapshot(*busy), kernel(*FOUR, asked=first.asked, settled=first.settled))
 
     assert [device.gpu.label for device in then.devices] == ["2"]
-    assert str(then.asked) == "pick 1; limit 1GiB"
+    assert str(then.asked) == "pick; limit 1GiB"
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,14 @@ def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
     [
         ("pick 2 --need 7.2GiB", "2 GPUs with 7.2GiB free, and room for CUDA's context, cannot be had now; 1 can"),
         ("limit 2GiB", "GPU 0: the limit is 2 GiB, beside about 256 MiB for CUDA's context, and 1 GiB are free"),
-        ("limit 2GiB", "%tf_gpu pick --need 2GiB; limit 2GiB      (GPU 1, 2, 3)"),
-        ("limit 2GiB", "%tf_gpu visible 1,2,3      and then the same again"),
-        ("limit 2GiB", "%tf_gpu limit 760MiB"),
+        (
+            "limit 2GiB",
+            "Fits now:\n  %tf_gpu limit 760MiB\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 1,2,3; limit",
+        ),
+        ("visible 0; limit 2GiB", "Fits now:\n  %tf_gpu visible 0; limit 760MiB\n  %tf_gpu pick"),
+        ("limit 0=2GiB 1=1GiB", "Fits now:\n  %tf_gpu limit 0=760MiB; limit 1=1GiB"),
+        ("limit 0=2GiB 1=1GiB", "visible 1,2,3; limit 1=1GiB"),
+        ("split 4GiB 2GiB", "Fits now:\n  %tf_gpu visible 1,2,3; split 4GiB 2GiB"),
         ("split 2GiB 6GiB --gpu 1", "2GiB + 6GiB is 8 GiB"),
         ("limit 5=1GiB", "There is no GPU 5 here; there are GPUs 0, 1, 2 and 3."),
         ("limit GPU-=1GiB", "is not a GPU"),
@@ -83,7 +88,7 @@ def test_who_holds_the_missing_memory_is_named_the_largest_first() -> None:
     processes = tuple(Process(gpu="0", pid=pid, kind="C", held=pid * MIB) for pid in range(1, 9))
 
     with pytest.raises(Refused) as caught:
-        make(parse("limit 7.5GiB"), snapshot(gpu(0), processes=processes), kernel(gpu(0)), {8: "train.ipynb"})
+        make(parse("limit 7.5GiB"), snapshot(gpu(0), processes=processes), kernel(gpu(0)), lambda: {8: "train.ipynb"})
 
     lines = str(caught.value).splitlines()
     assert lines[1].split() == ["8", "MiB", "train.ipynb"]

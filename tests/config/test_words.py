@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgpu_magic import units
+from tfgpu_magic.config.grammar import WORDS
 from tfgpu_magic.config.policy import (
     Default,
     Growth,
@@ -21,7 +22,7 @@ from tfgpu_magic.config.policy import (
     SplitCpu,
     Visible,
 )
-from tfgpu_magic.config.words import MOST_PARTS, WORDS, parse
+from tfgpu_magic.config.words import MOST_PARTS, parse
 from tfgpu_magic.errors import PolicyError
 
 GIB = 2**30

@@ -185,12 +185,13 @@ def test_a_hang_costs_the_timeout_and_no_more(machine: Machine, function: str) -
 
 
 def test_a_hang_leaves_no_process_and_the_next_look_works(machine: Machine) -> None:
+    before = set(psutil.Process().children())
     machine.hang("nvmlDeviceGetMemoryInfo", 60)
     look(timeout=0.3)
     machine.clear_faults()
 
     assert timed_look().error is None
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) <= before
 
 
 def test_while_a_child_cannot_be_killed_no_other_joins_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from scripts._machine import named
-from tfgpu_magic.config import words
+from tfgpu_magic.config import grammar
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def _house() -> list[str]:
 
 
 def test_the_words_are_those_of_the_grammar() -> None:
-    rows = [f"| {' <br> '.join(f'`{form}`' for form in word.usage)} | {word.meaning} |" for word in words.WORDS]
+    rows = [f"| {' <br> '.join(f'`{form}`' for form in word.usage)} | {word.meaning} |" for word in grammar.WORDS]
 
     table = README.partition("## The words\n\n")[2].partition("\n\n")[0].splitlines()
     assert rows == table[2:]

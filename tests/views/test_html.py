@@ -94,7 +94,7 @@ def test_the_parts_of_a_bar_are_as_wide_as_the_shares() -> None:
 def test_a_legend_names_the_patterns_that_are_there() -> None:
     nothing_held = (replace(BUSY.gpus[0], shares=BUSY.gpus[0].shares[-1:]),)
 
-    assert "others free" in Page(render(BUSY)).text.replace("  ", " ")
+    assert "others · free" in Page(render(BUSY)).text.replace("  ", " ")
     assert "yours, elsewhere" not in render(BUSY)
     assert 'tfgpu-keys"' not in render(replace(EMPTY, gpus=nothing_held))
 

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import account, words
+from tfgpu_magic.config import onimport, words
 from tfgpu_magic.config import plan as planning
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.state import Stage
-from tfgpu_magic.monitor import owners
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
-from tfgpu_magic.views.status import Status
-from tfgpu_magic.views.status import status as show
+
+if TYPE_CHECKING:
+    from tfgpu_magic.views.status import Status
 
 
-def plan(policy: str | Policy) -> Plan:
+def plan(policy: str | Policy, *, see: Callable[[], Snapshot] = look) -> Plan:
     """Say what applying a policy would do; nothing is done.
 
     Args:
         policy: words such as ``limit 2GiB``, or a policy made of them.
+        see: gives the GPUs as they are; by default a look now.
 
     Returns:
         The plan, GPU by GPU.
@@ -31,18 +34,19 @@ def plan(policy: str | Policy) -> Plan:
         Refused: the policy cannot be enforced here and now.
     """
     asked = words.parse(policy) if isinstance(policy, str) else policy
-    snapshot = look()
-    made = planning.make(asked, snapshot, RUNTIME.observe(snapshot.gpus), _names(snapshot))
+    snapshot = see()
+    made = planning.make(asked, snapshot, RUNTIME.observe(snapshot.gpus), lambda: _names(snapshot))
     return replace(current(), in_force=True) if made.in_force else made
 
 
-def apply(policy: str | Policy) -> Plan:
+def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look) -> Plan:
     """Set this process's TensorFlow up, whole or not at all; before or after its import, before its first op.
 
     Where TensorFlow is not imported yet, what only its API can set waits for the import.
 
     Args:
         policy: words such as ``limit 2GiB``, or a policy made of them.
+        see: gives the GPUs as they are; by default a look now.
 
     Returns:
         The plan that is in force, or waits.
@@ -51,13 +55,11 @@ def apply(policy: str | Policy) -> Plan:
         PolicyError: the words are no policy.
         Refused: the policy cannot be enforced; nothing was changed.
     """
-    made = plan(policy)
+    made = plan(policy, see=see)
     if not made.in_force:
         RUNTIME.apply(made)
         if made.needs_tensorflow and current_stage() is Stage.ABSENT:
-            from tfgpu_magic.config import onimport  # its library costs milliseconds, and few words need it
-
-            onimport.hold()
+            onimport.hold(waiting)
     return made
 
 
@@ -66,10 +68,18 @@ def current() -> Plan:
     return RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
 
 
+def waiting() -> Plan:
+    """The plan in force or waiting, with the GPUs as they are now, and a note if it no longer fits."""
+    plan = current()
+    return plan if current_stage() is Stage.READY or not plan.devices else planning.renew(plan, look())
+
+
 def standing(plan: Plan) -> str:
     """How an applied plan stands, in one sentence."""
     if not plan.asked.requests:
         return "Nothing is asked: TensorFlow's own defaults hold, and it will take all of every GPU it sees."
+    if plan.growth is not None and not plan.devices and plan.cpus is None:
+        return f"`{plan.asked}` has no GPU here to act on."
     if plan.in_force:
         return f"`{plan.asked}` is in force already."
     if current_stage() is not Stage.ABSENT:
@@ -88,9 +98,15 @@ def status(timeout: float = 1.5) -> Status:
     Returns:
         The status, even where there is no driver or it hangs: then it says so. TensorFlow is not woken.
     """
-    return show(account.report, timeout=timeout)
+    from tfgpu_magic.config import account  # what shows a table is not needed to set TensorFlow up
+    from tfgpu_magic.views import status as views
+
+    return views.status(account.report, timeout=timeout)
 
 
 def _names(snapshot: Snapshot) -> dict[int, str]:
+    """Who is behind each pid, in words."""
+    from tfgpu_magic.monitor import owners  # psutil is slow to import, and only a refusal names anyone
+
     pids = {process.pid for process in snapshot.processes}
     return {pid: owner.text for pid, owner in owners.Owners().find(pids).items()}

@@ -1,14 +1,14 @@
-"""Whether what is asked of each GPU is there, and if not: what is missing, who holds it, and what would fit. Pure."""
+"""Whether what is asked of each GPU is there, and if not, what is missing and who holds it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from tfgpu_magic.config.policy import Growth, Limit, Share, Split, amount_bytes, amount_text
-from tfgpu_magic.errors import Refused
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.units import BINARY, MIB, rounded
+from tfgpu_magic.config.policy import Growth, Limit, Share, Split, amount_text
+from tfgpu_magic.monitor.snapshot import Gpu, Process
+from tfgpu_magic.units import MIB, rounded
 
 LEAST_LIMIT = 32 * MIB
 """Below this TensorFlow starts and then fails at nearly everything: cuBLAS alone wants a workspace of up to 32 MiB."""
@@ -32,6 +32,10 @@ class Device:
     words: Growth | Limit | Split | None = None
 
 
+Problem: TypeAlias = tuple[Device, str]
+"""A device that cannot have what is asked of it, and why, in one sentence."""
+
+
 def context_bytes(total: int) -> int:
     """What to keep free on a GPU of `total` bytes for a CUDA context, which no limit counts.
 
@@ -40,24 +44,24 @@ def context_bytes(total: int) -> int:
     return min(max(total // 32, 256 * MIB), 512 * MIB)
 
 
-def check(devices: Sequence[Device], snapshot: Snapshot, owners: Mapping[int, str]) -> None:
-    """Make sure that every device gets what is asked of it, as things are in the snapshot.
+def problems(devices: Sequence[Device]) -> list[Problem]:
+    """Each device that cannot have what is asked of it, and why, in one sentence."""
+    return [(device, problem) for device in devices if (problem := _problem(device)) is not None]
 
-    Raises:
-        Refused: some GPU cannot give it; all such GPUs are named.
+
+def tell(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[int, str]) -> str:
+    """The problems in words, with who holds the memory.
+
+    Args:
+        found: what `problems` gave.
+        processes: all processes on all GPUs.
+        names: who is behind each pid.
     """
-    missing = [(device, problem) for device in devices if (problem := _problem(device)) is not None]
-    if not missing:
-        return
     alike: dict[str, list[str]] = {}  # GPUs that lack the same to the same are told of together
-    for device, problem in missing:
-        text = "\n".join([problem, *_holders(device.gpu, snapshot.processes, owners)])
+    for device, problem in found:
+        text = "\n".join([problem, *_holders(device.gpu, processes, names)])
         alike.setdefault(text, []).append(device.gpu.label)
-    lines = [f"GPU {', '.join(labels)}: {text}" for text, labels in alike.items()]
-    ways = _ways_out([device for device, _ in missing], devices, snapshot)
-    raise Refused(
-        "Not applied. " + "\n".join([*lines, *(["Fits now:"] if ways else []), *(f"  {way}" for way in ways)])
-    )
+    return "\n".join(f"GPU {', '.join(labels)}: {text}" for text, labels in alike.items())
 
 
 def _problem(device: Device) -> str | None:
@@ -101,58 +105,9 @@ def _wanted(device: Device) -> str:
     return f"the limit is {total}"
 
 
-def _holders(gpu: Gpu, processes: Sequence[Process], owners: Mapping[int, str]) -> list[str]:
+def _holders(gpu: Gpu, processes: Sequence[Process], names: Mapping[int, str]) -> list[str]:
     """A line for each process on the GPU, the largest first."""
     here = [process for process in processes if process.gpu == gpu.label]
     here.sort(key=lambda process: -(process.held or 0))
-    lines = [f"{rounded(p.held):>10}  {owners.get(p.pid, f'pid {p.pid}')}" for p in here[:MOST_HOLDERS]]
+    lines = [f"{rounded(p.held):>10}  {names.get(p.pid, f'pid {p.pid}')}" for p in here[:MOST_HOLDERS]]
     return [*lines, f"{'':>10}  and {len(here) - MOST_HOLDERS} more"] if len(here) > MOST_HOLDERS else lines
-
-
-def _ways_out(missing: Sequence[Device], devices: Sequence[Device], snapshot: Snapshot) -> list[str]:
-    """What could be asked instead and be had."""
-    healthy = [device.gpu.label for device in devices if device not in missing]
-    ways = [way for way in (_smaller(missing, devices), _elsewhere(missing[0], snapshot)) if way]
-    if healthy and len(healthy) < len(devices):
-        ways.append(f"%tf_gpu visible {','.join(healthy)}      and then the same again")
-    return ways
-
-
-def _smaller(missing: Sequence[Device], devices: Sequence[Device]) -> str:
-    """The same words with a size that fits every GPU they speak about."""
-    words = missing[0].words
-    if not isinstance(words, Limit) or any(device.gpu.error for device in missing):
-        return ""
-    same = [device.gpu for device in devices if device.words == words]
-    size = min((gpu.free or 0) - context_bytes(gpu.total or 0) for gpu in same)
-    if size < LEAST_LIMIT:
-        return ""
-    target = "" if words.gpu is None else f"{words.gpu}="
-    return f"%tf_gpu limit {target}{_down(size)}{' --grow' * words.grow}"
-
-
-def _elsewhere(device: Device, snapshot: Snapshot) -> str:
-    """Another GPU that has room for what this one lacks."""
-    if not isinstance(device.words, Limit):
-        return ""
-    amount = device.words.amount
-    room = [
-        gpu.label
-        for gpu in snapshot.gpus
-        if gpu.total
-        and gpu.free is not None
-        and not gpu.mig
-        and gpu.free >= amount_bytes(amount, gpu.total) + context_bytes(gpu.total)
-    ]
-    if not room:
-        return ""
-    text = amount_text(amount)
-    again = f"limit {text}{' --grow' * device.words.grow}"
-    return f"%tf_gpu pick --need {text}; {again}      (GPU {', '.join(room)})"
-
-
-def _down(size: int) -> str:
-    """A size to type that is no larger: tenths of a GiB, or tens of MiB."""
-    if size >= BINARY["GiB"]:
-        return f"{size * 10 // BINARY['GiB'] / 10:g}GiB"
-    return f"{size // (10 * MIB) * 10}MiB"

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from collections.abc import Callable
 
 import wrapt
 
+from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.runtime import RUNTIME
 
 _held = False
 
 
-def hold() -> None:
-    """Have the plan of `RUNTIME` told to TensorFlow at its import. Once is enough for any number of plans."""
+def hold(renewed: Callable[[], Plan]) -> None:
+    """Have the plan of `RUNTIME` told to TensorFlow at its import. Once is enough for any number of plans.
+
+    Args:
+        renewed: gives that plan as things are then, with a note if it does not fit any more.
+    """
     global _held  # wrapt has no way to take a hook back, so it must be set only once
     if not _held:
-        wrapt.when_imported("tensorflow")(_tell)
+        wrapt.when_imported("tensorflow")(lambda _: _tell(renewed))
         _held = True
 
 
-def _tell(_: ModuleType) -> None:
+def _tell(renewed: Callable[[], Plan]) -> None:
     plan = RUNTIME.plan
     if plan is None or not plan.needs_tensorflow:
         return
     try:
         RUNTIME.tell(plan)
+        news = [note for note in renewed().notes if note not in plan.notes]
     except Exception as error:  # whatever it is, the user's import must go on
         RUNTIME.plan = None
         print(f"tfgpu_magic: `{plan.asked}` is NOT in force: {error}", file=sys.stderr)
     else:
-        print(f"tfgpu_magic: `{plan.asked}` is in force.")
+        print("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *news]))

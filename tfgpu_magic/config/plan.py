@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from tfgpu_magic.config import environment, fit, refusal
+from tfgpu_magic.config import advice, environment, fit, refusal
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.state import GROWTH, Kernel, Stage
 from tfgpu_magic.config.wish import Wish, fold
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import rounded
 
@@ -74,14 +75,14 @@ def in_words(limits: Sequence[int], *, grows: bool) -> str:
     return f"split {parts}{', grows' * grows}"
 
 
-def make(words: Policy, snapshot: Snapshot, kernel: Kernel, owners: Mapping[int, str] | None = None) -> Plan:
+def make(words: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[], Mapping[int, str]] = dict) -> Plan:
     """Decide what to do about the words, whole, before any of it is done.
 
     Args:
         words: what is asked now; what was asked before and still counts is in `kernel`.
         snapshot: the machine's GPUs now.
         kernel: this process now.
-        owners: who is behind each pid, for naming who holds the memory that is missing.
+        owners: tells who is behind each pid; asked only when memory is missing, to name who holds it.
 
     Returns:
         The plan. `Plan.in_force` says that nothing is left to do.
@@ -94,19 +95,32 @@ def make(words: Policy, snapshot: Snapshot, kernel: Kernel, owners: Mapping[int,
     if kernel.stage is Stage.READY and asked == kernel.asked:
         return Plan(asked=asked, settled=kernel.settled, in_force=True)
     refusal.if_too_late(words, kernel)
+    plan = _draft(words, snapshot, kernel)
+    found = fit.problems(plan.devices)
+    if found:
+        ways = [way for way in advice.ways(words, found, plan.devices, snapshot) if _fits(way, snapshot, kernel)]
+        lines = ["Fits now:", *(f"  %tf_gpu {way}" for way in ways)] if ways else []
+        raise Refused("\n".join([f"Not applied. {fit.tell(found, snapshot.processes, owners())}", *lines]))
+    return plan
+
+
+def renew(plan: Plan, snapshot: Snapshot) -> Plan:
+    """The same plan with the GPUs as they are now; a note says so where it no longer fits."""
+    now = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    devices = tuple(replace(device, gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
+    found = fit.problems(devices)
+    notes = (*plan.notes, f"It does not fit any more. {fit.tell(found, (), {})}") if found else plan.notes
+    return replace(plan, devices=devices, notes=notes)
+
+
+def _draft(words: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:
+    """The plan, with nothing yet said on whether there is memory for it."""
     policy = kernel.settled.then(words)
     wish = fold(policy, snapshot, kernel)
     devices = wish.devices()
     variables = environment.wanted(kernel, wish)
-    notes = [
-        *wish.notes,
-        *environment.meddlers(kernel, devices, wish),
-        *environment.overruled(kernel, wish, variables),
-        *_left_over(wish, devices),
-    ]
-    fit.check(devices, snapshot, owners or {})
     return Plan(
-        asked=asked,
+        asked=kernel.asked.then(words),
         settled=policy.seeing(gpu.index if gpu.instance is None else str(gpu.uuid) for gpu in wish.picked),
         environment=variables,
         outside=kernel.outside,
@@ -114,16 +128,32 @@ def make(words: Policy, snapshot: Snapshot, kernel: Kernel, owners: Mapping[int,
         show=wish.chosen and kernel.frozen,
         cpus=wish.cpus,
         growth=wish.growth,
-        notes=tuple(notes),
+        notes=(
+            *wish.notes,
+            *environment.meddlers(kernel, devices, wish),
+            *environment.overruled(kernel, wish, variables),
+            *_left_over(wish, devices, snapshot),
+        ),
     )
 
 
-def _left_over(wish: Wish, devices: Sequence[Device]) -> Iterator[str]:
+def _fits(words: Policy, snapshot: Snapshot, kernel: Kernel) -> bool:
+    """Whether these words could be asked instead."""
+    try:
+        return not fit.problems(_draft(words, snapshot, kernel).devices)
+    except Refused:
+        return False
+
+
+def _left_over(wish: Wish, devices: Sequence[Device], snapshot: Snapshot) -> Iterator[str]:
     """A note on the GPUs that no word speaks about, and on what is not taken at once."""
+    hidden = [gpu.label for gpu in snapshot.gpus if gpu not in wish.seen and not gpu.mig]
+    if wish.chosen and hidden:
+        yield f"Hidden from TensorFlow: GPU {', '.join(hidden)}."
     unlimited = [device.gpu.label for device in devices if not device.limits]
     if wish.by_gpu and wish.everywhere is None and unlimited:
-        what = "grow without a limit" if wish.growth else "are taken whole"
-        yield f"No limit is set for GPU {', '.join(unlimited)}: they {what}. Hide them with `visible`."
+        what = "TensorFlow grows there as it needs" if wish.growth else "TensorFlow takes all that is free there"
+        yield f"No limit is set for GPU {', '.join(unlimited)}: {what}. `visible` hides GPUs."
     total = sum(sum(device.limits) for device in devices)
     if total and wish.growth and not unlimited:
         yield f"Nothing is taken at the start; pools grow up to {rounded(total)} in all, as far as it is there."

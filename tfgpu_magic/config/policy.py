@@ -108,7 +108,8 @@ class Pick:
     need: Amount | None = None
 
     def __str__(self) -> str:
-        return f"pick {self.count}" + (f" --need {amount_text(self.need)}" if self.need is not None else "")
+        count = f" {self.count}" if self.count != 1 else ""
+        return f"pick{count}" + (f" --need {amount_text(self.need)}" if self.need is not None else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,16 +30,10 @@ def python(plan: Plan) -> str:
 
 
 def _configure(gpu: str, parts: list[str]) -> list[str]:
+    lines = ["tf.config.set_logical_device_configuration(", f"    {gpu},"]
     if len(parts) == 1:
-        return [f"tf.config.set_logical_device_configuration({gpu}, [{parts[0]}])"]
-    return [
-        "tf.config.set_logical_device_configuration(",
-        f"    {gpu},",
-        "    [",
-        *(f"        {part}," for part in parts),
-        "    ],",
-        ")",
-    ]
+        return [*lines, f"    [{parts[0]}],", ")"]
+    return [*lines, "    [", *(f"        {part}," for part in parts), "    ],", ")"]
 
 
 def shell(plan: Plan) -> str:

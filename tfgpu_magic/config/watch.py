@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
-
-from tfgpu_magic.config import runtime
-from tfgpu_magic.config.runtime import RUNTIME
-from tfgpu_magic.config.state import Stage
-
-_STARTING = (Stage.LISTED, Stage.POISONED)
-"""Where a first op leaves TensorFlow when it fails for want of memory."""
 
 LONGEST = 60
 """Characters of a cell's line to quote."""
@@ -38,7 +32,7 @@ class CellWatch:
     def check(self) -> None:
         """Note that it is the running cell that has woken TensorFlow, if it has; its number is known at its end."""
         if not self._awake and _awake():
-            RUNTIME.since = f"since this cell{_quote(self._source)}"
+            self._note("this cell")
 
     def _before(self, info: Any) -> None:
         self._source = info.raw_cell or ""
@@ -46,15 +40,33 @@ class CellWatch:
     def _after(self, result: Any) -> None:
         if not self._awake and _awake():
             self._awake = True
-            RUNTIME.since = f"since In [{result.execution_count}]{_quote(self._source)}"
-        error = result.error_in_exec
+            self._note(f"In [{result.execution_count}]")
         # "CUDA_ERROR_OUT_OF_MEMORY" or "Status: out of memory", as the driver's call that fails has it.
-        if re.search("out.of.memory", str(error), re.IGNORECASE) and runtime.current_stage() in _STARTING:
-            RUNTIME.broken = True
+        if re.search("out.of.memory", str(result.error_in_exec), re.IGNORECASE):
+            _note_broken()
+
+    def _note(self, cell: str) -> None:
+        from tfgpu_magic.config.runtime import RUNTIME
+
+        RUNTIME.since = f"since {cell}{_quote(self._source)}"
 
 
 def _awake() -> bool:
-    return runtime.current_stage() in (Stage.READY, Stage.POISONED)
+    if "tensorflow" not in sys.modules:
+        return False  # and what knows more is not imported yet, so that %load_ext costs nothing
+    from tfgpu_magic.config.runtime import current_stage
+    from tfgpu_magic.config.state import Stage
+
+    return current_stage() in (Stage.READY, Stage.POISONED)
+
+
+def _note_broken() -> None:
+    """Note a first op that failed for want of memory; later ops, when TensorFlow is ready, may fail as they like."""
+    from tfgpu_magic.config.runtime import RUNTIME, current_stage
+    from tfgpu_magic.config.state import Stage
+
+    if current_stage() in (Stage.LISTED, Stage.POISONED):
+        RUNTIME.broken = True
 
 
 def _quote(source: str) -> str:
@@ -63,5 +75,5 @@ def _quote(source: str) -> str:
     telling = [line for line in lines if line and not line.startswith(("#", "import ", "from ", "%", "!"))]
     if not telling:
         return ""
-    line = telling[0]
+    line = telling[0].partition("  #")[0].rstrip()
     return f" ({line if len(line) <= LONGEST else line[: LONGEST - 1] + '…'})"

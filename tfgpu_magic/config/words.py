@@ -1,14 +1,13 @@
-"""The words of `%tf_gpu`: one grammar, from which come the parser, its errors, the help and the completions. Pure."""
+"""Text to policy: the parser of `%tf_gpu`, whose words `grammar` has and whose meaning `policy`. Pure."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 
 from tfgpu_magic import units
+from tfgpu_magic.config.grammar import POLICY_WORDS, Word, find, forms, nearest, usage
 from tfgpu_magic.config.policy import (
     Amount,
     Default,
@@ -29,85 +28,10 @@ MOST_PARTS = 64
 """The most logical devices to split one GPU or CPU into; more is a slip of the finger."""
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word that `%tf_gpu` understands.
-
-    Attributes:
-        name: the word.
-        usage: how it is written, a form each.
-        meaning: what it does, for the help and for README's table.
-        flags: its flags, each with whether a value follows.
-    """
-
-    name: str
-    usage: tuple[str, ...]
-    meaning: str
-    flags: tuple[tuple[str, bool], ...] = ()
-
-
-POLICY_WORDS = (
-    Word("growth", ("growth [off]",), "memory growth on every visible GPU: take memory as it is needed"),
-    Word(
-        "limit",
-        ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%"),
-        "a memory limit on every visible GPU, or GPU by GPU, taken at once; with --grow a cap that is grown into",
-        (("--grow", False),),
-    ),
-    Word(
-        "split",
-        ("split 2", "split 1GiB 2GiB --gpu 0", "split 4 --cpu"),
-        "logical GPUs: equal shares of what is free, or named sizes; --cpu splits the CPU instead; --grow as in limit",
-        (("--gpu", True), ("--cpu", False), ("--grow", False)),
-    ),
-    Word(
-        "visible",
-        ("visible 0,1", "visible GPU-<uuid>", "visible none", "visible all"),
-        "which GPUs TensorFlow sees, and in which order",
-    ),
-    Word(
-        "pick",
-        ("pick [N] [--need 6GiB]",),
-        "see only the N GPUs (one, if not said) with most free memory, each with at least what is needed",
-        (("--need", True),),
-    ),
-    Word("default", ("default",), "drop what was asked before and is not in force yet"),
-)
-
-OTHER_WORDS = (
-    Word("status", ("status",), "GPUs, processes and this kernel's TensorFlow at one look; also `%tf_gpu` alone"),
-    Word("plan", ("plan WORDS",), "what the words would do, GPU by GPU; nothing is done"),
-    Word("code", ("code [WORDS]",), "the same as Python for a script"),
-    Word("env", ("env [WORDS]",), "the same as shell lines"),
-)
-
-WORDS = POLICY_WORDS + OTHER_WORDS
-RESTART = "--restart"
-"""The flag of the magic that restarts this kernel when it is too late, and applies the words in the new one."""
-
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,6})?")
 _COUNT = re.compile(r"[0-9]{1,4}")
 _PERCENT = re.compile(r"(?P<number>[0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 _UUID = re.compile(r"(?P<kind>GPU|MIG)-(?P<digits>[0-9a-f][0-9a-f/-]*)", re.IGNORECASE | re.ASCII)
-
-
-def usage(words: Sequence[Word] = WORDS) -> str:
-    """The words and their meanings, as aligned text."""
-    rows = [(form, word.meaning if n == 0 else "") for word in words for n, form in enumerate(word.usage)]
-    width = max(len(form) for form, _ in rows)
-    return "\n".join(f"  {form:<{width}}  {meaning}".rstrip() for form, meaning in rows)
-
-
-def find(name: str, words: Sequence[Word] = WORDS) -> Word:
-    """The word of that name.
-
-    Raises:
-        PolicyError: there is none; its text suggests the nearest.
-    """
-    for word in words:
-        if word.name == name:
-            return word
-    raise PolicyError(f"{name!r} is not a word of %tf_gpu.{_nearest(name, [word.name for word in words])}")
 
 
 def parse(text: str) -> Policy:
@@ -147,15 +71,15 @@ def _sort(word: Word, tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]
             continue
         flag, equals, value = token.partition("=")
         if flag not in known:
-            raise PolicyError(f"{word.name!r} has no flag {flag!r}.{_nearest(flag, known)}{_forms(word.name)}")
+            raise PolicyError(f"{word.name!r} has no flag {flag!r}.{nearest(flag, known)}{forms(word.name)}")
         if flag in flags:
             raise PolicyError(f"{flag} is given twice.")
         if known[flag] and not equals:
             value = next(rest, "")
         if known[flag] and (not value or value.startswith("--")):
-            raise PolicyError(f"{flag} of what? It needs a value.{_forms(word.name)}")
+            raise PolicyError(f"{flag} of what? It needs a value.{forms(word.name)}")
         if equals and not known[flag]:
-            raise PolicyError(f"{flag} takes no value.{_forms(word.name)}")
+            raise PolicyError(f"{flag} takes no value.{forms(word.name)}")
         flags[flag] = value
     return values, flags
 
@@ -174,7 +98,7 @@ def _rejoin(values: Sequence[str]) -> list[str]:
 
 def _growth(values: Sequence[str], _: dict[str, str]) -> list[Request]:
     if [value.lower() for value in values] not in ([], ["on"], ["off"]):
-        raise PolicyError(f"growth is on or off, not {' '.join(values)!r}.{_forms('growth')}")
+        raise PolicyError(f"growth is on or off, not {' '.join(values)!r}.{forms('growth')}")
     return [Growth(on=not values or values[0].lower() == "on")]
 
 
@@ -184,22 +108,22 @@ def _limit(values: Sequence[str], flags: dict[str, str]) -> list[Request]:
         target, equals, size = value.rpartition("=")
         gpu = _gpu(target) if equals else None
         if gpu in limits:
-            raise PolicyError(f"{'GPU ' + str(gpu) if equals else 'every GPU'} has two limits.{_forms('limit')}")
+            raise PolicyError(f"{'GPU ' + str(gpu) if equals else 'every GPU'} has two limits.{forms('limit')}")
         limits[gpu] = Limit(_amount(size), gpu, grow="--grow" in flags)
     if not limits:
-        raise PolicyError(f"A limit of how much?{_forms('limit')}")
+        raise PolicyError(f"A limit of how much?{forms('limit')}")
     return [limits[gpu] for gpu in sorted(limits, key=lambda gpu: gpu is not None)]  # what is for every GPU first
 
 
 def _split(values: Sequence[str], flags: dict[str, str]) -> list[Request]:
     if not values:
-        raise PolicyError(f"Split into what?{_forms('split')}")
+        raise PolicyError(f"Split into what?{forms('split')}")
     count = (
         _count(values[0], 2, "A device is split into") if len(values) == 1 and _NUMBER.fullmatch(values[0]) else None
     )
     if "--cpu" in flags:
         if count is None or len(flags) > 1:
-            raise PolicyError(f"The CPU is split into a number of equal parts, and that is all.{_forms('split')}")
+            raise PolicyError(f"The CPU is split into a number of equal parts, and that is all.{forms('split')}")
         return [SplitCpu(count)]
     if len(values) > MOST_PARTS:
         raise PolicyError(f"{len(values)} parts are too many; {MOST_PARTS} is the most.")
@@ -210,7 +134,7 @@ def _split(values: Sequence[str], flags: dict[str, str]) -> list[Request]:
 def _visible(values: Sequence[str], _: dict[str, str]) -> list[Request]:
     refs = [ref for value in values for ref in value.split(",") if ref]
     if not refs:
-        raise PolicyError(f"Which GPUs?{_forms('visible')}")
+        raise PolicyError(f"Which GPUs?{forms('visible')}")
     if len(refs) == 1 and refs[0].lower() in ("all", "none"):
         return [Visible(None if refs[0].lower() == "all" else ())]
     gpus = tuple(map(_gpu, refs))
@@ -221,7 +145,7 @@ def _visible(values: Sequence[str], _: dict[str, str]) -> list[Request]:
 
 def _pick(values: Sequence[str], flags: dict[str, str]) -> list[Request]:
     if len(values) > 1:
-        raise PolicyError(f"How many GPUs? {' '.join(values)!r} is not one number.{_forms('pick')}")
+        raise PolicyError(f"How many GPUs? {' '.join(values)!r} is not one number.{forms('pick')}")
     count = _count(values[0], 1, "GPUs to pick are") if values else 1
     return [Pick(count, _amount(flags["--need"]) if "--need" in flags else None)]
 
@@ -281,12 +205,3 @@ def _gpu(text: str) -> GpuRef:
     if uuid := _UUID.fullmatch(text):
         return f"{uuid['kind'].upper()}-{uuid['digits'].lower()}"
     raise PolicyError(f"{text!r} is not a GPU. Write nvidia-smi's number, as in 0, or a UUID, as in GPU-5d1c….")
-
-
-def _forms(name: str) -> str:
-    return " Write " + " or ".join(f"`%tf_gpu {form}`" for form in find(name).usage) + "."
-
-
-def _nearest(wrong: str, known: Sequence[str] | dict[str, bool]) -> str:
-    near = difflib.get_close_matches(wrong.lower(), known, n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}." if known else ""

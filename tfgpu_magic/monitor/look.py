@@ -21,29 +21,66 @@ _hung: list[subprocess.Popen[str]] = []
 
 
 def look(timeout: float = 1.5) -> Snapshot:
-    """Read all GPUs now, in a child process, and never take longer than `timeout`.
-
-    In a child because an NVML call can hang for good, even beyond the reach of SIGKILL; then only the child hangs.
-    While one does, no other is started: it would only hang beside it. This process never imports pynvml, whose
-    state other packages share and patch. Any thread may call this.
+    """Read all GPUs now, and never take longer than `timeout`.
 
     Args:
-        timeout: seconds to wait, the child's start included.
+        timeout: seconds to wait, the start of the process that looks included.
 
     Returns:
         The snapshot; its `error` says in words why there is none. Nothing that the driver does raises.
     """
-    deadline = time.monotonic() + timeout
-    try:
-        command = [sys.executable, "-I", "-S", "-c", _CHILD, *_search_path()]
-    except ImportError as error:
-        return _failed(str(error))
-    if _hanging(min(0.2, timeout)):
-        return _failed("NVML does not answer: an earlier call still hangs in the driver. A reboot may be needed.")
-    try:
+    with Looking(timeout) as looking:
+        return looking.result()
+
+
+class Looking:
+    """A look that has begun, so that other work can be done until its result is there.
+
+    A child process looks, because an NVML call can hang for good, even beyond the reach of SIGKILL; then only the child
+    hangs. While one does, no other is started: it would only hang beside it. This process never imports pynvml, whose
+    state other packages share and patch. Any thread may look. Leaving the context ends the look.
+
+    Args:
+        timeout: seconds from now until there is a result in any case.
+    """
+
+    def __init__(self, timeout: float = 1.5) -> None:
+        self._timeout = timeout
+        self._deadline = time.monotonic() + timeout
+        self._child: subprocess.Popen[str] | None = None
+        self._trouble = ""
+        try:
+            self._start([sys.executable, "-I", "-S", "-c", _CHILD, *_search_path()])
+        except ImportError as error:
+            self._trouble = str(error)
+        except OSError as error:  # no memory or no processes left
+            self._trouble = f"NVML was not asked: no process could be started ({error.strerror})."
+
+    def result(self) -> Snapshot:
+        """Wait for the snapshot, until the timeout; its `error` says in words why there is none."""
+        if self._child is None:
+            return _failed(self._trouble)
+        try:
+            out, err = self._child.communicate(timeout=max(0.0, self._deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            seconds = f"{self._timeout:g} s"
+            return _failed(f"NVML did not answer within {seconds}. The driver hangs or is very busy: try nvidia-smi.")
+        return _read(out, err, self._child.returncode)
+
+    def __enter__(self) -> Looking:
+        return self
+
+    def __exit__(self, *_: object) -> None:  # a KeyboardInterrupt passes here too
+        if self._child is not None and self._child.returncode is None:
+            _leave(self._child)
+
+    def _start(self, command: list[str]) -> None:
+        if _hanging(min(0.2, self._timeout)):
+            self._trouble = "NVML does not answer: an earlier call still hangs in the driver. A reboot may be needed."
+            return
         # -I and -S skip environment, user site and .pth files, which may run any code and cost more than all the rest.
         # A session of its own: Ctrl-C and Jupyter's interrupt go to a whole process group, and are not for the child.
-        child = subprocess.Popen(
+        self._child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -52,16 +89,6 @@ def look(timeout: float = 1.5) -> Snapshot:
             encoding="utf-8",
             errors="replace",
         )
-    except OSError as error:  # no memory or no processes left
-        return _failed(f"NVML was not asked: no process could be started ({error.strerror}).")
-    try:
-        out, err = child.communicate(timeout=max(0.0, deadline - time.monotonic()))
-        return _read(out, err, child.returncode)
-    except subprocess.TimeoutExpired:
-        return _failed(f"NVML did not answer within {timeout:g} s. The driver hangs or is very busy: try nvidia-smi.")
-    finally:  # a KeyboardInterrupt passes here too
-        if child.returncode is None:
-            _leave(child)
 
 
 def _hanging(patience: float) -> bool:

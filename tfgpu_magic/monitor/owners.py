@@ -76,7 +76,7 @@ class Owners:
         if process.pid == self._kernel:
             return Owner(pid=process.pid, who="this", text="this notebook")
         if any(parent.pid == self._kernel for parent in process.parents()):
-            return Owner(pid=process.pid, who="this", text="this notebook's child")
+            return Owner(pid=process.pid, who="this", text=f"this notebook's {_command(process)}")
         return Owner(pid=process.pid, who="mine", text=_notebook(process) or _command(process))
 
 
@@ -96,7 +96,7 @@ def _command(process: psutil.Process) -> str:
 
 
 def short_command(name: str, words: Sequence[str]) -> str:
-    """Name a process by its program and, for Python, its script or module; never by its other arguments.
+    """Name a process by its program; Python, whatever its version is called, by its script or module. Never by more.
 
     Args:
         name: the process's name, used where there is no command line.
@@ -105,6 +105,7 @@ def short_command(name: str, words: Sequence[str]) -> str:
     program = PurePath(words[0]).name if words else ""
     if not program.lower().startswith(("python", "pypy")):
         return program or name
+    program = program.lower().rstrip("0123456789.")
     rest = iter(words[1:])
     for word in rest:
         if word in ("-W", "-X"):

@@ -33,7 +33,7 @@ class Machine:
     """A machine with simulated GPUs. As a context manager it is closed at the end of its block.
 
     Programs run on it only through `run`, `popen` or the environment that `environ` gives. Kernels do nothing there:
-    memory behaves as on real GPUs, and every result is zeros.
+    memory behaves as on real GPUs, and results mean nothing.
     """
 
     def __init__(self, path: Path, state: State, folder: Path | None) -> None:

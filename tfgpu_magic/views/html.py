@@ -42,7 +42,7 @@ _STYLE = """
 .tfgpu-bar > span { flex: none; box-sizing: border-box; min-width: 2px; }
 .tfgpu-key { display: inline-block; width: .9em; height: .7em; margin-right: .35em; border-radius: 2px;
   border: 1px solid var(--jp-border-color1, rgba(128, 128, 128, .6)); forced-color-adjust: none; }
-.tfgpu-keys > span { display: inline-block; margin-right: 1.2em; white-space: nowrap; }
+.tfgpu-keys > span { display: inline-block; margin: 0 .3em; white-space: nowrap; }
 .tfgpu-this { background: var(--this); }
 .tfgpu-mine { background: repeating-linear-gradient(135deg, var(--mine) 0 3px, transparent 3px 5px); }
 .tfgpu-others { background: repeating-linear-gradient(90deg, var(--rest) 0 2px, transparent 2px 4px); }
@@ -99,7 +99,8 @@ def _legend(table: Table) -> str:
     texts = {share.who: share.text for row in table.gpus for share in row.shares}
     if not texts.keys() - {"free"}:
         return ""
-    keys = "".join(f"<span>{_key(who)}{_safe(texts[who])}</span>" for who in _ORDER if who in texts)
+    # The dots part them where a front end has taken the style away, as it does in a notebook that it does not trust.
+    keys = " · ".join(f"<span>{_key(who)}{_safe(texts[who])}</span>" for who in _ORDER if who in texts)
     return f'<p class="tfgpu-keys">{keys}</p>'
 
 

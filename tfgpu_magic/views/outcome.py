@@ -50,7 +50,7 @@ class Code:
         return self.source
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(self.source)}</pre>"
+        return f'<pre style="margin: 0">{escape(self.source)}</pre>'
 
 
 def _rows(plan: Plan) -> list[tuple[str, ...]]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.rows import GpuRow, Table
 
 NOBODY = "No process holds GPU memory."
-SIMULATED = "Simulated GPUs: memory is counted as real ones would, and every result is zeros."
+SIMULATED = "Simulated GPUs: memory is counted as on real ones, and what they compute means nothing."
 TRY = "To try it without a GPU, on a simulated machine:"
 TRY_COMMAND = "python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab"
 

@@ -1,0 +1,99 @@
+"""The words of `%tf_gpu`: one table, from which come the help, the completions and the parser's errors. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tfgpu_magic.errors import PolicyError
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word that `%tf_gpu` understands.
+
+    Attributes:
+        name: the word.
+        usage: how it is written, a form each.
+        meaning: what it does, for the help and for README's table.
+        flags: its flags, each with whether a value follows.
+    """
+
+    name: str
+    usage: tuple[str, ...]
+    meaning: str
+    flags: tuple[tuple[str, bool], ...] = ()
+
+
+POLICY_WORDS = (
+    Word("growth", ("growth [off]",), "memory growth on every visible GPU: take memory as it is needed"),
+    Word(
+        "limit",
+        ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%"),
+        "a memory limit on every visible GPU, or GPU by GPU, taken at once; with --grow a cap that is grown into",
+        (("--grow", False),),
+    ),
+    Word(
+        "split",
+        ("split 2", "split 1GiB 2GiB --gpu 0", "split 4 --cpu"),
+        "logical GPUs: equal shares of what is free, or named sizes; --cpu splits the CPU instead; --grow as in limit",
+        (("--gpu", True), ("--cpu", False), ("--grow", False)),
+    ),
+    Word(
+        "visible",
+        ("visible 0,1", "visible GPU-<uuid>", "visible none", "visible all"),
+        "which GPUs TensorFlow sees, and in which order",
+    ),
+    Word(
+        "pick",
+        ("pick [N] [--need 6GiB]",),
+        "see only the N GPUs (one, if not said) with most free memory, each with at least what is needed",
+        (("--need", True),),
+    ),
+    Word("default", ("default",), "drop what was asked before and is not in force yet"),
+)
+
+OTHER_WORDS = (
+    Word("status", ("status",), "GPUs, processes and this kernel's TensorFlow at one look; also `%tf_gpu` alone"),
+    Word("plan", ("plan WORDS",), "what the words would do, GPU by GPU; nothing is done"),
+    Word("code", ("code [WORDS]",), "Python for a script that does what the words do, or what is asked already"),
+    Word("env", ("env [WORDS]",), "shell lines that do it, as far as variables can"),
+)
+
+WORDS = POLICY_WORDS + OTHER_WORDS
+RESTART = "--restart"
+"""The flag of the magic that restarts this kernel when it is too late, and applies the words in the new one."""
+
+
+def usage(words: Sequence[Word] = WORDS) -> str:
+    """The words and their meanings, as aligned text."""
+    rows = [(form, word.meaning if n == 0 else "") for word in words for n, form in enumerate(word.usage)]
+    width = max(len(form) for form, _ in rows)
+    return "\n".join(f"  {form:<{width}}  {meaning}".rstrip() for form, meaning in rows)
+
+
+def find(name: str, words: Sequence[Word] = WORDS) -> Word:
+    """The word of that name.
+
+    Raises:
+        PolicyError: there is none; its text suggests the nearest.
+    """
+    for word in words:
+        if word.name == name:
+            return word
+    near = nearest(name, [word.name for word in words])
+    raise PolicyError(f"{name!r} is not a word of %tf_gpu.{near} `%tf_gpu?` explains them.")
+
+
+def forms(name: str) -> str:
+    """A sentence with the forms in which the word is written."""
+    return " Write " + " or ".join(f"`%tf_gpu {form}`" for form in find(name).usage) + "."
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str:
+    """A sentence with the known word that the wrong one may have meant; else with all of them."""
+    import difflib  # only mistakes need it
+
+    known = list(known)
+    near = difflib.get_close_matches(wrong.lower(), known, n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}." if known else ""
