@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tfgpu_magic.config.control import apply, plan, status
     from tfgpu_magic.config.plan import Plan
+    from tfgpu_magic.control import apply, plan, status
     from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
     from tfgpu_magic.monitor.look import look
     from tfgpu_magic.monitor.snapshot import Snapshot
@@ -48,10 +48,10 @@ _HOMES = {
     "Status": "views.status",
     "TfGpuError": "errors",
     "TooLate": "errors",
-    "apply": "config.control",
+    "apply": "control",
     "look": "monitor.look",
-    "plan": "config.control",
-    "status": "config.control",
+    "plan": "control",
+    "status": "control",
 }
 
 

@@ -70,7 +70,7 @@ def _answer(line: str) -> Status | Outcome | Code | None:
         case "" | "status":
             if rest or again:
                 raise PolicyError(f"{rest or grammar.RESTART} is no policy. `%tf_gpu?` shows what can be asked.")
-            from tfgpu_magic.config import control
+            from tfgpu_magic import control
 
             return control.status()
         case "plan" | "code" | "env" as what:
@@ -81,7 +81,8 @@ def _answer(line: str) -> Status | Outcome | Code | None:
 
 def _tell(what: str, policy: str) -> Outcome | Code:
     """Say what a policy would do, or without one what is done, in the form that is wanted."""
-    from tfgpu_magic.config import control, script
+    from tfgpu_magic import control
+    from tfgpu_magic.config import script
     from tfgpu_magic.views.outcome import Code, Outcome
 
     plan = control.plan(policy) if policy else control.waiting()
@@ -93,7 +94,8 @@ def _tell(what: str, policy: str) -> Outcome | Code:
 def _apply(policy: str, *, again: bool = False) -> Outcome | None:
     """Apply a policy here; or if it is too late, and that is wanted, in a new kernel."""
     with Looking() as looking:  # the GPUs are looked at while the rest of the house is imported
-        from tfgpu_magic.config import control, words
+        from tfgpu_magic import control
+        from tfgpu_magic.config import words
         from tfgpu_magic.views.outcome import Outcome
 
         try:

@@ -114,7 +114,7 @@ def test_restart_applies_the_words_in_the_new_kernel(tmp_path: Path, words: str)
 
         client = server.connect(kernel)
         first = until(lambda: execute(client, "pass"))
-        policy = execute(client, "from tfgpu_magic.config import control; print(control.current().asked)").strip()
+        policy = execute(client, "from tfgpu_magic import control; print(control.current().asked)").strip()
         after = int(execute(client, "import os; print(os.getpid())"))
         execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
         sizes = [machine.held(pid=after, gpu=gpu) for gpu in (0, 1)]

@@ -60,7 +60,7 @@ def test_inside_it_shows_the_machine_and_changes_it() -> None:
     first, second = done.stdout.split("GPU 0 ")[1:3:2], done.stdout.rsplit("GPU 0    Sim", 1)[1]
     assert first
     assert "Simulated GPU 8GiB: 3 GiB used, 4.9 GiB free" in done.stdout
-    assert "GPU 2.1  Simulated GPU 40GiB MIG 1/2: 1.0 GiB used" in done.stdout
+    assert "GPU 2.1  Simulated GPU 40GiB MIG 1/2: 1 GiB used" in done.stdout
     assert done.stdout.count("LOST") == 2
     assert second.splitlines()[0].endswith("LOST")
 

@@ -154,7 +154,7 @@ def _import_with_a_broken_plan() -> tuple[str, str]:
     heard = io.StringIO()
     with contextlib.redirect_stderr(heard):
         import tensorflow  # noqa: F401
-    from tfgpu_magic.config import control
+    from tfgpu_magic import control
 
     return heard.getvalue(), str(control.current().asked)
 
@@ -180,7 +180,8 @@ def _variables(words: str) -> list[dict[str, str]]:
 
 
 def _run_as_script(words: str) -> list[int]:
-    from tfgpu_magic.config import control, script
+    from tfgpu_magic import control
+    from tfgpu_magic.config import script
 
     source = script.python(control.plan(words))
     exec(source, {})

@@ -1,4 +1,4 @@
-"""The way from words to TensorFlow: parse, look, plan, apply. Each step is another room's; here they meet."""
+"""Plan, apply and status: where the rooms meet. Each step is another room's."""
 
 from __future__ import annotations
 
