@@ -61,7 +61,7 @@ def test_nvml_py_knows_no_notebook() -> None:
     assert not imported_after("import tfgpu_magic.monitor.nvml") & {"IPython", "ipykernel", "jupyter_core", "psutil"}
 
 
-def test_only_runtime_py_touches_tensorflow() -> None:
+def test_only_runtime_touches_tensorflow() -> None:
     importing = [room for room in ROOMS if any(name.startswith(("tensorflow", "keras")) for name in imports(room))]
     configuring = [
         room
@@ -71,7 +71,8 @@ def test_only_runtime_py_touches_tensorflow() -> None:
         )
     ]
 
-    assert importing == configuring == ["config/runtime.py"]
+    assert importing == ["config/runtime/devices.py"]
+    assert {Path(room).parent.as_posix() for room in configuring} == {"config/runtime"}
 
 
 def test_only_cuda_py_loads_libcuda() -> None:
@@ -83,7 +84,7 @@ def test_only_cuda_py_loads_libcuda() -> None:
     assert loading == ["config/cuda.py"]
 
 
-def test_only_runtime_py_writes_the_environment() -> None:
+def test_only_runtime_writes_the_environment() -> None:
     def writes(node: ast.AST) -> bool:
         targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else []
         stored = any(ast.unparse(target).startswith("os.environ") for target in targets)
@@ -93,7 +94,7 @@ def test_only_runtime_py_writes_the_environment() -> None:
         return stored or called
 
     ours = [room for room in ROOMS if not room.startswith("simgpu/")]
-    assert [room for room in ours if any(map(writes, nodes(room)))] == ["config/runtime.py"]
+    assert [room for room in ours if any(map(writes, nodes(room)))] == ["config/runtime/ledger.py"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tfgpu_magic.config import plan as planning
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
-from tfgpu_magic.config.state import Stage
+from tfgpu_magic.config.state import Kernel, Stage
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -71,7 +71,20 @@ def current() -> Plan:
 def waiting() -> Plan:
     """The plan in force or waiting, with the GPUs as they are now, and a note if it no longer fits."""
     plan = current()
-    return plan if current_stage() is Stage.READY or not plan.devices else planning.renew(plan, look())
+    return planning.renew(plan, look(), waits=current_stage() is not Stage.READY) if plan.devices else plan
+
+
+def sketch(policy: str) -> Plan:
+    """The plan for a program that starts from here: for code, whatever this process does and whatever is free.
+
+    Raises:
+        PolicyError: the words are no policy.
+        Refused: they cannot be enforced together, or name what is not there.
+    """
+    snapshot = look()
+    here = RUNTIME.observe(snapshot.gpus)
+    there = Kernel(outside=here.outside, environment=here.outside, shown=here.given, settled=here.settled)
+    return planning.draft(words.parse(policy), snapshot, there)
 
 
 def standing(plan: Plan) -> str:
@@ -82,6 +95,8 @@ def standing(plan: Plan) -> str:
         return f"`{plan.asked}` has no GPU here to act on."
     if plan.in_force:
         return f"`{plan.asked}` is in force already."
+    if current_stage() is Stage.READY:
+        return f"`{plan.asked}` is in force."
     if current_stage() is not Stage.ABSENT:
         return f"`{plan.asked}` is in force from TensorFlow's first op on."
     if plan.needs_tensorflow:

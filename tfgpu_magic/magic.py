@@ -59,9 +59,9 @@ When it is too late, {grammar.RESTART} restarts this kernel and applies the word
 
 
 def _answer(line: str) -> Status | Outcome | Code | None:
-    asked = line.partition("#")[0].strip()
-    again = asked.endswith(grammar.RESTART)
-    asked = asked.removesuffix(grammar.RESTART).strip()
+    tokens = line.partition("#")[0].split()
+    again = grammar.RESTART in tokens
+    asked = " ".join(token for token in tokens if token != grammar.RESTART)
     name = re.split(r"[\s;]", asked, maxsplit=1)[0]
     rest = asked.removeprefix(name).strip()
     if name:
@@ -74,6 +74,8 @@ def _answer(line: str) -> Status | Outcome | Code | None:
 
             return control.status()
         case "plan" | "code" | "env" as what:
+            if again:
+                raise PolicyError(f"{what} does nothing to this kernel, so {grammar.RESTART} has no place there.")
             return _tell(what, rest)
         case _:
             return _apply(asked, again=again)
@@ -85,9 +87,10 @@ def _tell(what: str, policy: str) -> Outcome | Code:
     from tfgpu_magic.config import script
     from tfgpu_magic.views.outcome import Code, Outcome
 
-    plan = control.plan(policy) if policy else control.waiting()
     if what == "plan":
+        plan = control.plan(policy) if policy else control.waiting()
         return Outcome(plan, f"`{plan.asked}` would do this:" if policy else control.standing(plan))
+    plan = control.sketch(policy) if policy else control.current()
     return Code(script.python(plan) if what == "code" else script.shell(plan))
 
 
@@ -107,8 +110,8 @@ def _apply(policy: str, *, again: bool = False) -> Outcome | None:
             return Outcome(plan, control.standing(plan))
     from tfgpu_magic.restart import restart
 
-    wanted = control.current().asked.then(words.parse(policy)) or "default"
-    restart(str(wanted))
+    wanted = str(control.current().asked.then(words.parse(policy))) or "default"
+    restart(wanted)
     print(f"Restarting this kernel. `{wanted}` will be in force in the new one; run your cells again.")
     return None
 
@@ -138,9 +141,9 @@ def resume(policy: str) -> None:
     No cell is running yet, so nobody would see what is printed now.
     """
     shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", "tfgpu_magic")
     heard = io.StringIO()
     with redirect_stdout(heard), redirect_stderr(heard):
+        shell.run_line_magic("load_ext", "tfgpu_magic")
         _apply_from("the restart", policy)
 
     def tell(_: Any) -> None:

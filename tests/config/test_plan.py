@@ -124,9 +124,9 @@ def test_while_the_driver_hangs_growth_can_be_had_and_a_limit_cannot() -> None:
 
 
 def test_a_lost_gpu_that_would_be_seen_is_refused_and_hiding_it_helps() -> None:
-    gpus = (gpu(0, error="It is lost."), gpu(1))
+    gpus = (gpu(0, lost=True, error="the GPU is lost. Others go on"), gpu(1))
 
-    with pytest.raises(Refused, match=r"GPU 0: It is lost\."):
+    with pytest.raises(Refused, match="GPU 0: the GPU is lost"):
         make(parse("growth"), snapshot(*gpus), kernel(*gpus))
     assert make(parse("visible 1; growth"), snapshot(*gpus), kernel(*gpus)).growth
 
@@ -150,6 +150,7 @@ def test_what_is_in_force_already_is_no_error_when_said_again() -> None:
     [
         (Kernel(stage=Stage.READY, since="since In [3] (x = 1)"), "since In [3] (x = 1), so its memory"),
         (Kernel(stage=Stage.POISONED), "accept the setting and not enforce it"),
+        (Kernel(stage=Stage.LISTED, forked=True), "forked from one in which CUDA was running"),
         (Kernel(stage=Stage.LISTED, broken=True), "Leave it alone, and restart"),
     ],
 )
@@ -158,7 +159,7 @@ def test_too_late_is_told_with_the_restart_that_helps(state: Kernel, told: str) 
         make(parse("limit 40%"), snapshot(gpu(0)), state)
 
     assert told in str(caught.value)
-    assert "%tf_gpu limit 40% --restart" in str(caught.value)
+    assert ("%tf_gpu limit 40% --restart" in str(caught.value)) is not state.forked
 
 
 def test_another_library_on_the_gpu_is_noted() -> None:
@@ -175,3 +176,93 @@ def test_room_for_a_context_grows_with_the_gpu_within_bounds(total: int, megabyt
     make(parse(f"limit {most // MIB}MiB"), snapshot(device), kernel(device))
     with pytest.raises(Refused):
         make(parse(f"limit {most // MIB + 1}MiB"), snapshot(device), kernel(device))
+
+
+@pytest.mark.parametrize("words", ["limit 1GiB", "visible 0", "visible 0; limit 1GiB", "limit 1GiB; visible 0", "pick"])
+def test_words_that_are_a_part_of_what_is_in_force_are_in_force(words: str) -> None:
+    asked = parse("pick; limit 1GiB") if words == "pick" else parse("visible 0; limit 1GiB")
+
+    plan = make(parse(words), snapshot(gpu(0, 1)), kernel(gpu(0), stage=Stage.READY, asked=asked, settled=asked))
+
+    assert plan.in_force
+    assert plan.asked == asked
+
+
+def test_what_somebody_changed_since_is_not_in_force() -> None:
+    asked = parse("limit 1GiB")
+    state = kernel(gpu(0), stage=Stage.READY, asked=asked, settled=asked, changed=("the limit of GPU 0 is 4 GiB",))
+
+    with pytest.raises(TooLate, match="it was changed since: the limit of GPU 0 is 4 GiB"):
+        make(asked, snapshot(gpu(0, 1)), state)
+
+
+@pytest.mark.parametrize("words", ["limit 40%", "split 2"])
+def test_a_part_of_an_unknown_figure_is_refused(words: str) -> None:
+    unified = Gpu(index=0, uuid="GPU-0", unified=True)
+
+    with pytest.raises(Refused, match="The driver does not tell of GPU 0"):
+        make(parse(words), snapshot(unified), kernel(unified))
+
+
+def test_what_could_not_be_checked_is_said() -> None:
+    unknown = Gpu(index=0, uuid="GPU-0", total=8 * GIB)
+
+    plan = make(parse("limit 1GiB"), snapshot(unknown), kernel(unknown))
+
+    assert "What is free on GPU 0 is unknown here, so whether it fits was not checked." in plan.notes
+
+
+def test_a_missing_list_of_processes_hinders_nothing() -> None:
+    quiet = gpu(0, listed=False, error="no list of processes: the driver gives no permission to read it")
+
+    assert make(parse("limit 1GiB"), snapshot(quiet), kernel(quiet)).limited
+
+
+def test_a_gpu_that_is_named_twice_in_two_ways_is_refused() -> None:
+    with pytest.raises(Refused, match="named twice"):
+        make(parse("visible 0,GPU-0"), snapshot(*FOUR), kernel(*FOUR))
+
+
+@pytest.mark.parametrize("words", ["visible MIG-a,MIG-b", "visible 1,MIG-a"])
+def test_a_mig_instance_is_shown_alone(words: str) -> None:
+    gpus = (
+        gpu(0, mig=True),
+        Gpu(index=0, instance=1, uuid="MIG-a", total=GIB, free=GIB),
+        Gpu(index=0, instance=2, uuid="MIG-b", total=GIB, free=GIB),
+        gpu(1),
+    )
+
+    with pytest.raises(Refused, match="one MIG instance, and nothing beside it"):
+        make(parse(words), snapshot(*gpus), kernel(gpu(1)))
+
+
+def test_visible_all_leaves_the_choice_to_cuda() -> None:
+    plan = make(parse("visible all"), snapshot(*FOUR), kernel(*FOUR[:1], outside={"CUDA_VISIBLE_DEVICES": "0"}))
+
+    assert plan.environment["CUDA_VISIBLE_DEVICES"] is None
+    assert [device.gpu.label for device in plan.devices] == ["0", "1", "2", "3"]
+
+
+def test_a_later_order_does_not_hide_what_earlier_words_named() -> None:
+    given = kernel(*FOUR[:1], outside={"CUDA_VISIBLE_DEVICES": "0"})
+    first = make(parse("visible 2,1; limit 1=1GiB"), snapshot(*FOUR), given)
+
+    then = make(parse("visible 1,2"), snapshot(*FOUR), kernel(*FOUR[:1], asked=first.asked, settled=first.settled))
+
+    assert [(device.gpu.label, device.limits) for device in then.devices] == [("1", (GIB,)), ("2", ())]
+
+
+def test_words_for_a_gpu_that_is_hidden_later_are_dropped_for_good() -> None:
+    first = make(parse("limit 0=512MiB 1=1GiB"), snapshot(*FOUR), kernel(*FOUR))
+
+    then = make(parse("visible 1"), snapshot(*FOUR), kernel(*FOUR, asked=first.asked, settled=first.settled))
+
+    assert str(then.asked) == "limit 1=1GiB; visible 1"
+    assert "GPU 0 is hidden now, so `limit 0=512MiB` no longer counts." in then.notes
+
+
+def test_too_late_for_a_gpu_advises_all_the_words() -> None:
+    shown = kernel(gpu(0), frozen=True, stage=Stage.LISTED)
+
+    with pytest.raises(TooLate, match=r"%tf_gpu visible 1; limit 2GiB --restart"):
+        make(parse("visible 1; limit 2GiB"), snapshot(*FOUR), shown)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tfgpu_magic import child
 from tfgpu_magic.monitor import look as looking
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.rows import UNATTRIBUTED
@@ -48,7 +49,7 @@ def quick() -> Iterator[None]:
     """Whatever a test does, none of its looks may be waited for; what is left behind dies by itself."""
     yield
     for _ in range(100):
-        if not looking._hung:
+        if not child._hung:
             return
         time.sleep(0.05)
     raise AssertionError("a killed child is still there")
@@ -204,7 +205,7 @@ def test_while_a_child_cannot_be_killed_no_other_joins_it(machine: Machine, monk
     snapshot = look()
 
     assert time.monotonic() - start < 0.5
-    assert "an earlier call still hangs" in (snapshot.error or "")
+    assert "an earlier call hangs" in (snapshot.error or "")
     assert len(stuck) == 1
     stuck[0].terminate()
 
@@ -217,7 +218,7 @@ def test_an_interrupted_look_leaves_no_process(machine: Machine, monkeypatch: py
 
     with pytest.raises(KeyboardInterrupt):
         look()
-    assert len(looking._hung) <= 1  # on its way out: the fixture waits for it
+    assert len(child._hung) <= 1  # on its way out: the fixture waits for it
 
 
 def test_threads_may_look_at_once(machine: Machine) -> None:
@@ -239,7 +240,7 @@ def test_no_python_to_start_is_said(monkeypatch: pytest.MonkeyPatch, program: st
 
 
 def test_a_reader_that_crashes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "_CHILD", "import os; os.abort()")
+    monkeypatch.setattr(looking, "_CODE", "import os; os.abort()")
 
     assert "ended without one" in (timed_look().error or "")
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tfgpu_magic.config import runtime
 from tfgpu_magic.config.plan import Plan, in_words
-from tfgpu_magic.config.runtime import RUNTIME
+from tfgpu_magic.config.runtime import RUNTIME, devices
 from tfgpu_magic.config.state import Kernel, Stage
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -20,8 +20,8 @@ def report(snapshot: Snapshot) -> Report:
     """This kernel's own word on each GPU of the snapshot."""
     kernel = RUNTIME.observe(snapshot.gpus, patience=PATIENCE)
     plan = RUNTIME.plan
-    figures = runtime.memory()
-    limits = runtime.limits() if kernel.stage is Stage.READY else _planned(plan)
+    figures = devices.figures()
+    limits = _limits(kernel, plan)
     grows = runtime.growth_in_force(kernel)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus}
     uses: list[GpuUse] = []
@@ -34,11 +34,12 @@ def report(snapshot: Snapshot) -> Report:
     if uses or kernel.shown is not None:
         named = {use.gpu for use in uses}
         uses += [GpuUse(gpu=label, policy="hidden") for label in labels.values() if label not in named]
+    waiting = plan is not None and kernel.stage is not Stage.READY
     return Report(
         pid=os.getpid(),
         summary=_summary(kernel, plan),
         uses=tuple(uses),
-        notes=plan.notes if plan and kernel.stage is not Stage.READY else (),
+        notes=(*_changed(kernel), *(plan.notes if plan is not None and waiting else ())),
     )
 
 
@@ -51,8 +52,17 @@ def _seen(kernel: Kernel, plan: Plan | None) -> Sequence[str]:
     return kernel.shown or ()
 
 
-def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
+def _limits(kernel: Kernel, plan: Plan | None) -> Mapping[str, tuple[int, ...]]:
+    """Bytes of the logical GPUs of each GPU: TensorFlow's own word once it has a list, else the plan's."""
+    if kernel.tensorflow_sees is not None:
+        return runtime.limits_now()
     return {} if plan is None else {str(device.gpu.uuid): device.limits for device in plan.devices}
+
+
+def _changed(kernel: Kernel) -> tuple[str, ...]:
+    if not kernel.changed:
+        return ()
+    return (f"`{kernel.asked}` was asked, and somebody has changed it since: {'; '.join(kernel.changed)}.",)
 
 
 def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
@@ -65,16 +75,15 @@ def _summary(kernel: Kernel, plan: Plan | None) -> str:
     module = runtime.tensorflow()
     version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
     asked = f"`{plan.asked}`" if plan is not None and plan.asked.requests else ""
+    in_force = f" In force: {asked}." if asked and not kernel.changed else ""
     if kernel.broken:
         return f"{version} failed for want of memory on a GPU; restart this kernel."
     if kernel.stage is Stage.READY:
         since = f" {kernel.since}" if kernel.since else ""
-        return f"{version} is using {'the GPUs' if kernel.shown else 'the CPU'}{since}." + (
-            f" In force: {asked}." if asked else ""
-        )
+        return f"{version} is using {'the GPUs' if kernel.tensorflow_sees else 'the CPU'}{since}.{in_force}"
     if kernel.stage is Stage.POISONED:
-        return f"{version}'s GPU allocators were made behind its back; nothing can be set until a restart."
+        return f"{version} is imported, and something holds a CUDA context; nothing can be set until a restart."
     if kernel.stage is Stage.ABSENT:
         return f"TensorFlow is not imported yet. {f'Waiting: {asked}.' if asked else 'Nothing is asked of it.'}"
-    standing = f"In force: {asked}." if asked else "Nothing is asked of it."
-    return f"{version} is imported and has not used a GPU yet. {standing}"
+    standing = in_force or ("" if asked else " Nothing is asked of it.")
+    return f"{version} is imported and has not used a GPU yet.{standing}"

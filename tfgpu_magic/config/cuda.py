@@ -1,6 +1,6 @@
 """What libcuda says of this process: THE ONLY room that touches it. It never loads it here, so it wakes nothing.
 
-Run as a script it is the throwaway process that does load it, to tell in which order CUDA would show the GPUs.
+Only a throwaway process loads it, to tell in which order CUDA would show the GPUs.
 Source of the calls: CUDA Driver API reference, "Device Management" and "Primary Context Management".
 """
 
@@ -9,11 +9,14 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
+from pathlib import Path
+
+from tfgpu_magic.child import Child, any_hangs
 
 LIBRARY = "libcuda.so.1"
+_CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.config.cuda import answer; answer()"
+
 PATIENCE = 10.0
 """Seconds that CUDA may take to start in the throwaway process; without persistence mode that is several."""
 
@@ -67,11 +70,12 @@ def ask_elsewhere(environment: Mapping[str, str], *, patience: float = PATIENCE)
 
     A throwaway process asks, so that this one stays clean.
     """
-    command = [sys.executable, "-I", "-S", __file__]
+    if any_hangs(0.0):
+        return None
     try:
-        answer = subprocess.run(command, env=dict(environment), capture_output=True, timeout=patience, check=True)
-        return tuple(map(str, json.loads(answer.stdout)))
-    except (OSError, subprocess.SubprocessError, ValueError):
+        with Child(["-c", _CODE, str(Path(__file__).parents[2])], patience, env=environment) as child:
+            return tuple(map(str, json.loads(child.answer()[0])))
+    except (OSError, ValueError):  # a TimeoutError is an OSError
         return None
 
 
@@ -93,11 +97,7 @@ def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str:
     return "-".join((kind, digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def _answer() -> None:
-    library = ctypes.CDLL(LIBRARY)
-    library.cuInit(0)
+def answer() -> None:
+    """Print what CUDA shows this process, which is the throwaway one."""
+    ctypes.CDLL(LIBRARY).cuInit(0)
     print(json.dumps(shown()))
-
-
-if __name__ == "__main__":
-    _answer()

@@ -1,4 +1,4 @@
-"""What the environment says beside the words, what of it they overrule, and what each variable is to be. Pure."""
+"""What the words want of the environment, and what in it conflicts with them. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,30 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tfgpu_magic.config import refusal, visible
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.policy import Growth
+from tfgpu_magic.config.policy import Growth, Visible
 from tfgpu_magic.config.state import ALLOCATOR, DEVICE_CAP, DEVICES, GROWTH, ORDER, Kernel
 from tfgpu_magic.config.wish import Wish, is_skipped
+from tfgpu_magic.units import MIB, rounded
 
 
-def meddlers(kernel: Kernel, devices: Sequence[Device], wish: Wish) -> Iterator[str]:
-    """A note on each thing that would have a say in what TensorFlow takes.
+def wanted(kernel: Kernel, wish: Wish) -> dict[str, str | None]:
+    """The variables that the words decide, None to remove one. Words win over the environment."""
+    variables: dict[str, str | None] = {}
+    if wish.growth or (wish.growth is None and wish.cpus is not None and any(kernel.growth.values())):
+        variables[GROWTH] = "true"  # also keeps what tf.config was told, which logical CPUs would switch off
+    elif wish.everywhere == Growth(on=False) or (wish.growth is False and kernel.outside.get(GROWTH) == "true"):
+        variables[GROWTH] = "false"
+    if wish.choice == Visible(None):
+        variables |= {ORDER: "PCI_BUS_ID", DEVICES: None}
+    elif wish.choice is not None:
+        variables |= visible.variable(wish.seen)
+    return variables
+
+
+def conflicts(
+    kernel: Kernel, wish: Wish, devices: Sequence[Device], variables: Mapping[str, str | None]
+) -> Iterator[str]:
+    """A note on each setting from elsewhere that has a say, or that the words overrule.
 
     Raises:
         Refused: it would undo what the words want.
@@ -20,43 +37,43 @@ def meddlers(kernel: Kernel, devices: Sequence[Device], wish: Wish) -> Iterator[
     skipped = [device.gpu for device in devices if is_skipped(device.gpu, wish.seen, kernel)]
     if skipped:
         raise refusal.skipped(skipped, wish.seen)
+    for name, value in variables.items():
+        was = kernel.outside.get(name)
+        if was is not None and value != was:
+            now = "unset" if value is None else repr(value)
+            yield f"{name} was {was!r} outside; in this process it is {now} now, because you asked."
+    growth = kernel.outside.get(GROWTH, "true")
+    if GROWTH not in variables and growth not in ("true", "false"):
+        yield f"{GROWTH}={growth!r} does nothing: only true and false count."
+    yield from _allocators(kernel, wish, devices)
+    yield from _told_before(kernel, wish, variables)
+    if kernel.neighbour is not None:
+        yield f"{kernel.neighbour} already uses a GPU in this kernel; no limit of TensorFlow's counts what it takes."
+
+
+def _allocators(kernel: Kernel, wish: Wish, devices: Sequence[Device]) -> Iterator[str]:
+    """What other ways to allocate make of the words."""
     if kernel.environment.get(ALLOCATOR) == "cuda_malloc_async":
         if any(device.limits for device in devices):
             raise refusal.async_allocator()
         if wish.memory:
             yield f"{ALLOCATOR}=cuda_malloc_async is set: memory grows as CUDA's own pool does."
-    if DEVICE_CAP in kernel.environment and wish.memory:
-        cap = kernel.environment[DEVICE_CAP]
-        yield f"{DEVICE_CAP}={cap} is set outside, and caps every GPU that has no limit of its own."
-    if kernel.neighbour is not None:
-        yield f"{kernel.neighbour} already uses a GPU in this kernel; no limit of TensorFlow's counts what it takes."
+    cap = kernel.environment.get(DEVICE_CAP, "")
+    if cap.isdigit() and wish.memory:
+        most = max((sum(device.limits) for device in devices), default=0)
+        if most > int(cap) * MIB:
+            raise refusal.capped(most, cap)
+        yield f"{DEVICE_CAP}={cap} is set, and caps what TensorFlow takes of each GPU at {rounded(int(cap) * MIB)}."
 
 
-def wanted(kernel: Kernel, wish: Wish) -> dict[str, str | None]:
-    """What each variable that we own is to be; None removes it. Words win over the environment."""
-    outside = kernel.outside.get(GROWTH)
-    keeps = wish.growth is None and wish.cpus is not None and kernel.grows
-    growth = outside
-    if wish.growth or keeps:
-        growth = "true"
-    elif wish.growth is not None and (outside == "true" or wish.everywhere == Growth(on=False)):
-        growth = "false"
-    environment: dict[str, str | None] = {GROWTH: growth}
-    if not kernel.frozen:
-        chosen = visible.variable(wish.seen) if wish.chosen else kernel.outside
-        environment |= {name: chosen.get(name) for name in (ORDER, DEVICES)}
-    return environment
-
-
-def overruled(kernel: Kernel, wish: Wish, environment: Mapping[str, str | None]) -> Iterator[str]:
-    """A note on each setting from elsewhere that the words overrule, or that TensorFlow ignores."""
-    for name, value in environment.items():
-        was = kernel.outside.get(name)
-        if was is not None and value != was:
-            yield f"{name} was {was!r} outside; in this process it is {value!r} now, because you asked."
-        elif name == GROWTH and value not in (None, "true", "false"):
-            yield f"{name}={value!r} does nothing: only true and false count."
-    if kernel.grows and environment[GROWTH] == "true" and wish.cpus is not None:
+def _told_before(kernel: Kernel, wish: Wish, variables: Mapping[str, str | None]) -> Iterator[str]:
+    """What `tf.config` was told before, and what becomes of it."""
+    grows = [kernel.growth.get(str(gpu.uuid)) for gpu in wish.seen]
+    if not any(grows):
+        return
+    if wish.cpus is not None and variables.get(GROWTH) == "true":
         yield f"Logical CPUs would switch off what set_memory_growth was told; {GROWTH} keeps it on."
-    elif kernel.grows and environment[GROWTH] != "true" and wish.memory:
+    elif wish.growth is False:
         yield "This switches off what set_memory_growth was told: a limit without --grow is taken at once."
+    elif wish.growth is None and not all(grows):
+        raise refusal.growth_on_some()

@@ -67,10 +67,10 @@ def tell(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[
 def _problem(device: Device) -> str | None:
     """Why the GPU cannot give it, in one sentence."""
     gpu, total, free = device.gpu, device.gpu.total, device.gpu.free
-    if gpu.error is not None:
-        return f"{gpu.error} TensorFlow would fail on it."
+    if gpu.lost:
+        return f"{gpu.error}. TensorFlow would fail on it."
     if total is None or free is None:
-        return None  # nothing is known, so nothing can be said; the plan notes it
+        return None  # nothing is known, so nothing can be said; the plan notes that
     wanted, context = sum(device.limits), context_bytes(total)
     if not device.limits:
         if free >= context:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
+from typing import TextIO
 
 import wrapt
 
@@ -33,7 +35,14 @@ def _tell(renewed: Callable[[], Plan]) -> None:
         RUNTIME.tell(plan)
         news = [note for note in renewed().notes if note not in plan.notes]
     except Exception as error:  # whatever it is, the user's import must go on
-        RUNTIME.plan = None
-        print(f"tfgpu_magic: `{plan.asked}` is NOT in force: {error}", file=sys.stderr)
+        RUNTIME.withdraw()
+        _say(f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}", sys.stderr)
     else:
-        print("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *news]))
+        # Below a cell it is an answer; a program's output is the program's.
+        stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
+        _say("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *news]), stream)
+
+
+def _say(text: str, stream: TextIO | None) -> None:
+    with contextlib.suppress(OSError, ValueError):  # the stream may be closed
+        print(text, file=stream)

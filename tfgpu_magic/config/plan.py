@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tfgpu_magic.config import advice, environment, fit, refusal
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.policy import Policy
+from tfgpu_magic.config.policy import Pick, Policy
 from tfgpu_magic.config.state import GROWTH, Kernel, Stage
 from tfgpu_magic.config.wish import Wish, fold
 from tfgpu_magic.errors import Refused
@@ -22,12 +22,12 @@ class Plan:
     Attributes:
         asked: all the words that count, the new ones included.
         settled: the same with each `Pick` settled to GPUs.
-        environment: what each variable is to be; None removes it.
-        outside: what the same variables are without us.
+        environment: the variables that the words decide; None removes one.
         devices: the GPUs that TensorFlow will see, in its order.
         show: whether to name them to TensorFlow as well, because CUDA no longer reads its variable.
         cpus: how many logical CPUs; None leaves TensorFlow's one.
         growth: whether pools grow; None where nothing was asked about memory.
+        grows: whether they will, by what was asked or by what is set elsewhere.
         in_force: it is so already, and there is nothing to do.
         notes: what else the person should know, a sentence each.
     """
@@ -35,28 +35,18 @@ class Plan:
     asked: Policy
     settled: Policy
     environment: Mapping[str, str | None] = field(default_factory=dict)
-    outside: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[Device, ...] = ()
     show: bool = False
     cpus: int | None = None
     growth: bool | None = None
+    grows: bool = False
     in_force: bool = False
     notes: tuple[str, ...] = ()
 
     @property
-    def changes(self) -> list[tuple[str, str | None]]:
-        """The variables that are to be other than outside this process."""
-        return [(name, value) for name, value in self.environment.items() if value != self.outside.get(name)]
-
-    @property
-    def grows(self) -> bool:
-        """Whether pools will grow, because it was asked or because the environment says so."""
-        return self.outside.get(GROWTH) == "true" if self.growth is None else self.growth
-
-    @property
     def limited(self) -> bool:
-        """Whether any GPU gets logical GPUs, which only TensorFlow's own API can make."""
-        return any(device.limits for device in self.devices)
+        """Whether words give any GPU logical GPUs, which only TensorFlow's own API can make."""
+        return any(device.limits and device.words for device in self.devices)
 
     @property
     def needs_tensorflow(self) -> bool:
@@ -65,7 +55,7 @@ class Plan:
 
 
 def in_words(limits: Sequence[int], *, grows: bool) -> str:
-    """What is taken of a GPU, in a few words: ``limit 2.0 GiB``, ``split 2 × 1.0 GiB, grows``, ``growth``."""
+    """What is taken of a GPU, in a few words: ``limit 2 GiB``, ``split 2 × 1 GiB, grows``, ``growth``."""
     if not limits:
         return "growth" if grows else "all that is free"
     if len(limits) == 1:
@@ -75,11 +65,11 @@ def in_words(limits: Sequence[int], *, grows: bool) -> str:
     return f"split {parts}{', grows' * grows}"
 
 
-def make(words: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[], Mapping[int, str]] = dict) -> Plan:
+def make(policy: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[], Mapping[int, str]] = dict) -> Plan:
     """Decide what to do about the words, whole, before any of it is done.
 
     Args:
-        words: what is asked now; what was asked before and still counts is in `kernel`.
+        policy: what is asked now; what was asked before and still counts is in `kernel`.
         snapshot: the machine's GPUs now.
         kernel: this process now.
         owners: tells who is behind each pid; asked only when memory is missing, to name who holds it.
@@ -91,56 +81,64 @@ def make(words: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[],
         Refused: it cannot be enforced; the error says why, for every GPU, and what can be done instead.
         TooLate: a new process could enforce it.
     """
-    asked = kernel.asked.then(words)
-    if kernel.stage is Stage.READY and asked == kernel.asked:
-        return Plan(asked=asked, settled=kernel.settled, in_force=True)
-    refusal.if_too_late(words, kernel)
-    plan = _draft(words, snapshot, kernel)
+    again = all(request in kernel.asked.requests for request in policy)
+    if kernel.stage is Stage.READY and again and not kernel.changed:
+        return Plan(asked=kernel.asked, settled=kernel.settled, in_force=True)
+    refusal.if_too_late(policy, kernel)
+    plan = draft(policy, snapshot, kernel)
     found = fit.problems(plan.devices)
     if found:
-        ways = [way for way in advice.ways(words, found, plan.devices, snapshot) if _fits(way, snapshot, kernel)]
+        ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, kernel)]
         lines = ["Fits now:", *(f"  %tf_gpu {way}" for way in ways)] if ways else []
         raise Refused("\n".join([f"Not applied. {fit.tell(found, snapshot.processes, owners())}", *lines]))
     return plan
 
 
-def renew(plan: Plan, snapshot: Snapshot) -> Plan:
-    """The same plan with the GPUs as they are now; a note says so where it no longer fits."""
-    now = {gpu.uuid: gpu for gpu in snapshot.gpus}
-    devices = tuple(replace(device, gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
-    found = fit.problems(devices)
-    notes = (*plan.notes, f"It does not fit any more. {fit.tell(found, (), {})}") if found else plan.notes
-    return replace(plan, devices=devices, notes=notes)
+def draft(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:
+    """The plan for a process in which it is not too late, with nothing said on whether there is memory for it.
 
-
-def _draft(words: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:
-    """The plan, with nothing yet said on whether there is memory for it."""
-    policy = kernel.settled.then(words)
-    wish = fold(policy, snapshot, kernel)
+    Raises:
+        Refused: the words cannot be enforced together, or name what is not there.
+    """
+    wish = fold(kernel.settled, policy, snapshot, kernel)
     devices = wish.devices()
     variables = environment.wanted(kernel, wish)
+    growth = variables.get(GROWTH, kernel.outside.get(GROWTH))
+    asked = kernel.asked.then(policy).without(wish.dropped)
+    settled = kernel.settled.then(policy).without(wish.dropped)
+    if isinstance(wish.choice, Pick):
+        settled = settled.seeing(gpu.index if gpu.instance is None else str(gpu.uuid) for gpu in wish.seen)
     return Plan(
-        asked=kernel.asked.then(words),
-        settled=policy.seeing(gpu.index if gpu.instance is None else str(gpu.uuid) for gpu in wish.picked),
+        asked=asked,
+        settled=settled,
         environment=variables,
-        outside=kernel.outside,
         devices=devices,
-        show=wish.chosen and kernel.frozen,
+        show=wish.choice is not None and kernel.frozen,
         cpus=wish.cpus,
         growth=wish.growth,
+        grows=growth == "true" if growth in ("true", "false") else any(kernel.growth.values()),
         notes=(
             *wish.notes,
-            *environment.meddlers(kernel, devices, wish),
-            *environment.overruled(kernel, wish, variables),
+            *environment.conflicts(kernel, wish, devices, variables),
             *_left_over(wish, devices, snapshot),
+            *_tried(snapshot, kernel),
         ),
     )
 
 
-def _fits(words: Policy, snapshot: Snapshot, kernel: Kernel) -> bool:
+def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
+    """The same plan with the GPUs as they are now; while it waits, a note says so where it no longer fits."""
+    now = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    devices = tuple(replace(device, gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
+    found = fit.problems(devices) if waits else []
+    notes = (*plan.notes, f"It does not fit any more. {fit.tell(found, (), {})}") if found else plan.notes
+    return replace(plan, devices=devices, notes=notes)
+
+
+def _fits(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> bool:
     """Whether these words could be asked instead."""
     try:
-        return not fit.problems(_draft(words, snapshot, kernel).devices)
+        return not fit.problems(draft(policy, snapshot, kernel).devices)
     except Refused:
         return False
 
@@ -148,12 +146,26 @@ def _fits(words: Policy, snapshot: Snapshot, kernel: Kernel) -> bool:
 def _left_over(wish: Wish, devices: Sequence[Device], snapshot: Snapshot) -> Iterator[str]:
     """A note on the GPUs that no word speaks about, and on what is not taken at once."""
     hidden = [gpu.label for gpu in snapshot.gpus if gpu not in wish.seen and not gpu.mig]
-    if wish.chosen and hidden:
+    if wish.choice is not None and hidden:
         yield f"Hidden from TensorFlow: GPU {', '.join(hidden)}."
     unlimited = [device.gpu.label for device in devices if not device.limits]
     if wish.by_gpu and wish.everywhere is None and unlimited:
         what = "TensorFlow grows there as it needs" if wish.growth else "TensorFlow takes all that is free there"
         yield f"No limit is set for GPU {', '.join(unlimited)}: {what}. `visible` hides GPUs."
+    blind = [device.gpu.label for device in devices if device.words is not None and device.gpu.free is None]
+    if blind:
+        yield f"What is free on GPU {', '.join(blind)} is unknown here, so whether it fits was not checked."
     total = sum(sum(device.limits) for device in devices)
     if total and wish.growth and not unlimited:
         yield f"Nothing is taken at the start; pools grow up to {rounded(total)} in all, as far as it is there."
+
+
+def _tried(snapshot: Snapshot, kernel: Kernel) -> Iterator[str]:
+    """A note where an op may have been tried on a full GPU, and its error caught: TensorFlow keeps no trace of that."""
+    shown = [gpu for gpu in snapshot.gpus if gpu.uuid in (kernel.shown or ()) and gpu.free is not None]
+    full = [gpu.label for gpu in shown if (gpu.free or 0) < fit.context_bytes(gpu.total or 0)]
+    if kernel.stage is Stage.LISTED and full:
+        yield (
+            f"GPU {', '.join(full)} is full. If an op has failed for that in this kernel already, restart it: "
+            "TensorFlow may hang at the next."
+        )

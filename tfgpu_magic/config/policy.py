@@ -153,6 +153,11 @@ class Policy:
                 requests.append(request)
         return Policy(tuple(requests))
 
+    def without(self, dropped: Iterable[Request]) -> Policy:
+        """The same without some requests."""
+        gone = list(dropped)
+        return Policy(tuple(request for request in self.requests if request not in gone))
+
     def seeing(self, gpus: Iterable[GpuRef]) -> Policy:
         """The same with `Pick` settled to the GPUs that were picked."""
         chosen = Visible(tuple(gpus))

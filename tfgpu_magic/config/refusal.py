@@ -5,49 +5,108 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tfgpu_magic.config.policy import Growth, Limit, Pick, Policy, Split, Visible, amount_text
-from tfgpu_magic.config.state import ALLOCATOR, Kernel, Stage
+from tfgpu_magic.config.state import ALLOCATOR, DEVICE_CAP, Kernel, Stage
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import rounded
 
 
-def if_too_late(words: Policy, kernel: Kernel) -> None:
-    """Refuse when nothing that is set now would be enforced."""
-    restart = f"Restart and apply:   %tf_gpu {words} --restart      (variables are lost)"
+def if_too_late(policy: Policy, kernel: Kernel) -> None:
+    """Refuse when nothing that is set now would be enforced.
+
+    Raises:
+        TooLate: only a new process could enforce it.
+    """
+    since = f", {kernel.since}" if kernel.since else ""
+    if kernel.forked:
+        raise TooLate(
+            "This process was forked from one in which CUDA was running, and CUDA cannot be used in it. Start the "
+            "program anew, or fork it before TensorFlow lists or uses a GPU."
+        )
     if kernel.broken:
         raise TooLate(
             "TensorFlow failed to start on a GPU that had no room left, and may hang for good if it is tried again in "
-            f"this kernel. Leave it alone, and restart.\n{restart}"
+            f"this kernel. Leave it alone, and restart.\n{_restart(policy)}"
         )
-    since = f", {kernel.since}" if kernel.since else ""
     if kernel.stage is Stage.READY:
+        changed = f"\nAsked was `{kernel.asked}`, and it was changed since: {'; '.join(kernel.changed)}."
         raise TooLate(
-            f"TensorFlow is already using the GPUs in this kernel{since}, so its memory cannot be changed any more.\n"
-            f"{restart}"
+            f"TensorFlow is already using {'the GPUs' if kernel.shown else 'its devices'} in this kernel{since}, so "
+            f"its memory cannot be changed any more.{changed if kernel.changed else ''}\n{_restart(policy)}"
         )
     if kernel.stage is Stage.POISONED:
         raise TooLate(
-            f"TensorFlow's GPU allocators exist already in this kernel{since}: something like "
-            "device_lib.list_local_devices(), tf.test.is_gpu_available() or a v1 Session made them. TensorFlow would "
-            f"accept the setting and not enforce it.\n{restart}"
+            f"Something in this kernel holds a CUDA context{since}, and TensorFlow does not know of it. Either "
+            "TensorFlow's GPU allocators exist already (device_lib.list_local_devices(), tf.test.is_gpu_available() "
+            "and v1 Sessions make them), and it would accept the setting and not enforce it; or another library"
+            f"{f' ({kernel.neighbour})' if kernel.neighbour else ''} uses the GPU, and was there before TensorFlow was "
+            f"imported. Nobody can tell which, so nothing is promised.\n{_restart(policy)}"
         )
 
 
-def if_frozen(wanted: Sequence[Gpu], shown: Sequence[str], *, ordered: bool) -> None:
-    """Refuse GPUs, or an order of them, that CUDA cannot be told of any more."""
+def if_frozen(wanted: Sequence[Gpu], shown: Sequence[str], policy: Policy, *, ordered: bool) -> None:
+    """Refuse GPUs, or an order of them, that CUDA cannot be told of any more.
+
+    Raises:
+        TooLate: a new process could.
+    """
     hidden = [gpu.label for gpu in wanted if gpu.uuid not in shown]
     if hidden:
         raise TooLate(
-            f"Not applied. CUDA is running in this kernel already, and does not show it GPU {', '.join(hidden)}. "
-            f"A restart does:   %tf_gpu visible {_list(wanted)} --restart      (variables are lost)"
+            f"Not applied. CUDA is running in this kernel already, and does not show it GPU {', '.join(hidden)}.\n"
+            f"{_restart(policy)}"
         )
     places = [shown.index(str(gpu.uuid)) for gpu in wanted]
     if ordered and places != sorted(places):
         raise TooLate(
             "Not applied. CUDA is running in this kernel already, so the order of its GPUs is fixed, and TensorFlow "
-            f"ignores the order of a list. A restart:   %tf_gpu visible {_list(wanted)} --restart      "
-            "(variables are lost)"
+            f"ignores the order of a list.\n{_restart(policy)}"
         )
+
+
+def hidden_for_good(policy: Policy) -> TooLate:
+    """GPUs that we hid from CUDA before it was started, and that it cannot be shown any more."""
+    return TooLate(
+        "Not applied. CUDA is running in this kernel already, and was told before not to show all GPUs.\n"
+        f"{_restart(policy)}"
+    )
+
+
+def if_it_cannot_be_shown(gpus: Sequence[Gpu]) -> None:
+    """Refuse lists that CUDA shows as something else.
+
+    Raises:
+        Refused: a GPU is named twice, or a MIG instance beside others.
+    """
+    labels = [gpu.label for gpu in gpus]
+    if len(set(labels)) < len(labels):
+        raise Refused(f"Not applied. A GPU is named twice ({', '.join(labels)}); CUDA would then show none.")
+    if len(gpus) > 1 and any(gpu.instance is not None for gpu in gpus):
+        raise Refused("Not applied. A process can use one MIG instance, and nothing beside it. Name one.")
+
+
+def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
+    """Words about a GPU that TensorFlow is not to see."""
+    return Refused(
+        f"Not applied. GPU {gpu.label} is hidden from TensorFlow, so nothing can be set for it. "
+        f"Show it first:   %tf_gpu visible {_list([*seen, gpu])}"
+    )
+
+
+def unknown(gpu: Gpu, what: str) -> Refused:
+    """A part of a figure that the driver does not tell."""
+    return Refused(
+        f"Not applied. The driver does not tell of GPU {gpu.label} {what}, so a part of it cannot be reckoned. "
+        "Name sizes instead, as in `%tf_gpu limit 2GiB`."
+    )
+
+
+def growth_on_some() -> Refused:
+    """What `tf.config` was told, and TensorFlow's first op does not take."""
+    return Refused(
+        "Not applied. set_memory_growth was called for some of these GPUs and not for others; TensorFlow's first op "
+        "would fail on that. Say `%tf_gpu growth` or `%tf_gpu growth off` for all of them first."
+    )
 
 
 def if_too_few(request: Pick, enough: Sequence[Gpu], given: Sequence[Gpu]) -> None:
@@ -56,11 +115,13 @@ def if_too_few(request: Pick, enough: Sequence[Gpu], given: Sequence[Gpu]) -> No
         return
     what = f"{request.count} GPU{'s' * (request.count > 1)}"
     need = f" with {amount_text(request.need)} free, and room for CUDA's context," if request.need is not None else ""
-    have = "".join(f"\n  GPU {gpu.label}: {gpu.error or rounded(gpu.free) + ' free'}" for gpu in given)
+    have = "".join(
+        f"\n  GPU {gpu.label}: {f'{rounded(gpu.free)} free' if gpu.free is not None else gpu.error}" for gpu in given
+    )
     raise Refused(f"Not applied. {what}{need} cannot be had now; {len(enough)} can.{have or ' There is no GPU here.'}")
 
 
-def of_two_minds(requests: Iterable[Growth | Limit | Split]) -> Refused:
+def growth_must_agree(requests: Iterable[Growth | Limit | Split]) -> Refused:
     """Growth on some GPUs and not on others: TensorFlow has one setting for all."""
     requests = list(requests)
     capped = "; ".join(f"{r} --grow" for r in requests if isinstance(r, Limit | Split) and not r.grow)
@@ -92,6 +153,14 @@ def async_allocator() -> Refused:
     )
 
 
+def capped(wanted: int, cap: str) -> Refused:
+    """TensorFlow's undocumented cap holds whatever its limits say."""
+    return Refused(
+        f"Not applied. {DEVICE_CAP}={cap} is set, and TensorFlow then takes no more than {cap} MiB of any GPU; asked "
+        f"are {rounded(wanted)}. Unset it before TensorFlow's first op:   %env {DEVICE_CAP}=0"
+    )
+
+
 def without_gpus(policy: Policy, why: str, *, absent: bool) -> str:
     """What to say where no GPU is known: a note where that does no harm.
 
@@ -109,3 +178,7 @@ def without_gpus(policy: Policy, why: str, *, absent: bool) -> str:
 
 def _list(gpus: Sequence[Gpu]) -> str:
     return ",".join(gpu.label if gpu.instance is None else str(gpu.uuid) for gpu in gpus)
+
+
+def _restart(policy: Policy) -> str:
+    return f"Restart and apply:   %tf_gpu {policy} --restart      (variables are lost)"

@@ -10,7 +10,7 @@ def python(plan: Plan) -> str:
     """Python that does what the plan does, for the top of a script, before TensorFlow's first op."""
     lines = [
         f'os.environ["{name}"] = "{value}"' if value is not None else f'os.environ.pop("{name}", None)'
-        for name, value in plan.changes
+        for name, value in plan.environment.items()
     ]
     lines = ["import os", "", *lines, ""] if lines else []
     if not plan.limited and plan.cpus is None:
@@ -38,7 +38,9 @@ def _configure(gpu: str, parts: list[str]) -> list[str]:
 
 def shell(plan: Plan) -> str:
     """Shell lines that do what the plan does for programs started after them, as far as variables can."""
-    lines = [f"export {name}={value}" if value is not None else f"unset {name}" for name, value in plan.changes]
+    lines = [
+        f"export {name}={value}" if value is not None else f"unset {name}" for name, value in plan.environment.items()
+    ]
     if plan.limited or plan.cpus is not None:
         lines += [
             "# TensorFlow has no variable for limits and logical devices. Kernels that load tfgpu_magic read this one:",

@@ -24,7 +24,7 @@ class Stage(enum.Enum):
     ABSENT = "not imported"
     IMPORTED = "imported"
     LISTED = "imported, its GPUs listed"
-    POISONED = "imported, its allocators made behind its back"
+    POISONED = "imported, with a CUDA context that it does not know of"
     READY = "using the GPUs"
 
 
@@ -36,15 +36,19 @@ class Kernel:
         stage: how far TensorFlow has come.
         environment: those of `VARIABLES` that are set now.
         outside: the same without what we changed.
-        frozen: CUDA is initialised, so `CUDA_VISIBLE_DEVICES` counts no more.
+        frozen: CUDA is initialised, or TensorFlow has made its list, so `CUDA_VISIBLE_DEVICES` counts no more.
         shown: UUIDs of the GPUs that CUDA shows, or while not frozen would show `outside`, in CUDA's order; None
             where nobody can tell.
+        given: UUIDs of the GPUs that CUDA would show without us; other than `shown` where we hid some and it is frozen.
         tensorflow_sees: of `shown`, those that TensorFlow's visible devices name; None while it has no list.
         skipped: UUIDs of GPUs in `shown` that TensorFlow left out of its list; empty while it has no list.
-        grows: memory growth was switched on through `tf.config`, not by us.
-        neighbour: another library of this process that holds a CUDA context (``torch``), if one does.
+        growth: whether memory growth was switched on through `tf.config`, not by us, by UUID; None if not said.
+        limits: bytes of the logical GPUs made through `tf.config`, not by us, by UUID.
+        neighbour: another library of this process that may hold the CUDA context that somebody holds (``torch``).
+        forked: CUDA was running when this process was forked, so it cannot be used here.
         asked: the policy in force or waiting, as it was asked.
         settled: the same with each `Pick` settled to GPUs.
+        changed: what somebody has changed since, so that it is not as asked; a phrase each.
         since: which cell made it too late, in words, if known.
         broken: TensorFlow failed to make its context for want of memory, and must not be tried again.
     """
@@ -54,11 +58,15 @@ class Kernel:
     outside: Mapping[str, str] = field(default_factory=dict)
     frozen: bool = False
     shown: tuple[str, ...] | None = None
+    given: tuple[str, ...] | None = None
     tensorflow_sees: tuple[str, ...] | None = None
     skipped: tuple[str, ...] = ()
-    grows: bool = False
+    growth: Mapping[str, bool | None] = field(default_factory=dict)
+    limits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     neighbour: str | None = None
+    forked: bool = False
     asked: Policy = NOTHING
     settled: Policy = NOTHING
+    changed: tuple[str, ...] = ()
     since: str | None = None
     broken: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import traceback
 from typing import Any
 
 LONGEST = 60
@@ -42,7 +43,8 @@ class CellWatch:
             self._awake = True
             self._note(f"In [{result.execution_count}]")
         # "CUDA_ERROR_OUT_OF_MEMORY" or "Status: out of memory", as the driver's call that fails has it.
-        if re.search("out.of.memory", str(result.error_in_exec), re.IGNORECASE):
+        error = result.error_in_exec
+        if re.search("out.of.memory", str(error), re.IGNORECASE) and _from_tensorflow(error):
             _note_broken()
 
     def _note(self, cell: str) -> None:
@@ -67,6 +69,12 @@ def _note_broken() -> None:
 
     if current_stage() in (Stage.LISTED, Stage.POISONED):
         RUNTIME.broken = True
+
+
+def _from_tensorflow(error: BaseException) -> bool:
+    """Whether TensorFlow raised it; other libraries run out of memory too."""
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(name.partition(".")[0] == "tensorflow" for name in modules)
 
 
 def _quote(source: str) -> str:

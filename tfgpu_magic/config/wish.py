@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfgpu_magic.config import refusal, visible
@@ -14,6 +14,8 @@ from tfgpu_magic.config.policy import (
     Limit,
     Pick,
     Policy,
+    Request,
+    Share,
     Split,
     SplitCpu,
     Visible,
@@ -35,20 +37,22 @@ class Wish:
 
     Attributes:
         seen: the GPUs that TensorFlow is to see, in its order.
-        chosen: whether the words chose them.
+        choice: what was said about that, if anything.
         everywhere: what is wanted of every GPU that has no words of its own.
         by_gpu: the words of the GPUs that have their own, by label.
         cpus: how many logical CPUs, if the words say.
-        picked: the GPUs that `Pick` came to.
+        limits: bytes of the logical GPUs that are there without any words, by UUID.
+        dropped: earlier words that no longer count.
         notes: what the person should know, a sentence each.
     """
 
     seen: list[Gpu]
-    chosen: bool = False
+    choice: Visible | Pick | None = None
     everywhere: Growth | Limit | Split | None = None
     by_gpu: dict[str, tuple[Gpu, Limit | Split]] = field(default_factory=dict)
     cpus: int | None = None
-    picked: list[Gpu] = field(default_factory=list)
+    limits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dropped: list[Request] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -66,7 +70,7 @@ class Wish:
         """
         wanted = {request.on if isinstance(request, Growth) else request.grow for request in self.memory}
         if len(wanted) > 1:
-            raise refusal.of_two_minds(self.memory)
+            raise refusal.growth_must_agree(self.memory)
         return wanted.pop() if wanted else None
 
     def devices(self) -> tuple[Device, ...]:
@@ -75,43 +79,51 @@ class Wish:
 
     def _device(self, gpu: Gpu) -> Device:
         words = self.by_gpu[gpu.label][1] if gpu.label in self.by_gpu else self.everywhere
-        return Device(gpu=gpu, limits=_limits(words, gpu), words=words)
+        there = self.limits.get(str(gpu.uuid), ()) if not self.memory else ()
+        return Device(gpu=gpu, limits=_limits(words, gpu) or there, words=words)
 
 
-def fold(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Wish:
-    """Take the words in their order; later ones win for the GPUs they name.
+def fold(earlier: Policy, policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Wish:
+    """Take all words together: first which GPUs are seen, then what is taken of each, later words over earlier ones.
+
+    Args:
+        earlier: what was asked before and still counts.
+        policy: what is asked now.
+        snapshot: the machine's GPUs now.
+        kernel: this process now.
 
     Raises:
         Refused: they name a GPU that is not there, or hidden, or more than can be picked.
+        TooLate: CUDA is running, and cannot be told any more.
     """
-    wish = Wish(seen=_shown(snapshot, kernel.shown if kernel.tensorflow_sees is None else kernel.tensorflow_sees))
+    together = earlier.then(policy)
+    wish = Wish(seen=_without_words(snapshot, kernel), limits=kernel.limits)
     if not snapshot.gpus:
         why = snapshot.error or "This machine has no NVIDIA GPU."
-        wish.notes.append(refusal.without_gpus(policy, why, absent=snapshot.absent))
-    for request in policy:
+        wish.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
+    for request in together:
+        if isinstance(request, Visible | Pick):
+            wish.choice, wish.seen = request, _choose(request, policy, snapshot, kernel)
+    for request in together:
         match request:
-            case Growth():
+            case Growth() | Limit(gpu=None) | Split(gpu=None):
                 wish.everywhere = request
                 wish.by_gpu.clear()
-            case Limit(gpu=None) | Split(gpu=None):
-                wish.everywhere = request
-                wish.by_gpu.clear()
-            case Limit(gpu=ref) | Split(gpu=ref):
-                gpu = _named(ref, snapshot, wish.seen)
-                wish.by_gpu[gpu.label] = (gpu, request)
-            case Visible(gpus=None):
-                _see(wish, _shown(snapshot, kernel.shown) if kernel.frozen else _usable(snapshot.gpus), kernel)
-            case Visible(gpus=refs):
-                _see(wish, [_known(ref, snapshot.gpus) for ref in refs or ()], kernel, ordered=True)
-            case Pick():
-                wish.picked = _pick(request, snapshot, kernel)
-                _see(wish, wish.picked, kernel)
+            case Limit(gpu=int() | str() as ref) | Split(gpu=int() | str() as ref):
+                _take(wish, _known(ref, snapshot.gpus), request, new=request in policy.requests)
             case SplitCpu(parts=parts):
                 wish.cpus = parts
+    if wish.choice is None and kernel.frozen and set(kernel.given or ()) - set(kernel.shown or ()):
+        raise refusal.hidden_for_good(policy)
     return wish
 
 
-def _shown(snapshot: Snapshot, uuids: Sequence[str] | None) -> list[Gpu]:
+def _without_words(snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
+    """The GPUs that TensorFlow sees where nobody says which."""
+    return _with(kernel.shown if kernel.tensorflow_sees is None else kernel.tensorflow_sees, snapshot)
+
+
+def _with(uuids: Sequence[str] | None, snapshot: Snapshot) -> list[Gpu]:
     """The GPUs of these UUIDs, in their order; all of them where nobody knows."""
     if uuids is None:
         return _usable(snapshot.gpus)
@@ -120,9 +132,26 @@ def _shown(snapshot: Snapshot, uuids: Sequence[str] | None) -> list[Gpu]:
 
 
 def _usable(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Whole GPUs; where MIG is on, CUDA shows a process one instance and no GPU."""
+    """Whole GPUs; where there is none, as MIG is on everywhere, CUDA shows a process one instance."""
     whole = [gpu for gpu in gpus if not gpu.mig and gpu.instance is None]
-    return whole if len(whole) == len(gpus) else [gpu for gpu in gpus if gpu.instance is not None][:1]
+    return whole or [gpu for gpu in gpus if gpu.instance is not None][:1]
+
+
+def _choose(request: Visible | Pick, policy: Policy, snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
+    """The GPUs that the words make TensorFlow see."""
+    if isinstance(request, Pick):
+        gpus = _pick(request, snapshot, kernel)
+    elif request.gpus is None:
+        gpus = _usable(snapshot.gpus)
+    else:
+        gpus = [_known(ref, snapshot.gpus) for ref in request.gpus]
+        refusal.if_it_cannot_be_shown(gpus)
+    if not kernel.frozen:
+        return gpus
+    order = list(kernel.shown or ())
+    ordered = isinstance(request, Visible) and request.gpus is not None
+    refusal.if_frozen(gpus, order, policy, ordered=ordered)
+    return sorted(gpus, key=lambda gpu: order.index(str(gpu.uuid)))
 
 
 def _known(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu:
@@ -132,35 +161,21 @@ def _known(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu:
     return gpu
 
 
-def _named(ref: GpuRef | None, snapshot: Snapshot, seen: Sequence[Gpu]) -> Gpu:
-    assert ref is not None  # noqa: S101  # for the type checker: None is matched before
-    gpu = _known(ref, snapshot.gpus)
-    if gpu not in seen:
-        raise Refused(
-            f"Not applied. GPU {gpu.label} is hidden from TensorFlow, so nothing can be set for it. "
-            f"Show it first:   %tf_gpu visible {','.join([*(g.label for g in seen), gpu.label])}"
-        )
-    return gpu
-
-
-def _see(wish: Wish, gpus: Sequence[Gpu], kernel: Kernel, *, ordered: bool = False) -> None:
-    """Make these the GPUs that TensorFlow sees."""
-    if kernel.frozen:
-        order = list(kernel.shown or ())
-        refusal.if_frozen(gpus, order, ordered=ordered)
-        gpus = sorted(gpus, key=lambda gpu: order.index(str(gpu.uuid)))
-    wish.seen = list(gpus)
-    wish.chosen = True
-    for label, (gpu, request) in list(wish.by_gpu.items()):
-        if gpu not in gpus:
-            del wish.by_gpu[label]
-            wish.notes.append(f"GPU {label} is hidden now, so `{request}` no longer counts.")
+def _take(wish: Wish, gpu: Gpu, request: Limit | Split, *, new: bool) -> None:
+    """Note what is wanted of one GPU; of a hidden one nothing can be."""
+    if gpu in wish.seen:
+        wish.by_gpu[gpu.label] = (gpu, request)
+    elif new:
+        raise refusal.hidden(gpu, wish.seen)
+    else:
+        wish.dropped.append(request)
+        wish.notes.append(f"GPU {gpu.label} is hidden now, so `{request}` no longer counts.")
 
 
 def _pick(request: Pick, snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
     """The GPUs with most free memory, of those that this process was given; the first of equals."""
-    given = _shown(snapshot, kernel.shown)
-    useful = [gpu for gpu in given if gpu.error is None and gpu.free is not None and not is_skipped(gpu, given, kernel)]
+    given = _with(kernel.shown, snapshot)
+    useful = [gpu for gpu in given if not gpu.lost and gpu.free is not None and not is_skipped(gpu, given, kernel)]
     enough = [gpu for gpu in useful if (gpu.free or 0) >= _needed(request.need, gpu)]
     refusal.if_too_few(request, enough, given)
     return sorted(enough, key=lambda gpu: -(gpu.free or 0))[: request.count]
@@ -173,17 +188,24 @@ def _needed(need: Amount | None, gpu: Gpu) -> int:
 
 
 def _limits(words: Growth | Limit | Split | None, gpu: Gpu) -> tuple[int, ...]:
-    """Bytes of each logical GPU, in whole MiB as TensorFlow counts; none where there is no limit."""
-    total, free = gpu.total or 0, gpu.free or 0
+    """Bytes of each logical GPU, in whole MiB as TensorFlow counts; none where there is no limit.
+
+    Raises:
+        Refused: it is a part of a figure that the driver does not tell.
+    """
 
     def whole(amount: Amount) -> int:
-        return amount_bytes(amount, total) // MIB * MIB
+        if isinstance(amount, Share) and gpu.total is None:
+            raise refusal.unknown(gpu, "how much memory it has")
+        return amount_bytes(amount, gpu.total or 0) // MIB * MIB
 
     match words:
         case Limit(amount=amount):
             return (whole(amount),)
         case Split(parts=int(count)):
-            return (whole(max(free - context_bytes(total), 0) // count),) * count
+            if gpu.free is None or gpu.total is None:
+                raise refusal.unknown(gpu, "how much is free")
+            return (max(gpu.free - context_bytes(gpu.total), 0) // count // MIB * MIB,) * count
         case Split(parts=tuple(sizes)):
             return tuple(map(whole, sizes))
     return ()

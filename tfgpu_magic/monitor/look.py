@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import subprocess
-import sys
-import threading
 import time
 from pathlib import Path
 
+from tfgpu_magic.child import Child, any_hangs
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 # -c and not the file's path: Python keeps the bytecode of what is imported, not of the script it runs.
 # No garbage collection: a child that lives 40 ms and imports 10,000 objects has none to collect (3 ms).
-_CHILD = "import gc, sys; gc.disable(); sys.path += sys.argv[1:]; from tfgpu_magic.monitor.nvml import main; main()"
-
-_hung: list[subprocess.Popen[str]] = []
-"""Children that were killed and have not died: a call in the driver holds them in uninterruptible sleep."""
+_CODE = "import gc, sys; gc.disable(); sys.path += sys.argv[1:]; from tfgpu_magic.monitor.nvml import main; main()"
 
 
 def look(timeout: float = 1.5) -> Snapshot:
@@ -34,11 +28,10 @@ def look(timeout: float = 1.5) -> Snapshot:
 
 
 class Looking:
-    """A look that has begun, so that other work can be done until its result is there.
+    """A look that has begun, so that other work can be done until its result is there. Leaving the context ends it.
 
-    A child process looks, because an NVML call can hang for good, even beyond the reach of SIGKILL; then only the child
-    hangs. While one does, no other is started: it would only hang beside it. This process never imports pynvml, whose
-    state other packages share and patch. Any thread may look. Leaving the context ends the look.
+    A child process looks, because an NVML call can hang for good. While one hangs no other is started: it would only
+    hang beside it. This process never imports pynvml, whose state other packages share and patch.
 
     Args:
         timeout: seconds from now until there is a result in any case.
@@ -46,11 +39,13 @@ class Looking:
 
     def __init__(self, timeout: float = 1.5) -> None:
         self._timeout = timeout
-        self._deadline = time.monotonic() + timeout
-        self._child: subprocess.Popen[str] | None = None
+        self._child: Child | None = None
         self._trouble = ""
         try:
-            self._start([sys.executable, "-I", "-S", "-c", _CHILD, *_search_path()])
+            if any_hangs(min(0.2, timeout)):
+                self._trouble = "NVML does not answer: an earlier call hangs in the driver. A reboot may be needed."
+            else:
+                self._child = Child(["-c", _CODE, *_search_path()], timeout)
         except ImportError as error:
             self._trouble = str(error)
         except OSError as error:  # no memory or no processes left
@@ -61,44 +56,17 @@ class Looking:
         if self._child is None:
             return _failed(self._trouble)
         try:
-            out, err = self._child.communicate(timeout=max(0.0, self._deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
+            return _read(*self._child.answer())
+        except TimeoutError:
             seconds = f"{self._timeout:g} s"
             return _failed(f"NVML did not answer within {seconds}. The driver hangs or is very busy: try nvidia-smi.")
-        return _read(out, err, self._child.returncode)
 
     def __enter__(self) -> Looking:
         return self
 
-    def __exit__(self, *_: object) -> None:  # a KeyboardInterrupt passes here too
-        if self._child is not None and self._child.returncode is None:
-            _leave(self._child)
-
-    def _start(self, command: list[str]) -> None:
-        if _hanging(min(0.2, self._timeout)):
-            self._trouble = "NVML does not answer: an earlier call still hangs in the driver. A reboot may be needed."
-            return
-        # -I and -S skip environment, user site and .pth files, which may run any code and cost more than all the rest.
-        # A session of its own: Ctrl-C and Jupyter's interrupt go to a whole process group, and are not for the child.
-        self._child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            encoding="utf-8",
-            errors="replace",
-        )
-
-
-def _hanging(patience: float) -> bool:
-    """Tell whether a killed child is still there; one that can die does so in milliseconds."""
-    for child in _hung.copy():  # a thread may take one out meanwhile
-        try:
-            child.wait(patience)
-        except subprocess.TimeoutExpired:
-            return True
-    return False
+    def __exit__(self, *_: object) -> None:
+        if self._child is not None:
+            self._child.__exit__()
 
 
 def _search_path() -> list[str]:
@@ -120,22 +88,6 @@ def _read(out: str, err: str, code: int) -> Snapshot:
     except ValueError:
         why = (err.strip().splitlines() or [f"exit status {code}"])[-1]
         return _failed(f"NVML gave no answer: the process that asked it ended without one ({why}).")
-
-
-def _leave(child: subprocess.Popen[str]) -> None:
-    """Kill a child and don't wait: a thread does, so that no zombie stays, and a hanging one is remembered."""
-    with contextlib.suppress(OSError):
-        child.kill()
-    for pipe in (child.stdout, child.stderr):
-        if pipe:
-            pipe.close()
-    _hung.append(child)
-    threading.Thread(target=_reap, args=(child,), name="tfgpu_magic-reaper", daemon=True).start()
-
-
-def _reap(child: subprocess.Popen[str]) -> None:
-    child.wait()
-    _hung.remove(child)
 
 
 def _failed(error: str) -> Snapshot:

@@ -189,10 +189,11 @@ class Reader:
         """Read one device: its figures, its processes of these kinds, and whether any row was invalid."""
         handle, gpu = device.handle, device.gpu
         if handle is None:
-            return replace(gpu, listed=False, error=trouble.reading(device.code)), [], False
+            lost = device.code in trouble.LOST
+            return replace(gpu, listed=False, lost=lost, error=trouble.reading(device.code)), [], False
         code, gpu = _memory(handle, gpu)
         if code in trouble.LOST:
-            return replace(gpu, listed=False, error=trouble.reading(code)), [], False
+            return replace(gpu, listed=False, lost=True, error=trouble.reading(code)), [], False
         if gpu.mig:  # its instances have the processes, and only administrators may read the whole
             error = None if code in (trouble.OK, trouble.NO_PERMISSION) else trouble.reading(code)
             return replace(gpu, listed=False, error=error), [], False

@@ -28,7 +28,7 @@ class GpuUse:
 
     Attributes:
         gpu: the `Gpu.label` it speaks of.
-        policy: in words, ``limit 2 GiB``, ``growth``, ``hidden``, ``all of it``; empty when unknown.
+        policy: in words, ``limit 2 GiB``, ``growth``, ``hidden``, ``all that is free``; empty when unknown.
         logical: TensorFlow's logical GPUs on it, in TensorFlow's order; empty when hidden.
     """
 

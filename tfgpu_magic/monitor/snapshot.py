@@ -32,7 +32,8 @@ class Gpu:
         mig: whether MIG is on, so that CUDA sees its instances and not the GPU itself.
         unified: memory is shared with the CPU; `total` is then the machine's memory.
         listed: whether the driver gave the list of this GPU's processes.
-        error: why figures are missing, in words; None when all is well.
+        lost: the driver cannot reach it, so nothing can run on it.
+        error: why figures are missing, in half a sentence; None when all is well.
     """
 
     index: int
@@ -48,6 +49,7 @@ class Gpu:
     mig: bool = False
     unified: bool = False
     listed: bool = True
+    lost: bool = False
     error: str | None = None
 
     @property

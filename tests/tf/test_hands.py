@@ -1,0 +1,314 @@
+"""Settings that change hands: what the user sets beside us, takes back, forks, catches or breaks; the driver judges."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import threading
+import types
+from collections.abc import Callable
+
+import pytest
+
+import tfgpu_magic
+from tests.processes import run
+from tests.tf.on_machine import held, touch_every_gpu
+from tests.tf.test_calls import listed, user_growth_on_one, user_limit
+from tfgpu_magic import control
+from tfgpu_magic.config import script
+from tfgpu_magic.config.runtime import RUNTIME, stage
+from tfgpu_magic.simgpu import Machine
+
+MIB, GIB = 2**20, 2**30
+CONTEXT = 256 * MIB
+LITTLE = range(CONTEXT, CONTEXT + 64 * MIB)
+ALL = range(6 * GIB, 8 * GIB)
+
+
+def limit_of_4096() -> None:
+    import tensorflow as tf
+
+    gpu = tf.config.list_physical_devices("GPU")[0]
+    tf.config.set_logical_device_configuration(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=4096)])
+
+
+def other_variables() -> None:
+    os.environ.update(CUDA_VISIBLE_DEVICES="1", TF_FORCE_GPU_ALLOW_GROWTH="false")
+
+
+def async_allocator() -> None:
+    os.environ["TF_GPU_ALLOCATOR"] = "cuda_malloc_async"
+
+
+@pytest.mark.parametrize(
+    ("words", "change", "told"),
+    [
+        ("limit 1GiB", limit_of_4096, "the limit of GPU 0 is 4 GiB"),
+        ("visible 0; growth", other_variables, "CUDA_VISIBLE_DEVICES is '1'"),
+        ("limit 1GiB", async_allocator, "TF_GPU_ALLOCATOR is 'cuda_malloc_async'"),
+    ],
+)
+@pytest.mark.parametrize("use", [True, False])
+def test_what_somebody_changed_after_us_is_not_called_in_force(
+    words: str, change: Callable[[], None], told: str, use: bool
+) -> None:
+    with Machine.create("2x8GiB") as machine:
+        status, again = run(machine, _change_after, words, change, use)
+
+    assert told in status
+    assert "In force" not in status
+    assert ("it was changed since" in again) is use  # before the first op, saying it again mends it
+
+
+def test_before_the_first_op_saying_it_again_mends_what_was_changed() -> None:
+    with Machine.create("2x8GiB") as machine:
+        assert run(machine, _mend) == [GIB + CONTEXT, GIB + CONTEXT]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "holds"),
+    [
+        ("visible 1", "default", (ALL, ALL)),
+        ("growth", "default", (ALL, ALL)),
+        ("visible 1; growth", "visible all", (LITTLE, LITTLE)),
+        ("limit 1GiB", "visible 1", (range(1), range(GIB + CONTEXT, GIB + CONTEXT + 1))),
+        ("split 2 --cpu", "growth", (LITTLE, LITTLE)),
+    ],
+)
+def test_what_was_set_after_the_list_is_taken_back(first: str, then: str, holds: tuple[range, range]) -> None:
+    with Machine.create("2x8GiB") as machine:
+        sizes = run(machine, _after_the_list, first, then)
+
+    assert [size in expected for size, expected in zip(sizes, holds, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize("words", ["default", "visible all", "visible 0,1"])
+def test_a_gpu_that_cuda_was_told_to_hide_comes_back_only_with_a_restart(words: str) -> None:
+    with Machine.create("2x8GiB") as machine:
+        refused, variable = run(machine, _hide_and_list, words)
+
+    assert f"%tf_gpu {words} --restart" in refused
+    assert variable == "0"
+
+
+def test_an_empty_list_of_gpus_is_final_too() -> None:
+    with Machine.create("1x8GiB") as machine:
+        refused, _ = run(machine, _hide_and_list, "visible all", "visible none")
+
+    assert "does not show it GPU 0" in refused
+
+
+def test_a_context_of_nobody_knows_whom_is_no_promise_also_with_torch_imported() -> None:
+    with Machine.create("1x8GiB") as machine:
+        refused = run(machine, _poisoned_with_torch)
+
+    assert "another library (torch)" in refused
+    assert "Nobody can tell which, so nothing is promised" in refused
+
+
+def test_a_plan_that_could_not_be_told_leaves_nothing_behind() -> None:
+    with Machine.create("2x8GiB") as machine:
+        said, variables, asked = run(machine, _fail_at_the_import, fresh=True)
+
+    assert "is NOT in force" in said
+    assert variables == {"CUDA_VISIBLE_DEVICES": "1"}
+    assert asked == ""
+
+
+def test_an_import_while_another_thread_imports_is_waited_for() -> None:
+    with Machine.create("1x8GiB") as machine:
+        answer, sizes = run(machine, _apply_while_importing, fresh=True)
+
+    assert answer == "in time" or "being imported at this moment" in answer
+    assert (sizes[0] == GIB + CONTEXT) is (answer == "in time")
+
+
+def test_a_closed_output_does_not_break_the_import() -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert run(machine, _import_with_closed_output, fresh=True) == [GIB + CONTEXT]
+
+
+def test_an_error_that_is_not_tensorflows_own_rolls_everything_back_too() -> None:
+    with Machine.create("2x8GiB") as machine:
+        refused, changed = run(machine, _break_tensorflow)
+
+    assert "TensorFlow did not take it" in refused
+    assert not changed
+
+
+def test_growth_on_some_gpus_is_refused_also_when_only_gpus_are_chosen() -> None:
+    with Machine.create("2x8GiB") as machine:
+        assert "`%tf_gpu growth`" in run(machine, _refused_after, user_growth_on_one, "visible 0,1")
+
+
+def test_a_forked_child_is_told_that_cuda_is_lost_to_it() -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert "forked from one in which CUDA was running" in run(machine, _apply_in_a_fork)
+
+
+def test_status_shows_the_limit_that_the_user_set() -> None:
+    with Machine.create("1x8GiB") as machine:
+        text = run(machine, _status_after, user_limit)
+
+    assert "limit 512 MiB" in text
+
+
+def test_looking_does_not_make_tensorflow_list_its_devices() -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert run(machine, _look_after_foreign_cuinit) is False
+
+
+def test_code_is_for_a_program_of_its_own_whatever_this_one_does() -> None:
+    with Machine.create("2x8GiB") as machine:
+        codes = run(machine, _code_at_each_stage)
+
+    assert len(set(codes)) == 1
+    assert 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"' in codes[0]
+    assert "memory_limit=102400" in codes[0]  # more than there is: it may run elsewhere
+
+
+def test_shell_lines_say_all_that_the_policy_needs() -> None:
+    with Machine.create("1x8GiB") as machine:
+        lines = run(machine, _shell_lines, env={"TF_FORCE_GPU_ALLOW_GROWTH": "true"})
+
+    assert lines == "export TF_FORCE_GPU_ALLOW_GROWTH=true"
+
+
+def _change_after(words: str, change: Callable[[], None], use: bool) -> tuple[str, str]:
+    tfgpu_magic.apply(words)
+    change()
+    if use:
+        touch_every_gpu()
+    text = repr(tfgpu_magic.status())
+    with contextlib.suppress(tfgpu_magic.Refused):
+        tfgpu_magic.apply(words)
+        return text, ""
+    return text, _refused(words)
+
+
+def _refused(words: str) -> str:
+    try:
+        tfgpu_magic.apply(words)
+    except tfgpu_magic.Refused as error:
+        return str(error)
+    return ""
+
+
+def _mend() -> list[int]:
+    tfgpu_magic.apply("limit 1GiB")
+    limit_of_4096()
+    tfgpu_magic.apply("limit 1GiB")
+    touch_every_gpu()
+    return held()
+
+
+def _after_the_list(first: str, then: str) -> list[int]:
+    listed()
+    tfgpu_magic.apply(first)
+    tfgpu_magic.apply(then)
+    touch_every_gpu()
+    return held()
+
+
+def _hide_and_list(words: str, hide: str = "visible 0") -> tuple[str, str]:
+    tfgpu_magic.apply(hide)
+    listed()
+    return _refused(words), os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def _poisoned_with_torch() -> str:
+    from tensorflow.python.client import device_lib
+
+    sys.modules["torch"] = types.ModuleType("torch")
+    device_lib.list_local_devices()
+    return _refused("limit 1GiB")
+
+
+def _fail_at_the_import() -> tuple[str, dict[str, str], str]:
+    tfgpu_magic.apply("visible 0; limit 0=1GiB --grow")
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+    heard = io.StringIO()
+    with contextlib.redirect_stderr(heard):
+        import tensorflow  # noqa: F401
+    names = ("TF_FORCE_GPU_ALLOW_GROWTH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+    variables = {name: os.environ[name] for name in names if name in os.environ}
+    return heard.getvalue(), variables, str(control.current().asked)
+
+
+def _apply_while_importing() -> tuple[str, list[int]]:
+    thread = threading.Thread(target=__import__, args=("tensorflow",))
+    thread.start()
+    while "tensorflow" not in sys.modules:
+        pass
+    answer = _refused("limit 1GiB") or "in time"
+    thread.join()
+    touch_every_gpu()
+    return answer, held()
+
+
+def _import_with_closed_output() -> list[int]:
+    tfgpu_magic.apply("limit 1GiB")
+    closed = io.StringIO()
+    closed.close()
+    with contextlib.redirect_stdout(closed), contextlib.redirect_stderr(closed):
+        import tensorflow  # noqa: F401
+    touch_every_gpu()
+    return held()
+
+
+def _break_tensorflow() -> tuple[str, bool]:
+    import tensorflow as tf
+
+    def broken(*_: object) -> None:
+        raise tf.errors.InternalError(None, None, "broken")
+
+    before = dict(os.environ)
+    tf.config.set_logical_device_configuration = broken
+    return _refused("visible 1; limit 1GiB --grow"), dict(os.environ) != before
+
+
+def _refused_after(before: Callable[[], None], words: str) -> str:
+    before()
+    return _refused(words)
+
+
+def _apply_in_a_fork() -> str:
+    listed()
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(theirs, _refused("limit 1GiB").encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    return os.read(ours, 4096).decode()
+
+
+def _status_after(before: Callable[[], None]) -> str:
+    before()
+    return repr(tfgpu_magic.status())
+
+
+def _look_after_foreign_cuinit() -> bool:
+    import ctypes
+
+    import tensorflow  # noqa: F401
+
+    ctypes.CDLL("libcuda.so.1").cuInit(0)
+    tfgpu_magic.status()
+    RUNTIME.observe(tfgpu_magic.look().gpus)
+    return stage.listed()
+
+
+def _code_at_each_stage() -> list[str]:
+    words = "visible 1; limit 100GiB"
+    codes = [script.python(control.sketch(words))]
+    for move in (listed, touch_every_gpu):
+        move()
+        codes.append(script.python(control.sketch(words)))
+    return codes
+
+
+def _shell_lines() -> str:
+    return script.shell(control.sketch("growth"))

@@ -1,0 +1,54 @@
+"""The environment variables that we changed, what they were before, and the way back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from tfgpu_magic.config.state import VARIABLES
+
+
+class Ledger:
+    """Writes variables and remembers; what somebody else has changed since is theirs again."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, tuple[str | None, str | None]] = {}  # before us, and by us
+
+    def outside(self) -> dict[str, str]:
+        """Those of `VARIABLES` that are set, as they are without us."""
+        found = {name: self._before(name) for name in VARIABLES}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def write(self, wanted: Mapping[str, str | None]) -> None:
+        """Set what is wanted, None to remove it, and put back every other variable that we changed before."""
+        for name in {*wanted, *self._written}:
+            before = self._before(name)
+            value = wanted.get(name, before)
+            self._written[name] = (before, value)
+            _set(name, value)
+
+    @contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """Put everything back as it was when the block raises anything."""
+        values = {name: os.environ.get(name) for name in VARIABLES}
+        written = dict(self._written)
+        try:
+            yield
+        except BaseException:
+            self._written = written
+            for name, value in values.items():
+                _set(name, value)
+            raise
+
+    def _before(self, name: str) -> str | None:
+        now = os.environ.get(name)
+        before, ours = self._written.get(name, (now, now))
+        return before if now == ours else now
+
+
+def _set(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
