@@ -38,9 +38,11 @@ def _tell(renewed: Callable[[], Plan]) -> None:
         RUNTIME.withdraw()
         _say(f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}", sys.stderr)
     else:
-        # Below a cell it is an answer; a program's output is the program's.
-        stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
-        _say("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *news]), stream)
+        ipython = sys.modules.get("IPython")
+        if ipython is not None and ipython.get_ipython() is not None:  # below a cell it is an answer
+            _say("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *news]), sys.stdout)
+        elif news:  # a program's output is the program's
+            _say("\n".join(news), sys.stderr)
 
 
 def _say(text: str, stream: TextIO | None) -> None:
