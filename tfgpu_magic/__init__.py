@@ -61,6 +61,10 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Load the magics: what ``%load_ext tfgpu_magic`` calls."""
     from tfgpu_magic import magic

@@ -1,10 +1,13 @@
-"""Tab completion of `%tf_gpu`: words, flags and this machine's GPU numbers."""
+"""Tab completion of `%tf_gpu`: words, flags and this machine's GPU numbers, and nothing else."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
+
+from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 
 from tfgpu_magic.config import grammar
 from tfgpu_magic.errors import PolicyError
@@ -13,20 +16,34 @@ from tfgpu_magic.monitor.look import look
 FRESH = 30.0
 """Seconds for which the list of GPUs is good enough for completing a line."""
 
-_VALUES = {"growth": ["off"], "visible": ["all", "none"], "split": ["2", "4"], "limit": ["25%", "50%"]}
+_VALUES = {"growth": ["off"], "visible": ["all", "none"], "split": ["2", "4"], "limit": ["2GiB", "25%", "50%"]}
 
 _gpus: tuple[float, list[str]] = (-FRESH, [])
 
 
-def complete(_: Any, event: Any) -> list[str]:
-    """What may stand at the cursor: a hook for IPython's ``complete_command``.
+@context_matcher(identifier="tfgpu_magic")  # type: ignore[untyped-decorator,unused-ignore]  # IPython's
+def matcher(context: CompletionContext) -> dict[str, Any]:
+    """What may stand at the cursor of a `%tf_gpu` line; there, Python's names are no help, and are held back."""
+    line = context.line_with_cursor[: context.cursor_position]
+    said = re.match(r"\s*%?tf_gpu\s+(.*)", line)
+    if said is None:
+        return {"completions": []}
+    typed = re.split(r"[;\s]*;\s*", said[1])[-1]
+    fragment = re.split(r"[\s,=]", typed)[-1]
+    offered = complete(typed.removesuffix(fragment))
+    named = re.split(r"[\s,]", typed)
+    matches = [word for word in offered if word.startswith(fragment) and word not in named[:-1]]
+    return {
+        "completions": [SimpleCompletion(text=match, type="magic") for match in matches],
+        "suppress": True,
+        "matched_fragment": fragment,
+    }
 
-    Args:
-        event: has `line`, the whole line; and `symbol`, what of the word at the cursor is there.
-    """
-    typed = event.line.removeprefix("%").split()[1:]
-    before = typed if not event.symbol and not event.line.endswith((",", "=")) else typed[:-1]
-    names = [token for token in before if not token.startswith("-")]
+
+def complete(before: str) -> list[str]:
+    """What may come after the text of one policy so far."""
+    tokens = before.replace(",", " ").split()
+    names = [token for token in tokens if not token.startswith("-")]
     known: Sequence[grammar.Word] = grammar.WORDS
     if names and names[0] in ("plan", "code", "env"):
         known, names = grammar.POLICY_WORDS, names[1:]
@@ -36,7 +53,9 @@ def complete(_: Any, event: Any) -> list[str]:
         word = grammar.find(names[0], known)
     except PolicyError:
         return []
-    return _after(word, before[-1])
+    if before.endswith("="):
+        return _VALUES["limit"]
+    return _after(word, tokens[-1])
 
 
 def _after(word: grammar.Word, last: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ def plan(policy: str | Policy, *, see: Callable[[], Snapshot] = look) -> Plan:
     asked = words.parse(policy) if isinstance(policy, str) else policy
     snapshot = see()
     made = planning.make(asked, snapshot, RUNTIME.observe(snapshot.gpus), lambda: _names(snapshot))
-    return replace(current(), in_force=True) if made.in_force else made
+    return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
 
 
 def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look) -> Plan:
@@ -82,15 +83,47 @@ def sketch(policy: str) -> Plan:
         Refused: they cannot be enforced together, or name what is not there.
     """
     snapshot = look()
+    return planning.draft(words.parse(policy), snapshot, _anew(snapshot))
+
+
+def foresee(policy: str) -> Plan:
+    """The plan for this kernel after a restart, when what it holds now is free again.
+
+    Raises:
+        PolicyError: the words are no policy.
+        Refused: they cannot be enforced in a new kernel either.
+    """
+    now = look()
+    own: dict[str, int] = {}
+    for process in now.processes:
+        if process.pid == os.getpid():
+            own[process.gpu] = own.get(process.gpu, 0) + (process.held or 0)
+    gpus = tuple(
+        gpu if gpu.free is None else replace(gpu, free=gpu.free + own.get(gpu.label, 0), used=None) for gpu in now.gpus
+    )
+    processes = tuple(process for process in now.processes if process.pid != os.getpid())
+    then = replace(now, gpus=gpus, processes=processes)
+    return planning.make(words.parse(policy), then, _anew(now), lambda: _names(then))
+
+
+def _anew(snapshot: Snapshot) -> Kernel:
+    """A process that starts from here, in which nothing has happened yet."""
     here = RUNTIME.observe(snapshot.gpus)
-    there = Kernel(outside=here.outside, environment=here.outside, shown=here.given, settled=here.settled)
-    return planning.draft(words.parse(policy), snapshot, there)
+    return Kernel(
+        outside=here.outside,
+        environment=here.outside,
+        shown=here.given,
+        given=here.given,
+        asked=here.asked,
+        settled=here.settled,
+    )
 
 
 def standing(plan: Plan) -> str:
     """How an applied plan stands, in one sentence."""
     if not plan.asked.requests:
-        return "Nothing is asked: TensorFlow's own defaults hold, and it will take all of every GPU it sees."
+        takes = ", and it takes all of every GPU it sees" if plan.devices else ""
+        return f"Nothing is asked: TensorFlow's own defaults hold{takes}."
     if plan.growth is not None and not plan.devices and plan.cpus is None:
         return f"`{plan.asked}` has no GPU here to act on."
     if plan.in_force:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.display import display
 from traitlets import Unicode
 
-from tfgpu_magic.complete import complete
+from tfgpu_magic.complete import matcher
 from tfgpu_magic.config import grammar
 from tfgpu_magic.config.watch import CellWatch
 from tfgpu_magic.errors import PolicyError, TfGpuError, TooLate
@@ -39,12 +40,14 @@ class TfGpuMagics(Magics):
         self.watch = CellWatch(shell)
 
     @line_magic
-    def tf_gpu(self, line: str) -> Status | Outcome | Code | None:  # noqa: D102  # made from the grammar, below
+    def tf_gpu(self, line: str) -> None:  # noqa: D102  # made from the grammar, below
         self.watch.check()
         try:
-            return _answer(line.strip())
+            answer = _answer(line)
         except TfGpuError as error:
             raise UsageError(str(error)) from None  # IPython shows it without a traceback, and stops "run all"
+        # Not returned: it would be lost in a loop, or where it is not a cell's last line.
+        display(answer)  # type: ignore[no-untyped-call]  # IPython's
 
     tf_gpu.__doc__ = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
 
@@ -58,7 +61,7 @@ When it is too late, {grammar.RESTART} restarts this kernel and applies the word
 """
 
 
-def _answer(line: str) -> Status | Outcome | Code | None:
+def _answer(line: str) -> Status | Outcome | Code:
     tokens = line.partition("#")[0].split()
     again = grammar.RESTART in tokens
     asked = " ".join(token for token in tokens if token != grammar.RESTART)
@@ -88,17 +91,21 @@ def _tell(what: str, policy: str) -> Outcome | Code:
     from tfgpu_magic.views.outcome import Code, Outcome
 
     if what == "plan":
-        plan = control.plan(policy) if policy else control.waiting()
-        return Outcome(plan, f"`{plan.asked}` would do this:" if policy else control.standing(plan))
+        if not policy:
+            return Outcome(control.waiting(), control.standing(control.current()))
+        try:
+            return Outcome(plan := control.plan(policy), f"`{plan.asked}` would do this:")
+        except TooLate as error:
+            plan = control.foresee(policy)
+            return Outcome(plan, f"{str(error).splitlines()[0]} After a restart, `{plan.asked}` would do this:")
     plan = control.sketch(policy) if policy else control.current()
     return Code(script.python(plan) if what == "code" else script.shell(plan))
 
 
-def _apply(policy: str, *, again: bool = False) -> Outcome | None:
+def _apply(policy: str, *, again: bool = False) -> Outcome:
     """Apply a policy here; or if it is too late, and that is wanted, in a new kernel."""
     with Looking() as looking:  # the GPUs are looked at while the rest of the house is imported
         from tfgpu_magic import control
-        from tfgpu_magic.config import words
         from tfgpu_magic.views.outcome import Outcome
 
         try:
@@ -110,21 +117,22 @@ def _apply(policy: str, *, again: bool = False) -> Outcome | None:
             return Outcome(plan, control.standing(plan))
     from tfgpu_magic.restart import restart
 
-    wanted = str(control.current().asked.then(words.parse(policy))) or "default"
-    restart(wanted)
-    print(f"Restarting this kernel. `{wanted}` will be in force in the new one; run your cells again.")
-    return None
+    # A kernel is not given up for words that cannot be had.
+    return restart(str(control.foresee(policy).asked) or "default")
 
 
 def load(shell: InteractiveShell) -> None:
     """Register the magics with a shell, and apply the policy that the environment or the configuration gives."""
     magics = TfGpuMagics(shell)
     shell.register_magics(magics)
-    shell.set_hook("complete_command", complete, str_key="%tf_gpu")  # type: ignore[no-untyped-call]  # IPython's
+    shell.Completer.custom_matchers.append(matcher)
     magics.watch.start()
     given = os.environ.get(VARIABLE) or magics.policy
     if given:
-        _apply_from(f"${VARIABLE}" if os.environ.get(VARIABLE) else "the configuration", given)
+        where = f"${VARIABLE}" if os.environ.get(VARIABLE) else "the configuration"
+        # A kernel that loads us as it starts has no cell yet below which this could be read.
+        starting = getattr(shell, "parent_header", None) == {}
+        (_tell_later if starting else _apply_from)(where, given, shell)
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -133,18 +141,21 @@ def unload(shell: InteractiveShell) -> None:
     if magics is not None:
         magics.watch.stop()
         shell.magics_manager.magics["line"].pop("tf_gpu", None)
+        shell.Completer.custom_matchers.remove(matcher)
 
 
 def resume(policy: str) -> None:
-    """Load the extension in a kernel that was restarted for a policy, apply it, and tell how it went in the first cell.
-
-    No cell is running yet, so nobody would see what is printed now.
-    """
+    """Load the extension in a kernel that was restarted for a policy, apply that, and tell of it in the first cell."""
     shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "tfgpu_magic")
+    _tell_later("the restart", policy, shell)
+
+
+def _tell_later(where: str, policy: str, shell: InteractiveShell) -> None:
+    """Apply words while no cell is running, and tell in the first one that does."""
     heard = io.StringIO()
     with redirect_stdout(heard), redirect_stderr(heard):
-        shell.run_line_magic("load_ext", "tfgpu_magic")
-        _apply_from("the restart", policy)
+        _apply_from(where, policy, shell)
 
     def tell(_: Any) -> None:
         shell.events.unregister("pre_run_cell", tell)
@@ -153,11 +164,11 @@ def resume(policy: str) -> None:
     shell.events.register("pre_run_cell", tell)
 
 
-def _apply_from(where: str, policy: str) -> None:
+def _apply_from(where: str, policy: str, _: InteractiveShell) -> None:
     """Apply words that no cell of this kernel has said; a refusal is told, and stops nothing."""
     try:
         _apply(policy)
     except TfGpuError as error:
         print(f"tfgpu_magic: `{policy}`, from {where}, is NOT in force.\n{error}", file=sys.stderr)
     else:
-        print(f"tfgpu_magic: `{policy}`, from {where}.")
+        print(f"tfgpu_magic: `{policy}`, from {where}, is in force.")

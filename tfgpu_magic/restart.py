@@ -12,6 +12,7 @@ import re
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -19,6 +20,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from tfgpu_magic.errors import Refused
 
@@ -54,13 +56,14 @@ class Server:
             pass
 
 
-def restart(words: str) -> None:
+def restart(words: str) -> NoReturn:
     """Restart this kernel, and have the words applied in the new one before any other cell.
 
-    Returns at once; the kernel dies a moment later.
+    It does not come back: until the kernel is killed it waits, so that no queued cell runs in a kernel that is going.
 
     Raises:
-        Refused: this is no kernel of a Jupyter Server that can be reached; the error says what to do by hand.
+        Refused: this is no kernel of a Jupyter Server that can be reached, or the server did not restart it; the error
+            says what to do by hand.
     """
     connection = _connection_file()
     server = _find_server(connection)
@@ -73,8 +76,13 @@ def restart(words: str) -> None:
         text=True,
     )
     assert helper.stdin is not None  # noqa: S101  # asked for
+    order = {"server": asdict(server), "connection": str(connection), "words": words, "pid": os.getpid()}
     with helper.stdin as pipe:  # not on the command line, where others could read the token
-        json.dump({"server": asdict(server), "connection": str(connection), "words": words}, pipe)
+        json.dump(order, pipe)
+    print(f"Restarting this kernel. `{words}` will be in force in the new one; what your cells say there still counts.")
+    sys.stdout.flush()
+    time.sleep(PATIENCE)
+    raise Refused(f"The Jupyter Server did not restart this kernel. {BY_HAND}")
 
 
 def _connection_file() -> Path:
@@ -123,17 +131,39 @@ def _trust(url: str) -> ssl.SSLContext | None:
 
 
 def _main() -> None:
+    import zmq
     from jupyter_client.blocking.client import BlockingKernelClient
 
     order = json.load(sys.stdin)
     time.sleep(LAST_WORDS)
-    Server(**order["server"]).call("/restart", post=True)
-    client = BlockingKernelClient(connection_file=order["connection"])
+    asking = threading.Thread(target=Server(**order["server"]).call, args=("/restart",), kwargs={"post": True})
+    asking.start()
+    _wait_for_the_end_of(order["pid"])
+    # The new kernel listens where the old one did. What is sent now waits for it, and gets there first: other clients
+    # look for it anew every tenth of a second, and this one every millisecond.
+    context = zmq.Context()
+    context.setsockopt(zmq.RECONNECT_IVL, 1)
+    client = BlockingKernelClient(connection_file=order["connection"], context=context)
     client.load_connection_file()
-    client.start_channels()
-    client.wait_for_ready(timeout=PATIENCE)
+    client.shell_channel.start()
     code = f"import tfgpu_magic.magic; tfgpu_magic.magic.resume({order['words']!r})"
-    client.execute(code, silent=True, store_history=False, reply=True, timeout=PATIENCE)
+    client.execute(code, silent=True, store_history=False)
+    client.get_shell_msg(timeout=PATIENCE)
+    asking.join()
+
+
+def _wait_for_the_end_of(pid: int) -> None:
+    """Wait until the old kernel is gone, or only its parent has not noticed yet."""
+    import psutil
+
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return
+        except psutil.NoSuchProcess:
+            return
+        time.sleep(0.002)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ requests: st.SearchStrategy[Request] = st.one_of(
     st.builds(Pick, st.integers(1, MOST_PARTS), st.none() | amounts),
     st.just(Default()),
 )
-policies = st.lists(requests, min_size=1, max_size=5).map(lambda rs: Policy(tuple(rs)))
+policies = st.lists(requests, min_size=1, max_size=5).map(lambda rs: Policy().then(Policy(tuple(rs)))).filter(str)
 fragments = st.sampled_from(
     [word.name for word in WORDS]
     + ["2GiB", "40%", "0=1GiB", "--grow", "--gpu", "--need", "0,1", ";", "none", "=", "٣GiB", "1e9"]

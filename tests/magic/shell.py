@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
@@ -11,11 +10,12 @@ from IPython.utils.capture import capture_output
 
 @dataclass(frozen=True)
 class Seen:
-    """What one cell gave: everything printed, the value, and the name of the error that stopped it."""
+    """What one cell gave: everything printed, what it displayed last, and the name of the error that stopped it."""
 
     text: str
-    value: Any
+    value: str
     error: str
+    html: str = ""
 
 
 def cells(*sources: str) -> list[Seen]:
@@ -31,14 +31,18 @@ def loading(*sources: str) -> list[Seen]:
 
 def last(*sources: str) -> Seen:
     """Run cells, and return what the last one gave."""
-    seen = cells(*sources)[-1]
-    value = seen.value
-    return Seen(seen.text, None if value is None else repr(value), seen.error)
+    return cells(*sources)[-1]
 
 
 def _cell(shell: InteractiveShell, source: str) -> Seen:
     with capture_output() as heard:
         result = shell.run_cell(source, store_history=True)  # type: ignore[no-untyped-call]  # IPython's
     error = result.error_in_exec or result.error_before_exec
-    shown = "".join(output.data.get("text/plain", "") for output in heard.outputs)
-    return Seen(heard.stdout + heard.stderr + shown, result.result, type(error).__name__ if error else "")
+    shown = [output.data for output in heard.outputs] or [{}]
+    text = "".join(data.get("text/plain", "") for data in shown)
+    return Seen(
+        heard.stdout + heard.stderr + text,
+        shown[-1].get("text/plain", ""),
+        type(error).__name__ if error else "",
+        shown[-1].get("text/html", ""),
+    )

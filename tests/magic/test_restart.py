@@ -108,12 +108,14 @@ def test_restart_applies_the_words_in_the_new_kernel(tmp_path: Path, words: str)
         execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
         before = int(execute(client, "import os; print(os.getpid())"))
         assert "since In [" in execute(client, f"%tf_gpu {words}")
-        told = execute(client, f"%tf_gpu {words} --restart")
+        client.execute(f"%tf_gpu {words} --restart")
+        client.execute("open('queued', 'w')")  # must not run in a kernel that is going
+        told = _heard(client)
         client.stop_channels()
         until(lambda: machine.held(pid=before) == 0)
 
         client = server.connect(kernel)
-        first = until(lambda: execute(client, "pass"))
+        first = execute(client, "pass")  # the very first cell finds the words in force
         policy = execute(client, "from tfgpu_magic import control; print(control.current().asked)").strip()
         after = int(execute(client, "import os; print(os.getpid())"))
         execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
@@ -122,27 +124,32 @@ def test_restart_applies_the_words_in_the_new_kernel(tmp_path: Path, words: str)
 
     assert "Restarting this kernel" in told
     assert before != after
-    assert first == f"tfgpu_magic: `visible 1; {words}`, from the restart.\n"
+    assert first == f"tfgpu_magic: `visible 1; {words}`, from the restart, is in force.\n"
+    assert not (tmp_path / "queued").exists()
     assert policy == f"visible 1; {words}"  # what was asked before still counts
     assert sizes[0] == 0
     assert sizes[1] == GIB + CONTEXT if words == "limit 1GiB" else sizes[1] < CONTEXT + 64 * MIB
 
 
-def test_words_that_do_not_fit_in_the_new_kernel_are_told_in_its_first_cell(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["limti 4GiB", "limit 12GiB"])
+def test_a_refused_policy_of_the_administrator_is_told_in_the_first_cell(tmp_path: Path, policy: str) -> None:
+    profile = tmp_path / ".ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    (profile / "ipython_config.py").write_text(
+        f"c = get_config()\nc.InteractiveShellApp.extensions = ['tfgpu_magic']\nc.TfGpuMagics.policy = {policy!r}\n"
+    )
     with Machine.create("1x8GiB") as machine, serving(machine, tmp_path) as server:
-        kernel = server.call("kernels", {"name": "python3"})["id"]
-        client = server.connect(kernel)
-        execute(client, "%load_ext tfgpu_magic")
-        execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
-        before = int(execute(client, "import os; print(os.getpid())"))
-        execute(client, "%tf_gpu limit 100GiB --restart")
-        client.stop_channels()
-        until(lambda: machine.held(pid=before) == 0)
-
-        client = server.connect(kernel)
-        told = until(lambda: execute(client, "pass"))
-        again = execute(client, "pass")
+        client = server.connect(server.call("kernels", {"name": "python3"})["id"])
+        told, again = execute(client, "pass"), execute(client, "pass")
         client.stop_channels()
 
-    assert "`limit 100GiB`, from the restart, is NOT in force." in told
+    assert f"`{policy}`, from the configuration, is NOT in force." in told
     assert again == ""
+
+
+def _heard(client: BlockingKernelClient) -> str:
+    """What the restarting cell prints before its kernel is killed."""
+    while True:
+        message = client.get_iopub_msg(timeout=60)
+        if message["msg_type"] in ("stream", "error"):
+            return str(message["content"].get("text") or message["content"])

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 
 from tfgpu_magic.config import runtime
-from tfgpu_magic.config.plan import Plan, in_words
+from tfgpu_magic.config.plan import Plan, in_words, renew
 from tfgpu_magic.config.runtime import RUNTIME, devices
-from tfgpu_magic.config.state import Kernel, Stage
+from tfgpu_magic.config.state import DEVICES, Kernel, Stage
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -35,11 +35,12 @@ def report(snapshot: Snapshot) -> Report:
         named = {use.gpu for use in uses}
         uses += [GpuUse(gpu=label, policy="hidden") for label in labels.values() if label not in named]
     waiting = plan is not None and kernel.stage is not Stage.READY
+    notes = renew(plan, snapshot, waits=True).notes if plan is not None and waiting else ()
     return Report(
         pid=os.getpid(),
         summary=_summary(kernel, plan),
         uses=tuple(uses),
-        notes=(*_changed(kernel), *(plan.notes if plan is not None and waiting else ())),
+        notes=(*_changed(kernel), *_given(kernel), *notes),
     )
 
 
@@ -57,6 +58,11 @@ def _limits(kernel: Kernel, plan: Plan | None) -> Mapping[str, tuple[int, ...]]:
     if kernel.tensorflow_sees is not None:
         return runtime.limits_now()
     return {} if plan is None else {str(device.gpu.uuid): device.limits for device in plan.devices}
+
+
+def _given(kernel: Kernel) -> tuple[str, ...]:
+    """What hides GPUs that we have not hidden."""
+    return (f"{DEVICES}={kernel.outside[DEVICES]!r} was set outside.",) if DEVICES in kernel.outside else ()
 
 
 def _changed(kernel: Kernel) -> tuple[str, ...]:
@@ -84,6 +90,7 @@ def _summary(kernel: Kernel, plan: Plan | None) -> str:
     if kernel.stage is Stage.POISONED:
         return f"{version} is imported, and something holds a CUDA context; nothing can be set until a restart."
     if kernel.stage is Stage.ABSENT:
-        return f"TensorFlow is not imported yet. {f'Waiting: {asked}.' if asked else 'Nothing is asked of it.'}"
+        waits = f" Waiting: {asked}." if plan is not None and plan.needs_tensorflow else in_force
+        return f"TensorFlow is not imported yet.{waits if asked else ' Nothing is asked of it.'}"
     standing = in_force or ("" if asked else " Nothing is asked of it.")
     return f"{version} is imported and has not used a GPU yet.{standing}"

@@ -80,9 +80,7 @@ def _problem(device: Device) -> str | None:
             "context on every GPU that it sees. Its first op would fail there, and the next may hang for good."
         )
     if wanted > total:
-        return (
-            f"{_wanted(device)} is more than the {rounded(total)} it has. TensorFlow would take less, and not say so."
-        )
+        return f"{_wanted(device)}, more than the {rounded(total)} it has. TensorFlow would take less, and not say so."
     if min(device.limits) < LEAST_LIMIT:
         of = f" of the {rounded(free)} that are free" if isinstance(device.words, Split) else ""
         return f"{rounded(min(device.limits))}{of} is too little to work with; {rounded(LEAST_LIMIT)} is the least."

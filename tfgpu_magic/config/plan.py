@@ -118,6 +118,7 @@ def draft(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:
         growth=wish.growth,
         grows=growth == "true" if growth in ("true", "false") else any(kernel.growth.values()),
         notes=(
+            *(f"`{gone}` no longer counts." for gone in kernel.asked if gone not in (*asked, *wish.dropped, *policy)),
             *wish.notes,
             *environment.conflicts(kernel, wish, devices, variables),
             *_left_over(wish, devices, snapshot),

@@ -148,7 +148,7 @@ class Policy:
         """Add later words, which replace the earlier ones that they speak about again."""
         requests: list[Request] = list(self.requests)
         for request in later:
-            requests = [earlier for earlier in requests if not _replaces(request, earlier)]
+            requests = [earlier for earlier in requests if not replaces(request, earlier)]
             if not isinstance(request, Default):
                 requests.append(request)
         return Policy(tuple(requests))
@@ -164,7 +164,7 @@ class Policy:
         return replace(self, requests=tuple(chosen if isinstance(r, Pick) else r for r in self.requests))
 
 
-def _replaces(later: Request, earlier: Request) -> bool:
+def replaces(later: Request, earlier: Request) -> bool:
     """Whether later words leave nothing of earlier ones. What differs GPU by GPU is left to the plan, in order."""
     match later:
         case Default():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tfgpu_magic.config.policy import Growth, Limit, Pick, Policy, Split, Visible, amount_text
-from tfgpu_magic.config.state import ALLOCATOR, DEVICE_CAP, Kernel, Stage
+from tfgpu_magic.config.state import ALLOCATOR, DEVICE_CAP, DEVICES, Kernel, Stage
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import rounded
@@ -109,16 +109,20 @@ def growth_on_some() -> Refused:
     )
 
 
-def if_too_few(request: Pick, enough: Sequence[Gpu], given: Sequence[Gpu]) -> None:
-    """Refuse to pick more GPUs than there are with so much free."""
+def if_too_few(request: Pick, enough: Sequence[Gpu], given: Sequence[Gpu], variable: str | None) -> None:
+    """Refuse to pick more GPUs than there are with so much free, of those that CUDA_VISIBLE_DEVICES leaves.
+
+    Raises:
+        Refused: there are too few.
+    """
     if len(enough) >= request.count:
         return
     what = f"{request.count} GPU{'s' * (request.count > 1)}"
     need = f" with {amount_text(request.need)} free, and room for CUDA's context," if request.need is not None else ""
-    have = "".join(
-        f"\n  GPU {gpu.label}: {f'{rounded(gpu.free)} free' if gpu.free is not None else gpu.error}" for gpu in given
-    )
-    raise Refused(f"Not applied. {what}{need} cannot be had now; {len(enough)} can.{have or ' There is no GPU here.'}")
+    figures = [f"{rounded(gpu.free)} free" if gpu.free is not None else str(gpu.error) for gpu in given]
+    have = [f"GPU {gpu.label}: {figure}" for gpu, figure in zip(given, figures, strict=True)]
+    limits = [f"{DEVICES}={variable!r} was set outside, and leaves no others."] if variable is not None else []
+    raise Refused("\n  ".join([f"Not applied. {what}{need} cannot be had now; {len(enough)} can.", *have, *limits]))
 
 
 def growth_must_agree(requests: Iterable[Growth | Limit | Split]) -> Refused:

@@ -21,7 +21,7 @@ from tfgpu_magic.config.policy import (
     Visible,
     amount_bytes,
 )
-from tfgpu_magic.config.state import LEAST_MULTIPROCESSORS, Kernel
+from tfgpu_magic.config.state import DEVICES, LEAST_MULTIPROCESSORS, Kernel
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.units import MIB
@@ -177,7 +177,7 @@ def _pick(request: Pick, snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
     given = _with(kernel.shown, snapshot)
     useful = [gpu for gpu in given if not gpu.lost and gpu.free is not None and not is_skipped(gpu, given, kernel)]
     enough = [gpu for gpu in useful if (gpu.free or 0) >= _needed(request.need, gpu)]
-    refusal.if_too_few(request, enough, given)
+    refusal.if_too_few(request, enough, given, kernel.outside.get(DEVICES))
     return sorted(enough, key=lambda gpu: -(gpu.free or 0))[: request.count]
 
 

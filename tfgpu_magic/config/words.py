@@ -21,6 +21,7 @@ from tfgpu_magic.config.policy import (
     Split,
     SplitCpu,
     Visible,
+    replaces,
 )
 from tfgpu_magic.errors import PolicyError
 
@@ -49,6 +50,11 @@ def parse(text: str) -> Policy:
     requests = [request for part in text.split(";") if part.strip() for request in _requests(part)]
     if not requests:
         raise PolicyError("Nothing was asked. The words are:\n" + usage(POLICY_WORDS))
+    for place, later in enumerate(requests):
+        undone = [earlier for earlier in requests[:place] if replaces(later, earlier)]
+        if undone:
+            hint = " For both, say `limit SIZE --grow`." if {type(later), type(undone[0])} == {Growth, Limit} else ""
+            raise PolicyError(f"`{later}` would undo `{undone[0]}`, which is said before it.{hint}")
     return Policy(tuple(requests))
 
 
@@ -104,12 +110,12 @@ def _growth(values: Sequence[str], _: dict[str, str]) -> list[Request]:
 
 def _limit(values: Sequence[str], flags: dict[str, str]) -> list[Request]:
     limits: dict[GpuRef | None, Request] = {}
-    for value in values:
+    for value in " ".join(values).replace(",", " ").split():
         target, equals, size = value.rpartition("=")
-        gpu = _gpu(target) if equals else None
+        amount, gpu = _amount(size), _gpu(target) if equals else None
         if gpu in limits:
             raise PolicyError(f"{'GPU ' + str(gpu) if equals else 'every GPU'} has two limits.{forms('limit')}")
-        limits[gpu] = Limit(_amount(size), gpu, grow="--grow" in flags)
+        limits[gpu] = Limit(amount, gpu, grow="--grow" in flags)
     if not limits:
         raise PolicyError(f"A limit of how much?{forms('limit')}")
     return [limits[gpu] for gpu in sorted(limits, key=lambda gpu: gpu is not None)]  # what is for every GPU first
