@@ -131,8 +131,10 @@ def load(shell: InteractiveShell) -> None:
     if given:
         where = f"${VARIABLE}" if os.environ.get(VARIABLE) else "the configuration"
         # A kernel that loads us as it starts has no cell yet below which this could be read.
-        starting = getattr(shell, "parent_header", None) == {}
-        (_tell_later if starting else _apply_from)(where, given, shell)
+        if getattr(shell, "parent_header", None) == {}:
+            _tell_later(shell, where, given)
+        else:
+            _apply_from(where, given)
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -148,14 +150,14 @@ def resume(policy: str) -> None:
     """Load the extension in a kernel that was restarted for a policy, apply that, and tell of it in the first cell."""
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
-    _tell_later("the restart", policy, shell)
+    _tell_later(shell, "the restart", policy)
 
 
-def _tell_later(where: str, policy: str, shell: InteractiveShell) -> None:
+def _tell_later(shell: InteractiveShell, where: str, policy: str) -> None:
     """Apply words while no cell is running, and tell in the first one that does."""
     heard = io.StringIO()
     with redirect_stdout(heard), redirect_stderr(heard):
-        _apply_from(where, policy, shell)
+        _apply_from(where, policy)
 
     def tell(_: Any) -> None:
         shell.events.unregister("pre_run_cell", tell)
@@ -164,7 +166,7 @@ def _tell_later(where: str, policy: str, shell: InteractiveShell) -> None:
     shell.events.register("pre_run_cell", tell)
 
 
-def _apply_from(where: str, policy: str, _: InteractiveShell) -> None:
+def _apply_from(where: str, policy: str) -> None:
     """Apply words that no cell of this kernel has said; a refusal is told, and stops nothing."""
     try:
         _apply(policy)
