@@ -45,7 +45,7 @@ class Looking:
             if any_hangs(min(0.2, timeout)):
                 self._trouble = "NVML does not answer: an earlier call hangs in the driver. A reboot may be needed."
             else:
-                self._child = Child(["-c", _CODE, *_search_path()], timeout)
+                self._child = Child(["-c", _CODE, *search_path()], timeout)
         except ImportError as error:
             self._trouble = str(error)
         except OSError as error:  # no memory or no processes left
@@ -69,7 +69,7 @@ class Looking:
             self._child.__exit__()
 
 
-def _search_path() -> list[str]:
+def search_path() -> list[str]:
     """Say where the child finds this package and pynvml, which is looked up and not imported."""
     try:
         spec = importlib.util.find_spec("pynvml")

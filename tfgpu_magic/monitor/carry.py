@@ -1,0 +1,54 @@
+"""Join a reading that left out the dear lists with the one before that had them: pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+
+
+def carry(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphics: bool) -> Snapshot:
+    """Give a snapshot what it did not ask for, from the one before.
+
+    Args:
+        fresh: the reading now.
+        before: what this returned for the reading before; None if there was none.
+        processes: whether `fresh` asked for lists of processes.
+        graphics: whether it asked for those of graphics processes too.
+
+    Returns:
+        `fresh` with the rows, and what was said of the lists, of those of its GPUs that were there before and answer
+        now; a GPU that fails has no rows.
+    """
+    if before is None or fresh.error or (processes and graphics):
+        return fresh
+    known = {(gpu.label, gpu.uuid): gpu for gpu in before.gpus}
+    answering = {gpu.label for gpu in fresh.gpus if (gpu.label, gpu.uuid) in known and not gpu.error}
+    old = [row for row in before.processes if row.gpu in answering]
+    if processes:
+        return replace(fresh, processes=_with_graphics(fresh, old))
+    gpus = tuple(_as_listed(gpu, known[gpu.label, gpu.uuid]) if gpu.label in answering else gpu for gpu in fresh.gpus)
+    notes = tuple(dict.fromkeys((*before.notes, *fresh.notes)))
+    return replace(fresh, gpus=gpus, processes=tuple(old), notes=notes)
+
+
+def _as_listed(gpu: Gpu, before: Gpu) -> Gpu:
+    """Say of a GPU what only its lists tell: whether there are any, and what is used where processes are the figure."""
+    unlisted = before.error if before.error and before.error.startswith("no list") else None
+    used = before.used if before.unified and gpu.used is None else gpu.used
+    return replace(gpu, listed=before.listed, used=used, unified=gpu.unified or before.unified, error=unlisted)
+
+
+def _with_graphics(fresh: Snapshot, old: list[Process]) -> tuple[Process, ...]:
+    """Add the processes that only draw, and let those that draw and compute be called so."""
+    drawing = {(row.gpu, row.pid): row for row in old if "G" in row.kind}
+    rows = [
+        replace(row, kind="C+G") if row.kind == "C" and (row.gpu, row.pid) in drawing else row
+        for row in fresh.processes
+    ]
+    here = {(row.gpu, row.pid) for row in rows}
+    rows += [row for place, row in drawing.items() if row.kind == "G" and place not in here]
+    order = {gpu.label: number for number, gpu in enumerate(fresh.gpus)}
+    return tuple(sorted(rows, key=lambda row: order[row.gpu]))

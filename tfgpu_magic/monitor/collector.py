@@ -1,0 +1,180 @@
+"""The one process of a user that asks NVML, for everybody who looks: `python -m tfgpu_magic.monitor.collector`.
+
+It writes to the board, and leaves when nobody looks any more. A lock makes it the only one: whoever comes second leaves
+at once. An NVML call can hang for good; then only this process hangs, readers see that it is missed, and an alarm ends
+it where it can be ended. Where it cannot, in the driver's uninterruptible sleep, it keeps the lock, and no other
+process goes to hang beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
+from tfgpu_magic.monitor.carry import carry
+from tfgpu_magic.monitor.place import Place
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.nvml import Reader
+    from tfgpu_magic.monitor.snapshot import Snapshot
+
+LINGER = 30.0
+"""Seconds that it stays after the last look."""
+PATIENCE = 60.0
+"""Seconds that a reading may take: a driver without persistence takes many to start, on many GPUs."""
+
+START = struct.Struct("<dQ")
+"""How the lock's file begins: when a collector was last started (the monotonic clock), and how often in vain since."""
+REASON = 300
+"""Bytes after that, which say why it was in vain."""
+
+_EVERY = {"memory": 1.0, "lists": 2.0, "graphics": 10.0}
+"""Seconds between two readings of a kind; a kind includes those before it."""
+_SHARE = {"memory": 0.005, "lists": 0.01, "graphics": 0.005}
+"""What part of the time each kind may spend in NVML: 2% in all."""
+_RETRY = 5.0
+"""Seconds between two attempts at the most, while there is no driver."""
+
+
+class Schedule:
+    """When to read what: as often as is wanted, and as rarely as keeps NVML's part of the time within its bounds."""
+
+    def __init__(self) -> None:
+        self._due = dict.fromkeys(_EVERY, 0.0)
+        self._mean: dict[str, float] = {}
+        self._failures = 0
+
+    def kind(self, now: float) -> str | None:
+        """Return the dearest kind that is due, or None."""
+        due = [kind for kind, at in self._due.items() if at <= now]
+        return due[-1] if due else None
+
+    def next(self) -> float:
+        """Return when something will be due."""
+        return min(self._due.values())
+
+    def done(self, kind: str, start: float, cost: float, *, failed: bool = False) -> None:
+        """Plan on from a reading.
+
+        Args:
+            kind: what was read.
+            start: when it began, on the clock that `kind` is asked by.
+            cost: seconds that it took.
+            failed: there was no driver to read; all kinds are tried again, soon and then more rarely.
+        """
+        self._failures = self._failures + 1 if failed else 0
+        if failed:
+            self._due = dict.fromkeys(_EVERY, start + min(_RETRY, 2.0 ** (self._failures - 1)))
+            return
+        # What a reading costs is a mean of the last few: the sum of the pauses is the same, and a single slow reading
+        # does not take the next ones out of sight for minutes.
+        mean = self._mean.setdefault(kind, cost)
+        self._mean[kind] = mean = mean + (cost - mean) / 4
+        for included in _EVERY:  # a dear reading is a cheaper one too, and tells nothing of what that costs
+            rest = mean / _SHARE[kind] if included == kind else 0.0
+            self._due[included] = max(self._due[included], start + max(_EVERY[included], rest))
+            if included == kind:
+                return
+
+
+def collect(place: Place, *, linger: float = LINGER, patience: float = PATIENCE) -> bool:
+    """Be the collector, until nobody looks or the board is gone.
+
+    Args:
+        place: where the board is.
+        linger: seconds to stay after the last look.
+        patience: seconds after which a hanging reading ends this process, by SIGALRM.
+
+    Returns:
+        Whether this process was the collector; False if there is another.
+
+    Raises:
+        MonitorError: the board cannot be made.
+    """
+    lock = _lock(place)
+    if lock is None:
+        return False
+    try:
+        writer = Writer(place)
+        _write(place, lock, writer, linger=linger, patience=patience)
+        writer.close()
+    except MonitorError as error:
+        # The lock's page is there since its first byte, so that this can be written on a full disk.
+        with contextlib.suppress(OSError):
+            os.pwrite(lock, str(error).encode()[:REASON].ljust(REASON, b"\0"), START.size)
+        raise
+    finally:
+        os.close(lock)
+    return True
+
+
+def _lock(place: Place) -> int | None:
+    """Take the lock, unless another process has it for longer than a reader needs to see whether anybody has."""
+    for _ in range(20):
+        fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if place.holds(LOCK, fd):
+                return fd
+        os.close(fd)
+        time.sleep(0.02)
+    return None
+
+
+def _write(place: Place, lock: int, writer: Writer, *, linger: float, patience: float) -> None:
+    from tfgpu_magic.monitor.nvml import Reader  # here, because who only starts a collector must not import pynvml
+
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    reader, schedule = Reader(), Schedule()
+    snapshot: Snapshot | None = None
+    looked, stamp, opened, succeeded = time.monotonic(), 0, False, False
+    while writer.is_there() and place.holds(LOCK, lock):
+        now = time.monotonic()
+        if (touched := os.fstat(lock).st_mtime_ns) != stamp:
+            looked, stamp = now, touched
+        if now - looked > linger:
+            if place.simulated:  # the machine will not come again
+                place.remove(BOARD)
+                place.remove(LOCK)
+            return
+        with contextlib.suppress(OSError):  # a full disk: readers see that we are missed, until there is room
+            kind = schedule.kind(now)
+            if kind is None:
+                writer.beat()
+            else:
+                signal.setitimer(signal.ITIMER_REAL, patience)
+                snapshot = read(reader, snapshot, kind)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                cost = time.monotonic() - now if opened else 0.0  # a driver's start takes seconds, once
+                opened = snapshot.error is None
+                schedule.done(kind, now, cost, failed=not opened)
+                writer.publish(snapshot)
+                if not succeeded:
+                    os.pwrite(lock, bytes(8 + REASON), START.size - 8)
+                    succeeded = True
+        time.sleep(max(0.0, min(schedule.next() - time.monotonic(), 1.0)))
+
+
+def read(reader: Reader, before: Snapshot | None, kind: str) -> Snapshot:
+    """Ask NVML for a kind of reading, and complete it from the one before."""
+    processes, graphics = kind != "memory", kind == "graphics"
+    fresh = reader.read(processes=processes, graphics=graphics)
+    return carry(fresh, before, processes=processes, graphics=graphics)
+
+
+def main(linger: float = LINGER, patience: float = PATIENCE) -> None:
+    """Be the collector, or leave quietly if there is one."""
+    with contextlib.suppress(MonitorError), Place() as place:  # readers find the reason for themselves
+        collect(place, linger=linger, patience=patience)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Look at the board as often as you like: it has a collector behind it as long as somebody looks."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.board import LOCK, NOTHING, Look, Message, Reader
+from tfgpu_magic.monitor.collector import LINGER, PATIENCE, REASON, START
+from tfgpu_magic.monitor.look import search_path
+from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.history import History
+
+CHECK_EVERY = 0.5
+"""Seconds between two checks of one who looks that there is a collector; they tell it that somebody looks, too."""
+
+_FIRST, _LONGEST = 1.0, 15.0  # seconds between two attempts to start a collector
+_KEPT = ("LD_", "TFGPU_", "XDG_RUNTIME_DIR", "TMPDIR", "PATH", "HOME", "LANG", "LC_")
+"""How variables begin that a collector may know; a notebook's secrets are nothing to it."""
+
+# -c and -I -S as in look.py. It forks at once, so that the one that starts it has a child for milliseconds only.
+_CODE = (
+    "import os, sys; os.fork() and os._exit(0); linger, patience, *paths = sys.argv[1:]; sys.path += paths; "
+    "from tfgpu_magic.monitor.collector import main; main(float(linger), float(patience))"
+)
+
+
+class Live:
+    """The GPUs as they are from second to second, for one who looks at them again and again.
+
+    Every look costs microseconds, whoever else looks: one process asks NVML for all of the user's. It is started by
+    the first look, started again when it was killed, and leaves when nobody has looked for a while. Not for two
+    threads at once.
+
+    Args:
+        linger: seconds that a collector stays after the last look, if it is started here.
+        patience: seconds that NVML may take for a reading, until a collector that is started here gives up.
+
+    Example:
+        >>> with Live() as live:  # doctest: +SKIP
+        ...     used = [gpu.used for gpu in live.wait().snapshot.gpus]
+    """
+
+    def __init__(self, *, linger: float = LINGER, patience: float = PATIENCE) -> None:
+        self._options = (str(linger), str(patience))
+        self._place: Place | None = None
+        self._reader: Reader | None = None
+        self._check_at = 0.0
+
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the board. A later look opens it again."""
+        if self._reader is not None:
+            self._reader.close()
+        if self._place is not None:
+            self._place.close()
+        self._place = self._reader = None
+
+    def look(self) -> Look:
+        """Look now, without waiting for anything.
+
+        Returns:
+            What was last published, and whether the collector is missed. Before anything was published it is a
+            snapshot with an `error` that says so.
+
+        Raises:
+            MonitorError: the board's directory or a file in it is not ours or cannot be written, or no process can be
+                started. A later look may work.
+        """
+        seen = self._open().look()
+        if seen.message is NOTHING and seen.stale_since is not None and (reason := self._reason()):
+            return replace(seen, message=Message(0, Snapshot(time=0.0, error=reason).to_json()))
+        return seen
+
+    def wait(self, seconds: float = 5.0) -> Look:
+        """Look until something was published by a collector that is there, or the time is over.
+
+        Args:
+            seconds: how long at most.
+
+        Raises:
+            MonitorError: as `look`.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            seen = self.look()
+            if (seen.age is not None and seen.stale_since is None) or time.monotonic() > end:
+                return seen
+            time.sleep(0.02)
+
+    def history(self) -> History:
+        """Return what was used of each GPU in the last hour, as far as somebody looked.
+
+        Raises:
+            MonitorError: as `look`.
+        """
+        return self._open().history()
+
+    def ensure(self) -> None:
+        """See to it that there is a collector, and let it know that somebody looks. Looks do that.
+
+        Raises:
+            MonitorError: as `look`.
+        """
+        place = self._place
+        if place is None or not place.is_there():
+            place = Place()
+            self._reader = self._reader or Reader(place)
+            self._reader.move(place)
+            if self._place is not None:
+                self._place.close()
+            self._place = place
+        try:
+            fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
+            try:
+                os.utime(fd)
+                needed = _begin(place, fd)
+            finally:
+                os.close(fd)
+            if needed:
+                _start(self._options)
+        except OSError as error:
+            raise MonitorError(f"no collector could be started in {place.path} ({error.strerror}).") from error
+
+    def _open(self) -> Reader:
+        now = time.monotonic()
+        if self._place is None or now >= self._check_at or not self._place.is_there():
+            self.ensure()
+            self._check_at = now + CHECK_EVERY
+        if self._reader is None:
+            raise AssertionError("ensure opens it")
+        return self._reader
+
+    def _reason(self) -> str:
+        """Say why a collector could not begin, if one has left word."""
+        if self._place is None:
+            return ""
+        fd = self._place.open(LOCK, os.O_RDONLY)
+        try:
+            return os.pread(fd, REASON, START.size).rstrip(b"\0").decode(errors="replace")
+        finally:
+            os.close(fd)
+
+
+def _begin(place: Place, fd: int) -> bool:
+    """Tell whether a collector is to be started now, by us: none has the lock, and none is on its way.
+
+    The lock is held for microseconds, and let go before it is closed: a process that is forked meanwhile has the
+    descriptor too, and would keep it.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    try:
+        if not place.holds(LOCK, fd):
+            return False
+        data = os.pread(fd, START.size, 0)
+        started, failures = START.unpack(data) if len(data) == START.size else (0.0, 0)
+        now = time.monotonic()
+        if 0 <= now - started < min(_LONGEST, _FIRST * 2.0 ** min(failures, 10)):
+            return False
+        os.pwrite(fd, START.pack(now, failures + 1), 0)
+        return True
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def _start(options: tuple[str, str]) -> None:
+    """Start a collector that outlives us: a session of its own, and nothing of ours but a few variables."""
+    try:
+        paths = search_path()
+    except ImportError as error:
+        raise MonitorError(str(error)) from error
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _CODE, *options, *paths],
+        env={name: value for name, value in os.environ.items() if name.startswith(_KEPT)},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    threading.Thread(target=process.wait, name="tfgpu_magic-starter", daemon=True).start()
