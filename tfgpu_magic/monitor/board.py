@@ -68,14 +68,16 @@ class Message:
         text: the snapshot in its JSON form.
     """
 
-    def __init__(self, sequence: int, text: str) -> None:
+    def __init__(self, sequence: int, text: str, before: Message | None = None) -> None:
         self.sequence = sequence
         self.text = text
+        self._before: Snapshot | None = None if before is None else vars(before).get("snapshot", before._before)
 
     @cached_property
     def snapshot(self) -> Snapshot:
         """The snapshot, read from the text when it is first asked for."""
-        return Snapshot.from_json(self.text)
+        snapshot, self._before = Snapshot.from_json(self.text, self._before), None
+        return snapshot
 
 
 NOTHING = Message(0, Snapshot(time=0.0, error="The GPUs are being asked for the first time.").to_json())
@@ -217,7 +219,7 @@ class Reader:
                 text = _read(self._fd, header.length, _SLOTS[header.sequence % 2])
                 if len(text) != header.length or zlib.crc32(text) != header.check:
                     continue
-                self._message = Message(header.sequence, text.decode())
+                self._message = Message(header.sequence, text.decode(), self._message)
             self._seen = header if header.length or self._message is NOTHING else self._seen
             break
         now = time.monotonic()
