@@ -191,15 +191,15 @@ class Reader:
         if handle is None:
             lost = device.code in trouble.LOST
             return replace(gpu, listed=False, lost=lost, error=trouble.reading(device.code)), [], False
-        code, gpu = _memory(handle, gpu)
+        code, figures = _memory(handle)
         if code in trouble.LOST:
             return replace(gpu, listed=False, lost=True, error=trouble.reading(code)), [], False
         if gpu.mig:  # its instances have the processes, and only administrators may read the whole
             error = None if code in (trouble.OK, trouble.NO_PERMISSION) else trouble.reading(code)
-            return replace(gpu, listed=False, error=error), [], False
+            return replace(gpu, **figures, listed=False, error=error), [], False
         # No figures, or zeros: the GPU shares the machine's memory (Jetson, GB10), if the lists work all the same.
-        bare = code == trouble.NOT_SUPPORTED or (code == trouble.OK and not gpu.total)
-        total = _machine_memory() if bare else gpu.total
+        bare = code == trouble.NOT_SUPPORTED or (code == trouble.OK and not figures["total"])
+        total = _machine_memory() if bare else figures.get("total")
         lists = {kind: self._list(_LISTS[kind], handle) for kind in kinds}
         listing = lists["C"][0] if lists else trouble.OK
         held_by, dropped = merge(
@@ -207,13 +207,14 @@ class Reader:
         )
         if bare and listing == trouble.OK:
             used = _sum(held_by) if lists else None
-            gpu, code = replace(gpu, total=total, used=used, free=None, reserved=None, unified=True), trouble.OK
+            figures, code = {"total": total, "used": used, "unified": True}, trouble.OK
         error = None
         if code != trouble.OK:
             error = trouble.reading(code)
         elif listing != trouble.OK:
             error = f"no list of processes: {trouble.reading(listing)}"
-        return replace(gpu, listed=bool(lists) and listing == trouble.OK, error=error), held_by, dropped
+        listed = bool(lists) and listing == trouble.OK
+        return replace(gpu, **figures, listed=listed, error=error), held_by, dropped
 
     def _list(self, function: str, handle: Any) -> tuple[int, list[tuple[int, int]]]:
         """Read one list in one call, of the newest version that the driver has: its code, and (pid, bytes) rows."""
@@ -262,19 +263,19 @@ def _number(function: str, handle: object) -> int | None:
     return number.value if _call(function, handle, byref(number)) == trouble.OK else None
 
 
-def _memory(handle: object, gpu: Gpu) -> tuple[int, Gpu]:
-    """Ask for the memory of a device: NVML's code, and `gpu` with what it told."""
+def _memory(handle: object) -> tuple[int, dict[str, Any]]:
+    """Ask for the memory of a device: NVML's code, and the fields of `Gpu` that it tells, in bytes."""
     memory = pynvml.c_nvmlMemory_v2_t(version=pynvml.nvmlMemory_v2)
     code = _call("nvmlDeviceGetMemoryInfo_v2", handle, byref(memory))
     if code in (trouble.MISSING, trouble.NOT_SUPPORTED, trouble.OTHER_VERSION):
         memory = pynvml.c_nvmlMemory_t()
         code = _call("nvmlDeviceGetMemoryInfo", handle, byref(memory))
     if code != trouble.OK:
-        return code, gpu
+        return code, {}
     reserved = known(memory.reserved) if hasattr(memory, "reserved") else None
-    return code, replace(
-        gpu, total=known(memory.total), used=known(memory.used), free=known(memory.free), reserved=reserved
-    )
+    return code, {
+        "total": known(memory.total), "used": known(memory.used), "free": known(memory.free), "reserved": reserved
+    }  # fmt: skip
 
 
 def _multiprocessors(handle: object, capability: tuple[int, int] | None) -> int | None:
