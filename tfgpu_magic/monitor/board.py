@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import history
-from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.monitor.snapshot import Parser, Snapshot
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.place import Place
@@ -68,19 +68,18 @@ class Message:
         text: the snapshot in its JSON form.
     """
 
-    def __init__(self, sequence: int, text: str, before: Message | None = None) -> None:
+    def __init__(self, sequence: int, text: str, parser: Parser) -> None:
         self.sequence = sequence
         self.text = text
-        self._before: Snapshot | None = None if before is None else vars(before).get("snapshot", before._before)
+        self._parser = parser
 
     @cached_property
     def snapshot(self) -> Snapshot:
         """The snapshot, read from the text when it is first asked for."""
-        snapshot, self._before = Snapshot.from_json(self.text, self._before), None
-        return snapshot
+        return self._parser.parse(self.text)
 
 
-NOTHING = Message(0, Snapshot(time=0.0, error="The GPUs are being asked for the first time.").to_json())
+NOTHING = Message(0, Snapshot(time=0.0, error="The GPUs are being asked for the first time.").to_json(), Parser())
 """What is on a board where nothing was published yet."""
 
 
@@ -197,6 +196,7 @@ class Reader:
         self._place = place
         self._fd = -1
         self._message = NOTHING
+        self._parser = Parser()
         self._seen = _Header(0, 0, 0, 0, 0.0, time.monotonic(), time.time())  # a writer is expected from now on
 
     def move(self, place: Place) -> None:
@@ -219,7 +219,7 @@ class Reader:
                 text = _read(self._fd, header.length, _SLOTS[header.sequence % 2])
                 if len(text) != header.length or zlib.crc32(text) != header.check:
                     continue
-                self._message = Message(header.sequence, text.decode(), self._message)
+                self._message = Message(header.sequence, text.decode(), self._parser)
             self._seen = header if header.length or self._message is NOTHING else self._seen
             break
         now = time.monotonic()

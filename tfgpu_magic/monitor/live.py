@@ -16,7 +16,7 @@ from tfgpu_magic.monitor.board import LOCK, NOTHING, Look, Message, Reader
 from tfgpu_magic.monitor.collector import LINGER, PATIENCE, REASON, START
 from tfgpu_magic.monitor.look import search_path
 from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.monitor.snapshot import Parser, Snapshot
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.history import History
@@ -84,7 +84,7 @@ class Live:
         """
         seen = self._open().look()
         if seen.message is NOTHING and seen.stale_since is not None and (reason := self._reason()):
-            return replace(seen, message=Message(0, Snapshot(time=0.0, error=reason).to_json()))
+            return replace(seen, message=Message(0, Snapshot(time=0.0, error=reason).to_json(), Parser()))
         return seen
 
     def wait(self, seconds: float = 5.0) -> Look:
