@@ -22,3 +22,20 @@ def test_load_is_measured_in_pairs_and_by_its_parts() -> None:
     ]
     assert "TensorFlow was not imported." in done.stdout
     assert done.returncode == (1 if "OVER" in done.stdout else 0)
+
+
+def test_monitor_is_measured_beside_bare_pynvml_and_nvitop() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts._bench_monitor", "-n", "2", "--processes", "8"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    rows = re.findall(r"^  ( *\S.*?)  +(\d+\.\d+) +(\d+\.\d+) +(\d+\.\d+)$", done.stdout, re.MULTILINE)
+    assert [name.strip() for name, *_ in rows] == [
+        *("bare pynvml loop", "a collector's tick", "without lists", "nvitop.take_snapshots"),
+        *("a reader's look", "nothing new", "every row new"),
+    ]
+    assert done.stdout.count("promised: ") == 3
+    assert done.returncode == (1 if "NOT GOOD" in done.stdout else 0)

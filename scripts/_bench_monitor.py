@@ -1,0 +1,132 @@
+"""What it costs to see all GPUs: a collector's tick and a reader's look beside bare pynvml and nvitop, in one run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+from tfgpu_magic.simgpu import Machine
+
+GPUS = 8
+MOST_OF_BARE, LEAST_OF_NVITOP, MOST_OF_A_LOOK = 3.0, 20.0, 0.3
+"""A tick in bare loops; nvitop's snapshot in ticks; milliseconds."""
+
+_NAMES = {
+    "bare": "bare pynvml loop",
+    "tick": "a collector's tick",
+    "memory": "  without lists",
+    "nvitop": "nvitop.take_snapshots",
+    "look": "a reader's look",
+    "again": "  nothing new",
+    "all": "  every row new",
+}
+
+
+def main() -> int:
+    """Measure, print, and return 0 if the medians are within the promises."""
+    parser = argparse.ArgumentParser("scripts/bench monitor", description=__doc__)
+    parser.add_argument(
+        "-n", "--runs", type=int, default=30, help="rounds, in each of which everything is measured (30)"
+    )
+    parser.add_argument("--processes", type=int, nargs="+", default=[32, 256], help="how many hold memory (32 256)")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        print(json.dumps(_inside(options.runs)))
+        return 0
+    good = [_compare(processes, max(1, options.runs)) for processes in options.processes]
+    return 0 if all(good) else 1
+
+
+def _compare(processes: int, runs: int) -> bool:
+    command = [sys.executable, "-W", "ignore", "-m", "scripts._bench_monitor", "--inside", "-n", str(runs)]
+    with Machine.create(f"{GPUS}x16GiB", context=64 * 2**20) as machine, tempfile.TemporaryDirectory() as folder:
+        for number in range(processes):
+            machine.add_neighbour(f"100MiB@{number % GPUS}")
+        environment = {"TFGPU_MAGIC_DIR": f"{folder}/board"}
+        done = machine.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    times: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
+    print(f"{GPUS} GPUs, {processes} processes; {runs} rounds, in ms:\n")
+    print(f"{'':<24}{'median':>9}{'min':>9}{'max':>9}")
+    for name, values in times.items():
+        print(f"  {_NAMES[name]:<22}{statistics.median(values):9.3f}{min(values):9.3f}{max(values):9.3f}")
+    bare = statistics.median(tick / loop for tick, loop in zip(times["tick"], times["bare"], strict=True))
+    nvitop = statistics.median(theirs / tick for theirs, tick in zip(times["nvitop"], times["tick"], strict=True))
+    look = statistics.median(times["look"])
+    print()
+    return all([
+        _verdict("A tick is", bare, "bare loops; at most", MOST_OF_BARE, bare <= MOST_OF_BARE),
+        _verdict("nvitop takes", nvitop, "ticks; at least", LEAST_OF_NVITOP, nvitop >= LEAST_OF_NVITOP),
+        _verdict("A look takes", look, "ms; at most", MOST_OF_A_LOOK, look <= MOST_OF_A_LOOK),
+    ])  # fmt: skip
+
+
+def _verdict(what: str, value: float, bound: str, promised: float, good: bool) -> bool:
+    print(f"{what} {value:.2f} {bound} {promised:g} promised: {'good' if good else 'NOT GOOD'}.")
+    return good
+
+
+def _inside(runs: int) -> dict[str, list[float]]:
+    """Measure on the machine, round by round, so that whatever else goes on here meets all alike."""
+    import nvitop  # type: ignore[import-untyped]
+    import pynvml
+
+    from tfgpu_magic.monitor import board, collector, nvml
+    from tfgpu_magic.monitor.place import Place
+    from tfgpu_magic.monitor.snapshot import Parser
+
+    assert os.environ["TFGPU_MAGIC_DIR"]
+    pynvml.nvmlInit()
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+
+    def bare() -> None:
+        for handle in handles:
+            pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+            pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+
+    place = Place()
+    source, writer, reader = nvml.Reader(), board.Writer(place), board.Reader(place)
+    last = collector.read(source, None, "graphics")
+
+    def tick(kind: str = "lists") -> None:
+        nonlocal last
+        last = collector.read(source, last, kind)
+        writer.publish(last)
+
+    def look() -> None:
+        assert reader.look().snapshot.gpus
+
+    def memory() -> None:
+        tick("memory")
+
+    # What is measured comes second, after itself or what makes it news: whoever comes first after a while pays for
+    # cold caches and for the simulated driver's own housekeeping.
+    steps: dict[str, tuple[list[Callable[[], object]], Callable[[], object]]] = {
+        "bare": ([bare], bare),
+        "memory": ([memory], memory),
+        "tick": ([tick], tick),
+        "nvitop": ([nvitop.take_snapshots], nvitop.take_snapshots),
+        "look": ([look, tick], look),
+        "again": ([look], look),
+        "all": ([tick], lambda: Parser().parse(reader.look().message.text)),
+    }
+    times: dict[str, list[float]] = {name: [] for name in _NAMES}
+    for _ in range(1 + runs):  # the first warms
+        for name, (before, step) in steps.items():
+            for prepare in before:
+                prepare()
+            start = time.perf_counter()
+            step()
+            times[name].append(1000 * (time.perf_counter() - start))
+    return {name: values[1:] for name, values in times.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
