@@ -10,6 +10,7 @@ import resource
 import stat
 import subprocess
 import time
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -287,6 +288,12 @@ def test_a_limit_on_files_is_an_error_in_words(here: Place) -> None:
             Writer(here)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_change_of_the_messages_fields_is_another_version() -> None:
+    fields = " ".join(name for kind in (Snapshot, Gpu, Process) for name in kind.__slots__)
+
+    assert (board.VERSION, zlib.crc32(fields.encode())) == (1, 3246361248)
 
 
 # --- history ---

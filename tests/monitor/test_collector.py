@@ -55,7 +55,8 @@ def folder(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
     yield tmp_path / "board"
     for process in collectors(machine):
-        process.kill()
+        with contextlib.suppress(psutil.Error):
+            process.kill()
 
 
 @pytest.fixture
@@ -432,6 +433,23 @@ def test_memory_is_read_every_second_lists_every_two_and_graphics_every_ten() ->
     _, count = spent({"memory": 0, "lists": 0, "graphics": 0}, seconds=1000)
 
     assert count == {"memory": 500, "lists": 400, "graphics": 100}  # a dearer reading is a cheaper one too
+
+
+def test_a_driver_that_is_slow_to_start_is_not_held_against_it() -> None:
+    schedule = Schedule()
+    schedule.done("graphics", 0.0, 20.0, opening=True)
+    schedule.done("lists", 20.0, 0.001)
+
+    assert (schedule.kind(21.0), schedule.kind(22.0)) == ("graphics", "graphics")
+
+
+def test_a_driver_that_is_slow_to_fail_is_asked_the_more_rarely() -> None:
+    schedule, pauses = Schedule(), []
+    for cost in (0.001, 0.001, 0.001, 0.001, 0.001, 1.0):
+        schedule.done("graphics", 0.0, cost, opening=True, failed=True)
+        pauses.append(schedule.next())
+
+    assert pauses == [1, 2, 4, 5, 5, pytest.approx(50)]
 
 
 def test_a_single_slow_reading_is_paid_for_bit_by_bit() -> None:

@@ -20,7 +20,7 @@ def carry(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphics
 
     Returns:
         `fresh` with the rows, and what was said of the lists, of those of its GPUs that were there before and answer
-        now; a GPU that fails has no rows.
+        now; a GPU that fails has no rows. A row may so outlive its process, until its list is read again.
     """
     if before is None or fresh.error or (processes and graphics):
         return fresh

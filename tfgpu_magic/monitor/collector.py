@@ -60,23 +60,27 @@ class Schedule:
         """Return when something will be due."""
         return min(self._due.values())
 
-    def done(self, kind: str, start: float, cost: float, *, failed: bool = False) -> None:
+    def done(self, kind: str, start: float, cost: float, *, opening: bool = False, failed: bool = False) -> None:
         """Plan on from a reading.
 
         Args:
             kind: what was read.
             start: when it began, on the clock that `kind` is asked by.
             cost: seconds that it took.
+            opening: it started NVML too, which takes seconds and is done once: the cost is not counted.
             failed: there was no driver to read; all kinds are tried again, soon and then more rarely.
         """
         self._failures = self._failures + 1 if failed else 0
         if failed:
-            self._due = dict.fromkeys(_EVERY, start + min(_RETRY, 2.0 ** (self._failures - 1)))
+            pause = max(min(_RETRY, 2.0 ** min(self._failures - 1, 10)), cost / sum(_SHARE.values()))
+            self._due = dict.fromkeys(_EVERY, start + pause)
             return
         # What a reading costs is a mean of the last few: the sum of the pauses is the same, and a single slow reading
         # does not take the next ones out of sight for minutes.
-        mean = self._mean.setdefault(kind, cost)
-        self._mean[kind] = mean = mean + (cost - mean) / 4
+        mean = 0.0
+        if not opening:
+            mean = self._mean.setdefault(kind, cost)
+            self._mean[kind] = mean = mean + (cost - mean) / 4
         for included in _EVERY:  # a dear reading is a cheaper one too, and tells nothing of what that costs
             rest = mean / _SHARE[kind] if included == kind else 0.0
             self._due[included] = max(self._due[included], start + max(_EVERY[included], rest))
@@ -153,9 +157,8 @@ def _write(place: Place, lock: int, writer: Writer, *, linger: float, patience: 
                 signal.setitimer(signal.ITIMER_REAL, patience)
                 snapshot = read(reader, snapshot, kind)
                 signal.setitimer(signal.ITIMER_REAL, 0)
-                cost = time.monotonic() - now if opened else 0.0  # a driver's start takes seconds, once
-                opened = snapshot.error is None
-                schedule.done(kind, now, cost, failed=not opened)
+                opening, opened = not opened, snapshot.error is None
+                schedule.done(kind, now, time.monotonic() - now, opening=opening, failed=not opened)
                 writer.publish(snapshot)
                 if not succeeded:
                     os.pwrite(lock, bytes(8 + REASON), START.size - 8)

@@ -150,7 +150,10 @@ class Live:
         """Say why a collector could not begin, if one has left word."""
         if self._place is None:
             return ""
-        fd = self._place.open(LOCK, os.O_RDONLY)
+        try:
+            fd = self._place.open(LOCK, os.O_RDONLY)
+        except FileNotFoundError:
+            return ""
         try:
             return os.pread(fd, REASON, START.size).rstrip(b"\0").decode(errors="replace")
         finally:
