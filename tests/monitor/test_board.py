@@ -14,6 +14,7 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 
@@ -168,9 +169,11 @@ def test_processes_beyond_the_room_are_left_out_and_that_is_said(
 
 
 def _write_without_pause(seconds: float) -> None:
-    with Place() as here:
+    messages = [snapshot(count) for count in (399, 400)]
+    texts = {len(message.processes): message.to_json() for message in messages}
+    quick = mock.patch.object(Snapshot, "to_json", lambda message: texts[len(message.processes)])
+    with Place() as here, quick:
         writer = Writer(here)
-        messages = [snapshot(count) for count in (1, 400)]
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for message in messages:
@@ -178,7 +181,7 @@ def _write_without_pause(seconds: float) -> None:
 
 
 def test_no_reader_ever_sees_half_a_message_of_a_writer_without_pause(writer: Writer, reader: Reader) -> None:
-    writer.publish(snapshot(1))
+    writer.publish(snapshot(399))
     process = multiprocessing.get_context("spawn").Process(target=_write_without_pause, args=(1.5,))
     process.start()
     seen = {}
@@ -189,7 +192,24 @@ def test_no_reader_ever_sees_half_a_message_of_a_writer_without_pause(writer: Wr
 
     assert process.exitcode == 0
     assert len(seen) > 20
-    assert set(seen.values()) <= {snapshot(1), snapshot(400)}
+    assert set(seen.values()) <= {snapshot(399), snapshot(400)}
+
+
+def test_a_reader_that_the_writer_overtakes_reads_again(
+    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, count = board._read, itertools.count(1)
+
+    def overtaken(fd: int, length: int, offset: int) -> bytes:
+        if offset in board._SLOTS and (number := next(count)) <= 3:
+            writer.publish(snapshot(10 * number))
+            writer.publish(snapshot(10 * number + 1))
+        return read(fd, length, offset)
+
+    writer.publish(snapshot(1))
+    monkeypatch.setattr(board, "_read", overtaken)
+
+    assert reader.look().snapshot == snapshot(31)
 
 
 def test_a_writer_that_died_in_the_middle_leaves_the_message_before(
