@@ -71,6 +71,37 @@ def test_without_a_driver_there_is_a_friendly_page() -> None:
     assert "Traceback" not in text
 
 
+@pytest.mark.parametrize("before", [listed, ready])
+def test_a_gpu_that_tensorflow_leaves_out_hinders_no_look(before: Callable[[], None]) -> None:
+    with Machine.create("8GiB:sm=4,8GiB") as machine:
+        rows = run(machine, _rows_after, before)
+
+    assert rows == [("0", "", "hidden"), ("1", "GPU:0", "all that is free")]
+
+
+def test_growth_that_was_asked_while_nvml_hung_is_in_force_when_it_answers() -> None:
+    with Machine.create("1x8GiB") as machine:
+        text, in_force = run(machine, _ask_while_it_hangs)
+
+    assert "In force: `growth`" in text
+    assert in_force
+
+
+def _rows_after(before: Callable[[], None]) -> list[tuple[str, str, str]]:
+    before()
+    return [(row.gpu, row.logical, row.policy) for row in tfgpu_magic.status().table.gpus]
+
+
+def _ask_while_it_hangs() -> tuple[str, bool]:
+    machine = Machine.current()
+    assert machine is not None
+    machine.hang("nvmlDeviceGetMemoryInfo", 60)
+    tfgpu_magic.apply("growth")
+    machine.clear_faults()
+    first_op()
+    return repr(tfgpu_magic.status()), tfgpu_magic.apply("growth").in_force
+
+
 def _look(before: Callable[[], None], words: str) -> tuple[bool, list[list[int]]]:
     before()
     if words and before is not ready:

@@ -33,11 +33,11 @@ def _tell(renewed: Callable[[], Plan]) -> None:
         return
     try:
         RUNTIME.tell(plan)
-        news = [note for note in renewed().notes if note not in plan.notes]
     except Exception as error:  # whatever it is, the user's import must go on
         RUNTIME.withdraw()
         _say(f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}", sys.stderr)
     else:
+        news = [note for note in renewed().notes if note not in plan.notes]
         ipython = sys.modules.get("IPython")
         if ipython is not None and ipython.get_ipython() is not None:  # below a cell it is an answer
             _say("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *news]), sys.stdout)

@@ -126,13 +126,8 @@ class Runtime:
         """The GPUs that TensorFlow sees, and its settings without us; nothing while it has made no list."""
         if not listed() or tensorflow() is None or forked():
             return None, Settings(parts={}, growth={}, visible=())
-        try:
-            now = devices.read()
-        except Refused:  # it leaves a GPU out; which ones it has is all that can be said
-            gpus = tensorflow_gpus()
-            return gpus, Settings(parts={}, growth=dict.fromkeys(gpus), visible=gpus)
-        theirs = self._theirs or now
-        return now.visible, theirs
+        now = devices.read()
+        return now.visible, self._theirs or now
 
     def _changed(self) -> tuple[str, ...]:
         """What is other than the plan that is in force says, a phrase each."""
@@ -148,7 +143,8 @@ class Runtime:
             there = {uuid: tuple(gpu.limit or 0 for gpu in logical) for uuid, logical in devices.figures().items()}
             # Without a limit of ours, what TensorFlow calls the limit is what it found free.
             told = {uuid: device.limits for uuid, device in planned.items() if device.limits}
-            found += ["TensorFlow sees other GPUs"] if set(there) != set(planned) else []
+            if DEVICES in plan.environment and set(there) != set(planned):
+                found.append("TensorFlow sees other GPUs")
         elif listed() and plan.growth is not None:
             there, told = limits_now(), {uuid: device.limits for uuid, device in planned.items()}
         else:
@@ -175,12 +171,6 @@ class Runtime:
 
 
 RUNTIME = Runtime()
-
-
-def tensorflow_gpus() -> tuple[str, ...]:
-    """UUIDs of the GPUs that TensorFlow has in its list."""
-    tf = tensorflow()
-    return () if tf is None else devices.uuids_of(tf.config.list_physical_devices("GPU"))
 
 
 def limits_now() -> dict[str, tuple[int, ...]]:

@@ -36,7 +36,7 @@ class Settings:
 
 def read() -> Settings:
     """The settings now. TensorFlow makes its list of devices for it, if it has none: ask only where that may be."""
-    config, devices = _config(), physical()
+    config, devices = _config(), _physical()
     cpus = dict(zip([CPU], config.list_physical_devices("CPU"), strict=False))
     return Settings(
         parts={
@@ -44,7 +44,7 @@ def read() -> Settings:
             for uuid, device in {**cpus, **devices}.items()
         },
         growth={uuid: config.experimental.get_memory_growth(device) for uuid, device in devices.items()},
-        visible=uuids_of(config.get_visible_devices("GPU")),
+        visible=tuple(uuid for uuid, device in devices.items() if device in config.get_visible_devices("GPU")),
     )
 
 
@@ -52,10 +52,15 @@ def write(settings: Settings) -> None:
     """Make the settings so; what is so already is left alone.
 
     Raises:
+        Refused: TensorFlow leaves out a GPU that CUDA shows, and then mistakes the numbers of the others.
         RuntimeError, ValueError: TensorFlow does not take one of them; those before it are set.
     """
-    config, devices = _config(), physical()
-    now = read()
+    config, devices, now = _config(), _physical(), read()
+    if tuple(devices) != cuda.shown():
+        raise Refused(
+            "Not applied. TensorFlow does not use every GPU that CUDA shows it, and mistakes the numbers of others. "
+            "Restart, and hide that GPU with `%tf_gpu visible` before TensorFlow is imported."
+        )
     cpus = config.list_physical_devices("CPU")[:1]
     for uuid, parts in settings.parts.items():
         if parts != now.parts.get(uuid):
@@ -70,26 +75,11 @@ def write(settings: Settings) -> None:
         config.set_visible_devices([devices[uuid] for uuid in settings.visible], "GPU")
 
 
-def physical() -> dict[str, Any]:
-    """TensorFlow's physical GPUs by their UUIDs, in CUDA's order.
-
-    Raises:
-        Refused: TensorFlow leaves out a GPU that CUDA shows, and then mistakes the numbers of the others.
-    """
+def _physical() -> dict[str, Any]:
+    """TensorFlow's physical GPUs by their UUIDs: the number in ``/physical_device:GPU:0`` is CUDA's."""
     gpus = _config().list_physical_devices("GPU")
-    shown = cuda.shown()
-    if [_number(gpu) for gpu in gpus] != list(range(len(shown))):
-        raise Refused(
-            "Not applied. TensorFlow does not use every GPU that CUDA shows it, and mistakes the numbers of others. "
-            "Restart, and hide that GPU with `%tf_gpu visible` before TensorFlow is imported."
-        )
-    return dict(zip(shown, gpus, strict=True))
-
-
-def uuids_of(gpus: Iterable[Any]) -> tuple[str, ...]:
-    """UUIDs of physical GPUs: the number in ``/physical_device:GPU:0`` is CUDA's."""
-    shown = cuda.shown()
-    return tuple(shown[_number(gpu)] for gpu in gpus if _number(gpu) < len(shown))
+    shown = cuda.shown()  # after the list, which starts CUDA where nobody has
+    return {shown[_number(gpu)]: gpu for gpu in gpus if _number(gpu) < len(shown)}
 
 
 def figures() -> dict[str, tuple[LogicalGpu, ...]]:
