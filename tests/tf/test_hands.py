@@ -15,7 +15,7 @@ import pytest
 import tfgpu_magic
 from tests.processes import run
 from tests.tf.on_machine import held, touch_every_gpu
-from tests.tf.test_calls import listed, user_growth_on_one, user_limit
+from tests.tf.test_calls import limited_and_ready, listed, user_growth_on_one, user_limit
 from tfgpu_magic import control
 from tfgpu_magic.config import script
 from tfgpu_magic.config.runtime import RUNTIME, stage
@@ -143,9 +143,13 @@ def test_growth_on_some_gpus_is_refused_also_when_only_gpus_are_chosen() -> None
         assert "`%tf_gpu growth`" in run(machine, _refused_after, user_growth_on_one, "visible 0,1")
 
 
-def test_a_forked_child_is_told_that_cuda_is_lost_to_it() -> None:
+@pytest.mark.parametrize("before", [listed, limited_and_ready])
+def test_a_forked_child_is_told_that_cuda_is_lost_to_it(before: Callable[[], None]) -> None:
     with Machine.create("1x8GiB") as machine:
-        assert "forked from one in which CUDA was running" in run(machine, _apply_in_a_fork)
+        told = run(machine, _look_and_apply_in_a_fork, before)
+
+    assert "used the GPUs when this process was forked" in told
+    assert "forked from one in which CUDA was running" in told
 
 
 def test_status_shows_the_limit_that_the_user_set() -> None:
@@ -274,13 +278,15 @@ def _refused_after(before: Callable[[], None], words: str) -> str:
     return _refused(words)
 
 
-def _apply_in_a_fork() -> str:
-    listed()
+def _look_and_apply_in_a_fork(before: Callable[[], None]) -> str:
+    before()
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(theirs, _refused("limit 1GiB").encode())
-        os._exit(0)
+        try:
+            os.write(theirs, f"{tfgpu_magic.status()}{_refused('limit 1GiB')}".encode())
+        finally:
+            os._exit(0)
     os.waitpid(child, 0)
     return os.read(ours, 4096).decode()
 

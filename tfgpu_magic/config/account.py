@@ -82,6 +82,8 @@ def _summary(kernel: Kernel, plan: Plan | None) -> str:
     version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
     asked = f"`{plan.asked}`" if plan is not None and plan.asked.requests else ""
     in_force = f" In force: {asked}." if asked and not kernel.changed else ""
+    if kernel.forked:
+        return f"{version} used the GPUs when this process was forked, and cannot use them in it."
     if kernel.broken:
         return f"{version} failed for want of memory on a GPU; restart this kernel."
     if kernel.stage is Stage.READY:

@@ -82,7 +82,7 @@ def make(policy: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[]
         TooLate: a new process could enforce it.
     """
     again = all(request in kernel.asked.requests for request in policy)
-    if kernel.stage is Stage.READY and again and not kernel.changed:
+    if kernel.stage is Stage.READY and again and not (kernel.changed or kernel.forked):
         return Plan(asked=kernel.asked, settled=kernel.settled, in_force=True)
     refusal.if_too_late(policy, kernel)
     plan = draft(policy, snapshot, kernel)

@@ -132,7 +132,7 @@ class Runtime:
     def _changed(self) -> tuple[str, ...]:
         """What is other than the plan that is in force says, a phrase each."""
         plan = self.plan
-        if plan is None:
+        if plan is None or forked():
             return ()
         now = {name: os.environ.get(name) for name in plan.environment}
         found = [f"{name} is {now[name]!r}" for name, value in plan.environment.items() if now[name] != value]
@@ -175,8 +175,6 @@ RUNTIME = Runtime()
 
 def limits_now() -> dict[str, tuple[int, ...]]:
     """Bytes of the logical GPUs that TensorFlow was told to make, by their GPU's UUID; ask only once it has a list."""
-    if forked():
-        return {}
     return {uuid: _bytes(parts) for uuid, parts in devices.read().parts.items() if uuid != devices.CPU}
 
 

@@ -83,13 +83,13 @@ def _physical() -> dict[str, Any]:
 
 
 def figures() -> dict[str, tuple[LogicalGpu, ...]]:
-    """TensorFlow's own figures, by the UUID of the GPU that each logical GPU is on; nothing before it is ready.
+    """TensorFlow's own figures, by the UUID of the GPU that each logical GPU is on.
 
-    Some 10 µs a logical GPU, and 0.7 ms for the list. Bytes in use and at peak are the allocator's; the CUDA context
-    is not in them.
+    Nothing before it is ready, nor in a process that was forked since. Some 10 µs a logical GPU, and 0.7 ms for the
+    list. Bytes in use and at peak are the allocator's; the CUDA context is not in them.
     """
     tf = stage.tensorflow()
-    if tf is None or stage.current_stage() is not Stage.READY:
+    if tf is None or stage.current_stage() is not Stage.READY or stage.forked():
         return {}
     from tensorflow.python.client import device_lib
 
