@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfgpu_magic.monitor.owners import Owner
-from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
+from tfgpu_magic.monitor.owners import Notebook, Owner
+from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report, Torch
 from tfgpu_magic.monitor.rows import SMALLEST_REST, UNATTRIBUTED, Table, make
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tfgpu_magic.monitor.owners import Who
 
 GIB = 2**30
@@ -26,21 +28,34 @@ OWNERS: dict[int, tuple[Who, str]] = {
 
 
 def table(
-    *held: tuple[int, int | None], used: int | None = 10 * GIB, report: Report | None = None, **gpu: object
+    *held: tuple[int, int | None],
+    used: int | None = 10 * GIB,
+    report: Report | None = None,
+    reports: Sequence[Report] = (),
+    **gpu: object,
 ) -> Table:
     """Make the table of one GPU of 16 GiB from (pid, held) pairs; the pid tells who it is."""
     known = {"total": 16 * GIB, "used": used, "free": None if used is None else 16 * GIB - used} | gpu
     snapshot = Snapshot(
-        time=0.0,
+        time=100.0,
         gpus=(Gpu(index=0, **known),),  # type: ignore[arg-type]
         processes=tuple(Process(gpu="0", pid=pid, kind="C", held=size) for pid, size in held),
     )
     owners = {pid: Owner(pid=pid, who=who, text=text) for pid, (who, text) in OWNERS.items()}
-    return make(snapshot, owners, report)
+    notebooks = {one.pid: Notebook(path=one.notebook) for one in reports if one.notebook}
+    return make(snapshot, owners, report, reports, notebooks)
 
 
 def kernel(*logical: LogicalGpu, gpu: str = "0", policy: str = "growth", pid: int = 1) -> Report:
     return Report(pid=pid, summary="Ready.", uses=(GpuUse(gpu=gpu, policy=policy, logical=logical),), notes=("Note.",))
+
+
+def other(
+    in_use: int = 3, *, pid: int = 2, gpu: str = "0", used_since: float | None = None, notebook: str = ""
+) -> Report:
+    logical = LogicalGpu(name="GPU:0", in_use=in_use, peak=5)
+    use = GpuUse(gpu=gpu, policy="growth", logical=(logical,), torch=Torch(allocated=1, reserved=2))
+    return Report(pid=pid, summary="", uses=(use,), notebook=notebook, used_since=used_since)
 
 
 def owners_of(made: Table) -> list[str]:
@@ -108,7 +123,14 @@ def test_pids_that_only_look_like_ours_are_not_named() -> None:
     # This kernel uses the GPU and its own pid is not listed: the pids are another namespace's.
     made = table((2, 5 * GIB), report=kernel(LogicalGpu(name="GPU:0", in_use=GIB, peak=GIB), pid=77))
 
-    assert owners_of(made) == ["others", "others"]
+    assert [(row.owner, row.pid, row.held) for row in made.processes] == [
+        ("this notebook", 77, None),
+        ("others", None, 9 * GIB),
+    ]
+    assert [(share.text, share.size) for share in made.gpus[0].shares][:2] == [
+        ("this notebook", GIB),
+        ("others", 9 * GIB),
+    ]
     assert UNATTRIBUTED in made.notes
 
 
@@ -120,6 +142,52 @@ def test_the_kernels_word_stands_beside_the_drivers() -> None:
     row = table((1, 10 * GIB), report=kernel(LogicalGpu(name="GPU:0", in_use=3, peak=5), policy="limit 8 GiB")).gpus[0]
 
     assert (row.logical, row.in_use, row.peak, row.policy) == ("GPU:0", 3, 5, "limit 8 GiB")
+
+
+def test_another_kernels_word_stands_beside_its_process() -> None:
+    row = table((2, 10 * GIB), reports=[other(3)]).processes[0]
+
+    assert row.use == other(3).uses[0]
+    assert (row.use.in_use, row.use.peak, row.held) == (3, 5, 10 * GIB)
+
+
+def test_a_report_may_name_the_gpu_by_its_uuid() -> None:
+    row = table((2, 10 * GIB), uuid="GPU-7", reports=[other(3, gpu="GPU-7")]).processes[0]
+
+    assert row.use is not None
+
+
+def test_another_users_pid_has_no_report_of_mine() -> None:
+    # A kernel of mine in another container may have the pid that another user's process has here.
+    assert [row.use for row in table((3, 10 * GIB), reports=[other(3, pid=3)]).processes] == [None]
+
+
+def test_a_kernel_that_is_not_listed_yet_is_waited_for() -> None:
+    made = table((3, 10 * GIB), reports=[other(3, used_since=95.0)])
+
+    assert (owners_of(made), made.notes) == (["maria"], ())
+
+
+def test_kernels_that_the_driver_never_lists_are_shown_by_their_own_word() -> None:
+    made = table((3, 10 * GIB), reports=[other(3 * GIB, used_since=80.0, notebook="/home/me/eval.ipynb")])
+
+    assert [(row.owner, row.held, row.known) for row in made.processes] == [
+        ("eval.ipynb", None, 3 * GIB),
+        ("others", 7 * GIB, 7 * GIB),
+    ]
+    assert made.notes == (UNATTRIBUTED,)
+
+
+def test_one_kernel_that_is_listed_shows_that_the_pids_are_ours() -> None:
+    made = table((2, 10 * GIB), reports=[other(3), other(4, pid=77, used_since=0.0)])
+
+    assert (owners_of(made), made.notes) == (["eval.ipynb"], ())
+
+
+def test_where_the_driver_refuses_the_list_kernels_speak_for_themselves() -> None:
+    made = table(listed=False, error="no list of processes", reports=[other(3 * GIB)])
+
+    assert owners_of(made) == ["a kernel", "not told whose"]
 
 
 def test_logical_gpus_add_up_where_all_are_known() -> None:

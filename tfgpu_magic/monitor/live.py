@@ -16,10 +16,12 @@ from tfgpu_magic.monitor.board import LOCK, NOTHING, Look, Message, Reader
 from tfgpu_magic.monitor.collector import LINGER, PATIENCE, REASON, START
 from tfgpu_magic.monitor.look import search_path
 from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.postings import Postings
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.history import History
+    from tfgpu_magic.monitor.report import Report
 
 CHECK_EVERY = 0.5
 """Seconds between two checks of one who looks that there is a collector; they tell it that somebody looks, too."""
@@ -55,6 +57,7 @@ class Live:
         self._options = (str(linger), str(patience))
         self._place: Place | None = None
         self._reader: Reader | None = None
+        self._postings: Postings | None = None
         self._check_at = 0.0
 
     def __enter__(self) -> Live:
@@ -69,7 +72,7 @@ class Live:
             self._reader.close()
         if self._place is not None:
             self._place.close()
-        self._place = self._reader = None
+        self._place = self._reader = self._postings = None
 
     def look(self) -> Look:
         """Look now, without waiting for anything.
@@ -111,6 +114,15 @@ class Live:
         """
         return self._open().history()
 
+    def reports(self) -> tuple[Report, ...]:
+        """Read what other kernels say of themselves.
+
+        Raises:
+            MonitorError: as `look`.
+        """
+        self._open()
+        return self._postings.read() if self._postings is not None else ()
+
     def ensure(self) -> None:
         """See to it that there is a collector, and let it know that somebody looks. Looks do that.
 
@@ -122,6 +134,7 @@ class Live:
             place = Place()
             self._reader = self._reader or Reader(place)
             self._reader.move(place)
+            self._postings = Postings(place)
             if self._place is not None:
                 self._place.close()
             self._place = place

@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
 import psutil
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 Who = Literal["this", "mine", "other", "gone", "unknown"]
 """This kernel and its children; my other processes; other users'; ended; not a pid of this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notebook:
+    """What somebody who knows says of a kernel: its server, or the kernel itself.
+
+    Attributes:
+        name: what to call it, such as ``train.ipynb``; empty when that is not known.
+        path: its path; on the kernel's server where that said it, else in the file system; empty when not known.
+        kernel: the kernel's id on the server that said it; empty where it was not a server.
+        state: ``busy``, ``idle`` or what else Jupyter calls a kernel's state; empty when not known.
+        active: when it was last active, in seconds since the epoch; None when not known.
+    """
+
+    name: str = ""
+    path: str = ""
+    kernel: str = ""
+    state: str = ""
+    active: float | None = None
+
+    @property
+    def title(self) -> str:
+        """What to call it; empty when nothing is known."""
+        return self.name or PurePath(self.path).name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,42 +49,58 @@ class Owner:
         pid: the process id.
         who: what it is to the one who looks.
         text: how people name it; as the process wrote it, so a view must escape it.
+        notebook: what is known of the kernel that this process is, or is a child of; None if it is none.
     """
 
     pid: int
     who: Who
     text: str
+    notebook: Notebook | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read of a process of mine, once: what it is called, its ancestors, and its notebook's path."""
+
+    born: float
+    parents: tuple[int, ...] = ()
+    command: str = ""
+    notebook: str = ""
+    stranger: str = ""
 
 
 class Owners:
-    """Finds owners, and remembers what it found for each process: a pid and the time when it was created.
+    """Finds owners, and remembers what it read of each process: a pid and the time when it was created.
 
     Args:
-        kernel: the pid that is "this notebook"; by default the process that asks.
+        kernel: the pid that is "this notebook"; by default the process that asks, and 0 is none.
     """
 
     def __init__(self, kernel: int | None = None) -> None:
         self._kernel = os.getpid() if kernel is None else kernel
-        self._seen: dict[int, tuple[float, Owner]] = {}
+        self._seen: dict[int, tuple[_Read, Owner]] = {}
 
-    def find(self, pids: Iterable[int]) -> dict[int, Owner]:
+    def find(self, pids: Iterable[int], notebooks: Mapping[int, Notebook] | None = None) -> dict[int, Owner]:
         """Find the owner of every pid.
 
         Where not one of them is, or was, a process of this machine, they are another pid namespace's (the host's, seen
         from a container), and all owners are unknown rather than gone.
+
+        Args:
+            pids: the process ids.
+            notebooks: what is known of kernels, by pid.
         """
         before, self._seen = self._seen, {}
-        owners = {pid: self._find(pid, before.get(pid)) for pid in pids}
+        owners = {pid: self._find(pid, before.get(pid), notebooks or {}) for pid in pids}
         if all(owner.who == "gone" and pid not in before for pid, owner in owners.items()):
             return {pid: Owner(pid=pid, who="unknown", text="others") for pid in owners}
-        return owners
+        return _told_apart(owners)
 
-    def _find(self, pid: int, before: tuple[float, Owner] | None) -> Owner:
+    def _find(self, pid: int, before: tuple[_Read, Owner] | None, notebooks: Mapping[int, Notebook]) -> Owner:
         try:
             process = psutil.Process(pid)
             born = process.create_time()
-            if before is None or before[0] != born:
-                before = (born, self._name(process))
+            read = before[0] if before and before[0].born == born else _read(process, born)
         except psutil.AccessDenied:
             return Owner(pid=pid, who="other", text="another user")
         except psutil.NoSuchProcess:
@@ -67,32 +108,63 @@ class Owners:
                 return Owner(pid=pid, who="other", text="another user")
             text = f"{before[1].text}, ended" if before else "a process that ended"
             return Owner(pid=pid, who="gone", text=text)
-        self._seen[pid] = before
-        return before[1]
+        owner = self._name(pid, read, notebooks)
+        self._seen[pid] = read, owner
+        return owner
 
-    def _name(self, process: psutil.Process) -> Owner:
-        if process.uids().real != os.getuid():  # asked first: root may read more of others, and does not
-            return Owner(pid=process.pid, who="other", text=process.username())
-        if process.pid == self._kernel:
-            return Owner(pid=process.pid, who="this", text="this notebook")
-        if any(parent.pid == self._kernel for parent in process.parents()):
-            return Owner(pid=process.pid, who="this", text=f"this notebook's {_command(process)}")
-        return Owner(pid=process.pid, who="mine", text=_notebook(process) or _command(process))
+    def _name(self, pid: int, read: _Read, notebooks: Mapping[int, Notebook]) -> Owner:
+        if read.stranger:
+            return Owner(pid=pid, who="other", text=read.stranger)
+        family = (pid, *read.parents)
+        kernel = next((one for one in family if one in notebooks), pid)
+        known = notebooks.get(kernel) or (Notebook(path=read.notebook) if read.notebook else None)
+        if self._kernel in family:
+            text = "this notebook" if pid == self._kernel else f"this notebook's {read.command}"
+            return Owner(pid=pid, who="this", text=text, notebook=known)
+        name = known.title if known else ""
+        text = f"{name}'s {read.command}" if name and kernel != pid else name or read.command
+        return Owner(pid=pid, who="mine", text=text, notebook=known)
 
 
-def _notebook(process: psutil.Process) -> str | None:
-    """Name the notebook of a kernel: Jupyter Server gives each kernel the path of its notebook."""
+def _read(process: psutil.Process, born: float) -> _Read:
+    if process.uids().real != os.getuid():  # asked first: root may read more of others, and does not
+        return _Read(born, stranger=process.username())
+    parents = tuple(parent.pid for parent in process.parents())
+    return _Read(born, parents=parents, command=_command(process), notebook=_notebook(process))
+
+
+def _told_apart(owners: dict[int, Owner]) -> dict[int, Owner]:
+    """Name notebooks of the same file name in different folders with as much of their paths as tells them apart."""
+    paths = {owner.notebook.path for owner in owners.values() if owner.notebook and owner.notebook.path}
+    names = Counter(PurePath(path).name for path in paths)
+    if not any(count > 1 for count in names.values()):
+        return owners
+    return {pid: _with_folder(owner, paths) for pid, owner in owners.items()}
+
+
+def _with_folder(owner: Owner, paths: Iterable[str]) -> Owner:
+    path = PurePath(owner.notebook.path) if owner.notebook else PurePath()
+    others = [PurePath(other).parts for other in paths if other != str(path) and PurePath(other).name == path.name]
+    if owner.who != "mine" or not others or not owner.text.startswith(path.name):
+        return owner
+    length = next((n for n in range(2, len(path.parts)) if path.parts[-n:] not in {o[-n:] for o in others}), None)
+    shown = PurePath(*path.parts[-length:]) if length else path
+    return replace(owner, text=str(shown) + owner.text.removeprefix(path.name))
+
+
+def _notebook(process: psutil.Process) -> str:
+    """Return the path of a kernel's notebook: Jupyter Server gives it to each kernel that it starts."""
     try:
-        return PurePath(process.environ().get("JPY_SESSION_NAME", "")).name or None
+        return str(process.environ().get("JPY_SESSION_NAME", ""))
     except psutil.AccessDenied:
-        return None
+        return ""
 
 
 def _command(process: psutil.Process) -> str:
     try:
         return short_command(process.name(), process.cmdline())
     except psutil.AccessDenied:
-        return process.name()
+        return str(process.name())
 
 
 def short_command(name: str, words: Sequence[str]) -> str:

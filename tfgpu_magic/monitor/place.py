@@ -12,6 +12,7 @@ from tfgpu_magic.errors import MonitorError
 
 _SIMULATED = "TFGPU_SIMGPU"
 """The variable that puts a process on a simulated machine (simgpu.ENVIRONMENT): another machine, another board."""
+_MACHINE = "-simulated-"
 
 
 def directory() -> Path:
@@ -50,7 +51,7 @@ class Place:
     def __init__(self, path: Path | None = None) -> None:
         self.path = directory() if path is None else path
         machine = os.environ.get(_SIMULATED)
-        self._suffix = "" if machine is None else f"-simulated-{zlib.crc32(os.fsencode(machine)):08x}"
+        self._suffix = "" if machine is None else f"{_MACHINE}{zlib.crc32(os.fsencode(machine)):08x}"
         self._fd = -1
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -126,6 +127,16 @@ class Place:
             pass
         except OSError as error:
             raise MonitorError(f"{self.path / self.name(name)} cannot be removed ({error.strerror}).") from error
+
+    def names(self, prefix: str) -> list[str]:
+        """List this machine's files whose names begin so, without the machine's suffix."""
+        try:
+            names = sorted(os.listdir(self._fd))  # noqa: PTH208  pathlib knows no descriptors
+        except OSError:
+            return []
+        ours = [name for name in names if name.startswith(prefix) and name.endswith(self._suffix)]
+        plain = [name.removesuffix(self._suffix) for name in ours]
+        return [name for name in plain if _MACHINE not in name]
 
     def is_there(self) -> bool:
         """Tell whether the path still leads to this directory, and it is still ours alone."""

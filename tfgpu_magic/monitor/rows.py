@@ -1,4 +1,4 @@
-"""A snapshot, its owners and this kernel's own word to the rows that every view shows: pure. Views draw them."""
+"""A snapshot, its owners and kernels' own reports to the rows that every view shows: pure. Views draw them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ from tfgpu_magic.monitor.owners import Owner, Who
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from tfgpu_magic.monitor.owners import Notebook
     from tfgpu_magic.monitor.report import GpuUse, Report
     from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
+    _Said = Sequence[tuple[Report, Mapping[str, GpuUse]]]
+
 UNATTRIBUTED = (
     "Attribution is not available here: the driver does not name this machine's processes, as in some containers. "
-    "What cannot be named is shown as others."
+    "Notebooks that have loaded tfgpu_magic show their own figures, and all else is shown as others."
 )
 
 NOT_TOLD = "not told whose"
 """Whose memory is that the driver could name and does not."""
+
+SETTLED = 10.0
+"""Seconds after which a process that has memory is in the driver's lists, which are not read every second."""
 
 ShareOf = Literal["this", "mine", "others", "free"]
 """Whose a part of a GPU's memory is: this notebook's, my other processes', anyone else's, nobody's."""
@@ -50,6 +56,7 @@ class GpuRow:
 
     Attributes:
         gpu: the `Gpu.label`.
+        uuid: the `Gpu.uuid`.
         name: the product's name, without the maker's.
         logical: TensorFlow's names for it, ``GPU:0 GPU:1``; empty when it has none.
         used: bytes that anyone holds.
@@ -67,6 +74,7 @@ class GpuRow:
 
     gpu: str
     name: str
+    uuid: str | None = None
     logical: str = ""
     used: int | None = None
     total: int | None = None
@@ -87,10 +95,12 @@ class ProcessRow:
     Attributes:
         gpu: the `Gpu.label`.
         pid: the process id; None for what no listed process accounts for.
-        kind: ``C``, ``G``, ``C+G`` or ``M+C``; empty where `pid` is None.
+        kind: ``C``, ``G``, ``C+G`` or ``M+C``; empty where the driver does not list it.
         who: whose it is.
         owner: the same for people; may be hostile text, so a view must escape it.
         held: bytes; None where the driver does not say.
+        use: what the process says of itself; None where it says nothing.
+        notebook: the notebook that it belongs to; None where it belongs to none, or that is not known.
     """
 
     gpu: str
@@ -99,6 +109,13 @@ class ProcessRow:
     who: Who
     owner: str
     held: int | None
+    use: GpuUse | None = None
+    notebook: Notebook | None = None
+
+    @property
+    def known(self) -> int | None:
+        """Bytes that it surely takes: held, and what it says itself where the driver cannot list it."""
+        return self.use.in_use if self.held is None and not self.kind and self.use else self.held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,71 +141,120 @@ class Table:
     absent: bool = False
 
 
-def make(snapshot: Snapshot, owners: Mapping[int, Owner], report: Report | None = None) -> Table:
+def make(
+    snapshot: Snapshot,
+    owners: Mapping[int, Owner],
+    report: Report | None = None,
+    reports: Sequence[Report] = (),
+    notebooks: Mapping[int, Notebook] | None = None,
+) -> Table:
     """Make the rows that every view shows.
 
     Args:
         snapshot: what the driver says.
         owners: the owner of each pid in it.
         report: what this kernel says of itself.
+        reports: what other kernels say of themselves.
+        notebooks: what is known of kernels, by pid.
     """
-    uses = {use.gpu: use for use in report.uses} if report else {}
-    strangers = _strangers(snapshot, report)
+    labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
+    said = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in (report, *reports) if one]
+    strangers = _strangers(snapshot, said)
+    own = said[0][1] if report else {}
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
     for gpu in snapshot.gpus:
-        rows = sorted(_rows(snapshot, gpu.label, {} if strangers else owners), key=_largest_first)
+        rows = [] if strangers else list(_rows(snapshot, gpu.label, owners, said))
+        if strangers or not gpu.listed:
+            rows += _by_their_own_word(gpu.label, {row.pid for row in rows}, notebooks or {}, said, report)
+        rows.sort(key=_largest_first)
         rest = _rest(gpu, rows)
-        gpus.append(_gpu_row(gpu, rows, uses.get(gpu.label)))
+        gpus.append(_gpu_row(gpu, rows, own.get(gpu.label)))
         processes.extend([*rows, *([_unlisted(gpu, rest)] if rest else [])])
     unnamed = any(row.who == "unknown" and (row.pid or not snapshot.processes) for row in processes)
     return Table(
         gpus=tuple(gpus),
         processes=tuple(processes),
         summary=report.summary if report else "",
-        notes=(*snapshot.notes, *((UNATTRIBUTED,) if unnamed else ()), *(report.notes if report else ())),
+        notes=(
+            *snapshot.notes,
+            *((UNATTRIBUTED,) if unnamed or strangers else ()),
+            *(report.notes if report else ()),
+        ),
         simulated=snapshot.simulated,
         error=snapshot.error,
         absent=snapshot.absent,
     )
 
 
-def _strangers(snapshot: Snapshot, report: Report | None) -> bool:
-    """Tell whether the pids are another namespace's: this kernel uses a GPU whose list does not have its pid.
+def _strangers(snapshot: Snapshot, said: _Said) -> bool:
+    """Tell whether the pids are another namespace's: kernels use GPUs whose lists have none of their pids.
 
-    One of them may then look like a process of this machine, and would be named wrongly.
+    One of the pids may then look like a process of this machine, and would be named wrongly.
     """
-    if report is None:
-        return False
-    listed = {gpu.label for gpu in snapshot.gpus if gpu.listed}
-    used = any(logical.in_use for use in report.uses if use.gpu in listed for logical in use.logical)
-    return used and all(process.pid != report.pid for process in snapshot.processes)
+    listed = {gpu.label for gpu in snapshot.gpus if gpu.listed and not gpu.error}
+    pids = {process.pid for process in snapshot.processes}
+    using = [
+        one
+        for one, uses in said
+        if any(use.in_use and gpu in listed for gpu, use in uses.items())
+        and (one.used_since is None or snapshot.time - one.used_since > SETTLED)
+    ]
+    return bool(using) and not any(one.pid in pids for one, _ in said)
 
 
-def _rows(snapshot: Snapshot, gpu: str, owners: Mapping[int, Owner]) -> Iterable[ProcessRow]:
+def _rows(snapshot: Snapshot, gpu: str, owners: Mapping[int, Owner], said: _Said) -> Iterable[ProcessRow]:
+    uses = {one.pid: uses.get(gpu) for one, uses in said}
     for process in snapshot.processes:
         if process.gpu == gpu:
             owner = owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text="others")
             yield ProcessRow(
-                gpu=gpu, pid=process.pid, kind=process.kind, who=owner.who, owner=owner.text, held=process.held
+                gpu=gpu,
+                pid=process.pid,
+                kind=process.kind,
+                who=owner.who,
+                owner=owner.text,
+                held=process.held,
+                use=uses.get(process.pid) if owner.who in ("this", "mine") else None,
+                notebook=owner.notebook,
+            )
+
+
+def _by_their_own_word(
+    gpu: str, listed: Collection[int | None], notebooks: Mapping[int, Notebook], said: _Said, this: Report | None
+) -> Iterable[ProcessRow]:
+    """Rows of the kernels that say that they use a GPU, where the driver's list does not have them."""
+    for one, uses in said:
+        use = uses.get(gpu)
+        if use is not None and use.in_use is not None and one.pid not in listed:
+            notebook = notebooks.get(one.pid)
+            yield ProcessRow(
+                gpu=gpu,
+                pid=one.pid,
+                kind="",
+                who="this" if one is this else "mine",
+                owner="this notebook" if one is this else (notebook and notebook.title) or "a kernel",
+                held=None,
+                use=use,
+                notebook=notebook,
             )
 
 
 def _largest_first(row: ProcessRow) -> tuple[bool, int, int]:
-    return row.held is None, -(row.held or 0), row.pid or 0
+    return row.known is None, -(row.known or 0), row.pid or 0
 
 
 def _rest(gpu: Gpu, rows: Sequence[ProcessRow]) -> int | None:
     """Say how many bytes are in use beyond what the listed processes hold; None when unknown or not worth a row."""
     if gpu.used is None or gpu.mig or _untold(rows):
         return None
-    rest = gpu.used - sum(row.held or 0 for row in rows)
+    rest = gpu.used - sum(row.known or 0 for row in rows)
     return rest if rest > max(SMALLEST_REST, (gpu.total or 0) // 100) else None
 
 
 def _untold(rows: Sequence[ProcessRow]) -> bool:
     """Tell whether a process with a name holds memory that the driver does not tell, as on WSL."""
-    return any(row.held is None and row.who != "unknown" for row in rows)
+    return any(row.known is None and row.who != "unknown" for row in rows)
 
 
 def _unlisted(gpu: Gpu, held: int) -> ProcessRow:
@@ -199,6 +265,7 @@ def _unlisted(gpu: Gpu, held: int) -> ProcessRow:
 def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow:
     row = GpuRow(
         gpu=gpu.label,
+        uuid=gpu.uuid,
         name=(gpu.name or "N/A").removeprefix("NVIDIA "),
         used=gpu.used,
         total=gpu.total,
@@ -213,23 +280,17 @@ def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow
     return replace(
         row,
         logical=" ".join(logical.name for logical in use.logical),
-        in_use=_sum(logical.in_use for logical in use.logical),
-        peak=_sum(logical.peak for logical in use.logical),
+        in_use=use.in_use,
+        peak=use.peak,
         policy=use.policy,
     )
-
-
-def _sum(sizes: Iterable[int | None]) -> int | None:
-    """Add up, where all are known and there are any."""
-    known = list(sizes)
-    return sum(size for size in known if size is not None) if known and None not in known else None
 
 
 def _shares(gpu: Gpu, rows: Sequence[ProcessRow]) -> tuple[Share, ...]:
     if gpu.used is None or not gpu.total or gpu.mig:
         return ()
-    this = sum(row.held or 0 for row in rows if row.who == "this")
-    mine = sum(row.held or 0 for row in rows if row.who == "mine")
+    this = sum(row.known or 0 for row in rows if row.who == "this")
+    mine = sum(row.known or 0 for row in rows if row.who == "mine")
     others = max(0, gpu.used - this - mine)
     # Where the list or a process's memory is not told, the rest may be anyone's.
     rest = NOT_TOLD if _untold(rows) or not gpu.listed else "others"

@@ -1,0 +1,142 @@
+"""What live views are sent: all of it once, then what changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.views.tables import ABSENT, BUSY, EMPTY, GIB, HOSTILE
+from tfgpu_magic.monitor.board import Look, Message
+from tfgpu_magic.monitor.history import History
+from tfgpu_magic.monitor.owners import Notebook
+from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Torch
+from tfgpu_magic.monitor.rows import ProcessRow, Table
+from tfgpu_magic.monitor.snapshot import Parser, Snapshot
+from tfgpu_magic.monitor.viewing import Sight
+from tfgpu_magic.views import message
+
+LEAVES = st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
+STATES = st.recursive(
+    st.dictionaries(st.text(max_size=2), LEAVES, max_size=4),
+    lambda inner: st.dictionaries(st.text(max_size=2), LEAVES | inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def sight(table: Table, *, time: float = 100.0, stale: float | None = None) -> Sight:
+    text = Snapshot(time=time).to_json()
+    return Sight(Look(Message(1, text, Parser()), 0.5, stale), table)
+
+
+def row(**fields: Any) -> dict[str, Any]:
+    known: dict[str, Any] = {"gpu": "0", "pid": 7, "kind": "C", "who": "mine", "owner": "eval.ipynb", "held": GIB}
+    known |= fields
+    (made,) = message.state(sight(Table(processes=(ProcessRow(**known),))))["rows"].values()
+    return dict(made)
+
+
+def applied(target: Any, patch: Any) -> Any:
+    """RFC 7386, section 2, word by word."""
+    if not isinstance(patch, dict):
+        return patch
+    target = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            target.pop(name, None)
+        else:
+            target[name] = applied(target.get(name), value)
+    return target
+
+
+@given(STATES, STATES)
+def test_a_patch_makes_the_next_state_of_the_one_before(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert applied(before, message.patch(before, after)) == after
+
+
+@given(STATES)
+def test_nothing_new_is_an_empty_patch(state: dict[str, Any]) -> None:
+    assert message.patch(state, state) == {}
+
+
+def test_unknown_is_left_out() -> None:
+    made = row(held=None)
+
+    assert made == {"gpu": "0", "pid": 7, "kind": "C", "who": "mine", "owner": "eval.ipynb"}
+
+
+def test_a_row_says_what_driver_kernel_and_server_know() -> None:
+    use = GpuUse(
+        gpu="0",
+        policy="limit 2 GiB",
+        logical=(LogicalGpu(name="GPU:0", in_use=3, peak=5),),
+        torch=Torch(allocated=1, reserved=2),
+    )
+    notebook = Notebook(path="work/eval.ipynb", kernel="abc", state="idle", active=50.04)
+
+    assert row(use=use, notebook=notebook) == {
+        "gpu": "0",
+        "pid": 7,
+        "kind": "C",
+        "who": "mine",
+        "owner": "eval.ipynb",
+        "path": "work/eval.ipynb",
+        "kernel": "abc",
+        "state": "idle",
+        "active": 50.0,
+        "held": GIB,
+        "in_use": 3,
+        "peak": 5,
+        "policy": "limit 2 GiB",
+        "torch_allocated": 1,
+        "torch_reserved": 2,
+    }
+
+
+def test_a_kernel_of_another_server_has_no_path_here() -> None:
+    made = row(notebook=Notebook(path="/home/me/eval.ipynb", state="busy"))
+
+    assert (made.get("path"), made.get("kernel"), made["state"]) == (None, None, "busy")
+
+
+def test_gpus_are_found_by_label_and_rows_by_gpu_and_pid() -> None:
+    made = message.state(sight(BUSY))
+
+    assert list(made["gpus"]) == ["0", "1", "2"]
+    assert list(made["rows"]) == ["0 2373", "0 2533", "1 11", "1 rest"]
+    assert made["gpus"]["2"] == {"name": "Tesla T4", "error": "the GPU is lost. Others go on"}
+
+
+def test_what_is_not_well_is_said() -> None:
+    assert message.state(sight(ABSENT, stale=90.0)) == {
+        "time": 100.0,
+        "stale": 90.0,
+        "error": "No NVIDIA driver was found.",
+        "absent": True,
+        "gpus": {},
+        "rows": {},
+    }
+
+
+def test_a_hostile_name_is_one_line_of_plain_characters() -> None:
+    owner = row(owner=HOSTILE * 200)["owner"]
+
+    assert len(owner) <= message.LONGEST
+    assert not set(owner) & set("\n\x1b\u202e\ud800")
+
+
+def test_messages_are_json_in_one_line() -> None:
+    state = message.state(sight(EMPTY))
+    full = message.full(3, state, History((1.0, 2.04), {"GPU-7": (5, None)}))
+    tick = message.tick(4, 3, {"time": 101.0})
+
+    assert json.loads(full) == {
+        "version": 1,
+        "type": "full",
+        "sequence": 3,
+        "state": state,
+        "history": {"times": [1.0, 2.0], "used": {"GPU-7": [5, None]}},
+    }
+    assert tick == '{"version":1,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'

@@ -1,0 +1,126 @@
+"""Kernels' own reports on the board: a small file for each kernel, which is there as long as the kernel is.
+
+The kernel holds a lock on its file, and the system lets go of that when the kernel ends, however it ends. So a reader
+knows the dead from the living without knowing their pids, which mean nothing in another container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import struct
+import zlib
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.report import Report
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.place import Place
+
+VERSION = 1
+"""Of the report's fields. Kernels and readers of different versions do not see each other."""
+PREFIX = f"report-{VERSION}-"
+LONGEST = 2**16
+"""Bytes of a report; what is longer is no report."""
+
+_HEAD = struct.Struct("<II")  # length and checksum of the JSON that follows
+_FLOCK = struct.Struct("hhqqi")  # struct flock: type, whence, start, length, pid. Source: fcntl_locking(2), Linux
+_ours: set[str] = set()
+"""Files of this process. To open and close one would drop our lock on it: that is how POSIX locks are."""
+
+
+class Posting:
+    """This kernel's place on the board.
+
+    Args:
+        place: where the board is.
+
+    Raises:
+        MonitorError: the file cannot be made.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._pid = os.getpid()
+        self.name = f"{PREFIX}{self._pid}-{secrets.token_hex(4)}"
+        new = "new-" + self.name
+        try:
+            self._fd = place.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            # Not flock: a child that was forked meanwhile would keep that. It gets its name when it is locked.
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _ours.add(place.name(self.name))
+            place.replace(new, self.name)
+        except OSError as error:
+            raise MonitorError(f"{place.path} takes no report ({error.strerror}).") from error
+
+    def post(self, report: Report) -> None:
+        """Let readers see this report instead of the one before.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        text = report.to_json().encode()
+        os.pwrite(self._fd, _HEAD.pack(len(text), zlib.crc32(text)) + text, 0)
+
+    def is_there(self) -> bool:
+        """Tell whether readers still find it: nobody removed it or its directory, and this is not a forked child."""
+        return os.getpid() == self._pid and self._place.is_there() and self._place.holds(self.name, self._fd)
+
+    def close(self) -> None:
+        """Take the report away."""
+        if os.getpid() == self._pid:
+            with contextlib.suppress(MonitorError):
+                self._place.remove(self.name)
+            _ours.discard(self._place.name(self.name))
+        os.close(self._fd)
+
+
+class Postings:
+    """All kernels' reports but this process's own. Dead kernels' files are cleared away.
+
+    Args:
+        place: where the board is.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._known: dict[str, tuple[bytes, Report]] = {}
+
+    def read(self) -> tuple[Report, ...]:
+        """Read every report that is there now; some 10 µs each. What is half written is as it was before."""
+        found: dict[str, tuple[bytes, Report]] = {}
+        for name in self._place.names(PREFIX):
+            if self._place.name(name) in _ours:
+                continue
+            with contextlib.suppress(OSError, ValueError, MonitorError):
+                if (read := self._read(name)) is not None:
+                    found[name] = read
+        self._known = found
+        return tuple(report for _, report in found.values())
+
+    def _read(self, name: str) -> tuple[bytes, Report] | None:
+        fd = self._place.open(name, os.O_RDWR)
+        try:
+            if not _held(fd):
+                self._place.remove(name)
+                return None
+            data = os.pread(fd, _HEAD.size + LONGEST, 0)
+        finally:
+            os.close(fd)
+        before = self._known.get(name)
+        if len(data) < _HEAD.size:
+            return before
+        length, check = _HEAD.unpack_from(data)
+        text = data[_HEAD.size : _HEAD.size + length]
+        if len(text) != length or zlib.crc32(text) != check or (before and before[0] == text):
+            return before
+        return text, Report.from_json(text.decode())
+
+
+def _held(fd: int) -> bool:
+    """Tell whether a process has the lock on a file."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    return bool(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)

@@ -1,0 +1,102 @@
+"""What a live view shows, from second to second: the board, the kernels' reports and the owners put together."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.owners import Notebook, Owner, Owners
+from tfgpu_magic.monitor.rows import Table, make
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tfgpu_magic.monitor.board import Look
+    from tfgpu_magic.monitor.history import History
+    from tfgpu_magic.monitor.report import Report
+    from tfgpu_magic.monitor.snapshot import Snapshot
+
+OWNERS_EVERY = 5.0
+"""Seconds after which owners are looked up again although the processes are the same; new ones are at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What there is to see at one time.
+
+    Attributes:
+        look: the board.
+        table: the rows.
+    """
+
+    look: Look
+    table: Table
+
+
+class Viewing:
+    """One who watches. Not for two threads at once.
+
+    Args:
+        live: the board; None opens one.
+        kernel: the pid that is "this notebook"; 0 is none.
+        report: asks this kernel what it says of itself; None leaves that out.
+    """
+
+    def __init__(
+        self, live: Live | None = None, *, kernel: int = 0, report: Callable[[Snapshot], Report] | None = None
+    ) -> None:
+        self.live = live or Live()
+        self._report = report
+        self._owners = Owners(kernel)
+        self._found: dict[int, Owner] = {}
+        self._asked: tuple[object, ...] = ()
+        self._asked_at = 0.0
+
+    def see(self, notebooks: Mapping[int, Notebook] | None = None) -> Sight:
+        """See how things stand now.
+
+        Args:
+            notebooks: what a server knows of its kernels, by pid; it outweighs what they say themselves.
+
+        Raises:
+            MonitorError: as `Live.look`.
+        """
+        look = self.live.look()
+        reports = self.live.reports()
+        known = {one.pid: _notebook(one) for one in reports} | dict(notebooks or {})
+        snapshot = look.snapshot
+        table = make(
+            snapshot,
+            self._find(frozenset(process.pid for process in snapshot.processes), known),
+            self._report(snapshot) if self._report else None,
+            reports,
+            known,
+        )
+        return Sight(look, table)
+
+    def history(self) -> History:
+        """Return what was used in the last hour.
+
+        Raises:
+            MonitorError: as `Live.look`.
+        """
+        return self.live.history()
+
+    def close(self) -> None:
+        """Let go of the board."""
+        self.live.close()
+
+    def _find(self, pids: frozenset[int], known: Mapping[int, Notebook]) -> Mapping[int, Owner]:
+        now = time.monotonic()
+        asked = (pids, known)
+        if asked != self._asked or now - self._asked_at > OWNERS_EVERY:
+            self._found = self._owners.find(pids, known)
+            self._asked, self._asked_at = asked, now
+        return self._found
+
+
+def _notebook(report: Report) -> Notebook:
+    state = "" if report.busy is None else "busy" if report.busy else "idle"
+    return Notebook(path=report.notebook, state=state, active=report.active)
