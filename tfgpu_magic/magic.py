@@ -20,6 +20,7 @@ from tfgpu_magic.config import grammar
 from tfgpu_magic.config.watch import CellWatch
 from tfgpu_magic.errors import PolicyError, TfGpuError, TooLate
 from tfgpu_magic.monitor.look import Looking
+from tfgpu_magic.reporter import Reporter
 
 if TYPE_CHECKING:
     from tfgpu_magic.views.outcome import Code, Outcome
@@ -38,6 +39,7 @@ class TfGpuMagics(Magics):
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.watch = CellWatch(shell)
+        self.reporter = Reporter(shell, running=not _starting(shell))
 
     @line_magic
     def tf_gpu(self, line: str) -> None:  # noqa: D102  # made from the grammar, below
@@ -127,14 +129,19 @@ def load(shell: InteractiveShell) -> None:
     shell.register_magics(magics)
     shell.Completer.custom_matchers.append(matcher)
     magics.watch.start()
+    magics.reporter.start()
     given = os.environ.get(VARIABLE) or magics.policy
     if given:
         where = f"${VARIABLE}" if os.environ.get(VARIABLE) else "the configuration"
-        # A kernel that loads us as it starts has no cell yet below which this could be read.
-        if getattr(shell, "parent_header", None) == {}:
+        if _starting(shell):
             _tell_later(shell, where, given)
         else:
             _apply_from(where, given)
+
+
+def _starting(shell: InteractiveShell) -> bool:
+    """Tell whether a kernel loads us as it starts: it has no cell yet below which anything could be read."""
+    return bool(getattr(shell, "parent_header", None) == {})
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -142,6 +149,7 @@ def unload(shell: InteractiveShell) -> None:
     magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
     if magics is not None:
         magics.watch.stop()
+        magics.reporter.stop()
         shell.magics_manager.magics["line"].pop("tf_gpu", None)
         shell.Completer.custom_matchers.remove(matcher)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from tfgpu_magic.config import runtime
+from tfgpu_magic.config import pytorch, runtime
 from tfgpu_magic.config.plan import Plan, in_words, renew
 from tfgpu_magic.config.runtime import RUNTIME, devices
 from tfgpu_magic.config.state import DEVICES, Kernel, Stage
@@ -20,17 +20,8 @@ def report(snapshot: Snapshot) -> Report:
     """This kernel's own word on each GPU of the snapshot."""
     kernel = RUNTIME.observe(snapshot.gpus, patience=PATIENCE)
     plan = RUNTIME.plan
-    figures = devices.figures()
-    limits = _limits(kernel, plan)
-    grows = runtime.growth_in_force(kernel)
-    labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus}
-    uses: list[GpuUse] = []
-    number = 0
-    for uuid in _seen(kernel, plan):
-        sizes = limits.get(uuid, ())
-        logical = figures.get(uuid) or _expected(number, sizes)
-        number += len(logical)
-        uses.append(GpuUse(gpu=labels.get(uuid, uuid), policy=in_words(sizes, grows=grows), logical=logical))
+    labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
+    uses = _uses(kernel, plan, labels)
     if uses or kernel.shown is not None:
         named = {use.gpu for use in uses}
         uses += [GpuUse(gpu=label, policy="hidden") for label in labels.values() if label not in named]
@@ -41,7 +32,33 @@ def report(snapshot: Snapshot) -> Report:
         summary=_summary(kernel, plan),
         uses=tuple(uses),
         notes=(*_changed(kernel), *_given(kernel), *notes),
+        stage=kernel.stage.value,
     )
+
+
+def brief() -> Report:
+    """This kernel's own word for others: each GPU by its UUID, and none of what only its own user cares for.
+
+    It looks at no GPU, so any thread may ask for it at any time; under a millisecond once it was asked.
+    """
+    kernel = RUNTIME.observe((), patience=0.0)
+    return Report(pid=os.getpid(), summary="", uses=tuple(_uses(kernel, RUNTIME.plan, {})), stage=kernel.stage.value)
+
+
+def _uses(kernel: Kernel, plan: Plan | None, labels: Mapping[str, str]) -> list[GpuUse]:
+    """What is done with each GPU that TensorFlow sees or will see, and with those that only PyTorch uses."""
+    figures, torch = devices.figures(), pytorch.figures()
+    limits = _limits(kernel, plan)
+    grows = runtime.growth_in_force(kernel)
+    uses: list[GpuUse] = []
+    number = 0
+    for uuid in _seen(kernel, plan):
+        sizes = limits.get(uuid, ())
+        logical = figures.get(uuid) or _expected(number, sizes)
+        number += len(logical)
+        policy = in_words(sizes, grows=grows)
+        uses.append(GpuUse(gpu=labels.get(uuid, uuid), policy=policy, logical=logical, torch=torch.pop(uuid, None)))
+    return uses + [GpuUse(gpu=labels.get(uuid, uuid), torch=figure) for uuid, figure in torch.items()]
 
 
 def _seen(kernel: Kernel, plan: Plan | None) -> Sequence[str]:

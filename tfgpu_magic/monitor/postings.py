@@ -36,7 +36,7 @@ class Posting:
     """This kernel's place on the board.
 
     Args:
-        place: where the board is.
+        place: where the board is; it is let go of with this.
 
     Raises:
         MonitorError: the file cannot be made.
@@ -47,13 +47,15 @@ class Posting:
         self._pid = os.getpid()
         self.name = f"{PREFIX}{self._pid}-{secrets.token_hex(4)}"
         new = "new-" + self.name
+        self._fd = place.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            self._fd = place.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             # Not flock: a child that was forked meanwhile would keep that. It gets its name when it is locked.
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _ours.add(place.name(self.name))
             place.replace(new, self.name)
         except OSError as error:
+            os.close(self._fd)
+            place.remove(new)
             raise MonitorError(f"{place.path} takes no report ({error.strerror}).") from error
 
     def post(self, report: Report) -> None:
@@ -76,6 +78,7 @@ class Posting:
                 self._place.remove(self.name)
             _ours.discard(self._place.name(self.name))
         os.close(self._fd)
+        self._place.close()
 
 
 class Postings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tfgpu_magic.config import cuda
@@ -86,27 +87,33 @@ def figures() -> dict[str, tuple[LogicalGpu, ...]]:
     """TensorFlow's own figures, by the UUID of the GPU that each logical GPU is on.
 
     Nothing before it is ready, nor in a process that was forked since. Some 10 µs a logical GPU, and 0.7 ms for the
-    list. Bytes in use and at peak are the allocator's; the CUDA context is not in them.
+    list, once. Bytes in use and at peak are the allocator's; the CUDA context is not in them.
     """
     tf = stage.tensorflow()
     if tf is None or stage.current_stage() is not Stage.READY or stage.forked():
         return {}
+    found: dict[str, tuple[LogicalGpu, ...]] = {}
+    for name, uuid, limit in _logical(tf, id(stage.eager_context())):
+        bytes_ = tf.config.experimental.get_memory_info(name)
+        logical = LogicalGpu(name=name, in_use=bytes_["current"], peak=bytes_["peak"], limit=limit)
+        found[uuid] = (*found.get(uuid, ()), logical)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _logical(tf: Any, context: int) -> tuple[tuple[str, str, int], ...]:  # noqa: ARG001
+    """List TensorFlow's logical GPUs: name, UUID and limit in bytes. A context never changes them."""
     from tensorflow.python.client import device_lib
 
     # Never without session_config: TensorFlow would make allocators of its own, and not count them.
     devices = device_lib.list_local_devices(session_config=tf.__internal__.eager_context.get_config())
     uuids = cuda.by_pci()
-    found: dict[str, tuple[LogicalGpu, ...]] = {}
+    found: list[tuple[str, str, int]] = []
     for device in devices:
         pci = re.search(r"pci bus id: ([0-9a-f:.]+)", device.physical_device_desc)
-        if device.device_type != "GPU" or pci is None or pci[1] not in uuids:
-            continue
-        name = device.name.removeprefix("/device:")
-        bytes_ = tf.config.experimental.get_memory_info(name)
-        logical = LogicalGpu(name=name, in_use=bytes_["current"], peak=bytes_["peak"], limit=device.memory_limit)
-        uuid = uuids[pci[1]]
-        found[uuid] = (*found.get(uuid, ()), logical)
-    return found
+        if device.device_type == "GPU" and pci is not None and pci[1] in uuids:
+            found.append((device.name.removeprefix("/device:"), uuids[pci[1]], device.memory_limit))
+    return tuple(found)
 
 
 def _config() -> Any:

@@ -1,0 +1,203 @@
+"""Kernels' reports: seen by others while the kernel lives, and gone with it, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.postings import PREFIX, Posting, Postings
+from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report, Torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Start = Callable[..., subprocess.Popen[str]]
+
+REPORT = Report(
+    pid=7,
+    summary="Ready.",
+    uses=(
+        GpuUse(
+            gpu="GPU-1",
+            policy="growth",
+            logical=(LogicalGpu(name="GPU:0", in_use=1, peak=2, limit=3),),
+            torch=Torch(allocated=4, reserved=5),
+        ),
+        GpuUse(gpu="GPU-2", policy="hidden"),
+    ),
+    notes=("Note.",),
+    stage="using the GPUs",
+    notebook="/home/me/eval.ipynb",
+    busy=True,
+    active=1.5,
+    used_since=1.0,
+)
+KERNEL = """
+import os, sys
+from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.postings import Posting, Postings
+from tfgpu_magic.monitor.report import Report
+posting = Posting(Place())
+posting.post(Report(pid=os.getpid(), summary=sys.argv[1]))
+{then}
+print(flush=True)
+sys.stdin.read()
+posting.close()
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    with Place() as here:
+        yield here
+
+
+@pytest.fixture
+def start(here: Place) -> Iterator[Start]:
+    """Start kernels that post a report, then do something, and wait to be told to end."""
+    started = []
+
+    def start(summary: str = "One.", then: str = "") -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", KERNEL.format(then=then), summary]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout
+        process.stdout.readline()
+        return process
+
+    yield start
+    for process in started:
+        process.communicate()
+
+
+def summaries(here: Place) -> list[str]:
+    return sorted(report.summary for report in Postings(here).read())
+
+
+def files(here: Place) -> list[str]:
+    return [path.name for path in here.path.iterdir()]
+
+
+def test_a_report_is_read_as_it_was_posted() -> None:
+    assert Report.from_json(REPORT.to_json()) == REPORT
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "7", '{"pid":1}', '{"pid":1,"summary":"","uses":[{}],"notes":[]}'])
+def test_what_is_no_report_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not a report|Expecting value"):
+        Report.from_json(text)
+
+
+def test_every_kernel_is_seen(here: Place, start: Start) -> None:
+    one, two = start("One."), start("Two.")
+
+    assert summaries(here) == ["One.", "Two."]
+    assert {report.pid for report in Postings(here).read()} == {one.pid, two.pid}
+
+
+def test_a_kernel_that_ends_takes_its_report_away(here: Place, start: Start) -> None:
+    start().communicate()
+
+    assert files(here) == []
+
+
+def test_the_report_of_a_killed_kernel_is_gone_and_cleared_away(here: Place, start: Start) -> None:
+    kernel = start()
+    kernel.send_signal(signal.SIGKILL)
+    kernel.wait()
+
+    assert summaries(here) == []
+    assert files(here) == []
+
+
+def test_a_child_that_outlives_its_kernel_does_not_keep_the_report(here: Place, start: Start) -> None:
+    kernel = start(then="if os.fork() == 0: sys.stdin.read(); os._exit(0)")
+    kernel.send_signal(signal.SIGKILL)
+    kernel.wait()
+
+    assert summaries(here) == []
+
+
+def test_a_kernel_that_reads_the_others_stays_in_sight(here: Place, start: Start) -> None:
+    start("Other.")
+    start("Reader.", then="assert [one.summary for one in Postings(Place()).read()] == ['Other.']")
+
+    assert summaries(here) == ["Other.", "Reader."]
+
+
+def test_a_report_replaces_the_one_before(here: Place, start: Start) -> None:
+    postings = Postings(here)
+    kernel = start(then="print(flush=True); sys.stdin.readline(); posting.post(Report(pid=1, summary='New.'))")
+    before = postings.read()
+    assert kernel.stdin
+    assert kernel.stdout
+    kernel.stdin.write("\n")
+    kernel.stdin.flush()
+    kernel.stdout.readline()
+
+    assert [one.summary for one in (*before, *postings.read())] == ["One.", "New."]
+
+
+def test_a_report_that_is_being_written_leaves_the_one_before_in_sight(here: Place, start: Start) -> None:
+    start()
+    postings = Postings(here)
+    before = postings.read()
+    (name,) = files(here)
+    with (here.path / name).open("r+b") as file:
+        file.seek(20)
+        file.write(b"#")
+
+    assert postings.read() == before
+    assert Postings(here).read() == ()
+
+
+def test_what_lies_there_and_is_no_report_is_passed_over(here: Place, start: Start) -> None:
+    start()
+    (here.path / f"{PREFIX}1-link").symlink_to("/etc/passwd")
+    (here.path / f"{PREFIX}2-folder").mkdir()
+    os.mkfifo(here.path / f"{PREFIX}3-pipe")
+    (here.path / f"{PREFIX}4-empty").touch()
+
+    assert summaries(here) == ["One."]
+
+
+def test_a_simulated_machine_has_reports_of_its_own(here: Place, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    start("Real.")
+    monkeypatch.setenv("TFGPU_SIMGPU", "/some/machine")
+    start("Simulated.")
+
+    with Place() as simulated:
+        assert summaries(simulated) == ["Simulated."]
+    assert summaries(here) == ["Real."]
+
+
+def test_a_kernel_knows_when_its_report_is_out_of_sight(here: Place) -> None:
+    posting = Posting(Place())
+    there = posting.is_there()
+    here.path.rename(here.path.with_name("moved"))
+    moved = posting.is_there()
+    posting.close()
+
+    assert (there, moved) == (True, False)
+    assert list(here.path.with_name("moved").iterdir()) == []
+
+
+def test_where_no_file_can_be_made_it_says_so(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Place, "replace", refuse)
+
+    with pytest.raises(MonitorError, match="takes no report"):
+        Posting(Place())
+    assert files(here) == []

@@ -1,0 +1,226 @@
+"""A kernel tells the board of its TensorFlow, and is neither moved nor held up by that."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from tests.magic.shell import cells
+from tests.processes import program, run
+from tfgpu_magic.config.runtime import current_stage
+from tfgpu_magic.config.state import Stage
+from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.postings import Postings
+from tfgpu_magic.monitor.report import Report, Torch
+from tfgpu_magic.reporter import Reporter
+from tfgpu_magic.simgpu import Machine
+
+MIB, GIB = 2**20, 2**30
+KEEP = "import tensorflow as tf; kept = tf.zeros(128 * 2**20 // 4)"
+
+
+@contextmanager
+def board(machine: Machine) -> Iterator[Callable[..., Report]]:
+    """Read the machine's board until a report is as is wanted."""
+    with mock.patch.dict(os.environ, machine.environ()), Place() as place:
+        postings = Postings(place)
+
+        def wait(wanted: Callable[[Report], object] = lambda _: True, *, seconds: float = 10) -> Report:
+            end = time.monotonic() + seconds
+            while True:
+                found = postings.read()
+                with contextlib.suppress(LookupError):
+                    if wanted(found[0]):
+                        return found[0]
+                assert time.monotonic() < end, f"no such report within {seconds} s: {found}"
+                time.sleep(0.05)
+
+        yield wait
+
+
+def test_a_kernel_that_uses_a_gpu_says_what_and_under_which_policy() -> None:
+    with (
+        Machine.create("8GiB,16GiB") as machine,
+        program(machine, _cells, "%tf_gpu visible 1; limit 2GiB", KEEP) as kernel,
+        board(machine) as wait,
+    ):
+        said = wait(lambda one: one.uses[0].in_use)
+        gpu = machine.gpus()[1].uuid
+
+    (use,) = said.uses
+    assert (said.pid, said.stage, said.busy) == (kernel.pid, "using the GPUs", False)
+    assert (use.gpu, use.policy, use.logical[0].name, use.logical[0].limit) == (gpu, "limit 2 GiB", "GPU:0", 2 * GIB)
+    assert use.in_use is not None
+    assert use.peak is not None
+    assert 128 * MIB <= use.in_use <= use.peak < 136 * MIB
+
+
+def test_a_policy_that_waits_is_told_and_wakes_nothing() -> None:
+    with (
+        Machine.create("1x8GiB") as machine,
+        program(machine, _cells, "%tf_gpu limit 2GiB", "pass") as kernel,
+        board(machine) as wait,
+    ):
+        said = wait(lambda one: one.uses)
+        time.sleep(1.5)  # a report or two more
+        held = machine.held(pid=kernel.pid)
+
+    assert (said.stage, said.uses[0].policy, said.uses[0].in_use) == (kernel.answer[1], "limit 2 GiB", None)
+    assert (kernel.answer[1], held) == (Stage.LISTED.value, 0)
+
+
+def test_a_cell_that_grows_is_followed_while_it_runs() -> None:
+    with Machine.create("1x8GiB") as machine, program(machine, _grow_in_a_long_cell), board(machine) as wait:
+        first = wait(lambda one: one.busy and one.uses[0].in_use).uses[0].in_use or 0
+        wait(lambda one: one.busy and (one.uses[0].in_use or 0) >= first + 64 * MIB)
+
+
+def test_a_kernel_that_ends_is_gone_from_the_board() -> None:
+    with Machine.create("1x8GiB") as machine, board(machine) as wait:
+        with program(machine, _cells, KEEP):
+            wait()
+        with pytest.raises(AssertionError, match="no such report"):
+            wait(seconds=0.5)
+
+
+def test_unloading_takes_the_report_away() -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert run(machine, _unload) == (1, 0)
+
+
+def test_a_board_that_is_removed_gets_the_report_again() -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert run(machine, _remove_the_board)
+
+
+def test_nothing_is_done_while_no_cell_runs_and_tensorflow_sleeps() -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert run(machine, _count_reports, fresh=True) == 0
+
+
+def test_a_report_that_is_slow_comes_less_often() -> None:
+    with Machine.create("1x8GiB") as machine:
+        slow, quick = run(machine, _count_slow_reports, 0.05), run(machine, _count_slow_reports, 0.0)
+
+    assert slow <= 2
+    assert quick >= 3
+
+
+def test_pytorchs_figures_are_told_beside_tensorflows() -> None:
+    # PyTorch does not run on a simulated machine; these are its functions' names and what they return.
+    with Machine.create("2x8GiB") as machine:
+        first, second = run(machine, _with_torch)
+
+    assert first == Torch(allocated=100, reserved=200)
+    assert second is None
+
+
+@pytest.mark.parametrize("module", [SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace())])
+def test_a_pytorch_that_is_being_imported_is_left_alone(module: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tfgpu_magic.config import pytorch
+
+    monkeypatch.setitem(__import__("sys").modules, "torch", module)
+
+    assert pytorch.figures() == {}
+
+
+def test_the_notebook_is_the_one_that_the_server_or_vs_code_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tfgpu_magic.reporter import _notebook
+
+    shell = SimpleNamespace(user_ns={})
+    none = _notebook(shell)
+    shell.user_ns["__vsc_ipynb_file__"] = "/home/me/code.ipynb"
+    code = _notebook(shell)
+    monkeypatch.setenv("JPY_SESSION_NAME", "/home/me/lab.ipynb")
+
+    assert (none, code, _notebook(shell)) == ("", "/home/me/code.ipynb", "/home/me/lab.ipynb")
+
+
+# --- what runs in a kernel on the machine ---
+
+
+def _cells(*sources: str) -> tuple[list[str], str]:
+    return [one.text for one in cells(*sources)], current_stage().value
+
+
+def _grow_in_a_long_cell() -> None:
+    grow = (
+        "import tensorflow as tf, time\nkept = []\nwhile len(kept) < 40: kept.append(tf.zeros(2**24)); time.sleep(.5)"
+    )
+    threading.Thread(target=cells, args=("%tf_gpu growth", grow), daemon=True).start()
+
+
+def _reports() -> tuple[str, ...]:
+    with Place() as place:
+        return tuple(place.names("report-"))
+
+
+def _until(promise: Callable[[], object], seconds: float = 10) -> bool:
+    end = time.monotonic() + seconds
+    while not promise() and time.monotonic() < end:
+        time.sleep(0.05)
+    return bool(promise())
+
+
+def _unload() -> tuple[int, int]:
+    cells("pass")
+    _until(_reports)
+    before = len(_reports())
+    cells("%unload_ext tfgpu_magic")
+    return before, len(_reports())
+
+
+def _remove_the_board() -> bool:
+    cells(KEEP)
+    with Place() as place:
+        path = place.path
+    assert _until(_reports)
+    path.rename(Path(f"{path}-moved-{os.getpid()}"))
+    return _until(lambda: path.exists() and _reports())
+
+
+def _count_reports() -> int:
+    cells("pass")
+    time.sleep(0.5)
+    with mock.patch("tfgpu_magic.config.account.brief") as brief:
+        time.sleep(2.5)
+        return int(brief.call_count)
+
+
+def _count_slow_reports(cost: float) -> int:
+    cells(KEEP)
+    report = Reporter._report
+
+    def slow(self: Any) -> None:
+        time.sleep(cost)
+        counted.append(1)
+        report(self)
+
+    counted: list[int] = []
+    with mock.patch.object(Reporter, "_report", slow):
+        time.sleep(4.5)
+    return len(counted)
+
+
+def _with_torch() -> tuple[Torch | None, ...]:
+    from tfgpu_magic.config.account import brief
+
+    torch = ModuleType("torch")
+    torch.cuda = SimpleNamespace(  # type: ignore[attr-defined]
+        is_initialized=lambda: True,
+        memory_allocated=lambda number: 100 if number == 0 else 0,
+        memory_reserved=lambda number: 200 if number == 0 else 0,
+    )
+    cells("%tf_gpu growth", KEEP)
+    with mock.patch.dict("sys.modules", torch=torch):
+        return tuple(use.torch for use in brief().uses)

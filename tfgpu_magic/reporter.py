@@ -1,0 +1,125 @@
+"""Tells the board of this kernel: what its TensorFlow holds and has in use, while it works and at the end of each cell.
+
+A thread of its own does that, so no cell waits for it. While no cell runs and TensorFlow is not awake it sleeps.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.postings import Posting
+
+EVERY = 1.0
+"""Seconds between two reports while something may change."""
+SHARE = 0.01
+"""What part of the time reports may take."""
+LONGEST = 30.0
+"""Seconds between two reports at most, however long one takes."""
+
+_GATHER = 0.1  # seconds: cells that run one after the other make one report
+_PATIENCE = 1.0  # seconds that the end of the process waits for a report that is being made
+
+
+class Reporter:
+    """Reports on the kernel of a shell.
+
+    Args:
+        shell: IPython's shell, whose cells are watched.
+        running: whether a cell is running now.
+    """
+
+    def __init__(self, shell: Any, *, running: bool = False) -> None:
+        self._shell = shell
+        self._busy = running
+        self._active = time.time()
+        self._used_since: float | None = None
+        self._wake = threading.Event()
+        self._stopped = False
+        self._posting: Posting | None = None
+        self._thread = threading.Thread(target=self._run, name="tfgpu_magic-reporter", daemon=True)
+
+    def start(self) -> None:
+        """Watch the cells, and report."""
+        self._shell.events.register("pre_run_cell", self._before)
+        self._shell.events.register("post_run_cell", self._after)
+        atexit.register(self.stop)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Report no more, and take the last report away. Twice is fine."""
+        if self._stopped:
+            return
+        self._stopped = True
+        atexit.unregister(self.stop)
+        self._shell.events.unregister("pre_run_cell", self._before)
+        self._shell.events.unregister("post_run_cell", self._after)
+        self._wake.set()
+        self._thread.join(_PATIENCE)
+        if self._posting is not None:
+            self._posting.close()
+            self._posting = None
+
+    def _before(self, _: Any) -> None:
+        self._turn(busy=True)
+
+    def _after(self, _: Any) -> None:
+        self._turn(busy=False)
+
+    def _turn(self, *, busy: bool) -> None:
+        self._busy, self._active = busy, time.time()
+        self._wake.set()
+
+    def _run(self) -> None:
+        from tfgpu_magic.config.runtime import current_stage  # here, so that loading the extension does not wait
+        from tfgpu_magic.config.state import Stage
+
+        pause = EVERY
+        while not self._stopped:
+            working = self._busy or current_stage() is Stage.READY
+            if self._wake.wait(pause if working else None):
+                time.sleep(_GATHER)
+                self._wake.clear()
+            begin = time.perf_counter()
+            self._report()
+            pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), LONGEST)
+
+    def _report(self) -> None:
+        from tfgpu_magic.config import account
+        from tfgpu_magic.errors import MonitorError
+
+        said = account.brief()
+        if self._used_since is None and any(use.in_use for use in said.uses):
+            self._used_since = time.time()
+        said = replace(
+            said,
+            notebook=_notebook(self._shell),
+            busy=self._busy,
+            active=self._active,
+            used_since=self._used_since,
+        )
+        # A board that cannot be written to costs this kernel nothing; it may be put right meanwhile.
+        with contextlib.suppress(MonitorError, OSError):
+            self._here().post(said)
+
+    def _here(self) -> Posting:
+        from tfgpu_magic.monitor.place import Place
+        from tfgpu_magic.monitor.postings import Posting
+
+        if self._posting is None or not self._posting.is_there():
+            old, self._posting = self._posting, None
+            if old is not None:
+                old.close()
+            self._posting = Posting(Place())
+        return self._posting
+
+
+def _notebook(shell: Any) -> str:
+    """The notebook's path, as Jupyter Server or VS Code tells it to the kernel; empty where nobody does."""
+    return os.environ.get("JPY_SESSION_NAME", "") or str(shell.user_ns.get("__vsc_ipynb_file__", ""))
