@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.look import look
     from tfgpu_magic.monitor.snapshot import Snapshot
     from tfgpu_magic.views.status import Status
+    from tfgpu_magic.views.widget import MemoryTable
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "MemoryTable",
     "Plan",
     "PolicyError",
     "Refused",
@@ -41,6 +43,7 @@ __all__ = [
 
 # Where each public name lives; nothing is imported before it is used.
 _HOMES = {
+    "MemoryTable": "views.widget",
     "Plan": "config.plan",
     "PolicyError": "errors",
     "Refused": "errors",

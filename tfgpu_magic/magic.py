@@ -25,6 +25,7 @@ from tfgpu_magic.reporter import Reporter
 if TYPE_CHECKING:
     from tfgpu_magic.views.outcome import Code, Outcome
     from tfgpu_magic.views.status import Status
+    from tfgpu_magic.views.widget import MemoryTable
 
 VARIABLE = "TFGPU_POLICY"
 """The environment variable with the policy for every kernel that loads the extension; it outweighs configuration."""
@@ -63,7 +64,7 @@ When it is too late, {grammar.RESTART} restarts this kernel and applies the word
 """
 
 
-def _answer(line: str) -> Status | Outcome | Code:
+def _answer(line: str) -> Status | Outcome | Code | MemoryTable:
     tokens = line.partition("#")[0].split()
     again = grammar.RESTART in tokens
     asked = " ".join(token for token in tokens if token != grammar.RESTART)
@@ -78,12 +79,27 @@ def _answer(line: str) -> Status | Outcome | Code:
             from tfgpu_magic import control
 
             return control.status()
+        case "top":
+            if rest or again:
+                raise PolicyError(f"{rest or grammar.RESTART} has no place beside top. `%tf_gpu?` explains it.")
+            return _top()
         case "plan" | "code" | "env" as what:
             if again:
                 raise PolicyError(f"{what} does nothing to this kernel, so {grammar.RESTART} has no place there.")
             return _tell(what, rest)
         case _:
             return _apply(asked, again=again)
+
+
+def _top() -> MemoryTable | Status:
+    """The live table; where nothing draws it, as in a terminal, one look."""
+    if not hasattr(InteractiveShell.instance(), "kernel"):
+        from tfgpu_magic import control
+
+        return control.status()
+    from tfgpu_magic.views import widget
+
+    return widget.shown()
 
 
 def _tell(what: str, policy: str) -> Outcome | Code:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.views import words
 
-from .tables import BUSY, GIB
+from .tables import BUSY, GIB, process
 
 
 @pytest.mark.parametrize(
@@ -67,3 +68,27 @@ def test_several_pools_have_peaks() -> None:
 
 def test_what_is_special_about_a_gpu_stands_by_its_name() -> None:
     assert words.name(replace(BUSY.gpus[0], mig=True, unified=True)) == "A100-80GB (MIG, unified)"
+
+
+@pytest.mark.parametrize(
+    ("state", "active", "shown"),
+    [
+        ("", None, "eval.ipynb"),
+        ("busy", 0.0, "eval.ipynb, busy"),
+        ("idle", 1000.0, "eval.ipynb, idle"),
+        ("idle", None, "eval.ipynb, idle"),
+        ("idle", 400.0, "eval.ipynb, idle 10 min"),
+        ("idle", 1000.0 - 7200, "eval.ipynb, idle 2 h"),
+        ("idle", 1000.0 - 3 * 86400, "eval.ipynb, idle 3 d"),
+    ],
+)
+def test_a_notebook_says_what_it_does(state: str, active: float | None, shown: str) -> None:
+    row = replace(process(), notebook=Notebook(path="/work/eval.ipynb", state=state, active=active))
+
+    assert words.owner(row, 1000.0, longest=40) == shown
+
+
+def test_this_notebook_need_not_say_that_it_is_busy() -> None:
+    row = replace(process(), who="this", owner="this notebook", notebook=Notebook(state="busy"))
+
+    assert words.owner(row, 1000.0, longest=40) == "this notebook"

@@ -55,6 +55,7 @@ POLICY_WORDS = (
 
 OTHER_WORDS = (
     Word("status", ("status",), "GPUs, processes and this kernel's TensorFlow at one look; also `%tf_gpu` alone"),
+    Word("top", ("top",), "the same as a live table, in a notebook: it goes on while cells run"),
     Word("plan", ("plan WORDS",), "what the words would do, GPU by GPU; nothing is done"),
     Word("code", ("code [WORDS]",), "Python for a script that does what the words do, or what is asked already"),
     Word("env", ("env [WORDS]",), "shell lines that do it, as far as variables can"),

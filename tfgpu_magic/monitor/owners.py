@@ -13,6 +13,8 @@ import psutil
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tfgpu_magic.monitor.report import Report
+
 Who = Literal["this", "mine", "other", "gone", "unknown"]
 """This kernel and its children; my other processes; other users'; ended; not a pid of this machine."""
 
@@ -39,6 +41,12 @@ class Notebook:
     def title(self) -> str:
         """What to call it; empty when nothing is known."""
         return self.name or PurePath(self.path).name
+
+
+def notebook_of(report: Report) -> Notebook:
+    """What a kernel says of its notebook."""
+    state = "" if report.busy is None else "busy" if report.busy else "idle"
+    return Notebook(path=report.notebook, state=state, active=report.active)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

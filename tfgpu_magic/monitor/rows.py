@@ -130,6 +130,7 @@ class Table:
         simulated: whether the GPUs are those of a simulated machine.
         error: why there is nothing to show, in words.
         absent: there is no driver or no GPU here, as opposed to one that fails.
+        time: when the GPUs were read, in seconds since the epoch.
     """
 
     gpus: tuple[GpuRow, ...] = ()
@@ -139,6 +140,7 @@ class Table:
     simulated: bool = False
     error: str | None = None
     absent: bool = False
+    time: float = 0.0
 
 
 def make(
@@ -184,6 +186,7 @@ def make(
         simulated=snapshot.simulated,
         error=snapshot.error,
         absent=snapshot.absent,
+        time=snapshot.time,
     )
 
 

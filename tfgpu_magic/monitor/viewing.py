@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.owners import Notebook, Owner, Owners
+from tfgpu_magic.monitor.owners import Notebook, Owner, Owners, notebook_of
 from tfgpu_magic.monitor.rows import Table, make
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Viewing:
         self._found: dict[int, Owner] = {}
         self._asked: tuple[object, ...] = ()
         self._asked_at = 0.0
+        self._used_since: float | None = None
 
     def see(self, notebooks: Mapping[int, Notebook] | None = None) -> Sight:
         """See how things stand now.
@@ -65,12 +66,12 @@ class Viewing:
         """
         look = self.live.look()
         reports = self.live.reports()
-        known = {one.pid: _notebook(one) for one in reports} | dict(notebooks or {})
+        known = {one.pid: notebook_of(one) for one in reports} | dict(notebooks or {})
         snapshot = look.snapshot
         table = make(
             snapshot,
             self._find(frozenset(process.pid for process in snapshot.processes), known),
-            self._report(snapshot) if self._report else None,
+            self._own(snapshot),
             reports,
             known,
         )
@@ -88,6 +89,15 @@ class Viewing:
         """Let go of the board."""
         self.live.close()
 
+    def _own(self, snapshot: Snapshot) -> Report | None:
+        """This kernel's word, with the time since when the driver's lists should have it."""
+        if self._report is None:
+            return None
+        own = self._report(snapshot)
+        if self._used_since is None and any(use.in_use for use in own.uses):
+            self._used_since = snapshot.time
+        return replace(own, used_since=self._used_since)
+
     def _find(self, pids: frozenset[int], known: Mapping[int, Notebook]) -> Mapping[int, Owner]:
         now = time.monotonic()
         asked = (pids, known)
@@ -95,8 +105,3 @@ class Viewing:
             self._found = self._owners.find(pids, known)
             self._asked, self._asked_at = asked, now
         return self._found
-
-
-def _notebook(report: Report) -> Notebook:
-    state = "" if report.busy is None else "busy" if report.busy else "idle"
-    return Notebook(path=report.notebook, state=state, active=report.active)

@@ -91,7 +91,11 @@ def _tables(table: Table, longest: int) -> str:
     legend = _legend(table)
     if not table.processes:
         return gpus + legend + "".join(f"<p>{_safe(line)}</p>" for line in words.nobody(table))
-    return gpus + legend + grid("Processes", _PROCESS_HEADS, (_process(row, longest) for row in table.processes))
+    return (
+        gpus
+        + legend
+        + grid("Processes", _PROCESS_HEADS, (_process(row, table.time, longest) for row in table.processes))
+    )
 
 
 def _legend(table: Table) -> str:
@@ -160,9 +164,9 @@ def _bar(row: GpuRow) -> str:
     return f'<div class="tfgpu-bar" role="img" aria-label="{said}" title="{said}">{parts}</div>'
 
 
-def _process(row: ProcessRow, longest: int) -> str:
+def _process(row: ProcessRow, now: float, longest: int) -> str:
     # bdi: a right-to-left name stays in its cell.
-    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(words.plain(row.owner, longest=longest))}</bdi>"
+    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(words.owner(row, now, longest=longest))}</bdi>"
     return (
         f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{"-" if row.pid is None else row.pid}</td>'
         f'<td>{_safe(row.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'

@@ -36,10 +36,15 @@ def state(sight: Sight) -> State:
         "error": table.error and words.plain(table.error, longest=400),
         "absent": table.absent or None,
         "simulated": table.simulated or None,
-        "notes": [words.plain(note, longest=400) for note in table.notes] or None,
+        "notes": [words.plain(note, longest=400) for note in (table.summary, *table.notes) if note] or None,
         "gpus": {row.gpu: _gpu(row) for row in table.gpus},
         "rows": _rows(table),
     })  # fmt: skip
+
+
+def failure(error: str) -> State:
+    """Write that there is nothing to see, and why."""
+    return {"time": 0, "error": words.plain(error, longest=400), "gpus": {}, "rows": {}}
 
 
 def patch(before: State, after: State) -> State:
@@ -71,9 +76,21 @@ def tick(sequence: int, base: int, changes: State) -> str:
     return _message("tick", sequence, base=base, patch=changes)
 
 
-def past(history: History) -> dict[str, Any]:
-    """Write the history as JSON: here an unknown figure is null, since each has its place."""
-    return {"times": [round(time, 1) for time in history.times], "used": {k: list(v) for k, v in history.used.items()}}
+def past(history: History, *, seconds: float = 3600.0, most: int = 2000) -> dict[str, Any]:
+    """Write the history as JSON: here an unknown figure is null, since each has its place.
+
+    Args:
+        history: what was used.
+        seconds: how much of it, from its end.
+        most: how many points of that, evenly chosen.
+    """
+    end = history.times[-1] if history.times else 0.0
+    recent = [index for index, time in enumerate(history.times) if end - time <= seconds]
+    chosen = recent[:: -(-len(recent) // most)] if recent else []
+    return {
+        "times": [round(history.times[index], 1) for index in chosen],
+        "used": {name: [figures[index] for index in chosen] for name, figures in history.used.items()},
+    }
 
 
 def _message(kind: str, sequence: int, **fields: object) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.look import look
-from tfgpu_magic.monitor.owners import Owners
+from tfgpu_magic.monitor.owners import Owners, notebook_of
+from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.postings import Postings
 from tfgpu_magic.monitor.rows import Table, make
 from tfgpu_magic.views import html, text
 
@@ -53,6 +57,14 @@ def status(report: Callable[[Snapshot], Report] | None = None, *, timeout: float
     Returns:
         The status, even where there is no driver or it hangs: then it says so.
     """
-    snapshot = look(timeout)
-    owners = Owners().find({process.pid for process in snapshot.processes})
-    return Status(make(snapshot, owners, report(snapshot) if report else None))
+    snapshot, reports = look(timeout), _reports()
+    notebooks = {one.pid: notebook_of(one) for one in reports}
+    owners = Owners().find({process.pid for process in snapshot.processes}, notebooks)
+    return Status(make(snapshot, owners, report(snapshot) if report else None, reports, notebooks))
+
+
+def _reports() -> tuple[Report, ...]:
+    """What other kernels say of themselves; nothing where the board cannot be used."""
+    with contextlib.suppress(MonitorError), Place() as place:
+        return Postings(place).read()
+    return ()

@@ -28,7 +28,7 @@ def render(table: Table, *, longest: int = 40) -> str:
         lines += [words.TRY, "  " + words.TRY_COMMAND] if table.absent else []
         return "\n".join([*lines, *words.remarks(table)])
     gpus = [_gpu(row, none="-" if words.of_kernel(table) else "") for row in table.gpus]
-    processes = [_process(row, longest) for row in table.processes]
+    processes = [_process(row, table.time, longest) for row in table.processes]
     lines = _columns(_GPU_COLUMNS, gpus)
     lines += _columns(_PROCESS_COLUMNS, processes) if processes else words.nobody(table)
     return "\n".join([*lines, *words.remarks(table)])
@@ -41,9 +41,9 @@ def _gpu(row: GpuRow, *, none: str) -> list[str]:
     return [*start, words.held(row), words.with_unit(row.free), words.use(row), words.plain(row.policy)]
 
 
-def _process(row: ProcessRow, longest: int) -> list[str]:
+def _process(row: ProcessRow, now: float, longest: int) -> list[str]:
     pid = "-" if row.pid is None else str(row.pid)
-    return [row.gpu, pid, row.kind or "-", words.plain(row.owner, longest=longest), words.with_unit(row.held)]
+    return [row.gpu, pid, row.kind or "-", words.owner(row, now, longest=longest), words.with_unit(row.held)]
 
 
 def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.rows import GpuRow, Table
+    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 
 NOBODY = "No process holds GPU memory."
 SIMULATED = "Simulated GPUs: memory is counted as on real ones, and what they compute means nothing."
@@ -49,6 +49,26 @@ def name(row: GpuRow) -> str:
     """Write a GPU's name, and what is special about it."""
     special = [word for word, holds in (("MIG", row.mig), ("unified", row.unified)) if holds]
     return plain(row.name) + (f" ({', '.join(special)})" if special else "")
+
+
+def owner(row: ProcessRow, now: float, *, longest: int) -> str:
+    """Write whose a process is, and what its notebook does: ``eval.ipynb, idle 2 h``.
+
+    Args:
+        row: the process.
+        now: seconds since the epoch.
+        longest: how many characters of the name may stay.
+    """
+    name, notebook = plain(row.owner, longest=longest), row.notebook
+    if notebook is None or not notebook.state or row.who != "mine":
+        return name
+    seconds = now - notebook.active if notebook.active is not None and notebook.state == "idle" else 0.0
+    return f"{name}, {plain(notebook.state)}" + (f" {_duration(seconds)}" if seconds >= 60 else "")
+
+
+def _duration(seconds: float) -> str:
+    minutes = int(seconds // 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h" if minutes < 48 * 60 else f"{minutes // 1440} d"
 
 
 def plain(text: str, *, longest: int = 40) -> str:

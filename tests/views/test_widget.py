@@ -1,0 +1,220 @@
+"""`%tf_gpu top` in a real kernel: a table that goes on while cells run, and costs one thread."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import start_new_kernel
+
+from tests.magic.shell import last
+from tests.processes import run
+from tfgpu_magic.simgpu import Machine
+
+MIB, GIB = 2**20, 2**30
+
+
+class Kernel:
+    """A kernel, and what it has said to the front end so far."""
+
+    def __init__(self, client: BlockingKernelClient) -> None:
+        self._client = client
+        self.heard: list[Any] = []
+
+    def start(self, source: str) -> None:
+        self._client.execute(source)
+
+    def run(self, source: str) -> None:
+        """Run a cell to its end; an error in it is the test's."""
+        asked = self._client.execute(source)
+        for said in self._listen(60):
+            if said["parent_header"].get("msg_id") == asked:
+                assert said["msg_type"] != "error", "\n".join(said["content"]["traceback"])
+                if said["content"].get("execution_state") == "idle":
+                    return
+        raise AssertionError("the cell did not end")
+
+    def until(self, promise: Callable[[dict[str, Any]], object], seconds: float = 15) -> dict[str, Any]:
+        """The first state that keeps a promise, of those that are sent from now on."""
+        for said in self._listen(seconds):
+            state = said["content"].get("data", {}).get("state", {}).get("state") if _of_a_comm(said) else None
+            if state and promise(state):
+                return dict(state)
+        raise AssertionError(f"no such state within {seconds} s")
+
+    def send(self, comm: str, content: dict[str, Any]) -> None:
+        """Send a custom message to a widget."""
+        data = {"comm_id": comm, "data": {"method": "custom", "content": content}}
+        self._client.shell_channel.send(self._client.session.msg("comm_msg", data))
+
+    def models(self) -> list[Any]:
+        """The widgets opened so far that are tables."""
+        opened = [said["content"] for said in self.heard if said["msg_type"] == "comm_open"]
+        return [one for one in opened if "history" in one["data"]["state"]]
+
+    def displayed(self) -> list[Any]:
+        return [said["content"]["data"] for said in self.heard if said["msg_type"] == "display_data"]
+
+    def _listen(self, seconds: float) -> Iterator[Any]:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            try:
+                said = self._client.get_iopub_msg(timeout=left)
+            except queue.Empty:
+                return
+            self.heard.append(said)
+            yield said
+
+
+def _of_a_comm(said: Any) -> bool:
+    return said["msg_type"] in ("comm_open", "comm_msg")
+
+
+@contextmanager
+def kernel(machine: Machine) -> Iterator[Kernel]:
+    manager, client = start_new_kernel(env=machine.environ(), extra_arguments=["--log-level=50"])
+    try:
+        made = Kernel(client)
+        made.run("%load_ext tfgpu_magic")
+        yield made
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with Machine.create("8GiB,16GiB") as machine:
+        yield machine
+
+
+def used(state: dict[str, Any], gpu: str = "1") -> int:
+    return int(state["gpus"][gpu].get("used", -1)) if gpu in state["gpus"] else -1
+
+
+def test_the_table_opens_with_figures_and_follows_while_a_cell_runs(machine: Machine) -> None:
+    with kernel(machine) as here:
+        here.run("%tf_gpu limit 1GiB\n%tf_gpu top")
+        (model,) = here.models()
+        here.start("import time; time.sleep(30)")
+        neighbour = machine.add_neighbour("9GiB@1")
+        seen = here.until(lambda state: used(state) == 9 * GIB and "1 " + str(neighbour.pid) in state["rows"])
+
+    opened = model["data"]["state"]
+    assert set(opened["state"]["gpus"]) == {"0", "1"}
+    assert "export" in opened["_esm"]
+    assert ".tfgpu-view" in opened["_css"]
+    assert seen["rows"][f"1 {neighbour.pid}"]["held"] == 9 * GIB
+    assert seen["gpus"]["0"]["policy"] == "limit 1 GiB"
+
+
+def test_this_notebooks_own_figures_are_in_it_while_it_works(machine: Machine) -> None:
+    grow = "kept = []\nwhile len(kept) < 30: kept.append(tf.zeros(2**24)); time.sleep(.3)"
+    with kernel(machine) as here:
+        here.run("%tf_gpu visible 1; growth\nimport tensorflow as tf, time\n%tf_gpu top")
+        here.start(grow)
+        first = here.until(lambda state: "held" in this(state) and this(state).get("in_use", 0) > 64 * MIB)
+        unattributed = [note for note in first["notes"] if "Attribution" in note]
+        later = here.until(lambda state: this(state).get("in_use", 0) > this(first)["in_use"] + 128 * MIB)
+        held = machine.held(pid=this(later)["pid"], gpu=1)
+
+    assert this(later)["owner"] == "this notebook"
+    assert this(later)["policy"] == "growth"
+    assert unattributed == []
+    assert this(first)["held"] <= this(later)["held"] <= held
+    assert first["gpus"]["1"]["logical"] == "GPU:0"
+
+
+def this(state: dict[str, Any]) -> dict[str, Any]:
+    return next((row for row in state["rows"].values() if row["who"] == "this"), {})
+
+
+def test_a_cell_that_is_run_again_shows_the_same_table(machine: Machine) -> None:
+    with kernel(machine) as here:
+        here.run("%tf_gpu top")
+        here.run("%tf_gpu top")
+        shown = [data["application/vnd.jupyter.widget-view+json"]["model_id"] for data in here.displayed()]
+
+        assert len(here.models()) == 1
+        assert len(shown) == 2
+        assert len(set(shown)) == 1
+
+
+def test_front_ends_without_widgets_get_the_table_as_html_and_text(machine: Machine) -> None:
+    with kernel(machine) as here:
+        here.run("%tf_gpu top")
+        (data,) = here.displayed()
+
+    assert "Simulated GPU 16GiB" in data["text/plain"]
+    assert "<table>" in data["text/html"]
+
+
+def test_a_closed_table_is_looked_for_no_more(machine: Machine) -> None:
+    names = "[thread.name for thread in threading.enumerate()]"
+    with kernel(machine) as here:
+        here.run("import threading, time, tfgpu_magic\ntables = [tfgpu_magic.MemoryTable() for _ in range(3)]")
+        here.run(f"assert {names}.count('tfgpu_magic-top') == 1")
+        here.run("for table in tables: table.close()\ntime.sleep(2.5)")
+        here.run(f"assert 'tfgpu_magic-top' not in {names}, {names}")
+        here.run("%tf_gpu top")
+        here.until(lambda state: used(state) >= 0)
+
+
+def test_in_colab_it_is_drawn_once_and_again_when_that_is_asked(machine: Machine) -> None:
+    colab = (
+        "import sys, types, anywidget._util\nanywidget._util.enable_custom_widget_manager_once = lambda: None\n"
+        "sys.modules['google.colab'] = types.ModuleType('google.colab')\n"
+    )
+    with kernel(machine) as here:
+        here.run(colab)
+        here.run("%tf_gpu top")
+        (model,) = here.models()
+        machine.add_neighbour("9GiB@1")
+        with pytest.raises(AssertionError, match="no such state"):
+            here.until(lambda _: True, seconds=3)
+        here.send(model["comm_id"], {"type": "refresh"})
+        here.until(lambda state: used(state) == 9 * GIB)
+
+    assert model["data"]["state"]["live"] is False
+
+
+def test_a_directory_that_cannot_be_used_is_said_and_healed(machine: Machine, tmp_path: Path) -> None:
+    folder = tmp_path / "board"
+    folder.symlink_to(tmp_path)
+    with kernel(machine) as here:
+        here.run(f"import os; os.environ['TFGPU_MAGIC_DIR'] = {str(folder)!r}\n%tf_gpu top")
+        (model,) = here.models()
+        folder.unlink()
+        here.until(lambda state: "error" not in state and used(state) == 0)
+
+    first = model["data"]["state"]["state"]
+    assert "is a link" in first["error"]
+
+
+def test_in_a_terminal_top_is_one_look() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen = run(machine, last, "%tf_gpu top")
+
+    assert "Simulated GPU 8GiB" in seen.text
+
+
+@pytest.mark.parametrize("words", ["top 5", "top --restart"])
+def test_top_takes_no_words(words: str) -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert run(machine, last, f"%tf_gpu {words}").error == "UsageError"
+
+
+def test_a_missing_build_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tfgpu_magic.errors import MonitorError
+    from tfgpu_magic.views import widget
+
+    monkeypatch.setattr("importlib.resources.files", lambda _: tmp_path)
+
+    with pytest.raises(MonitorError, match="not built here"):
+        widget._built("widget.js")
