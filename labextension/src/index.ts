@@ -1,0 +1,120 @@
+// The plugin for JupyterLab and Notebook 7. It only wires: stream, panel, status bar item, alarm, commands and settings.
+
+import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ICommandPalette, Notification } from '@jupyterlab/apputils';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { IStatusBar } from '@jupyterlab/statusbar';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
+import { actions } from './lab/actions';
+import { Alarm } from './lab/alarm';
+import { read, USUAL, type Choices } from './lab/choices';
+import { addCommands, OPEN } from './lab/commands';
+import { followCurrent } from './lab/current';
+import { chipIcon } from './lab/icon';
+import { Panel } from './lab/panel';
+import { StatusItem } from './lab/status';
+import { Stream } from './lab/stream';
+import { world } from './lab/world';
+import { share } from './view/format';
+
+const ID = 'tfgpu-magic:plugin';
+
+/** Among the left sidebar's widgets: below the running kernels, above the table of contents. */
+const RANK = 250;
+
+const plugin: JupyterFrontEndPlugin<void> = {
+  id: ID,
+  description: 'Shows who holds the memory of which GPU, by notebook.',
+  autoStart: true,
+  optional: [ILayoutRestorer, ICommandPalette, IStatusBar, ISettingRegistry, ITranslator],
+  activate
+};
+
+function activate(
+  app: JupyterFrontEnd,
+  restorer: ILayoutRestorer | null,
+  palette: ICommandPalette | null,
+  statusBar: IStatusBar | null,
+  registry: ISettingRegistry | null,
+  translator: ITranslator | null
+): void {
+  const words = (translator ?? nullTranslator).load('tfgpu_magic');
+  const stream = new Stream(world(app.serviceManager.serverSettings), words);
+  let choices: Choices = USUAL;
+  let remember = (order: Choices['order']): void => apply({ ...choices, order });
+
+  const panel = new Panel(stream, {
+    words,
+    actions: actions({ app, words, unit: () => choices.unit, state: () => stream.state }),
+    ordered: order => remember(order)
+  });
+  panel.id = 'tfgpu-magic-panel';
+  panel.title.icon = chipIcon;
+  panel.title.caption = words.__('GPU Memory');
+  panel.node.setAttribute('role', 'region');
+  panel.node.setAttribute('aria-label', words.__('GPU memory'));
+
+  addCommands(app, { words, panel, stream, palette });
+  app.shell.add(panel, 'left', { rank: RANK, type: words.__('GPU Memory') });
+  restorer?.add(panel, panel.id);
+  followCurrent(app.shell, panel, path => panel.set({ current: path }));
+
+  const open = (): void => void app.commands.execute(OPEN);
+  const item = statusBar ? new StatusItem(stream, words, open) : null;
+  if (statusBar && item) {
+    statusBar.registerStatusItem(ID, {
+      item,
+      align: 'left',
+      rank: 20,
+      isActive: () => item.active,
+      activeStateChanged: item.activeChanged
+    });
+  }
+
+  const alarm = new Alarm();
+  stream.subscribe(() => {
+    const { state } = stream;
+    for (const label of state ? alarm.check(state, choices.threshold) : []) {
+      const gpu = state!.gpus[label]!;
+      const said = words.__('GPU %1 is nearly full: %2', label, share(gpu.used, gpu.total, choices.unit));
+      Notification.warning(said, {
+        autoClose: 10_000,
+        actions: [{ label: words.__('Show who holds it'), callback: open }]
+      });
+    }
+  });
+
+  const apply = (chosen: Choices): void => {
+    choices = chosen;
+    const { unit, order, others, history, notes } = chosen;
+    panel.set({ unit, order, show: { others, history, notes } });
+    item?.set({ unit, wanted: chosen.statusBar });
+    stream.setEvery(chosen.every);
+    stream.want('status bar', item !== null && chosen.statusBar);
+    stream.want('alarm', chosen.threshold > 0);
+  };
+
+  const seen = (): void => stream.setHidden(document.hidden);
+  document.addEventListener('visibilitychange', seen);
+  seen();
+
+  if (!registry) {
+    apply(USUAL);
+    return;
+  }
+  registry
+    .load(ID)
+    .then(settings => {
+      remember = order => void settings.set('order', order);
+      const changed = (): void => apply(read(settings));
+      settings.changed.connect(changed);
+      panel.disposed.connect(() => settings.changed.disconnect(changed));
+      changed();
+    })
+    .catch((reason: unknown) => {
+      console.error(`${ID} goes without its settings:`, reason);
+      apply(USUAL);
+    });
+}
+
+export default plugin;

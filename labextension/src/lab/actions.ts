@@ -1,0 +1,106 @@
+// What can be done with a notebook from the panel: open it, restart its kernel, shut it down; the last two when confirmed.
+
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
+import { KernelAPI } from '@jupyterlab/services';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { cut, withUnit, type Unit } from '../view/format';
+import { labels } from '../view/model';
+import type { Actions } from '../view/look';
+import type { State, Row } from '../view/wire';
+
+/** Characters of a name in a dialog. */
+const SHOWN = 100;
+
+export interface Surroundings {
+  app: JupyterFrontEnd;
+  words: TranslationBundle;
+  unit: () => Unit;
+  state: () => State | null;
+}
+
+export function actions({ app, words, unit, state }: Surroundings): Required<Actions> {
+  const { kernels, sessions, serverSettings } = app.serviceManager;
+
+  /** Ask, do, and say if it failed. */
+  async function confirmed(row: Row, ask: { title: string; label: string; failed: string }, act: () => Promise<void>) {
+    const back = comesBack(state(), row, unit(), words);
+    const lost = words.__('Its variables are lost.');
+    const answer = await showDialog({
+      title: ask.title,
+      body: back ? `${back} ${lost}` : lost,
+      buttons: [Dialog.cancelButton({ label: words.__('Cancel') }), Dialog.warnButton({ label: ask.label })],
+      defaultButton: 0
+    });
+    if (!answer.button.accept) {
+      return;
+    }
+    try {
+      await act();
+    } catch (error) {
+      await failed(ask.failed, error);
+    }
+  }
+
+  async function shutDown(kernel: string): Promise<void> {
+    await sessions.refreshRunning();
+    for (const session of sessions.running()) {
+      if (session.kernel?.id === kernel) {
+        await sessions.shutdown(session.id);
+        return;
+      }
+    }
+    await kernels.shutdown(kernel);
+  }
+
+  return {
+    open(row) {
+      void app.commands
+        .execute('docmanager:open', { path: row.path ?? '' })
+        .catch((error: unknown) => failed(words.__('%1 cannot be opened', cut(row.owner, SHOWN)), error));
+    },
+    restart(row) {
+      const { kernel } = row;
+      const name = cut(row.owner, SHOWN);
+      if (kernel !== undefined) {
+        const ask = {
+          title: words.__('Restart the kernel of %1?', name),
+          label: words.__('Restart'),
+          failed: words.__('The kernel of %1 was not restarted', name)
+        };
+        void confirmed(row, ask, () => KernelAPI.restartKernel(kernel, serverSettings));
+      }
+    },
+    shutDown(row) {
+      const { kernel } = row;
+      const name = cut(row.owner, SHOWN);
+      if (kernel !== undefined) {
+        const ask = {
+          title: words.__('Shut down the kernel of %1?', name),
+          label: words.__('Shut Down'),
+          failed: words.__('The kernel of %1 was not shut down', name)
+        };
+        void confirmed(row, ask, () => shutDown(kernel));
+      }
+    }
+  };
+}
+
+/** Show an error as JupyterLab does. */
+function failed(title: string, error: unknown): Promise<void> {
+  return showErrorMessage(title, error instanceof Error ? error : String(error));
+}
+
+/** Say what a kernel gives back: `48.0 GiB on GPU 0 come back.`, or nothing where it is not known. */
+export function comesBack(state: State | null, row: Row, unit: Unit, words: TranslationBundle): string {
+  const held = new Map<string, number>();
+  for (const other of Object.values(state?.rows ?? {})) {
+    if (other.kernel === row.kernel && other.held !== undefined) {
+      held.set(other.gpu, (held.get(other.gpu) ?? 0) + other.held);
+    }
+  }
+  const sizes = (state ? labels(state) : [])
+    .filter(label => held.get(label))
+    .map(label => words.__('%1 on GPU %2', withUnit(held.get(label), unit), label));
+  return sizes.length ? words.__('%1 come back.', sizes.join(', ')) : '';
+}

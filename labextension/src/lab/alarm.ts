@@ -1,0 +1,36 @@
+// Notices when a GPU fills up: once, until it has emptied again. Pure.
+
+import type { State } from '../view/wire';
+
+/** Points that a GPU must fall below the threshold, before it counts as filling up again. */
+const BACK = 5;
+
+export class Alarm {
+  /**
+   * Return the labels of the GPUs that have just passed a threshold.
+   *
+   * @param percent - the threshold; 0 for none.
+   */
+  check(state: State, percent: number): string[] {
+    if (!percent) {
+      this.full.clear();
+      return [];
+    }
+    const passed: string[] = [];
+    for (const [label, { used, total }] of Object.entries(state.gpus)) {
+      if (used === undefined || !total) {
+        continue;
+      }
+      const now = (100 * used) / total;
+      if (now >= percent && !this.full.has(label)) {
+        this.full.add(label);
+        passed.push(label);
+      } else if (now < percent - BACK) {
+        this.full.delete(label);
+      }
+    }
+    return passed;
+  }
+
+  private full = new Set<string>();
+}

@@ -1,0 +1,38 @@
+// The commands, and their places in the palette.
+
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { ICommandPalette } from '@jupyterlab/apputils';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { chipIcon } from './icon';
+import type { Panel } from './panel';
+import type { Stream } from './stream';
+
+export const OPEN = 'tfgpu-magic:open';
+export const REFRESH = 'tfgpu-magic:refresh';
+
+interface Parts {
+  words: TranslationBundle;
+  panel: Panel;
+  stream: Stream;
+  palette: ICommandPalette | null;
+}
+
+export function addCommands(app: JupyterFrontEnd, { words, panel, stream, palette }: Parts): void {
+  const none = { args: { type: 'object', properties: {} } } as const;
+  app.commands.addCommand(OPEN, {
+    label: words.__('Show GPU Memory'),
+    caption: words.__('Show who holds the memory of which GPU, by notebook'),
+    icon: chipIcon,
+    describedBy: none,
+    execute: () => app.shell.activateById(panel.id)
+  });
+  app.commands.addCommand(REFRESH, {
+    label: words.__('Refresh GPU Memory'),
+    caption: words.__('Connect anew to the figures of the GPUs'),
+    describedBy: none,
+    execute: () => stream.reconnect()
+  });
+  for (const command of [OPEN, REFRESH]) {
+    palette?.addItem({ command, category: words.__('GPU') });
+  }
+}

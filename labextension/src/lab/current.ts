@@ -1,0 +1,22 @@
+// The path of the document that the reader is in, as it changes.
+
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { Widget } from '@lumino/widgets';
+
+/** Tell the current document's path, now and at each change, as long as a widget is there. */
+export function followCurrent(
+  shell: JupyterFrontEnd.IShell,
+  owner: Widget,
+  told: (path: string | undefined) => void
+): void {
+  const tell = (): void => told(path(shell.currentWidget));
+  shell.currentChanged?.connect(tell);
+  owner.disposed.connect(() => shell.currentChanged?.disconnect(tell));
+  tell();
+}
+
+/** A document's widget has a context that knows its path; others have none. */
+function path(widget: Widget | null): string | undefined {
+  const context = (widget as { context?: { path?: unknown } } | null)?.context;
+  return typeof context?.path === 'string' ? context.path : undefined;
+}

@@ -1,0 +1,102 @@
+// The status bar's item: the fullest GPU. It is not there where there is no GPU, or where it is not wanted.
+
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { Signal, type ISignal } from '@lumino/signaling';
+import { Widget } from '@lumino/widgets';
+import { html, render } from 'lit-html';
+import { share, type Unit } from '../view/format';
+import { labels } from '../view/model';
+import type { Store } from '../view/store';
+import type { Gpu, State } from '../view/wire';
+
+export class StatusItem extends Widget {
+  /** @param opened - called when it is clicked. */
+  constructor(
+    private store: Store,
+    private words: TranslationBundle,
+    private opened: () => void
+  ) {
+    super();
+    this.addClass('tfgpu-status');
+    this.unsubscribe = store.subscribe(() => this.draw());
+  }
+
+  set(options: { unit: Unit; wanted: boolean }): void {
+    this.unit = options.unit;
+    this.wanted = options.wanted;
+    this.draw();
+  }
+
+  /** Whether it is to be seen. */
+  get active(): boolean {
+    return this.shown;
+  }
+
+  get activeChanged(): ISignal<this, void> {
+    return this.changed;
+  }
+
+  override dispose(): void {
+    this.unsubscribe();
+    render(null, this.node);
+    Signal.clearData(this);
+    super.dispose();
+  }
+
+  private draw(): void {
+    const { state, link } = this.store;
+    const full = state && !state.error ? fullest(state) : null;
+    const shown = this.wanted && full !== null;
+    if (shown && state && !document.hidden) {
+      this.drawGpu(state, full, state.stale !== undefined || link.kind !== 'live');
+    }
+    if (shown !== this.shown) {
+      this.shown = shown;
+      this.changed.emit();
+    }
+  }
+
+  private drawGpu(state: State, label: string, old: boolean): void {
+    const { words, unit } = this;
+    const gpu = state.gpus[label]!;
+    const lines = labels(state).map(name => words.__('GPU %1: %2', name, gpuText(state.gpus[name]!, unit)));
+    const percent = Math.min(100, (100 * (gpu.used ?? 0)) / (gpu.total ?? 1));
+    render(
+      html`<button
+        class="tfgpu-status-button${old ? ' tfgpu-status-old' : ''}"
+        type="button"
+        title=${[...lines, words.__('Click for the notebooks that hold it')].join('\n')}
+        @click=${this.opened}
+      >
+        <span>${words.__('GPU %1', label)}</span>
+        <span class="tfgpu-status-bar" aria-hidden="true"><span style="width:${percent.toFixed(0)}%"></span></span>
+        <span>${share(gpu.used, gpu.total, unit)}</span>
+      </button>`,
+      this.node
+    );
+  }
+
+  private unit: Unit = 'GiB';
+  private wanted = true;
+  private shown = false;
+  private changed = new Signal<this, void>(this);
+  private unsubscribe: () => void;
+}
+
+function gpuText(gpu: Gpu, unit: Unit): string {
+  return gpu.used === undefined && gpu.error ? gpu.error.slice(0, 100) : share(gpu.used, gpu.total, unit);
+}
+
+/** The label of the GPU with the largest part used, among those that tell; null if none does. */
+export function fullest(state: State): string | null {
+  let best: string | null = null;
+  let most = -1;
+  for (const label of labels(state)) {
+    const { used, total } = state.gpus[label]!;
+    if (used !== undefined && total && used / total > most) {
+      most = used / total;
+      best = label;
+    }
+  }
+  return best;
+}

@@ -1,0 +1,31 @@
+// The world outside of a stream: this page's Jupyter server and the browser's timers.
+
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+import type { World } from './stream';
+
+export function world(settings: ServerConnection.ISettings): World {
+  return {
+    connect(every) {
+      const query: Record<string, string> = { every: `${every}` };
+      if (settings.appendToken && settings.token) {
+        query['token'] = settings.token;
+      }
+      const url = URLExt.join(settings.wsUrl, 'tfgpu-magic', 'stream') + URLExt.objectToQueryString(query);
+      return new settings.WebSocket(url);
+    },
+    async probe() {
+      const url = URLExt.join(settings.baseUrl, 'tfgpu-magic', 'snapshot');
+      try {
+        return (await ServerConnection.makeRequest(url, {}, settings)).status;
+      } catch {
+        return 0; // there is no server: it will be tried again
+      }
+    },
+    later(callback, milliseconds) {
+      const timer = window.setTimeout(callback, milliseconds);
+      return () => window.clearTimeout(timer);
+    },
+    random: Math.random
+  };
+}

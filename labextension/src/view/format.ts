@@ -1,0 +1,72 @@
+// Figures and names as people read them. Pure; the same figures as in the tables that a cell shows.
+
+import type { Words } from './words';
+
+export type Unit = 'GiB' | 'GB' | 'MiB';
+
+const SIZES: Record<Unit, number> = { GiB: 2 ** 30, GB: 1e9, MiB: 2 ** 20 };
+
+/** What stands for the unknown. */
+export const UNKNOWN = 'N/A';
+
+/** A size without its unit: `48.0`, `<0.1`, `N/A`. */
+export function figure(size: number | undefined, unit: Unit): string {
+  if (size === undefined) {
+    return UNKNOWN;
+  }
+  const digits = unit === 'MiB' ? 0 : 1;
+  const value = size / SIZES[unit];
+  const least = 10 ** -digits;
+  return value > 0 && value < least / 2 ? `<${least}` : value.toFixed(digits);
+}
+
+/** A size with its unit: `48.0 GiB`; `N/A` without. */
+export function withUnit(size: number | undefined, unit: Unit): string {
+  return size === undefined ? UNKNOWN : `${figure(size, unit)} ${unit}`;
+}
+
+/** What is used of what: `61.2 / 80 GiB`. */
+export function share(used: number | undefined, total: number | undefined, unit: Unit): string {
+  return `${figure(used, unit)} / ${figure(total, unit).replace(/\.0$/, '')} ${unit}`;
+}
+
+/** How long ago, in one unit: `now`, `5 min`, `2 h`, `3 d`. */
+export function ago(seconds: number, words: Words): string {
+  if (seconds < 60) {
+    return '';
+  }
+  if (seconds < 3600) {
+    return words.__('%1 min', Math.floor(seconds / 60));
+  }
+  if (seconds < 86400) {
+    return words.__('%1 h', Math.floor(seconds / 3600));
+  }
+  return words.__('%1 d', Math.floor(seconds / 86400));
+}
+
+/** A time of the day, as the reader writes it: `14:02:31`; with its date where it is of another day. */
+export function clock(time: number, now = Date.now() / 1000): string {
+  const date = new Date(time * 1000);
+  const text = date.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false });
+  const today = new Date(now * 1000).toDateString() === date.toDateString();
+  return today ? text : `${date.toLocaleDateString()} ${text}`;
+}
+
+/** Text cut in its middle: names tell at their start and at their end. */
+export function cut(text: string, most: number): string {
+  if (text.length <= most) {
+    return text;
+  }
+  const half = Math.floor((most - 1) / 2);
+  return `${whole(text.slice(0, half))}…${whole(text.slice(-half))}`;
+}
+
+/** Drop the half of a character that a cut left. */
+function whole(text: string): string {
+  return text.replace(/[\uD800-\uDBFF]$|^[\uDC00-\uDFFF]/, '');
+}
+
+/** What a notebook is called where there is little room: its file's name without the ending. */
+export function short(owner: string): string {
+  return owner.replace(/^.*\//, '').replace(/\.ipynb$/, '');
+}

@@ -1,0 +1,148 @@
+// One GPU: its header, its bar by notebook, its history and its rows.
+
+import { html, nothing, svg, type TemplateResult } from 'lit-html';
+import { guard } from 'lit-html/directives/guard.js';
+import { repeat } from 'lit-html/directives/repeat.js';
+import { cut, share, short, UNKNOWN, withUnit, type Unit } from './format';
+import { SPAN, type History } from './history';
+import { toneClass, type Look } from './look';
+import { own, parts, type Entry, type Part } from './model';
+import { rowView } from './row';
+import type { Gpu } from './wire';
+
+/** Names in a bar's description; more would be read to no end. */
+const NAMED = 8;
+
+const WIDTH = 300;
+const HEIGHT = 24;
+
+export interface GpuData {
+  label: string;
+  gpu: Gpu;
+  entries: readonly Entry[];
+  history: History;
+  now: number;
+}
+
+export function gpuView(data: GpuData, look: Look): TemplateResult {
+  const { label, gpu, entries, history, now } = data;
+  const shown = look.show.others ? entries : entries.filter(({ row }) => own(row));
+  const part = label.includes('.') ? ' tfgpu-view-instance' : '';
+  return html`<section class="tfgpu-view-gpu${part}" aria-label=${look.words.__('GPU %1', label)}>
+    <div class="tfgpu-view-machine">
+      ${guard([gpu, look.version], () => header(label, gpu, look))} ${bar(gpu, entries, look)}
+      ${look.show.history ? trace(gpu.uuid ?? label, gpu, history, look) : nothing}
+    </div>
+    ${
+      shown.length
+        ? html`<ul class="tfgpu-view-rows">
+            ${repeat(
+              shown,
+              entry => entry.key,
+              entry => rowView(entry, now, look)
+            )}
+          </ul>`
+        : nothing
+    }
+  </section>`;
+}
+
+function header(label: string, gpu: Gpu, { words, unit }: Look): TemplateResult {
+  const kernel = cut([gpu.logical, gpu.policy].filter(Boolean).join(' · '), 200);
+  const unknown = gpu.used === undefined && gpu.total === undefined;
+  const trouble = gpu.error ? cut(gpu.error, 300) : '';
+  const tag = (text: string, hint: string): TemplateResult =>
+    html`<span class="tfgpu-view-tag" title=${hint}>${text}</span>`;
+  return html`<div class="tfgpu-view-title" role="heading" aria-level="3">
+      <span class="tfgpu-view-number">${label}</span>
+      <span class="tfgpu-view-name" title=${cut(gpu.name, 1000)}><bdi>${cut(gpu.name, 200)}</bdi></span>
+      ${gpu.mig ? tag(words.__('MIG'), words.__('Cut into instances, which have lines of their own')) : nothing}
+      ${gpu.unified ? tag(words.__('unified'), words.__('It shares its memory with the processor')) : nothing}
+      <span class="tfgpu-view-logical" title=${kernel}>${kernel}</span>
+      <span class="tfgpu-view-figure">${figures(gpu, unit)}</span>
+    </div>
+    ${
+      trouble
+        ? html`<div class="tfgpu-view-trouble">${unknown ? words.__('N/A: %1', trouble) : trouble}</div>`
+        : nothing
+    }`;
+}
+
+function figures(gpu: Gpu, unit: Unit): string {
+  if (gpu.used === undefined && gpu.mig) {
+    return gpu.total === undefined ? '' : withUnit(gpu.total, unit).replace('.0 ', ' ');
+  }
+  const unknown = gpu.used === undefined && gpu.total === undefined;
+  return unknown ? (gpu.error ? '' : UNKNOWN) : share(gpu.used, gpu.total, unit);
+}
+
+function bar(gpu: Gpu, entries: readonly Entry[], look: Look): unknown {
+  const { parts: all, whole } = parts(gpu, entries);
+  if (!gpu.total || !whole || gpu.used === undefined) {
+    return nothing;
+  }
+  const said = [...all.slice(0, NAMED), ...(all.length > NAMED ? all.slice(NAMED).filter(edge) : [])]
+    .map(part => `${partName(part, look)} ${withUnit(part.size, look.unit)}`)
+    .join(', ');
+  return html`<div class="tfgpu-view-bar" role="img" aria-label=${said} title=${said}>
+    ${repeat(
+      all,
+      part => part.key,
+      part => segment(part, (100 * part.size) / whole, look)
+    )}
+  </div>`;
+}
+
+/** Whether a part is said, however many there are. */
+function edge(part: Part): boolean {
+  return part.what === 'others' || part.what === 'free';
+}
+
+function partName({ what, row, count }: Part, { words }: Look): string {
+  switch (what) {
+    case 'own':
+      return cut(row?.owner ?? '', 60);
+    case 'small':
+      return words._n('%1 smaller one of yours', '%1 smaller ones of yours', count);
+    case 'others':
+      return words.__('others');
+    case 'free':
+      return words.__('free');
+  }
+}
+
+/** Its width is whole thousandths, so that figures that hardly change draw nothing anew. */
+function segment(part: Part, percent: number, look: Look): TemplateResult {
+  const kind =
+    part.what === 'own' && part.row
+      ? toneClass(look.tones.of(part.row))
+      : part.what === 'free'
+        ? 'tfgpu-view-free'
+        : part.what === 'small'
+          ? 'tfgpu-view-small'
+          : 'tfgpu-view-rest';
+  const name =
+    part.what === 'own' && part.row
+      ? short(cut(part.row.owner, 60))
+      : part.what === 'others'
+        ? partName(part, look)
+        : '';
+  return html`<span class="tfgpu-view-part ${kind}" style="width:${percent.toFixed(2)}%"
+    >${name ? html`<span class="tfgpu-view-label"><bdi>${name}</bdi></span>` : nothing}</span
+  >`;
+}
+
+function trace(key: string, gpu: Gpu, history: History, { words, unit }: Look): unknown {
+  const line = history.path(key, gpu.total ?? 0, WIDTH, HEIGHT);
+  if (!line) {
+    return nothing;
+  }
+  const span = words.__('%1 min', SPAN / 60);
+  const label = words.__('Used in the last %1, of %2', span, withUnit(gpu.total, unit));
+  return html`<div class="tfgpu-view-trace" title=${label}>
+    <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img" aria-label=${label}>
+      ${svg`<path d=${line} vector-effect="non-scaling-stroke" />`}
+    </svg>
+    <span class="tfgpu-view-span" aria-hidden="true">${span}</span>
+  </div>`;
+}

@@ -1,0 +1,114 @@
+// The line above: how fresh the figures are, and in which order; and the sentences around the GPUs.
+
+import { html, nothing, type TemplateResult } from 'lit-html';
+import { clock, cut } from './format';
+import type { Look } from './look';
+import { ORDERS, type Order } from './model';
+import type { Link } from './store';
+import type { State } from './wire';
+import type { Words } from './words';
+
+/** What tries the view without a GPU. */
+const TRY = 'python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab';
+
+/** Characters of a sentence from elsewhere that are shown. */
+const LONGEST = 1000;
+
+export function head(state: State | null, link: Link, look: Look): TemplateResult {
+  const { words } = look;
+  const fresh = freshness(state, link, words);
+  return html`<div class="tfgpu-view-head">
+    <span class="tfgpu-view-heading" role="heading" aria-level="2">${words.__('GPU memory')}</span>
+    <span class="tfgpu-view-link" data-kind=${fresh.kind} role="status">${fresh.text}</span>
+    ${
+      state?.simulated
+        ? html`<span
+            class="tfgpu-view-tag"
+            title=${words.__('Memory is counted as on real GPUs; what they compute means nothing')}
+            >${words.__('simulated')}</span
+          >`
+        : nothing
+    }
+    <span class="tfgpu-view-space"></span>
+    ${
+      look.refresh
+        ? html`<button class="tfgpu-view-text-button" type="button" data-do="refresh">${words.__('Refresh')}</button>`
+        : nothing
+    }
+    ${state && Object.keys(state.rows).length ? orders(look) : nothing}
+  </div>`;
+}
+
+function orders({ words, order }: Look): TemplateResult {
+  const names: Record<Order, string> = {
+    held: words.__('by memory'),
+    name: words.__('by name'),
+    activity: words.__('by activity')
+  };
+  return html`<select class="tfgpu-view-order" aria-label=${words.__('Order of the rows')} .value=${order}>
+    ${ORDERS.map(name => html`<option value=${name} ?selected=${name === order}>${names[name]}</option>`)}
+  </select>`;
+}
+
+/** Whether figures are as old as their time says, so that they are drawn faded. */
+export function old(state: State | null, link: Link): boolean {
+  return state?.stale !== undefined || (state !== null && link.kind !== 'live');
+}
+
+function freshness(state: State | null, link: Link, words: Words): { kind: string; text: string } {
+  if (link.kind === 'connecting') {
+    return { kind: 'lost', text: words.__('connecting…') };
+  }
+  if (link.kind === 'lost') {
+    const text = state?.time ? words.__('reconnecting… as of %1', clock(state.time)) : words.__('reconnecting…');
+    return { kind: 'lost', text };
+  }
+  if (state?.stale !== undefined) {
+    return { kind: 'stale', text: words.__('stale since %1', clock(state.stale)) };
+  }
+  if (link.kind === 'live' && !state?.error) {
+    return { kind: 'live', text: link.every ? words.__('live · %1 s', link.every) : words.__('live') };
+  }
+  return { kind: 'saved', text: state?.time && link.kind !== 'live' ? words.__('as of %1', clock(state.time)) : '' };
+}
+
+/** What stands in place of figures, or why there are none to come. */
+export function notices(state: State | null, link: Link, words: Words): unknown {
+  if (link.kind === 'refused') {
+    return html`<p class="tfgpu-view-notice" role="alert">${prose(link.reason)}</p>`;
+  }
+  if (state?.error) {
+    return html`<p class="tfgpu-view-notice">${prose(state.error)}</p>
+      ${state.absent ? hint(words) : nothing}`;
+  }
+  if (!state) {
+    return nothing;
+  }
+  const silent = Object.values(state.gpus).some(gpu => gpu.error);
+  return Object.keys(state.rows).length || silent
+    ? nothing
+    : html`<p class="tfgpu-view-nobody">${words.__('No process holds GPU memory')}</p>`;
+}
+
+function hint(words: Words): TemplateResult {
+  return html`<p class="tfgpu-view-notice">${words.__('To try it without a GPU, on a simulated machine:')}</p>
+    <pre class="tfgpu-view-try" tabindex="0">${TRY}</pre>
+    <p class="tfgpu-view-notice">${words.__('More about it: "A machine of simulated GPUs" in the README.')}</p>`;
+}
+
+/** What a reader must know, below. */
+export function notes(state: State | null, { words, show }: Look): unknown {
+  const lines = state?.notes ?? [];
+  return lines.length && show.notes
+    ? html`<ul class="tfgpu-view-notes" aria-label=${words.__('Notes')}>
+        ${lines.map(line => html`<li>${prose(line)}</li>`)}
+      </ul>`
+    : nothing;
+}
+
+/** A sentence in which what stands between backticks is to be typed. */
+function prose(text: string): unknown {
+  return cut(text, LONGEST)
+    .split('`')
+    .map((piece, index) => (index % 2 ? html`<code>${piece}</code>` : piece));
+}

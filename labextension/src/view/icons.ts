@@ -1,0 +1,12 @@
+// The few signs of the view, drawn by hand in 16 × 16.
+
+import { html, svg, type TemplateResult } from 'lit-html';
+
+const sign = (inside: TemplateResult): TemplateResult =>
+  html`<svg class="tfgpu-view-icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">${inside}</svg>`;
+
+/** An arrow around. */
+export const RESTART = sign(svg`<path d="M12.6 6.2A5 5 0 1 0 13 8.6M13.2 2.8v3.6H9.6" />`);
+
+/** A switch. */
+export const SHUT_DOWN = sign(svg`<path d="M8 2.2v5.4M4.7 4.2a5 5 0 1 0 6.6 0" />`);

@@ -1,0 +1,171 @@
+// A state as it is drawn: rows by GPU in their order, and whose each part of a bar is. What it looks like, others say.
+
+import type { Gpu, Row, State } from './wire';
+
+export type Order = 'held' | 'name' | 'activity';
+export const ORDERS: readonly Order[] = ['held', 'name', 'activity'];
+
+/** A row with its key, which stays the same from state to state. */
+export interface Entry {
+  key: string;
+  row: Row;
+}
+
+/** A part of a bar. */
+export interface Part {
+  key: string;
+  what: 'own' | 'small' | 'others' | 'free';
+  /** Whose it is, if it is a notebook's own. */
+  row?: Row;
+  size: number;
+  /** How many rows it stands for. */
+  count: number;
+}
+
+/** Seconds without activity, and bytes, from which on a notebook's memory is worth asking back. */
+const IDLE = 300;
+const WORTH = 2 ** 28;
+
+/** The part of a bar that is too narrow to be told apart. */
+const NARROW = 0.006;
+
+const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: 'base' });
+
+const COMPARE: Record<Order, (a: Row, b: Row) => number> = {
+  held: (a, b) => (b.held ?? -1) - (a.held ?? -1),
+  name: (a, b) => collator.compare(a.owner, b.owner),
+  activity: (a, b) => +(b.state === 'busy') - +(a.state === 'busy') || (b.active ?? 0) - (a.active ?? 0)
+};
+
+/** Whether a row is of the reader's own processes. */
+export function own(row: Row): boolean {
+  return row.who === 'this' || row.who === 'mine';
+}
+
+/** What tells one notebook from another, on every GPU. */
+export function identity(row: Row): string {
+  return row.kernel ?? row.path ?? `${row.pid ?? row.owner}`;
+}
+
+/** Labels of GPUs in order: `0`, `0.1`, `1`, `10`. */
+export function labels(state: State): string[] {
+  return Object.keys(state.gpus).sort(collator.compare);
+}
+
+/** The bytes that shutting a notebook down brings back, where it keeps them without using them; else 0. */
+export function spare(row: Row, now: number): number {
+  const { held, in_use: used, active } = row;
+  if (row.who !== 'mine' || row.state !== 'idle' || held === undefined || used === undefined || active === undefined) {
+    return 0;
+  }
+  return now - active >= IDLE && held - used >= WORTH ? held - used : 0;
+}
+
+/** Puts rows in order. It starts from the order before, since most of them keep their places. */
+export class Sorter {
+  /** Rows by GPU, in order. */
+  sort(state: State, order: Order): Map<string, Entry[]> {
+    if (state.rows === this.rows && order === this.order) {
+      return this.sorted;
+    }
+    const sorted = new Map<string, Entry[]>();
+    const fresh = new Map(Object.entries(state.rows));
+    const add = (key: string, row: Row): void => {
+      const list = sorted.get(row.gpu);
+      list ? list.push({ key, row }) : sorted.set(row.gpu, [{ key, row }]);
+    };
+    for (const entries of this.sorted.values()) {
+      for (const { key } of entries) {
+        const row = fresh.get(key);
+        if (row && fresh.delete(key)) {
+          add(key, row);
+        }
+      }
+    }
+    fresh.forEach((row, key) => add(key, row));
+    const compare = COMPARE[order];
+    for (const entries of sorted.values()) {
+      entries.sort((a, b) => compare(a.row, b.row) || (a.key < b.key ? -1 : 1));
+    }
+    this.rows = state.rows;
+    this.order = order;
+    this.sorted = sorted;
+    return sorted;
+  }
+
+  private rows: State['rows'] | null = null;
+  private order: Order = 'held';
+  private sorted = new Map<string, Entry[]>();
+}
+
+/**
+ * Say whose a GPU's memory is.
+ *
+ * What is used and of no notebook of the reader's is others', whether a row names it or not. The parts may add up to
+ * less than the total, which the driver's reserve is part of too.
+ */
+export function parts(gpu: Gpu, entries: readonly Entry[]): { parts: Part[]; whole: number } {
+  const mine: Part[] = [];
+  const small: Part = { key: 'small', what: 'small', size: 0, count: 0 };
+  const others: Part = { key: 'others', what: 'others', size: 0, count: 0 };
+  const least = NARROW * (gpu.total ?? 0);
+  let held = 0;
+  for (const { key, row } of entries) {
+    const size = row.held ?? 0;
+    if (!size) {
+      continue;
+    }
+    if (!own(row)) {
+      others.size += size;
+      others.count += 1;
+      continue;
+    }
+    held += size;
+    if (size < least) {
+      small.size += size;
+      small.count += 1;
+    } else {
+      mine.push({ key, what: 'own', row, size, count: 1 });
+    }
+  }
+  if (gpu.used !== undefined) {
+    others.size = Math.max(others.size, gpu.used - held);
+  }
+  const free = gpu.free ?? Math.max(0, (gpu.total ?? 0) - held - others.size);
+  const all = [...mine, small, others, { key: 'free', what: 'free', size: free, count: 0 } satisfies Part];
+  const shown = all.filter(part => part.size > 0);
+  return {
+    parts: shown,
+    whole: Math.max(
+      gpu.total ?? 0,
+      shown.reduce((sum, part) => sum + part.size, 0)
+    )
+  };
+}
+
+/** Gives each notebook a look of its own, and the same one as long as it is there. */
+export class Tones {
+  /** @param kept - how many looks are kept for others, at the start. */
+  constructor(private kept: number) {}
+
+  of(row: Row): number {
+    if (row.who === 'this') {
+      return 0;
+    }
+    const key = identity(row);
+    let tone = this.given.get(key);
+    if (tone === undefined) {
+      if (this.given.size >= FORGET) {
+        this.given.clear();
+      }
+      tone = this.kept + this.given.size;
+      this.given.set(key, tone);
+    }
+    return tone;
+  }
+
+  private given = new Map<string, number>();
+}
+
+/** Notebooks after which the looks are given anew. */
+const FORGET = 10_000;

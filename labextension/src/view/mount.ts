@@ -1,0 +1,143 @@
+// Puts a view into an element and keeps it as its store is: at most one drawing a frame, and none that nobody sees.
+
+import { html, render } from 'lit-html';
+import { repeat } from 'lit-html/directives/repeat.js';
+import { gpuView } from './gpu';
+import { head, notes, notices, old } from './head';
+import type { Look, Options } from './look';
+import { labels, ORDERS, Sorter, Tones, type Order } from './model';
+import type { Store } from './store';
+import { ENGLISH } from './words';
+
+export interface View {
+  /** Change some of the options. */
+  set(options: Options): void;
+  /** End it, and empty the element. */
+  dispose(): void;
+}
+
+export function mount(element: HTMLElement, store: Store, options: Options = {}): View {
+  const drawing = new Drawing(element, store, options);
+  return { set: changed => drawing.set(changed), dispose: () => drawing.dispose() };
+}
+
+class Drawing {
+  constructor(
+    private element: HTMLElement,
+    private store: Store,
+    private options: Options
+  ) {
+    this.look = this.makeLook();
+    this.root.className = 'tfgpu-view';
+    this.root.addEventListener('click', this.clicked);
+    this.root.addEventListener('change', this.chosen);
+    element.append(this.root);
+    this.draw();
+    this.unsubscribe = store.subscribe(this.request);
+    this.observer = new IntersectionObserver(seen => {
+      this.visible = seen[seen.length - 1]!.isIntersecting;
+      if (this.visible && this.due) {
+        this.request();
+      }
+    });
+    this.observer.observe(this.root);
+  }
+
+  set(options: Options): void {
+    this.options = { ...this.options, ...options };
+    this.look = this.makeLook();
+    this.request();
+  }
+
+  dispose(): void {
+    this.unsubscribe();
+    this.observer.disconnect();
+    cancelAnimationFrame(this.frame);
+    this.frame = 0;
+    render(null, this.root);
+    if (this.root.parentElement === this.element) {
+      this.root.remove();
+    }
+  }
+
+  private makeLook(): Look {
+    const { options } = this;
+    this.version += 1;
+    return {
+      words: options.words ?? ENGLISH,
+      unit: options.unit ?? 'GiB',
+      order: options.order ?? 'held',
+      show: { others: true, history: true, notes: true, ...options.show },
+      actions: options.actions ?? {},
+      current: options.current,
+      refresh: options.refresh,
+      tones: this.tones ?? (this.tones = new Tones(options.ofNotebook ? 1 : 0)),
+      version: this.version
+    };
+  }
+
+  private request = (): void => {
+    this.due = true;
+    if (this.visible && !this.frame) {
+      this.frame = requestAnimationFrame(() => {
+        this.frame = 0;
+        this.draw();
+      });
+    }
+  };
+
+  private draw(): void {
+    this.due = false;
+    const { look, store } = this;
+    const { state, link, history } = store;
+    const shown = state && !state.error ? state : null;
+    const rows = shown ? this.sorter.sort(shown, look.order) : null;
+    this.root.classList.toggle('tfgpu-view-old', old(state, link));
+    render(
+      html`${head(state, link, look)} ${notices(state, link, look.words)}
+      ${repeat(
+        shown ? labels(shown) : [],
+        label => label,
+        label =>
+          gpuView({ label, gpu: shown!.gpus[label]!, entries: rows!.get(label) ?? [], history, now: shown!.time }, look)
+      )}
+      ${notes(state, look)}`,
+      this.root
+    );
+  }
+
+  /** One listener for all buttons: rows come and go. */
+  private clicked = (event: Event): void => {
+    const button = (event.target as Element).closest<HTMLElement>('[data-do]');
+    const what = button?.dataset['do'];
+    if (what === 'refresh') {
+      this.look.refresh?.();
+      return;
+    }
+    const key = button?.closest<HTMLElement>('[data-key]')?.dataset['key'];
+    const row = key === undefined ? undefined : this.store.state?.rows[key];
+    if (row && (what === 'open' || what === 'restart' || what === 'shutDown')) {
+      this.look.actions[what]?.(row);
+    }
+  };
+
+  private chosen = (event: Event): void => {
+    const chosen = (event.target as HTMLSelectElement).value;
+    const order = ORDERS.find(name => name === chosen);
+    if (order) {
+      this.set({ order });
+      this.options.ordered?.(order satisfies Order);
+    }
+  };
+
+  private root = document.createElement('div');
+  private sorter = new Sorter();
+  private tones: Tones | undefined;
+  private look: Look;
+  private version = 0;
+  private visible = true;
+  private due = false;
+  private frame = 0;
+  private observer: IntersectionObserver;
+  private unsubscribe: () => void;
+}

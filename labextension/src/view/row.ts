@@ -1,0 +1,115 @@
+// One row: a notebook or process on one GPU, what it holds, and what can be done about it.
+
+import { html, nothing, type TemplateResult } from 'lit-html';
+import { guard } from 'lit-html/directives/guard.js';
+import { ago, cut, figure, withUnit } from './format';
+import { RESTART, SHUT_DOWN } from './icons';
+import { toneClass, type Look } from './look';
+import { own, spare, type Entry } from './model';
+import type { Row } from './wire';
+import type { Words } from './words';
+
+/** Characters of a name that are shown, and said in full. */
+const SHOWN = 200;
+const SAID = 1000;
+
+/** Draw a row, unless it is drawn already. */
+export function rowView(entry: Entry, now: number, look: Look): unknown {
+  const { row } = entry;
+  const tone = own(row) ? look.tones.of(row) : -1;
+  const current = row.path !== undefined && row.path === look.current;
+  const back = spare(row, now);
+  const state = stateText(row, now, look.words);
+  return guard([row, state, back, tone, current, look.version], () =>
+    draw(entry, { state, back, tone, current }, look)
+  );
+}
+
+/** What a row's process does: `busy`, `idle 2 h`, `ended`. */
+export function stateText(row: Row, now: number, words: Words): string {
+  if (row.who === 'gone') {
+    return words.__('ended');
+  }
+  if (row.state === 'idle') {
+    const since = row.active === undefined ? '' : ago(now - row.active, words);
+    return since ? words.__('idle %1', since) : words.__('idle');
+  }
+  return row.state === 'busy' ? words.__('busy') : (row.state ?? '');
+}
+
+interface Seen {
+  state: string;
+  back: number;
+  tone: number;
+  current: boolean;
+}
+
+function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
+  const { words, unit, actions } = look;
+  const quiet = !own(row);
+  const kinds = `${quiet ? ' tfgpu-view-quiet' : ''}${seen.current ? ' tfgpu-view-current' : ''}`;
+  const about = title(row, words);
+  const name = html`<bdi>${cut(row.owner, SHOWN)}</bdi>`;
+  return html`<li class="tfgpu-view-row${kinds}" data-key=${key} aria-current=${seen.current ? 'true' : nothing}>
+    <span class="tfgpu-view-key ${quiet ? 'tfgpu-view-rest' : toneClass(seen.tone)}" aria-hidden="true"></span>
+    ${
+      actions.open && row.path !== undefined
+        ? html`<button class="tfgpu-view-owner" type="button" data-do="open" title=${about}>${name}</button>`
+        : html`<span class="tfgpu-view-owner" title=${about}>${name}</span>`
+    }
+    <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${seen.state}</span>
+    ${row.kernel === undefined || quiet ? nothing : buttons(row, look)}
+    <span class="tfgpu-view-held">${withUnit(row.held, unit)}</span>
+    ${detail(row, seen.back, look)}
+  </li>`;
+}
+
+function title(row: Row, words: Words): string {
+  const lines = [cut(row.path ?? row.owner, SAID)];
+  if (row.pid !== undefined) {
+    lines.push(words.__('process %1', row.pid));
+  }
+  return lines.join('\n');
+}
+
+function buttons(row: Row, { words, actions }: Look): TemplateResult {
+  const name = cut(row.owner, SHOWN);
+  const button = (what: string, label: string, icon: TemplateResult): TemplateResult =>
+    html`<button class="tfgpu-view-button" type="button" data-do=${what} title=${label} aria-label=${label}>
+      ${icon}
+    </button>`;
+  return html`<span class="tfgpu-view-buttons">
+    ${actions.restart ? button('restart', words.__('Restart the kernel of %1…', name), RESTART) : nothing}
+    ${actions.shutDown ? button('shutDown', words.__('Shut down the kernel of %1…', name), SHUT_DOWN) : nothing}
+  </span>`;
+}
+
+/** The second line: what is known besides; units stand above. */
+function detail(row: Row, back: number, { words, unit }: Look): unknown {
+  const facts: [string, string][] = [];
+  const add = (what: string, size: number | undefined): void => {
+    if (size !== undefined) {
+      facts.push([what, figure(size, unit)]);
+    }
+  };
+  add(words.__('in use'), row.in_use);
+  add(words.__('peak'), row.peak);
+  if (row.policy) {
+    facts.push(['', cut(row.policy, SHOWN)]);
+  }
+  add(words.__('PyTorch allocated'), row.torch_allocated);
+  add(words.__('reserved'), row.torch_reserved);
+  if (!facts.length && !back) {
+    return nothing;
+  }
+  return html`<span class="tfgpu-view-detail"
+    >${facts.map(
+      ([what, value]) =>
+        html`<span class="tfgpu-view-fact"><span class="tfgpu-view-what">${what}</span> <span>${value}</span></span> `
+    )}${
+      back
+        ? html`<span class="tfgpu-view-back">${words.__('%1 could come back', withUnit(back, unit))}</span>`
+        : nothing
+    }</span
+  >`;
+}

@@ -1,0 +1,83 @@
+// What server and kernel send, version 1, as types. Unknown is absent; sizes are bytes, times seconds since the epoch.
+
+/** The version of the messages that this code reads. */
+export const VERSION = 1;
+
+export type Who = 'this' | 'mine' | 'other' | 'gone' | 'unknown';
+
+export interface Gpu {
+  /** Key of its history; where it has none, its label is. */
+  uuid?: string;
+  name: string;
+  used?: number;
+  total?: number;
+  free?: number;
+  /** Half a sentence: why figures are missing. */
+  error?: string;
+  mig?: true;
+  unified?: true;
+  logical?: string;
+  policy?: string;
+}
+
+export interface Row {
+  /** Label of the GPU. */
+  gpu: string;
+  pid?: number;
+  kind?: string;
+  who: Who;
+  /** What to call it. It may be hostile text. */
+  owner: string;
+  /** The notebook's path on this server. */
+  path?: string;
+  /** The id of a kernel of this server. */
+  kernel?: string;
+  state?: string;
+  /** Time of its last activity. */
+  active?: number;
+  held?: number;
+  in_use?: number;
+  peak?: number;
+  policy?: string;
+  torch_allocated?: number;
+  torch_reserved?: number;
+}
+
+export interface State {
+  /** When the GPUs were read; 0 when they never were. */
+  time: number;
+  /** Since when the figures are old. */
+  stale?: number;
+  error?: string;
+  absent?: true;
+  simulated?: true;
+  notes?: string[];
+  gpus: Record<string, Gpu>;
+  rows: Record<string, Row>;
+}
+
+/** Times, and what was used then of each GPU; null where it was not known. */
+export interface Past {
+  times: number[];
+  used: Record<string, (number | null)[]>;
+}
+
+export interface Full {
+  version: number;
+  type: 'full';
+  sequence: number;
+  state: State;
+  history: Past;
+}
+
+export interface Tick {
+  version: number;
+  type: 'tick';
+  sequence: number;
+  /** The sequence of the state that the patch is for. */
+  base: number;
+  /** A JSON Merge Patch (RFC 7386). */
+  patch: unknown;
+}
+
+export type Message = Full | Tick;

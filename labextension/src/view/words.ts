@@ -1,0 +1,18 @@
+// Sentences in the reader's language: the two functions of JupyterLab's TranslationBundle that are used, and their stand-in.
+
+export interface Words {
+  /** Translate; `%1` and so on are replaced by the arguments. */
+  __(text: string, ...args: unknown[]): string;
+  /** The same, by a number, which is `%1`. */
+  _n(one: string, many: string, count: number, ...args: unknown[]): string;
+}
+
+/** English, for where nobody translates. */
+export const ENGLISH: Words = {
+  __: fill,
+  _n: (one, many, count, ...args) => fill(count === 1 ? one : many, count, ...args)
+};
+
+function fill(text: string, ...args: unknown[]): string {
+  return text.replace(/%(\d)/g, (whole, place: string) => (args.length >= +place ? String(args[+place - 1]) : whole));
+}

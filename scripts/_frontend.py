@@ -1,0 +1,120 @@
+"""Builds the front end into the package where its sources have changed; with --link, into this environment too.
+
+Sources are in ``labextension/``. From them come JupyterLab's prebuilt extension and the widget's module and style.
+Needs only the standard library, and for building Node.js and jupyter-builder on the path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "labextension"
+EXTENSION = ROOT / "tfgpu_magic" / "labextension"
+STATIC = ROOT / "tfgpu_magic" / "views" / "static"
+SERVER_CONFIG = ROOT / "jupyter-config" / "jupyter_server_config.d" / "tfgpu_magic.json"
+
+_STAMP = SOURCES / ".built"
+"""Tells from which sources the output is."""
+
+_NOT_SOURCES = {".built", ".yarn", "lib", "node_modules", "tests"}
+
+
+def main() -> None:
+    """Build, and link if asked to."""
+    if not current():
+        print("scripts/_frontend: building labextension/ (a minute when it is new)", file=sys.stderr)
+    build()
+    if "--link" in sys.argv[1:]:
+        link(Path(sys.prefix))
+
+
+def current() -> bool:
+    """Tell whether the output is there, and of these sources."""
+    outputs = (EXTENSION / "package.json", STATIC / "widget.js", STATIC / "widget.css")
+    return all(path.exists() for path in outputs) and _STAMP.exists() and _STAMP.read_text() == checksum()
+
+
+def checksum() -> str:
+    """Sum the sources up."""
+    total = hashlib.sha256()
+    for path in sorted(_sources(SOURCES)):
+        total.update(f"{path.relative_to(SOURCES).as_posix()}\0{path.stat().st_size}\0".encode())
+        total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    for path in folder.iterdir():
+        if path.name in _NOT_SOURCES:
+            continue
+        if path.is_dir():
+            yield from _sources(path)
+        else:
+            yield path
+
+
+def build() -> None:
+    """Make the output, unless it is up to date.
+
+    Raises:
+        SystemExit: building failed, or there is nothing to build with. What was there before is gone.
+    """
+    if current():
+        return
+    _STAMP.unlink(missing_ok=True)
+    for output in (EXTENSION, STATIC, SOURCES / "lib"):
+        shutil.rmtree(output, ignore_errors=True)
+    for step in (["install", "--immutable"], ["build"]):
+        _run(["jlpm", *step])
+    shutil.copy(SOURCES / "install.json", EXTENSION / "install.json")
+    _STAMP.write_text(checksum())
+
+
+def _run(command: list[str]) -> None:
+    """Run a step; what it says is shown only if it fails."""
+    path = os.environ.get("PATH", os.defpath)
+    beside = Path(sys.executable).parent
+    if (beside / command[0]).exists():  # else this is a build environment, which has its programs on the path
+        path = f"{beside}{os.pathsep}{path}"
+    program = shutil.which(command[0], path=path)
+    if program is None:
+        raise SystemExit("scripts/_frontend: building needs jupyter-builder and Node.js: pip install --group frontend")
+    done = subprocess.run(
+        [program, *command[1:]],
+        cwd=SOURCES,
+        env=os.environ | {"PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{done.stdout}\nscripts/_frontend: {' '.join(command)} failed; what it says is above.")
+
+
+def link(prefix: Path) -> None:
+    """Make an editable install whole: links in an environment to what a wheel would put there."""
+    links = {
+        prefix / "share" / "jupyter" / "labextensions" / "tfgpu-magic": EXTENSION,
+        prefix / "etc" / "jupyter" / "jupyter_server_config.d" / SERVER_CONFIG.name: SERVER_CONFIG,
+    }
+    for path, target in links.items():
+        if path.is_symlink() and path.resolve() == target.resolve():
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        path.symlink_to(target)
+
+
+if __name__ == "__main__":
+    main()
