@@ -42,6 +42,16 @@ def state(sight: Sight) -> State:
     })  # fmt: skip
 
 
+def trouble(why: str, time: float = 0.0) -> State:
+    """Write that there is nothing to see.
+
+    Args:
+        why: a sentence or two.
+        time: when the GPUs were last read, in seconds since the epoch; 0 when they never were.
+    """
+    return {"time": round(time, 3), "error": words.plain(why, longest=400), "gpus": {}, "rows": {}}
+
+
 def patch(before: State, after: State) -> State:
     """Say what has changed, as a JSON Merge Patch: null takes a member away. Neither state has nulls of its own."""
     changes: State = dict.fromkeys(before.keys() - after.keys())
