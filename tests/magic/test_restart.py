@@ -2,100 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import secrets
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
+from tests.jupyter import execute, serving, until
 from tfgpu_magic.simgpu import Machine
 
 MIB, GIB = 2**20, 2**30
 CONTEXT = 256 * MIB
-T = TypeVar("T")
-
-
-class Server:
-    """A Jupyter Server on the machine, as its REST interface shows it."""
-
-    def __init__(self, machine: Machine, home: Path, *, token: str | None = None) -> None:
-        self.token = secrets.token_hex() if token is None else token
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.runtime = home / "runtime"
-        env = machine.environ() | {"JUPYTER_RUNTIME_DIR": str(self.runtime), "HOME": str(home)}
-        options = [
-            f"--ServerApp.port={self.port}",
-            f"--IdentityProvider.token={self.token}",
-            "--ServerApp.open_browser=False",
-        ]
-        command = [sys.executable, "-m", "jupyter_server", "--allow-root", f"--ServerApp.root_dir={home}", *options]
-        self.process = machine.popen(command, env=env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-
-    def call(self, path: str, data: object = None) -> Any:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/api/{path}",
-            data=None if data is None else json.dumps(data).encode(),
-            headers={"Authorization": f"token {self.token}"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
-
-    def connect(self, kernel: str) -> BlockingKernelClient:
-        client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{kernel}.json"))
-        client.load_connection_file()
-        client.start_channels()
-        client.wait_for_ready(timeout=60)
-        return client
-
-
-@contextmanager
-def serving(machine: Machine, home: Path, **options: Any) -> Iterator[Server]:
-    server = Server(machine, home, **options)
-    try:
-        until(lambda: server.call("status"))
-        yield server
-    finally:
-        server.process.terminate()
-        server.process.wait(30)
-
-
-def until(ask: Callable[[], T], *, seconds: float = 60) -> T:
-    """What `ask` answers, once it answers something and does not fail."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if answer := ask():
-                return answer
-        except (OSError, urllib.error.URLError):
-            if time.monotonic() > deadline:
-                raise
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        time.sleep(0.2)
-
-
-def execute(client: BlockingKernelClient, code: str) -> str:
-    """Everything that a cell printed or was stopped by."""
-    said: list[str] = []
-
-    def hear(message: dict[str, Any]) -> None:
-        content = message["content"]
-        said.append(content.get("text") or content.get("data", {}).get("text/plain", "") or content.get("evalue", ""))
-
-    client.execute_interactive(code, timeout=120, output_hook=hear)
-    return "".join(said)
 
 
 @pytest.mark.parametrize("words", ["limit 1GiB", "growth"])

@@ -134,6 +134,26 @@ class Owners:
         return Owner(pid=pid, who="mine", text=text, notebook=known)
 
 
+def by_user(pids: Iterable[int]) -> dict[int, Owner]:
+    """Tell mine from other users' and no more: no process is read, none is named, and it takes microseconds.
+
+    Args:
+        pids: the process ids; as for `Owners.find`, where none of them lives here all are unknown.
+    """
+    whose = {pid: _user(pid) for pid in pids}
+    if all(who == "gone" for who in whose.values()):
+        whose = dict.fromkeys(whose, "unknown")
+    return {pid: Owner(pid=pid, who=who, text="") for pid, who in whose.items()}
+
+
+def _user(pid: int) -> Who:
+    try:
+        user = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
+    except OSError:
+        return "other" if _hidden(pid) else "gone"
+    return "mine" if user == os.getuid() else "other"
+
+
 def _read(process: psutil.Process, born: float) -> _Read:
     if process.uids().real != os.getuid():  # asked first: root may read more of others, and does not
         return _Read(born, stranger=process.username())

@@ -42,9 +42,14 @@ def state(sight: Sight) -> State:
     })  # fmt: skip
 
 
-def failure(error: str) -> State:
-    """Write that there is nothing to see, and why."""
-    return {"time": 0, "error": words.plain(error, longest=400), "gpus": {}, "rows": {}}
+def trouble(why: str, time: float = 0.0) -> State:
+    """Write that there is nothing to see.
+
+    Args:
+        why: a sentence or two.
+        time: when the GPUs were last read, in seconds since the epoch; 0 when they never were.
+    """
+    return {"time": round(time, 3), "error": words.plain(why, longest=400), "gpus": {}, "rows": {}}
 
 
 def patch(before: State, after: State) -> State:

@@ -147,7 +147,7 @@ class _Ticker:
                 sight = self._viewing.see()
                 history = self._viewing.history() if past else None
             except MonitorError as error:  # the board's directory may be put right meanwhile
-                return Seen(message.failure(str(error)))
+                return Seen(message.trouble(str(error)))
         points = None if history is None else message.past(history, seconds=600, most=POINTS)
         return Seen(message.state(sight), sight.table, points)
 

@@ -1,0 +1,124 @@
+"""A real Jupyter Server on a simulated machine, as its REST interface shows it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jupyter_client.blocking.client import BlockingKernelClient
+
+from tfgpu_magic.simgpu import Machine
+
+T = TypeVar("T")
+
+
+class Server:
+    """A Jupyter Server.
+
+    Args:
+        machine: the machine that it and its kernels are on.
+        home: its user's directory, whose notebooks it has.
+        token: what it asks for; "" is nothing.
+        base: its base URL.
+        options: more of its command line.
+        environment: variables that it has besides ours.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        home: Path,
+        *,
+        token: str | None = None,
+        base: str = "/",
+        options: Sequence[str] = (),
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.token = secrets.token_hex() if token is None else token
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.base = f"127.0.0.1:{self.port}{base}"
+        self.home = home
+        self.runtime = home / "runtime"
+        self.log = home / "server.log"
+        variables = {"JUPYTER_RUNTIME_DIR": str(self.runtime), "HOME": str(home), **(environment or {})}
+        command = [
+            *(sys.executable, "-m", "jupyter_server", "--allow-root", "--ServerApp.open_browser=False"),
+            *(f"--ServerApp.root_dir={home}", f"--ServerApp.port={self.port}", f"--ServerApp.base_url={base}"),
+            *(f"--IdentityProvider.token={self.token}", *options),
+        ]
+        with self.log.open("wb") as log:
+            self.process = machine.popen(command, env=variables, stderr=log, stdout=log)
+
+    def open(
+        self, path: str, data: object = None, *, method: str | None = None, headers: dict[str, str] | None = None
+    ) -> Any:
+        """Ask for a path below the base URL, with the token unless there are other headers; return the answer."""
+        request = urllib.request.Request(
+            f"http://{self.base}{path}",
+            data=None if data is None else json.dumps(data).encode(),
+            headers={"Authorization": f"token {self.token}"} if headers is None else headers,
+            method=method,
+        )
+        return urllib.request.urlopen(request, timeout=30)
+
+    def call(self, path: str, data: object = None, *, method: str | None = None) -> Any:
+        """Call the REST interface, and return what it says."""
+        with self.open(f"api/{path}", data, method=method) as answer:
+            return json.load(answer)
+
+    def connect(self, kernel: str) -> BlockingKernelClient:
+        client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{kernel}.json"))
+        client.load_connection_file()
+        client.start_channels()
+        client.wait_for_ready(timeout=60)
+        return client
+
+
+@contextmanager
+def serving(machine: Machine, home: Path, **options: Any) -> Iterator[Server]:
+    server = Server(machine, home, **options)
+    try:
+        until(lambda: server.call("status"))
+        yield server
+    finally:
+        server.process.terminate()
+        server.process.wait(30)
+
+
+def until(ask: Callable[[], T], *, seconds: float = 60) -> T:
+    """What `ask` answers, once it answers something and does not fail."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if answer := ask():
+                return answer
+        except (OSError, urllib.error.URLError):
+            if time.monotonic() > deadline:
+                raise
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.2)
+
+
+def execute(client: BlockingKernelClient, code: str) -> str:
+    """Everything that a cell printed or was stopped by."""
+    said: list[str] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        content = message["content"]
+        said.append(content.get("text") or content.get("data", {}).get("text/plain", "") or content.get("evalue", ""))
+
+    client.execute_interactive(code, timeout=120, output_hook=hear)
+    return "".join(said)

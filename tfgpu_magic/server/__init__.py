@@ -1,0 +1,12 @@
+"""The Jupyter Server extension: the board over REST, one WebSocket stream, and /metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    """Tell Jupyter Server where the extension is; that imports it, and nothing else does."""
+    from tfgpu_magic.server.extension import TfGpuServer
+
+    return [{"module": "tfgpu_magic.server", "app": TfGpuServer}]

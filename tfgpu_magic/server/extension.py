@@ -1,0 +1,55 @@
+"""What Jupyter Server loads: it is configured here, and has its parts made and let go of. They do the work."""
+
+from __future__ import annotations
+
+from jupyter_server.extension.application import ExtensionApp
+from traitlets import Bool, Float
+
+from tfgpu_magic.server.feed import Feed
+from tfgpu_magic.server.handlers import SnapshotHandler, StreamHandler
+from tfgpu_magic.server.kernels import Kernels
+from tfgpu_magic.server.metrics import Source, start, stop
+
+
+class TfGpuServer(ExtensionApp):
+    """Who holds the GPUs' memory, for every page of this server.
+
+    Configured as any Jupyter Server extension: ``c.TfGpuServer.floor = 5`` in jupyter_server_config.py, or
+    ``--TfGpuServer.floor=5``.
+    """
+
+    name = "tfgpu_magic"
+
+    floor = Float(
+        1.0,
+        min=1.0,
+        max=60.0,
+        help="Seconds between two messages of a stream at the least, however often its client asks for them.",
+    ).tag(config=True)
+    metrics = Bool(True, help="Whether /metrics has the memory of the GPUs.").tag(config=True)
+
+    _feed: Feed | None = None
+    _source: Source | None = None
+
+    def initialize_handlers(self) -> None:
+        """Make the parts, and tell the server what is served."""
+        server = self.serverapp
+        if server is None:
+            raise AssertionError("an extension is loaded by a server")
+        kernels = Kernels(server.kernel_manager, server.session_manager)
+        self._feed = Feed(kernels.notebooks, self.log, longest=self.floor)
+        if self.metrics:
+            self._source = Source(self._feed)
+            start(self._source)
+        self.handlers.extend([
+            (r"/tfgpu-magic/snapshot", SnapshotHandler, {"feed": self._feed}),
+            (r"/tfgpu-magic/stream", StreamHandler, {"feed": self._feed, "floor": self.floor}),
+        ])  # fmt: skip
+
+    async def stop_extension(self) -> None:
+        """Let everything go: streams are closed, the board is, and /metrics has nothing of ours any more."""
+        if self._source is not None:
+            stop(self._source)
+        if self._feed is not None:
+            self._feed.close()
+        self._source = self._feed = None

@@ -1,0 +1,245 @@
+"""Looks at the GPUs for all clients of the server, while there are any, and sends each what is new to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tornado.websocket import WebSocketClosedError
+
+from tfgpu_magic.monitor.history import History
+from tfgpu_magic.server.looker import Looker, Seen
+from tfgpu_magic.server.states import States
+from tfgpu_magic.server.worker import Worker
+from tfgpu_magic.views import message
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from logging import Logger
+
+    from tfgpu_magic.monitor.owners import Notebook
+    from tfgpu_magic.monitor.rows import Table
+
+LOOK_EVERY = 0.25
+"""Seconds between two looks for something new."""
+STATE_EVERY = 0.9
+"""Seconds between two states at the least: one a second, whose look comes early by a little."""
+FIRST = 2.0
+"""Seconds to wait for the first reading of a collector that has just been started."""
+PATIENCE = 2.0
+"""Seconds that a look may take, until the last one is called stale; one takes milliseconds."""
+FRESH = 2.5
+"""Seconds after which a look is too old for those who do not look themselves."""
+LONGEST = 10.0
+"""Seconds that a client may wait between two messages: so long what it has is known here, and it knows that we live."""
+
+_EARLY = 0.2  # seconds that a message may come before its time rather than a look later
+_QUIET = 0.5  # seconds after its time when a client hears that there is nothing new
+_AT_ONCE = 16  # clients served before other requests have their turn
+_PAUSE = 0.05  # seconds between two looks for the first reading
+
+
+class Client:
+    """One stream, and what it has. At most one message is on its way to it.
+
+    Args:
+        write: sends a text, and returns what is done when the system has taken all of it.
+        close: ends the stream.
+        every: seconds between two messages that tell something new.
+    """
+
+    def __init__(
+        self, write: Callable[[bytes], asyncio.Future[None]], close: Callable[[], None], *, every: float
+    ) -> None:
+        self.every = every
+        self.close = close
+        self.has = 0
+        self.told = self.heard = float("-inf")
+        self._write = write
+        self._sending: asyncio.Future[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a message is still on its way; then what is new can wait."""
+        return self._sending is not None and not self._sending.done()
+
+    def send(self, text: bytes) -> None:
+        """Send a text. That the client has gone is no error: its stream is closed then."""
+        try:
+            self._sending = self._write(text)
+        except WebSocketClosedError:
+            return
+        self._sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
+
+
+class Feed:
+    """What all pages of one server see.
+
+    Args:
+        kernels: asks for the server's kernels, by pid.
+        log: where that is said which a user can do nothing about.
+        longest: seconds between two messages that the slowest clients may be given; `LONGEST` at least.
+    """
+
+    def __init__(
+        self, kernels: Callable[[], Awaitable[Mapping[int, Notebook]]], log: Logger, *, longest: float = LONGEST
+    ) -> None:
+        self.longest = max(LONGEST, longest)
+        self.closed = False
+        self._kernels = kernels
+        self._log = log
+        self._looker, self._worker = Looker(log), Worker()
+        self._looking: asyncio.Future[Seen | None] | None = None
+        self._seen: Seen | None = None
+        self._seen_at = self._state_at = float("-inf")
+        self._hung = self._complained = False
+        self._states = States(int(self.longest) + 4)
+        self._full: tuple[int, asyncio.Future[bytes]] | None = None
+        self._clients: list[Client] = []
+        self._ready = False
+        self._running: asyncio.Task[None] | None = None
+        self._called = asyncio.Event()
+
+    @property
+    def table(self) -> Table | None:
+        """The rows, if they are fresh; None unless somebody looks."""
+        fresh = self._seen is not None and self._seen.fresh and time.monotonic() - self._seen_at < FRESH
+        return self._seen.table if fresh and self._seen is not None else None
+
+    def join(self, client: Client) -> None:
+        """Serve a client from now on; the first one has the looking begin."""
+        self._clients.append(client)
+        self._called.set()
+        if self._running is None or self._running.done():
+            self._running = asyncio.get_running_loop().create_task(self._run())
+
+    def leave(self, client: Client) -> None:
+        """Serve it no longer. Twice is fine."""
+        if client in self._clients:
+            self._clients.remove(client)
+
+    async def full(self) -> bytes:
+        """Write the message that a view begins with. While nobody else looks, this does."""
+        if not self._ready:
+            await self._first()
+        return (await self._all())[1]
+
+    def close(self) -> None:
+        """End all streams, and let go of the board."""
+        self.closed = True
+        if self._running is not None:
+            self._running.cancel()
+        self._dismiss()
+        self._worker.close(self._looker.close)
+
+    async def _run(self) -> None:
+        try:
+            await self._first()
+            self._ready = True
+            await self._go_on()
+        except Exception:
+            self._log.exception("tfgpu_magic: the streams end")
+            self._dismiss()  # who comes again has it begin again
+        finally:
+            self._ready = False
+
+    async def _go_on(self) -> None:
+        while self._clients:
+            self._called.clear()
+            begun = time.monotonic()
+            if begun - self._state_at >= STATE_EVERY:
+                await self._look()
+            await self._serve()
+            try:
+                await asyncio.wait_for(self._called.wait(), max(0.0, begun + LOOK_EVERY - time.monotonic()))
+            except asyncio.TimeoutError:
+                continue
+
+    def _dismiss(self) -> None:
+        clients, self._clients = self._clients, []
+        for client in clients:
+            client.close()
+
+    async def _first(self) -> None:
+        """Look until the GPUs were read by a collector that is there, or cannot be looked at."""
+        end = time.monotonic() + FIRST
+        while True:
+            await self._look()
+            seen = self._seen
+            if self._hung or (seen and (seen.fresh or seen.table is None)) or time.monotonic() > end:
+                return
+            await asyncio.sleep(_PAUSE)
+
+    async def _look(self) -> None:
+        """Look, or wait for the look that somebody else has begun, as long as looks may take."""
+        if self._looking is None:
+            kernels = await self._notebooks()
+            self._looking = self._looking or self._begin(kernels)
+        looking = self._looking
+        done, _ = await asyncio.wait({looking}, timeout=PATIENCE)
+        if not done and not self._hung:
+            self._hung = True
+            known = self._states.newest or message.trouble("This machine's processes cannot be read.")
+            self._states.add({"stale": round(time.time() - PATIENCE, 3)} | known)
+
+    async def _notebooks(self) -> Mapping[int, Notebook]:
+        """Ask for the kernels. Managers can be of any make, and the GPUs are to be seen without them too."""
+        try:
+            return await self._kernels()
+        except Exception:
+            if not self._complained:
+                self._log.exception("tfgpu_magic: kernels are shown without their notebooks")
+            self._complained = True
+            return {}
+
+    def _begin(self, kernels: Mapping[int, Notebook]) -> asyncio.Future[Seen | None]:
+        looking = self._worker.do(partial(self._looker.see, kernels))
+        looking.add_done_callback(self._ended)
+        return looking
+
+    def _ended(self, looking: asyncio.Future[Seen | None]) -> None:
+        self._looking = None
+        if looking.cancelled():
+            return
+        seen = looking.result()
+        self._seen_at = time.monotonic()
+        if seen is not None:
+            self._seen, self._state_at = seen, self._seen_at
+        if self._seen is not None and (seen is not None or self._hung):
+            self._states.add(self._seen.state)
+        self._hung = False
+
+    async def _serve(self) -> None:
+        """Send every client what is new to it, if it is due and has taken what was sent before."""
+        for number, client in enumerate(list(self._clients), start=1):
+            if not client.busy and (text := await self._due(client)) and client in self._clients:
+                client.send(text)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    async def _due(self, client: Client) -> bytes | None:
+        now, newest = time.monotonic(), self._states.sequence
+        if client.has == newest:
+            if now - client.heard < client.every + _QUIET:
+                return None
+        elif now - client.told < client.every - _EARLY:
+            return None
+        else:
+            client.told = now
+        client.heard = now
+        text = self._states.tick(client.has)
+        if text is None:
+            newest, text = await self._all()
+        client.has = newest
+        return text
+
+    async def _all(self) -> tuple[int, bytes]:
+        """Write all of the newest state, once for all who need it, and say which it is."""
+        sequence, state = self._states.sequence, self._states.newest
+        if self._full is None or self._full[0] != sequence:
+            self._full = sequence, self._worker.do(partial(self._looker.full, sequence, state))
+        writing = self._full[1]
+        done, _ = await asyncio.wait({writing}, timeout=PATIENCE if not self._hung else 0)
+        return sequence, writing.result() if done else message.full(sequence, state, History()).encode()
