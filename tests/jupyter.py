@@ -30,6 +30,7 @@ class Server:
         token: what it asks for; "" is nothing.
         base: its base URL.
         options: more of its command line.
+        application: the module that runs it: ``jupyterlab`` and ``notebook`` have pages.
         environment: variables that it has besides ours.
     """
 
@@ -41,6 +42,7 @@ class Server:
         token: str | None = None,
         base: str = "/",
         options: Sequence[str] = (),
+        application: str = "jupyter_server",
         environment: dict[str, str] | None = None,
     ) -> None:
         self.token = secrets.token_hex() if token is None else token
@@ -53,7 +55,7 @@ class Server:
         self.log = home / "server.log"
         variables = {"JUPYTER_RUNTIME_DIR": str(self.runtime), "HOME": str(home), **(environment or {})}
         command = [
-            *(sys.executable, "-m", "jupyter_server", "--allow-root", "--ServerApp.open_browser=False"),
+            *(sys.executable, "-m", application, "--allow-root", "--ServerApp.open_browser=False"),
             *(f"--ServerApp.root_dir={home}", f"--ServerApp.port={self.port}", f"--ServerApp.base_url={base}"),
             *(f"--IdentityProvider.token={self.token}", *options),
         ]

@@ -1,0 +1,105 @@
+"""The panel as a person sees and uses it: opened, read, clicked."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.scene import Scene
+
+ID = "tfgpu-magic-panel"
+SETTINGS = "tfgpu-magic:plugin"
+THEMES = "@jupyterlab/apputils-extension:themes"
+
+_READ = """view => [...view.querySelectorAll('.tfgpu-view-gpu')].flatMap(gpu =>
+  [...gpu.querySelectorAll('.tfgpu-view-row')].map(row => ({
+    gpu: gpu.querySelector('.tfgpu-view-number').textContent,
+    owner: row.querySelector('.tfgpu-view-owner').textContent,
+    state: row.querySelector('.tfgpu-view-state').textContent,
+    held: row.querySelector('.tfgpu-view-held').textContent,
+    detail: row.querySelector('.tfgpu-view-detail')?.textContent ?? '' })))"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row as it reads."""
+
+    gpu: str
+    owner: str
+    state: str
+    held: str
+    detail: str
+
+
+class View:
+    """A view of GPU memory in a page: the panel's or a widget's."""
+
+    def __init__(self, page: Page, root: Locator) -> None:
+        self.page = page
+        self.root = root
+
+    def rows(self) -> list[Row]:
+        cells: list[dict[str, Any]] = self.root.evaluate(_READ)
+        spaced = [{name: " ".join(text.split()) for name, text in row.items()} for row in cells]
+        return [Row(**row) for row in spaced]
+
+    def row(self, owner: str, gpu: str = "0") -> Row | None:
+        return next((row for row in self.rows() if (row.owner, row.gpu) == (owner, gpu)), None)
+
+    def held(self, owner: str, gpu: str = "0") -> int | None:
+        """MiB that the view says are held; the unit must be chosen so."""
+        row = self.row(owner, gpu)
+        number = re.fullmatch(r"(\d+) MiB", row.held) if row else None
+        return int(number[1]) if number else None
+
+    def used(self, gpu: str = "0") -> str:
+        return str(self.root.locator(f'section[aria-label="GPU {gpu}"] .tfgpu-view-figure').text_content())
+
+    def link(self) -> str:
+        return str(self.root.locator(".tfgpu-view-link").text_content())
+
+    def text(self) -> str:
+        return str(self.root.inner_text())
+
+    def press(self, what: str, owner: str, gpu: str = "0") -> None:
+        """Hover over a row, and press one of its buttons."""
+        section = self.root.locator(f'section[aria-label="GPU {gpu}"]')
+        row = section.locator(".tfgpu-view-row", has=self.page.get_by_text(owner, exact=True))
+        row.hover()
+        row.locator(f'[data-do="{what}"]').click()
+
+
+def visit(page: Page, scene: Scene, path: str = "") -> None:
+    """Open the server's page: of a notebook, or where there is none."""
+    server, lab = scene.server, scene.application == "jupyterlab"
+    where = (f"lab/tree/{path}" if lab else f"notebooks/{path}") if path else ("lab" if lab else "tree")
+    page.goto(f"http://{server.base}{where}?token={server.token}")
+    restored(page)
+
+
+def restored(page: Page) -> None:
+    """Wait until the page has its layout back, as after it is loaded."""
+    page.wait_for_function("window.jupyterapp !== undefined", timeout=60_000)
+    page.evaluate("jupyterapp.restored.then(() => true)")
+
+
+def open_panel(page: Page) -> View:
+    """Open the panel by its command."""
+    page.evaluate("jupyterapp.commands.execute('tfgpu-magic:open')")
+    return panel_of(page)
+
+
+def panel_of(page: Page) -> View:
+    """The panel, which is open or opens by itself."""
+    view = page.locator(f"#{ID} .tfgpu-view")
+    expect(view).to_be_visible(timeout=20_000)
+    return View(page, view)
+
+
+def choose(scene: Scene, **settings: object) -> None:
+    """Set settings of the panel, as its page of settings does."""
+    scene.server.open(f"lab/api/settings/{SETTINGS}", {"raw": json.dumps(settings)}, method="PUT").close()

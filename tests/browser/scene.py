@@ -1,0 +1,122 @@
+"""What the browser's tests look at: a server with two notebooks that use GPUs through TensorFlow, and a page of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from jupyter_client.blocking.client import BlockingKernelClient
+from playwright.sync_api import Browser, Page, Playwright
+
+from tests.jupyter import Server, execute, until
+from tfgpu_magic.simgpu import Machine
+
+MIB, GIB = 2**20, 2**30
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+NEWS = "@jupyterlab/apputils-extension:announcements"
+
+
+def chromium(playwright: Playwright) -> Browser:
+    """Start the machine's own Chromium; scripts/test installs it where it may."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert program, "these tests need a Chromium. Debian: apt install chromium"
+    return playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook with a running kernel."""
+
+    path: str
+    session: str
+    kernel: str
+    pid: int
+    client: BlockingKernelClient
+
+    def run(self, source: str) -> str:
+        return execute(self.client, source)
+
+
+class Scene:
+    """A server on a machine, and what is done there."""
+
+    def __init__(self, machine: Machine, server: Server, application: str) -> None:
+        self.machine = machine
+        self.server = server
+        self.application = application
+
+    def notebook(self, path: str, *cells: str) -> Notebook:
+        """Make a notebook with a kernel, and run cells in that after one that loads the extension."""
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])  # type: ignore[no-untyped-call]
+        (self.server.home / path).parent.mkdir(exist_ok=True)
+        self.server.call(f"contents/{path}", {"type": "notebook", "content": made}, method="PUT")
+        session = self.server.call(
+            "sessions", {"path": path, "name": "", "type": "notebook", "kernel": {"name": "python3"}}
+        )
+        kernel = session["kernel"]["id"]
+        client = self.server.connect(kernel)
+        notebook = Notebook(path, session["id"], kernel, int(execute(client, "import os; print(os.getpid())")), client)
+        for source in ("%load_ext tfgpu_magic", *cells):
+            notebook.run(source)
+        return notebook
+
+    def held(self, notebook: Notebook, gpu: int = 0) -> int:
+        """The driver's figure."""
+        return self.machine.held(pid=notebook.pid, gpu=gpu)
+
+
+@contextmanager
+def playing(machine: Machine, home: Path, application: str = "jupyterlab", **options: Any) -> Iterator[Scene]:
+    """A scene; at its end the server and its kernels are gone."""
+    config = home / ".jupyter"
+    (config / "labconfig").mkdir(parents=True)
+    # The first start would ask whether to fetch Jupyter's news, in front of all else.
+    (config / "labconfig" / "page_config.json").write_text(json.dumps({"disabledExtensions": {NEWS: True}}))
+    environment = {
+        "JUPYTER_CONFIG_PATH": str(config),
+        "JUPYTER_PREFER_ENV_PATH": "1",
+        "TFGPU_MAGIC_DIR": str(home / "board"),
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "JUPYTERLAB_SETTINGS_DIR": str(config / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(config / "workspaces"),
+    }
+    exposed = "LabApp" if application == "jupyterlab" else "JupyterNotebookApp"
+    options["options"] = (f"--{exposed}.expose_app_in_browser=True", *options.get("options", ()))
+    server = Server(machine, home, application=application, environment=environment, **options)
+    try:
+        until(lambda: server.call("status"))
+        yield Scene(machine, server, application)
+    finally:
+        server.process.terminate()
+        server.process.wait(30)
+
+
+def soon(promise: Callable[[], Any], seconds: float = 15) -> Any:
+    """What a promise comes to, once it is true; an assertion that fails is tried again."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            if (value := promise()) or time.monotonic() > end:
+                assert value, "not in time"
+                return value
+        except AssertionError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.1)
+
+
+def shot(page: Page, name: str) -> None:
+    """Keep a screenshot where $TFGPU_SHOTS says, for eyes."""
+    if folder := os.environ.get("TFGPU_SHOTS"):
+        page.screenshot(path=f"{folder}/{name}.png")

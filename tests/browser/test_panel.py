@@ -1,0 +1,223 @@
+"""The panel in JupyterLab and in Notebook 7: two notebooks with real TensorFlow, another's memory, and what to do."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.panel import View, choose, open_panel, panel_of, restored, visit
+from tests.browser.scene import MIB, Notebook, Scene, playing, shot, soon
+from tfgpu_magic.simgpu import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+KEEP = "import tensorflow as tf; kept = [tf.zeros(256 * 2**20 // 4)]"
+MORE = "kept.append(tf.zeros(256 * 2**20 // 4))"
+
+
+@pytest.fixture(scope="module", params=["jupyterlab", "notebook"])
+def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with (
+        Machine.create("2x16GiB") as machine,
+        playing(machine, tmp_path_factory.mktemp("home"), request.param) as scene,
+    ):
+        machine.add_foreign("3GiB@0")
+        choose(scene, unit="MiB")
+        yield scene
+
+
+@pytest.fixture(scope="module")
+def train(scene: Scene) -> Notebook:
+    return scene.notebook("train.ipynb", "%tf_gpu visible 0; limit 4GiB", KEEP)
+
+
+@pytest.fixture(scope="module")
+def eval_(scene: Scene) -> Notebook:
+    return scene.notebook("work/eval.ipynb", "%tf_gpu visible 0; growth", KEEP)
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1300, "height": 900})
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def panel(scene: Scene, page: Page, train: Notebook, eval_: Notebook) -> View:
+    visit(page, scene, train.path)
+    panel = open_panel(page)
+    soon(lambda: panel.row("eval.ipynb"))
+    return panel
+
+
+def test_each_notebook_has_the_drivers_figure_to_the_mib_and_tensorflows_own(
+    scene: Scene, panel: View, train: Notebook, eval_: Notebook
+) -> None:
+    soon(lambda: panel.held("train.ipynb") == scene.held(train) // MIB)
+    soon(lambda: panel.held("eval.ipynb") == scene.held(eval_) // MIB)
+    rows = {row.owner: row for row in panel.rows()}
+    shot(panel.page, f"{scene.application}-panel")
+
+    in_use = int(eval_.run("print(tf.config.experimental.get_memory_info('GPU:0')['current'])")) // MIB
+    assert f"in use {in_use} " in rows["eval.ipynb"].detail
+    assert rows["train.ipynb"].detail.startswith("in use 256 peak 256 limit 4 GiB")
+    assert "growth" in rows["eval.ipynb"].detail
+    assert rows["train.ipynb"].state == "idle"
+    assert rows["nobody"].held == "3072 MiB"
+    assert rows["nobody"].detail == ""
+
+
+def test_a_growing_notebooks_row_grows_while_its_cell_runs(scene: Scene, panel: View, eval_: Notebook) -> None:
+    before = panel.held("eval.ipynb") or 0
+    eval_.client.execute(f"import time\nfor _ in range(4): {MORE}; time.sleep(1)")
+    busy = soon(lambda: (row := panel.row("eval.ipynb")) and row.state == "busy" and row)
+    soon(lambda: (panel.held("eval.ipynb") or 0) >= before + 512)
+    soon(lambda: panel.held("eval.ipynb") == scene.held(eval_) // MIB)
+
+    assert busy
+
+
+@pytest.mark.parametrize("what", ["shutDown", "restart"])
+def test_what_a_kernel_gives_back_is_named_first_and_seen_afterwards(scene: Scene, panel: View, what: str) -> None:
+    old = scene.notebook("old.ipynb", "%tf_gpu visible 1; limit 2GiB", KEEP)
+    soon(lambda: panel.held("old.ipynb", "1") == scene.held(old, 1) // MIB)
+    full = panel.used("1")
+    panel.press(what, "old.ipynb", "1")
+    dialog = panel.page.locator(".jp-Dialog")
+    said = str(dialog.inner_text())
+    shot(panel.page, f"{scene.application}-{what}")
+    dialog.locator(".jp-mod-warn").click()
+    soon(lambda: panel.row("old.ipynb", "1") is None)
+    soon(lambda: panel.used("1") == "0 / 16384 MiB")
+
+    assert "old.ipynb" in said
+    assert "2304 MiB on GPU 1 come back" in said
+    assert full == "2304 / 16384 MiB"
+    assert scene.held(old, 1) == 0
+    alive = [kernel["id"] for kernel in scene.server.call("kernels")]
+    assert (old.kernel in alive) == (what == "restart")
+
+
+def test_a_refused_dialog_leaves_the_kernel_alone(scene: Scene, panel: View, train: Notebook) -> None:
+    panel.press("shutDown", "train.ipynb")
+    panel.page.locator(".jp-Dialog .jp-mod-reject").click()
+    time.sleep(1)
+
+    assert train.kernel in [kernel["id"] for kernel in scene.server.call("kernels")]
+    assert panel.row("train.ipynb")
+
+
+def test_a_click_opens_the_notebook(scene: Scene, panel: View) -> None:
+    if scene.application == "jupyterlab":
+        panel.press("open", "eval.ipynb")
+        expect(panel.page.locator(".lm-DockPanel-tabBar .lm-mod-current", has_text="eval.ipynb")).to_be_visible()
+        expect(panel.root.locator(".tfgpu-view-current .tfgpu-view-owner")).to_have_text("eval.ipynb")
+    else:
+        with panel.page.context.expect_page() as opened:
+            panel.press("open", "eval.ipynb")
+        assert "notebooks/work/eval.ipynb" in opened.value.url
+        opened.value.close()
+
+
+def test_rows_are_sorted_as_is_chosen_and_that_is_kept(scene: Scene, panel: View, page: Page) -> None:
+    def owners() -> list[str]:
+        return [row.owner for row in panel.rows()]
+
+    order = panel.root.get_by_label("Order of the rows")
+    order.select_option("name")
+    soon(lambda: owners() == ["eval.ipynb", "nobody", "train.ipynb"])
+    page.wait_for_timeout(1000)
+    page.reload()
+    restored(page)
+    panel = open_panel(page)
+    soon(lambda: owners() == ["eval.ipynb", "nobody", "train.ipynb"])
+    panel.root.get_by_label("Order of the rows").select_option("held")
+    soon(lambda: owners()[0] == "train.ipynb")
+    page.wait_for_timeout(1000)
+
+
+def test_another_theme_is_taken_at_once(scene: Scene, panel: View, page: Page) -> None:
+    def colour() -> str:
+        return str(page.locator("#tfgpu-magic-panel").evaluate("e => getComputedStyle(e).backgroundColor"))
+
+    def text() -> str:
+        return str(panel.root.evaluate("e => getComputedStyle(e).color"))
+
+    def use(theme: str) -> None:
+        page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+
+    light = colour(), text()
+    use("JupyterLab Dark")
+    soon(lambda: (colour(), text()) not in (light, ("", "")))
+    dark = colour(), text()
+    page.wait_for_timeout(500)
+    shot(page, f"{scene.application}-dark")
+    use("JupyterLab Light")
+    soon(lambda: (colour(), text()) == light)
+
+    assert dark[0] != light[0]
+    assert dark[1] != light[1]
+
+
+def test_the_panel_is_there_again_after_a_reload(scene: Scene, panel: View, page: Page) -> None:
+    if scene.application == "notebook":
+        pytest.skip("Notebook 7 restores no layout, whosoever's")
+    page.wait_for_timeout(2000)  # JupyterLab saves its layout a second after a change
+    page.reload()
+    restored(page)
+
+    panel = panel_of(page)
+    soon(lambda: panel.row("train.ipynb"))
+
+
+def test_a_driver_that_hangs_is_said_with_since_when_and_the_page_goes_on(scene: Scene, panel: View) -> None:
+    soon(lambda: panel.link().startswith("live"))
+    scene.machine.hang("nvmlDeviceGetMemoryInfo", 8)
+    begin = time.monotonic()
+    soon(lambda: panel.link().startswith("stale since"), 6)
+    seconds = time.monotonic() - begin
+    shot(panel.page, f"{scene.application}-stale")
+    rows = panel.rows()
+    scene.server.call("status")
+    scene.machine.clear_faults()
+    soon(lambda: panel.link().startswith("live"), 20)
+
+    assert seconds < 4.5  # a reading that had just begun, and the 3 seconds promised
+    assert {row.owner for row in rows} == {"train.ipynb", "eval.ipynb", "nobody"}
+
+
+def test_the_status_bar_has_the_fullest_gpu_and_opens_the_panel(scene: Scene, page: Page, train: Notebook) -> None:
+    if scene.application == "notebook":
+        pytest.skip("Notebook 7 has no status bar")
+    visit(page, scene)
+    item = page.locator(".tfgpu-status")
+    expect(item).to_contain_text("GPU 0", timeout=20_000)
+    item.click()
+    soon(lambda: page.locator("#tfgpu-magic-panel .tfgpu-view").is_visible())
+
+    assert "/ 16384 MiB" in item.inner_text()
+
+
+def test_a_gpu_that_fills_up_is_told_once(scene: Scene, panel: View, page: Page) -> None:
+    choose(scene, unit="MiB", threshold=60)
+    page.reload()
+    restored(page)
+    panel = open_panel(page)
+    soon(lambda: panel.link().startswith("live"))
+    neighbour = scene.machine.add_neighbour("12GiB@1")
+    toast = page.locator(".Toastify__toast", has_text="GPU 1 is nearly full")
+    expect(toast).to_be_visible(timeout=10_000)
+    shot(page, f"{scene.application}-full")
+    page.wait_for_timeout(3000)
+    count = toast.count()
+    neighbour.stop()
+    choose(scene, unit="MiB")
+
+    assert count == 1
