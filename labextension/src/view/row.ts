@@ -17,12 +17,17 @@ const SAID = 1000;
 export function rowView(entry: Entry, now: number, look: Look): unknown {
   const { row } = entry;
   const tone = own(row) ? look.tones.of(row) : -1;
-  const current = row.path !== undefined && row.path === look.current;
+  const current = isCurrent(row, look);
   const back = spare(row, now);
   const state = stateText(row, now, look.words);
   return guard([row, state, back, tone, current, look.version], () =>
     draw(entry, { state, back, tone, current }, look)
   );
+}
+
+/** Whether a row is of the notebook that the reader is in. */
+export function isCurrent(row: Row, look: Look): boolean {
+  return row.path !== undefined && row.path === look.current;
 }
 
 /** What a row's process does: `busy`, `idle 2 h`, `ended`. */
