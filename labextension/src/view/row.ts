@@ -63,7 +63,7 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
         : html`<span class="tfgpu-view-owner" title=${about}>${name}</span>`
     }
     <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${seen.state}</span>
-    ${row.kernel === undefined || quiet ? nothing : buttons(row, look)}
+    ${row.kernel !== undefined && own(row) && (actions.restart ?? actions.shutDown) ? buttons(row, look) : nothing}
     <span class="tfgpu-view-held">${withUnit(row.held, unit)}</span>
     ${detail(row, seen.back, look)}
   </li>`;
