@@ -12,15 +12,13 @@ import { addCommands, OPEN } from './lab/commands';
 import { followCurrent } from './lab/current';
 import { chipIcon } from './lab/icon';
 import { Panel } from './lab/panel';
+import { place } from './lab/place';
 import { StatusItem } from './lab/status';
 import { Stream } from './lab/stream';
 import { world } from './lab/world';
 import { share } from './view/format';
 
 const ID = 'tfgpu-magic:plugin';
-
-/** Among the left sidebar's widgets: below the running kernels, above the table of contents. */
-const RANK = 250;
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: ID,
@@ -55,7 +53,7 @@ function activate(
   panel.node.setAttribute('aria-label', words.__('GPU memory'));
 
   addCommands(app, { words, panel, stream, palette });
-  app.shell.add(panel, 'left', { rank: RANK, type: words.__('GPU Memory') });
+  place(app, panel, words.__('GPU Memory'));
   restorer?.add(panel, panel.id);
   followCurrent(app.shell, panel, path => panel.set({ current: path }));
 

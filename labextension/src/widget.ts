@@ -2,6 +2,7 @@
 
 import { History } from './view/history';
 import { mount } from './view/mount';
+import { reuse } from './view/patch';
 import { Listeners, type Link, type Store } from './view/store';
 import type { Past, State } from './view/wire';
 
@@ -24,17 +25,9 @@ class ModelStore implements Store {
     if (times && used) {
       this.history.fill({ times, used });
     }
-    if (this.state) {
-      this.history.append(this.state);
-    }
-    this.listen();
+    this.read();
     model.on('change:state', this.updated);
     model.on('change:live', this.updated);
-  }
-
-  get state(): State | null {
-    const state = this.model.get('state');
-    return state?.gpus && state.rows ? (state as State) : null; // a new model has none yet
   }
 
   dispose(): void {
@@ -44,12 +37,19 @@ class ModelStore implements Store {
   }
 
   private updated = (): void => {
-    if (this.state) {
+    this.read();
+    this.listeners.tell();
+  };
+
+  private read(): void {
+    const state = this.model.get('state');
+    if (state?.gpus && state.rows) {
+      // a new model has none yet
+      this.state = reuse(this.state, state) as State;
       this.history.append(this.state);
     }
     this.listen();
-    this.listeners.tell();
-  };
+  }
 
   /** Count as live until updates stay away. The timer is the browser's: the kernel's clock may differ. */
   private listen(): void {
@@ -61,6 +61,7 @@ class ModelStore implements Store {
     }, PATIENCE);
   }
 
+  state: State | null = null;
   readonly history = new History();
   link: Link = { kind: 'connecting' };
   private listeners = new Listeners();

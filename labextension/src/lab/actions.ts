@@ -24,11 +24,14 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
 
   /** Ask, do, and say if it failed. */
   async function confirmed(row: Row, ask: { title: string; label: string; failed: string }, act: () => Promise<void>) {
-    const back = comesBack(state(), row, unit(), words);
-    const lost = words.__('Its variables are lost.');
+    const sentences = [
+      row.state === 'busy' ? words.__('It is busy.') : '',
+      comesBack(state(), row, unit(), words),
+      words.__('Its variables are lost.')
+    ];
     const answer = await showDialog({
       title: ask.title,
-      body: back ? `${back} ${lost}` : lost,
+      body: sentences.filter(Boolean).join(' '),
       buttons: [Dialog.cancelButton({ label: words.__('Cancel') }), Dialog.warnButton({ label: ask.label })],
       defaultButton: 0
     });

@@ -5,6 +5,7 @@ import type { ICommandPalette } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { chipIcon } from './icon';
 import type { Panel } from './panel';
+import { show } from './place';
 import type { Stream } from './stream';
 
 export const OPEN = 'tfgpu-magic:open';
@@ -24,7 +25,7 @@ export function addCommands(app: JupyterFrontEnd, { words, panel, stream, palett
     caption: words.__('Show who holds the memory of which GPU, by notebook'),
     icon: chipIcon,
     describedBy: none,
-    execute: () => app.shell.activateById(panel.id)
+    execute: () => show(app, panel)
   });
   app.commands.addCommand(REFRESH, {
     label: words.__('Refresh GPU Memory'),

@@ -13,6 +13,7 @@ export class Panel extends Widget {
   ) {
     super();
     this.addClass('tfgpu-panel');
+    this.node.tabIndex = -1;
   }
 
   /** Change some of the view's options. */
@@ -49,10 +50,10 @@ export class Panel extends Widget {
     this.look(false);
   }
 
-  /** Give the keyboard to the first thing that takes it. */
+  /** Give the keyboard to the panel, from which Tab leads on. */
   protected override onActivateRequest(message: Message): void {
     super.onActivateRequest(message);
-    (this.node.querySelector<HTMLElement>('button, select') ?? this.node).focus();
+    this.node.focus();
   }
 
   private look(seen: boolean): void {

@@ -5,7 +5,7 @@ import { Signal, type ISignal } from '@lumino/signaling';
 import { Widget } from '@lumino/widgets';
 import { html, render } from 'lit-html';
 import { share, type Unit } from '../view/format';
-import { labels } from '../view/model';
+import { fullest, labels } from '../view/model';
 import type { Store } from '../view/store';
 import type { Gpu, State } from '../view/wire';
 
@@ -85,18 +85,4 @@ export class StatusItem extends Widget {
 
 function gpuText(gpu: Gpu, unit: Unit): string {
   return gpu.used === undefined && gpu.error ? gpu.error.slice(0, 100) : share(gpu.used, gpu.total, unit);
-}
-
-/** The label of the GPU with the largest part used, among those that tell; null if none does. */
-export function fullest(state: State): string | null {
-  let best: string | null = null;
-  let most = -1;
-  for (const label of labels(state)) {
-    const { used, total } = state.gpus[label]!;
-    if (used !== undefined && total && used / total > most) {
-      most = used / total;
-      best = label;
-    }
-  }
-  return best;
 }

@@ -7,11 +7,14 @@ import { cut, share, short, UNKNOWN, withUnit, type Unit } from './format';
 import { SPAN, type History } from './history';
 import { toneClass, type Look } from './look';
 import { own, parts, type Entry, type Part } from './model';
-import { rowView } from './row';
+import { isCurrent, rowView } from './row';
 import type { Gpu } from './wire';
 
 /** Names in a bar's description; more would be read to no end. */
 const NAMED = 8;
+
+/** Rows of a GPU that are shown at first: nobody reads hundreds, and drawing them would take its time each second. */
+const FOLD = 32;
 
 const WIDTH = 300;
 const HEIGHT = 24;
@@ -26,7 +29,8 @@ export interface GpuData {
 
 export function gpuView(data: GpuData, look: Look): TemplateResult {
   const { label, gpu, entries, history, now } = data;
-  const shown = look.show.others ? entries : entries.filter(({ row }) => own(row));
+  const all = look.show.others ? entries : entries.filter(({ row }) => own(row));
+  const shown = look.unfolded.has(label) ? all : folded(all, look);
   const part = label.includes('.') ? ' tfgpu-view-instance' : '';
   return html`<section class="tfgpu-view-gpu${part}" aria-label=${look.words.__('GPU %1', label)}>
     <div class="tfgpu-view-machine">
@@ -41,10 +45,33 @@ export function gpuView(data: GpuData, look: Look): TemplateResult {
               entry => entry.key,
               entry => rowView(entry, now, look)
             )}
+            ${shown.length < all.length ? more(label, all, shown.length, look) : nothing}
           </ul>`
         : nothing
     }
   </section>`;
+}
+
+/** The first rows, and those of the notebook that the reader is in. */
+function folded(entries: readonly Entry[], look: Look): readonly Entry[] {
+  return entries.length <= FOLD + 1
+    ? entries
+    : entries.filter(({ row }, index) => index < FOLD || row.who === 'this' || isCurrent(row, look));
+}
+
+/** What stands for the rows that are not shown. */
+function more(label: string, all: readonly Entry[], shown: number, { words, unit }: Look): TemplateResult {
+  const count = all.length - shown;
+  return html`<li class="tfgpu-view-more">
+    <button class="tfgpu-view-text-button" type="button" data-do="unfold" data-label=${label}>
+      ${words._n('Show %1 more', 'Show %1 more', count)}
+    </button>
+    <span>${words.__('%1 in all', withUnit(sum(all), unit))}</span>
+  </li>`;
+}
+
+function sum(entries: readonly Entry[]): number {
+  return entries.reduce((total, { row }) => total + (row.held ?? 0), 0);
 }
 
 function header(label: string, gpu: Gpu, { words, unit }: Look): TemplateResult {

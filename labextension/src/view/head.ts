@@ -29,7 +29,6 @@ export function head(state: State | null, link: Link, look: Look): TemplateResul
           >`
         : nothing
     }
-    <span class="tfgpu-view-space"></span>
     ${
       look.refresh
         ? html`<button class="tfgpu-view-text-button" type="button" data-do="refresh">${words.__('Refresh')}</button>`

@@ -45,6 +45,8 @@ export interface Look {
   current: string | undefined;
   refresh: (() => void) | undefined;
   tones: Tones;
+  /** Labels of the GPUs of which all rows are shown. */
+  unfolded: Set<string>;
   /** Changes with every choice, so that what was drawn before is drawn again. */
   version: number;
 }

@@ -52,6 +52,20 @@ export function labels(state: State): string[] {
   return Object.keys(state.gpus).sort(collator.compare);
 }
 
+/** The label of the GPU with the largest part used, among those that tell; null if none does. */
+export function fullest(state: State): string | null {
+  let best: string | null = null;
+  let most = -1;
+  for (const label of labels(state)) {
+    const { used, total } = state.gpus[label]!;
+    if (used !== undefined && total && used / total > most) {
+      most = used / total;
+      best = label;
+    }
+  }
+  return best;
+}
+
 /** The bytes that shutting a notebook down brings back, where it keeps them without using them; else 0. */
 export function spare(row: Row, now: number): number {
   const { held, in_use: used, active } = row;
@@ -69,20 +83,24 @@ export class Sorter {
       return this.sorted;
     }
     const sorted = new Map<string, Entry[]>();
-    const fresh = new Map(Object.entries(state.rows));
+    const keys = Object.keys(state.rows);
     const add = (key: string, row: Row): void => {
       const list = sorted.get(row.gpu);
       list ? list.push({ key, row }) : sorted.set(row.gpu, [{ key, row }]);
     };
+    let count = 0;
     for (const entries of this.sorted.values()) {
       for (const { key } of entries) {
-        const row = fresh.get(key);
-        if (row && fresh.delete(key)) {
-          add(key, row);
+        if (Object.hasOwn(state.rows, key)) {
+          add(key, state.rows[key]!);
+          count += 1;
         }
       }
     }
-    fresh.forEach((row, key) => add(key, row));
+    if (count < keys.length) {
+      const known = this.rows ?? {};
+      keys.filter(key => !Object.hasOwn(known, key)).forEach(key => add(key, state.rows[key]!));
+    }
     const compare = COMPARE[order];
     for (const entries of sorted.values()) {
       entries.sort((a, b) => compare(a.row, b.row) || (a.key < b.key ? -1 : 1));

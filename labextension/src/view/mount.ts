@@ -72,6 +72,7 @@ class Drawing {
       current: options.current,
       refresh: options.refresh,
       tones: this.tones ?? (this.tones = new Tones(options.ofNotebook ? 1 : 0)),
+      unfolded: this.unfolded,
       version: this.version
     };
   }
@@ -114,6 +115,12 @@ class Drawing {
       this.look.refresh?.();
       return;
     }
+    const label = button?.dataset['label'];
+    if (what === 'unfold' && label !== undefined) {
+      this.unfolded.add(label);
+      this.request();
+      return;
+    }
     const key = button?.closest<HTMLElement>('[data-key]')?.dataset['key'];
     const row = key === undefined ? undefined : this.store.state?.rows[key];
     if (row && (what === 'open' || what === 'restart' || what === 'shutDown')) {
@@ -134,6 +141,7 @@ class Drawing {
   private sorter = new Sorter();
   private tones: Tones | undefined;
   private look: Look;
+  private unfolded = new Set<string>();
   private version = 0;
   private visible = true;
   private due = false;

@@ -1,4 +1,4 @@
-// JSON Merge Patch (RFC 7386), without changing what it is given: what the patch does not touch stays the same object.
+// JSON Merge Patch (RFC 7386), and the like for whole states: what does not change stays the same object. Pure.
 
 /**
  * Return what a patch makes of a value.
@@ -29,11 +29,48 @@ export function merge(target: unknown, patch: unknown): unknown {
   return after ?? before;
 }
 
+/**
+ * Return a value in which whatever is as it was before is the same object as before.
+ *
+ * @param after - is changed in place, into something equal: a whole state each second is too much to copy.
+ */
+export function reuse(before: unknown, after: unknown): unknown {
+  if (before === after) {
+    return before;
+  }
+  if (Array.isArray(before) && Array.isArray(after)) {
+    return before.length === after.length && before.every((value, index) => value === after[index]) ? before : after;
+  }
+  if (!isObject(before) || !isObject(after)) {
+    return after;
+  }
+  let count = 0;
+  let same = true;
+  for (const key in after) {
+    count += 1;
+    const was = Object.hasOwn(before, key) ? before[key] : undefined;
+    const is = after[key];
+    if (is === was) {
+      continue;
+    }
+    const value = reuse(was, is);
+    if (value !== is) {
+      put(after, key, value);
+    }
+    same &&= value === was;
+  }
+  return same && count === Object.keys(before).length ? before : after;
+}
+
 function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 /** Set a property of an object's own, also where its name is `__proto__`. */
 function put(object: Record<string, unknown>, key: string, value: unknown): void {
-  Object.defineProperty(object, key, { value, configurable: true, enumerable: true, writable: true });
+  if (key === '__proto__') {
+    Object.defineProperty(object, key, { value, configurable: true, enumerable: true, writable: true });
+  } else {
+    object[key] = value;
+  }
 }

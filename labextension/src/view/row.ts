@@ -17,12 +17,17 @@ const SAID = 1000;
 export function rowView(entry: Entry, now: number, look: Look): unknown {
   const { row } = entry;
   const tone = own(row) ? look.tones.of(row) : -1;
-  const current = row.path !== undefined && row.path === look.current;
+  const current = isCurrent(row, look);
   const back = spare(row, now);
   const state = stateText(row, now, look.words);
   return guard([row, state, back, tone, current, look.version], () =>
     draw(entry, { state, back, tone, current }, look)
   );
+}
+
+/** Whether a row is of the notebook that the reader is in. */
+export function isCurrent(row: Row, look: Look): boolean {
+  return row.path !== undefined && row.path === look.current;
 }
 
 /** What a row's process does: `busy`, `idle 2 h`, `ended`. */
@@ -58,7 +63,7 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
         : html`<span class="tfgpu-view-owner" title=${about}>${name}</span>`
     }
     <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${seen.state}</span>
-    ${row.kernel === undefined || quiet ? nothing : buttons(row, look)}
+    ${row.kernel !== undefined && own(row) && (actions.restart ?? actions.shutDown) ? buttons(row, look) : nothing}
     <span class="tfgpu-view-held">${withUnit(row.held, unit)}</span>
     ${detail(row, seen.back, look)}
   </li>`;

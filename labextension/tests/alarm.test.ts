@@ -1,0 +1,22 @@
+// The promises of the alarm: one word for each time that a GPU fills up.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Alarm } from '../src/lab/alarm';
+import type { State } from '../src/view/wire';
+import { gpu, state } from './make';
+
+const filled = (percent: number): State =>
+  state({ gpus: { 0: gpu({ used: percent, total: 100 }), 1: { name: 'lost' } } });
+
+test('it tells once, until the GPU has emptied by five points', () => {
+  const alarm = new Alarm();
+
+  const told = [80, 90, 95, 86, 91, 84, 90].map(percent => alarm.check(filled(percent), 90).join());
+
+  assert.deepEqual(told, ['', '0', '', '', '', '', '0']);
+});
+
+test('zero is never', () => {
+  assert.deepEqual(new Alarm().check(filled(100), 0), []);
+});

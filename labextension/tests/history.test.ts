@@ -1,0 +1,71 @@
+// The promises of the history: it is bounded, it keeps gaps, and each time is there once.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { History } from '../src/view/history';
+import { GIB, gpu, state } from './make';
+
+test('a full message is taken over, and states are added when their time is new', () => {
+  const history = new History();
+  history.fill({ times: [998, 999], used: { 'GPU-0': [1, null] } });
+
+  history.append(state({ time: 999 }));
+  history.append(state({ time: 1000 }));
+  history.append(state({ time: 1000 }));
+
+  assert.deepEqual(history.times, [998, 999, 1000]);
+  assert.deepEqual(history.used.get('GPU-0'), [1, null, 10 * GIB]);
+});
+
+test('a GPU that comes later has no past, and one without uuid has its label', () => {
+  const history = new History();
+  history.append(state({ time: 1 }));
+  history.append(state({ time: 2, gpus: { 0: gpu(), 7: { name: 'T4', used: 5, total: 10 } } }));
+
+  assert.deepEqual(history.used.get('7'), [null, 5]);
+});
+
+test('a day of states leaves no more than ten minutes', () => {
+  const history = new History();
+  for (let time = 1; time <= 86400; time += 1) {
+    history.append(state({ time }));
+  }
+
+  assert.ok(history.times.length <= 640);
+  assert.equal(history.used.get('GPU-0')?.length, history.times.length);
+});
+
+test('states that come too often stay bounded too', () => {
+  const history = new History();
+  for (let index = 1; index <= 100_000; index += 1) {
+    history.append(state({ time: index / 1000 }));
+  }
+
+  assert.ok(history.times.length <= 1200);
+});
+
+test('GPUs that come and go leave nothing behind', () => {
+  const history = new History();
+  for (let time = 1; time <= 10_000; time += 1) {
+    history.append(state({ time, gpus: { 0: gpu({ uuid: `GPU-${time}` }) } }));
+  }
+
+  assert.ok(history.used.size <= 640);
+});
+
+test('a line has a few hundred points, breaks where nothing is known, and is not drawn for nothing', () => {
+  const history = new History();
+  const times = Array.from({ length: 600 }, (_, index) => index);
+  history.fill({
+    times,
+    used: { a: times.map(time => (time > 200 && time < 300 ? null : GIB)), b: times.map(() => 0) }
+  });
+
+  const path = history.path('a', 2 * GIB, 300, 24);
+
+  assert.equal(path.match(/M/g)?.length, 2);
+  assert.ok((path.match(/[ML]/g) ?? []).length <= 240);
+  assert.ok(path.startsWith('M0.5 12.0L'), path.slice(0, 20));
+  assert.equal(history.path('b', 2 * GIB, 300, 24), '');
+  assert.equal(history.path('none', 2 * GIB, 300, 24), '');
+});

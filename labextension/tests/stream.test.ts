@@ -1,0 +1,197 @@
+// The promises of the stream: what it makes of messages, and when it connects, with a world made up.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Stream, type Socket, type World } from '../src/lab/stream';
+import type { Link } from '../src/view/store';
+import type { State } from '../src/view/wire';
+import { ENGLISH } from '../src/view/words';
+import { GIB, state } from './make';
+
+class FakeSocket {
+  onmessage: ((event: { data: unknown }) => void) | null = null;
+  onclose: (() => void) | null = null;
+  closed = false;
+  close(): void {
+    this.closed = true;
+  }
+  say(message: unknown): void {
+    this.onmessage?.({ data: typeof message === 'string' ? message : JSON.stringify(message) });
+  }
+}
+
+class FakeWorld implements World {
+  sockets: FakeSocket[] = [];
+  asked: number[] = [];
+  timers: { callback: () => void; milliseconds: number }[] = [];
+  status = 200;
+
+  connect(every: number): Socket {
+    const socket = new FakeSocket();
+    this.sockets.push(socket);
+    this.asked.push(every);
+    return socket;
+  }
+  probe(): Promise<number> {
+    return Promise.resolve(this.status);
+  }
+  later(callback: () => void, milliseconds: number): () => void {
+    const timer = { callback, milliseconds };
+    this.timers.push(timer);
+    return () => {
+      this.timers = this.timers.filter(other => other !== timer);
+    };
+  }
+  random(): number {
+    return 0.5;
+  }
+  get last(): FakeSocket {
+    return this.sockets[this.sockets.length - 1]!;
+  }
+  /** Let all waiting end. */
+  pass(): void {
+    const timers = this.timers;
+    this.timers = [];
+    timers.forEach(timer => timer.callback());
+  }
+}
+
+function full(sequence = 1, its: State = state()): unknown {
+  return { version: 1, type: 'full', sequence, state: its, history: { times: [999], used: { 'GPU-0': [GIB] } } };
+}
+
+function reason(link: Link): string {
+  return link.kind === 'refused' ? link.reason : '';
+}
+
+function looking(): { world: FakeWorld; stream: Stream } {
+  const world = new FakeWorld();
+  const stream = new Stream(world, ENGLISH);
+  stream.want('panel', true);
+  return { world, stream };
+}
+
+test('without anybody who looks there is no connection', () => {
+  const world = new FakeWorld();
+  const stream = new Stream(world, ENGLISH);
+  stream.setHidden(false);
+
+  assert.equal(world.sockets.length, 0);
+  stream.want('panel', true);
+  stream.want('status bar', true);
+  assert.equal(world.sockets.length, 1);
+  stream.want('panel', false);
+  assert.equal(world.last.closed, false);
+  stream.want('status bar', false);
+  assert.equal(world.last.closed, true);
+});
+
+test('a tick turns the state that it is for into the next', () => {
+  const { world, stream } = looking();
+  let told = 0;
+  stream.subscribe(() => (told += 1));
+
+  world.last.say(full());
+  world.last.say({ version: 1, type: 'tick', sequence: 2, base: 1, patch: { time: 1001, gpus: { 0: { used: 5 } } } });
+
+  assert.equal(stream.state?.gpus['0']?.used, 5);
+  assert.deepEqual(stream.link, { kind: 'live', every: 1 });
+  assert.deepEqual(stream.history.times, [999, 1000, 1001]);
+  assert.deepEqual(stream.history.used.get('GPU-0'), [GIB, 10 * GIB, 5]);
+  assert.equal(told, 2);
+});
+
+test('a tick for another state, and nonsense, lead to a new connection', () => {
+  for (const message of [{ version: 1, type: 'tick', sequence: 9, base: 8, patch: {} }, '{']) {
+    const { world, stream } = looking();
+    world.last.say(full());
+
+    world.last.say(message);
+    assert.equal(world.last.closed, true);
+    world.pass();
+    world.last.say(full(9));
+
+    assert.equal(world.sockets.length, 2);
+    assert.equal(stream.link.kind, 'live');
+  }
+});
+
+test('a lost connection keeps the state, and waits longer each time until a message comes', async () => {
+  const { world, stream } = looking();
+  world.last.say(full());
+  const waits: number[] = [];
+  for (let time = 0; time < 8; time += 1) {
+    world.last.onclose?.();
+    await Promise.resolve();
+    assert.equal(stream.link.kind, 'lost');
+    waits.push(world.timers[0]!.milliseconds);
+    world.pass();
+  }
+
+  assert.deepEqual(waits, [1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000]);
+  assert.equal(stream.state?.time, 1000);
+  world.last.say(full());
+  world.last.onclose?.();
+  assert.equal(world.timers[0]!.milliseconds, 1000);
+});
+
+test('a server that refuses is understood, and asked again', async () => {
+  for (const [status, words] of [
+    [404, /not enabled/],
+    [403, /not allow/]
+  ] as const) {
+    const { world, stream } = looking();
+    world.status = status;
+
+    world.last.onclose?.();
+    await new Promise(setImmediate);
+
+    assert.match(reason(stream.link), words);
+    world.pass();
+    world.last.say(full());
+    assert.equal(stream.link.kind, 'live');
+  }
+});
+
+test('another version asks to reload, and that is all', () => {
+  const { world, stream } = looking();
+
+  world.last.say({ version: 2, type: 'full' });
+
+  assert.match(reason(stream.link), /reload/);
+  assert.equal(world.last.closed, true);
+  assert.equal(world.timers.length, 0);
+});
+
+test('a page that nobody sees has no connection, and has one when it is seen again', () => {
+  const { world, stream } = looking();
+  world.last.say(full());
+
+  stream.setHidden(true);
+  assert.equal(world.last.closed, true);
+  assert.equal(world.timers.length, 0);
+  stream.setHidden(false);
+  assert.equal(world.sockets.length, 2);
+  assert.equal(stream.link.kind, 'lost');
+  world.last.say(full(5));
+  assert.equal(stream.link.kind, 'live');
+});
+
+test('a connection that falls silent is made anew', () => {
+  const { world } = looking();
+  world.last.say(full());
+
+  world.pass();
+
+  assert.equal(world.sockets.length, 2);
+  assert.equal(world.sockets[0]?.closed, true);
+});
+
+test('another rate is asked for at once', () => {
+  const { world, stream } = looking();
+
+  stream.setEvery(5);
+  stream.setEvery(5);
+
+  assert.deepEqual(world.asked, [1, 5]);
+});
