@@ -59,8 +59,19 @@ class Server:
             *(f"--ServerApp.root_dir={home}", f"--ServerApp.port={self.port}", f"--ServerApp.base_url={base}"),
             *(f"--IdentityProvider.token={self.token}", *options),
         ]
-        with self.log.open("wb") as log:
+        self._start = command, variables, machine
+        self.start()
+
+    def start(self) -> None:
+        """Run it, again where it was stopped: at the same port, with the same token."""
+        command, variables, machine = self._start
+        with self.log.open("ab") as log:
             self.process = machine.popen(command, env=variables, stderr=log, stdout=log)
+
+    def stop(self) -> None:
+        """End it and its kernels."""
+        self.process.terminate()
+        self.process.wait(30)
 
     def open(
         self, path: str, data: object = None, *, method: str | None = None, headers: dict[str, str] | None = None
@@ -94,8 +105,7 @@ def serving(machine: Machine, home: Path, **options: Any) -> Iterator[Server]:
         until(lambda: server.call("status"))
         yield server
     finally:
-        server.process.terminate()
-        server.process.wait(30)
+        server.stop()
 
 
 def until(ask: Callable[[], T], *, seconds: float = 60) -> T:

@@ -56,9 +56,10 @@ class Scene:
         self.server = server
         self.application = application
 
-    def notebook(self, path: str, *cells: str) -> Notebook:
-        """Make a notebook with a kernel, and run cells in that after one that loads the extension."""
-        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])  # type: ignore[no-untyped-call]
+    def notebook(self, path: str, *cells: str, more: tuple[str, ...] = ()) -> Notebook:
+        """Make a notebook with a kernel, and run cells in that after one that loads the extension; not `more`."""
+        both = [nbformat.v4.new_code_cell(cell) for cell in (*cells, *more)]  # type: ignore[no-untyped-call]
+        made = nbformat.v4.new_notebook(cells=both)  # type: ignore[no-untyped-call]
         (self.server.home / path).parent.mkdir(exist_ok=True)
         self.server.call(f"contents/{path}", {"type": "notebook", "content": made}, method="PUT")
         session = self.server.call(
@@ -98,8 +99,7 @@ def playing(machine: Machine, home: Path, application: str = "jupyterlab", **opt
         until(lambda: server.call("status"))
         yield Scene(machine, server, application)
     finally:
-        server.process.terminate()
-        server.process.wait(30)
+        server.stop()
 
 
 def soon(promise: Callable[[], Any], seconds: float = 15) -> Any:

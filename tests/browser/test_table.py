@@ -1,0 +1,97 @@
+"""`%tf_gpu top` in JupyterLab and in Notebook 7: live while cells run, and still there when the kernel is not."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.panel import View, restored, visit
+from tests.browser.scene import MIB, Notebook, Scene, playing, shot, soon
+from tfgpu_magic.simgpu import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+GROW = "import time\nkept = []\nfor _ in range(40): kept.append(tf.zeros(2**24)); time.sleep(.5)"
+MANAGER = "@jupyter-widgets/jupyterlab-manager:plugin"
+
+
+@pytest.fixture(scope="module", params=["jupyterlab", "notebook"])
+def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with (
+        Machine.create("2x16GiB") as machine,
+        playing(machine, tmp_path_factory.mktemp("home"), request.param) as scene,
+    ):
+        saved = {"raw": json.dumps({"saveState": True})}
+        scene.server.open(f"lab/api/settings/{MANAGER}", saved, method="PUT").close()
+        yield scene
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1300, "height": 900})
+    yield page
+    page.close()
+
+
+def command(page: Page, name: str) -> None:
+    page.evaluate("name => jupyterapp.commands.execute(name)", name)
+
+
+def tables(page: Page) -> View:
+    view = page.locator(".jp-OutputArea .tfgpu-view").first
+    view.wait_for(timeout=60_000)
+    return View(page, view)
+
+
+def mib(notebook: Notebook, scene: Scene) -> str:
+    return f"{scene.held(notebook) / MIB / 1024:.1f} GiB"
+
+
+def test_the_table_follows_a_busy_notebook_and_is_saved_with_it(scene: Scene, page: Page) -> None:
+    cells = ("%tf_gpu visible 0; growth", "import tensorflow as tf; tf.zeros(1)", "%tf_gpu top", GROW)
+    path = "busy.ipynb"
+    notebook = scene.notebook(path, *cells[:2], more=cells[2:])
+    scene.machine.add_foreign("3GiB@1")
+    visit(page, scene, path)
+    command(page, "notebook:run-all-cells")
+    table = tables(page)
+    soon(lambda: (row := table.row("this notebook")) and float(row.held.split()[0]) >= 1.0, 30)
+    grown = table.row("this notebook")
+    soon(lambda: (row := table.row("this notebook")) and row.held == mib(notebook, scene), 30)
+    live = table.link()
+    shot(page, f"{scene.application}-table")
+    soon(lambda: "nobody" in [row.owner for row in table.rows()])
+    before = table.rows()
+    command(page, "docmanager:save")
+    page.wait_for_timeout(2000)
+    scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
+    page.wait_for_timeout(1000)
+    page.reload()
+    restored(page)
+    again = tables(page)
+    soon(lambda: again.link().startswith("as of "))
+    shot(page, f"{scene.application}-table-saved")
+
+    assert grown is not None
+    assert "growth" in grown.detail
+    assert live == "live"
+    assert {(row.gpu, row.owner) for row in again.rows()} == {(row.gpu, row.owner) for row in before}
+
+
+def test_two_views_of_the_table_show_the_same(scene: Scene, page: Page) -> None:
+    scene.notebook("twice.ipynb", more=("%load_ext tfgpu_magic", "%tf_gpu top", "%tf_gpu top"))
+    visit(page, scene, "twice.ipynb")
+    command(page, "notebook:run-all-cells")
+    views = page.locator(".jp-OutputArea .tfgpu-view")
+    soon(lambda: views.count() == 2, 60)
+    neighbour = scene.machine.add_neighbour("5GiB@1")
+    both = [View(page, views.nth(number)) for number in range(2)]
+    soon(lambda: all(view.row("neighbour", "1") for view in both))
+    neighbour.stop()
+
+    assert both[0].rows()[0].held == both[1].rows()[0].held
