@@ -51,12 +51,13 @@ test('figures that are not renewed count as saved, and as live when they are', (
   const model = new FakeModel();
   const store = made(model);
 
-  mock.timers.tick(3000);
-  assert.equal(store.link.kind, 'live');
-  mock.timers.tick(500);
-  assert.equal(store.link.kind, 'saved');
+  const kinds = [3000, 500, 0].map(wait => {
+    mock.timers.tick(wait);
+    return store.link.kind;
+  });
   model.set('state', state({ time: 1010 }));
-  assert.equal(store.link.kind, 'live');
+
+  assert.deepEqual([...kinds, store.link.kind], ['live', 'saved', 'saved', 'live']);
   mock.timers.reset();
 });
 
