@@ -31,6 +31,8 @@ def main() -> None:
     if not current():
         print("scripts/_frontend: building labextension/ (a minute when it is new)", file=sys.stderr)
     build()
+    if not (SOURCES / "node_modules").exists():  # built elsewhere: the linters and tests want them all the same
+        install()
     if "--link" in sys.argv[1:]:
         link(Path(sys.prefix))
 
@@ -71,10 +73,15 @@ def build() -> None:
     _STAMP.unlink(missing_ok=True)
     for output in (EXTENSION, STATIC, SOURCES / "lib"):
         shutil.rmtree(output, ignore_errors=True)
-    for step in (["install", "--immutable"], ["build"]):
-        _run(["jlpm", *step])
+    install()
+    _run(["jlpm", "build"])
     shutil.copy(SOURCES / "install.json", EXTENSION / "install.json")
     _STAMP.write_text(checksum())
+
+
+def install() -> None:
+    """Fetch what building, linting and testing need, as yarn.lock has it."""
+    _run(["jlpm", "install", "--immutable"])
 
 
 def _run(command: list[str]) -> None:

@@ -70,7 +70,7 @@ function activate(
   }
 
   const alarm = new Alarm();
-  stream.subscribe(() => {
+  const deaf = stream.subscribe(() => {
     const { state } = stream;
     for (const label of state ? alarm.check(state, choices.threshold) : []) {
       const gpu = state!.gpus[label]!;
@@ -95,6 +95,13 @@ function activate(
   const seen = (): void => stream.setHidden(document.hidden);
   document.addEventListener('visibilitychange', seen);
   seen();
+
+  panel.disposed.connect(() => {
+    document.removeEventListener('visibilitychange', seen);
+    deaf();
+    item?.dispose();
+    stream.dispose();
+  });
 
   if (!registry) {
     apply(USUAL);

@@ -71,7 +71,7 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
 
 function title(row: Row, words: Words): string {
   const lines = [cut(row.path ?? row.owner, SAID)];
-  if (row.pid !== undefined) {
+  if (row.pid !== undefined && own(row)) {
     lines.push(words.__('process %1', row.pid));
   }
   return lines.join('\n');
