@@ -79,6 +79,9 @@ def visit(page: Page, scene: Scene, path: str = "") -> None:
     where = (f"lab/tree/{path}" if lab else f"notebooks/{path}") if path else ("lab" if lab else "tree")
     page.goto(f"http://{server.base}{where}?token={server.token}")
     restored(page)
+    if path:
+        page.wait_for_function("jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel", timeout=60_000)
+        page.evaluate("jupyterapp.shell.currentWidget.sessionContext.ready.then(() => true)")
 
 
 def restored(page: Page) -> None:

@@ -31,7 +31,7 @@ KEEP = "import tensorflow as tf; kept = tf.zeros(2**24)"
 def test_hostile_names_are_shown_as_text(browser: Browser, application: str, tmp_path: Path) -> None:
     page = browser.new_page(viewport={"width": 1300, "height": 1200})
     dialogs: list[Any] = []
-    page.on("dialog", dialogs.append)
+    page.on("dialog", lambda dialog: dialogs.append(dialog))
     with Machine.create("1x16GiB") as machine, playing(machine, tmp_path, application) as scene:
         machine.add_neighbour("1GiB@0", name=f"'{MARKUP}'")
         for path in PATHS.values():

@@ -39,12 +39,13 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def command(page: Page, name: str) -> None:
-    page.evaluate("name => jupyterapp.commands.execute(name)", name)
+    """Run a command of the page, and do not wait for its end: that of running all cells is theirs."""
+    page.evaluate("name => void jupyterapp.commands.execute(name)", name)
 
 
 def tables(page: Page) -> View:
-    view = page.locator(".jp-OutputArea .tfgpu-view").first
-    view.wait_for(timeout=60_000)
+    view = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-view").first
+    view.wait_for(timeout=30_000)
     return View(page, view)
 
 
@@ -87,7 +88,7 @@ def test_two_views_of_the_table_show_the_same(scene: Scene, page: Page) -> None:
     scene.notebook("twice.ipynb", more=("%load_ext tfgpu_magic", "%tf_gpu top", "%tf_gpu top"))
     visit(page, scene, "twice.ipynb")
     command(page, "notebook:run-all-cells")
-    views = page.locator(".jp-OutputArea .tfgpu-view")
+    views = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-view")
     soon(lambda: views.count() == 2, 60)
     neighbour = scene.machine.add_neighbour("5GiB@1")
     both = [View(page, views.nth(number)) for number in range(2)]
