@@ -80,7 +80,8 @@ def visit(page: Page, scene: Scene, path: str = "") -> None:
     page.goto(f"http://{server.base}{where}?token={server.token}")
     restored(page)
     if path:
-        page.wait_for_function("jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel", timeout=60_000)
+        page.wait_for_function("path => jupyterapp.shell.currentWidget?.context?.path === path", arg=path)
+        page.wait_for_function("jupyterapp.shell.currentWidget.sessionContext?.session?.kernel", timeout=60_000)
         page.evaluate("jupyterapp.shell.currentWidget.sessionContext.ready.then(() => true)")
 
 
