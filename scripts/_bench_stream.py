@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +50,8 @@ def main() -> int:
     parser.add_argument("--inside", nargs=2, metavar=("URL", "TOKEN"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
-        asyncio.run(_be_pages(*options.inside, options.pages))
+        url, token = options.inside
+        asyncio.run(_be_pages(url, token, options.pages))
         return 0
     kinds = {pages: Kind() for pages in (0, 1, options.pages)}
     with Machine.create(f"{GPUS}x16GiB", context=64 * 2**20) as machine, tempfile.TemporaryDirectory() as home:
@@ -90,7 +91,7 @@ def _verdict(what: str, value: float, bound: str, promised: float) -> bool:
     return good
 
 
-def _measure(machine: Machine, server: Server, holders: list[Holder], seconds: float, kind: Kind) -> None:
+def _measure(machine: Machine, server: Server, holders: Sequence[Holder], seconds: float, kind: Kind) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port)
     before, begun = sum(machine.calls().values()), time.monotonic()
     due = 0.0

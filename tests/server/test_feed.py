@@ -305,3 +305,26 @@ def test_sessions_are_listed_again_for_a_new_kernel_and_else_rarely() -> None:
 
     assert asyncio.run(run()) == {7: Notebook(name="train.ipynb", path="RTC:abc", kernel="a")}
     assert count == 2
+
+
+@pytest.mark.parametrize(
+    ("session", "state", "notebook"),
+    [
+        ({"path": 7, "name": {"a": 1}, "type": "notebook"}, "idle", ("{'a': 1}", "7", "idle")),
+        ({"path": "x" * 10**6, "type": "notebook"}, "x" * 10**6, ("x" * 10_000, "", "")),
+        ({"path": "a/b.ipynb", "name": "old.ipynb", "type": "notebook"}, "<b>", ("", "a/b.ipynb", "")),
+        ({}, None, ("R 0123abcd", "", "")),
+    ],
+)
+def test_what_kernels_and_those_who_start_them_say_has_bounds(
+    session: dict[str, Any], state: str | None, notebook: tuple[str, str, str]
+) -> None:
+    known = "0123abcd-and-more"
+    local = LocalProvisioner()
+    local.pid = 7
+    kernel = SimpleNamespace(provisioner=local, kernel_name="R", execution_state=state)
+    listed = [{"kernel": {"id": known}, **session}] if session else []
+    kernels = Kernels(manager(**{known: kernel}), SimpleNamespace(list_sessions=lambda: listed))
+    (found,) = asyncio.run(kernels.notebooks()).values()
+
+    assert (found.name, found.path, found.state) == notebook
