@@ -55,11 +55,10 @@ def test_memory_is_told_by_gpu_and_kind_of_owner(machine: Machine, serve: Serve,
             figures = until(lambda: scraped(server), seconds=5)
 
     assert first == {}  # nobody had looked: not zeros
-    others = "other_users"
     assert {name: size / GIB for name, size in figures.items()} == {
         ("total", "0", ""): 16, ("total", "1", ""): 16, ("used", "0", ""): 5, ("used", "1", ""): 3,
-        ("held", "0", "own"): 5, ("held", "0", others): 0, ("held", "0", "unattributed"): 0,
-        ("held", "1", "own"): 1, ("held", "1", others): 2, ("held", "1", "unattributed"): 0,
+        ("held", "0", "own"): 5, ("held", "0", "other_users"): 0, ("held", "0", "unattributed"): 0,
+        ("held", "1", "own"): 1, ("held", "1", "other_users"): 2, ("held", "1", "unattributed"): 0,
     }  # fmt: skip
 
 
