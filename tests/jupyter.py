@@ -102,7 +102,8 @@ class Server:
 def serving(machine: Machine, home: Path, **options: Any) -> Iterator[Server]:
     server = Server(machine, home, **options)
     try:
-        until(lambda: server.call("status"))
+        until(lambda: server.process.poll() is not None or server.call("status"))
+        assert server.process.poll() is None, server.log.read_text()
         yield server
     finally:
         server.stop()

@@ -75,6 +75,22 @@ def test_only_runtime_touches_tensorflow() -> None:
     assert {Path(room).parent.as_posix() for room in configuring} == {"config/runtime"}
 
 
+def test_the_server_wakes_neither_tensorflow_nor_nvml() -> None:
+    rooms = [f"tfgpu_magic.{module}" for module in MODULES if module.startswith("server.")]
+    after = imported_after("import " + ", ".join(rooms))
+
+    assert "jupyter_server" in after
+    assert not after & {"tensorflow", "keras", "torch", "pynvml"}
+    assert "jupyter_server" not in imported_after("import tfgpu_magic.server")  # until a server asks for it
+
+
+def test_only_the_server_knows_jupyter_server() -> None:
+    theirs = ("jupyter_server", "tornado", "prometheus_client")
+    importing = {Path(room).parent.as_posix() for room in ROOMS if any(n.startswith(theirs) for n in imports(room))}
+
+    assert importing == {"server"}
+
+
 def test_only_cuda_py_loads_libcuda() -> None:
     ours = [room for room in ROOMS if not room.startswith("simgpu/")]
     loading = [

@@ -39,3 +39,17 @@ def test_monitor_is_measured_beside_bare_pynvml_and_nvitop() -> None:
     ]
     assert done.stdout.count("promised: ") == 3
     assert done.returncode == (1 if "NOT GOOD" in done.stdout else 0)
+
+
+def test_pages_are_measured_beside_an_idle_server() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts._bench_stream", "-n", "1", "--seconds", "3", "--pages", "5"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    rows = re.findall(r"^ +(\d+) +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ ", done.stdout, re.MULTILINE)
+    assert rows == ["0", "1", "5"]
+    assert done.stdout.count("promised: ") == 3
+    assert done.returncode == (1 if "NOT GOOD" in done.stdout else 0)

@@ -109,7 +109,10 @@ class Feed:
         return self._seen.table if fresh and self._seen is not None else None
 
     def join(self, client: Client) -> None:
-        """Serve a client from now on; the first one has the looking begin."""
+        """Serve a client from now on; the first one has the looking begin. Who comes after the end is sent away."""
+        if self.closed:
+            client.close()
+            return
         self._clients.append(client)
         self._called.set()
         if self._running is None or self._running.done():
@@ -178,7 +181,7 @@ class Feed:
             kernels = await self._notebooks()
             self._looking = self._looking or self._begin(kernels)
         looking = self._looking
-        done, _ = await asyncio.wait({looking}, timeout=PATIENCE)
+        done, _ = await asyncio.wait({looking}, timeout=0 if self._hung else PATIENCE)
         if not done and not self._hung:
             self._hung = True
             known = self._states.newest or message.trouble("This machine's processes cannot be read.")
@@ -241,5 +244,5 @@ class Feed:
         if self._full is None or self._full[0] != sequence:
             self._full = sequence, self._worker.do(partial(self._looker.full, sequence, state))
         writing = self._full[1]
-        done, _ = await asyncio.wait({writing}, timeout=PATIENCE if not self._hung else 0)
+        done, _ = await asyncio.wait({writing}, timeout=0 if self._hung else PATIENCE)
         return sequence, writing.result() if done else message.full(sequence, state, History()).encode()

@@ -14,6 +14,8 @@ from tfgpu_magic.monitor.owners import Notebook
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+LONGEST = 10_000
+"""Characters of a path; what is longer leads to no file, and is not sent every page."""
 SESSIONS_EVERY = 2.0
 """Seconds after which sessions are listed again, so that a renamed notebook is seen; a new kernel is at once."""
 
@@ -58,17 +60,20 @@ def _pid(kernel: Any) -> int | None:
 
 
 def _notebook(kernel_id: str, kernel: Any, session: Mapping[str, Any]) -> Notebook:
+    # Whoever may start kernels chooses path and name, and a kernel says itself what its state is.
     active = getattr(kernel, "last_activity", None)
-    path = session.get("path") or ""
-    name = session.get("name") or ""
+    state = str(getattr(kernel, "execution_state", None) or "")
+    path, name = (str(session.get(key) or "") for key in ("path", "name"))
     if session.get("type") != "notebook":  # a console's path is no file that could be opened
         path, name = "", name or path or f"{getattr(kernel, 'kernel_name', 'kernel')} {kernel_id[:8]}"
+    elif len(path) > LONGEST:
+        path, name = "", path[-LONGEST:]
     elif PurePath(path).suffix:  # a rename may change the path alone
         name = ""
     return Notebook(
         name=name,
         path=path,
         kernel=kernel_id,
-        state=getattr(kernel, "execution_state", None) or "",
+        state=state if state.isalpha() and len(state) < 20 else "",
         active=active.timestamp() if active is not None else None,
     )

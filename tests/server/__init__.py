@@ -1,0 +1,1 @@
+"""The server extension, on a real Jupyter Server."""

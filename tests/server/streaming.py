@@ -1,0 +1,119 @@
+"""A client of the stream: it keeps what it was sent, and the state that this makes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.websocket import websocket_connect
+
+from tests.jupyter import Server
+from tests.views.test_message import applied
+
+State = dict[str, Any]
+
+
+class Stream:
+    """One stream, read by a thread of its own.
+
+    Attributes:
+        messages: what was sent, as (monotonic time, message, bytes).
+        state: what they make.
+        closed: whether the server has ended it.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[float, dict[str, Any], int]] = []
+        self.state: State = {}
+        self.closed = False
+
+    def take(self, text: str) -> None:
+        message = json.loads(text)
+        assert message["version"] == 1
+        if message["type"] == "full":
+            self.state = message["state"]
+        else:
+            assert message["base"] == self.messages[-1][1]["sequence"]
+            self.state = applied(self.state, message["patch"])
+        self.messages.append((time.monotonic(), message, len(text)))
+
+    def until(self, promise: Callable[[State], object], seconds: float) -> State:
+        """Wait until the state is so, or fail when the time is over."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            state = self.state
+            if state and promise(state):
+                return state
+            time.sleep(0.02)
+        raise AssertionError(f"not within {seconds} s: {self.state}")
+
+
+def rows(state: State) -> list[State]:
+    """The rows of a state, those of GPU 0 first."""
+    return sorted(state["rows"].values(), key=lambda row: (row["gpu"], row.get("pid", 0)))
+
+
+def fresh(state: State) -> bool:
+    return "stale" not in state and "error" not in state and time.time() - state["time"] < 2.5
+
+
+@contextmanager
+def streaming(server: Server, every: str = "", *, wait: float = 10) -> Iterator[Stream]:
+    """Have a stream, until the block ends."""
+    stream, loop, ready = Stream(), asyncio.new_event_loop(), threading.Event()
+
+    async def read() -> None:
+        connection = await websocket_connect(request(server, every))
+        try:
+            while (text := await connection.read_message()) is not None:
+                assert isinstance(text, str)
+                stream.take(text)
+                ready.set()
+            stream.closed = True
+        finally:
+            connection.close()
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(reading)
+        except asyncio.CancelledError:
+            loop.run_until_complete(asyncio.sleep(0.05))
+        loop.close()
+
+    reading = loop.create_task(read())
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert ready.wait(wait), "nothing was sent"
+        yield stream
+    finally:
+        if thread.is_alive():
+            loop.call_soon_threadsafe(reading.cancel)
+        thread.join(10)
+
+
+def request(server: Server, every: str = "", *, headers: dict[str, str] | None = None) -> HTTPRequest:
+    query = f"?every={every}" if every else ""
+    headers = {"Authorization": f"token {server.token}"} if headers is None else headers
+    return HTTPRequest(f"ws://{server.base}tfgpu-magic/stream{query}", headers=headers)
+
+
+def refused(server: Server, every: str = "", *, headers: dict[str, str] | None = None) -> int:
+    """The HTTP code that a stream is refused with; 101 if it is not."""
+
+    async def ask() -> int:
+        try:
+            connection = await websocket_connect(request(server, every, headers=headers))
+        except HTTPClientError as error:
+            return error.code
+        connection.close()
+        return 101
+
+    return asyncio.run(ask())

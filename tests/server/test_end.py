@@ -1,0 +1,140 @@
+"""Clients that do not read, and a server that ends: nothing grows, and nothing is left."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import socket
+import time
+import urllib.request
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from tests.jupyter import Server
+from tests.monitor.test_collector import collectors
+from tests.server.conftest import Serve
+from tests.server.streaming import fresh, rows, streaming
+from tfgpu_magic.simgpu import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MIB = 2**20
+CROWD = 400
+NARROW = """
+import socket
+from tornado.tcpserver import TCPServer
+
+connected = TCPServer._handle_connection
+
+def narrowed(server, connection, address):
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    connected(server, connection, address)
+
+TCPServer._handle_connection = narrowed
+"""
+"""Lets the system keep little of what a client does not read: else it takes megabytes until the server has to."""
+
+
+@pytest.fixture
+def narrow(serve: Serve) -> Server:
+    return serve(config=NARROW)
+
+
+@pytest.fixture
+def deaf(narrow: Server) -> Iterator[socket.socket]:
+    """A client that reads nothing until it is asked to."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        client.connect(("127.0.0.1", narrow.port))
+        key = base64.b64encode(os.urandom(16)).decode()
+        lines = [
+            "GET /tfgpu-magic/stream HTTP/1.1", f"Host: 127.0.0.1:{narrow.port}", "Upgrade: websocket",
+            "Connection: Upgrade", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {key}",
+            f"Authorization: token {narrow.token}", "", "",
+        ]  # fmt: skip
+        client.sendall("\r\n".join(lines).encode())
+        yield client
+
+
+def read(client: socket.socket, count: int) -> list[dict[str, Any]]:
+    """Read so many messages (RFC 6455, section 5.2: a server does not mask them)."""
+    client.settimeout(10)
+    with client.makefile("rb") as file:
+        while file.readline().strip():
+            pass  # the headers
+        messages = []
+        for _ in range(count):
+            first, length = file.read(2)
+            assert first == 0x81
+            if length > 125:
+                length = int.from_bytes(file.read(2 if length == 126 else 8), "big")
+            messages.append(json.loads(file.read(length)))
+    return messages
+
+
+def test_what_a_client_does_not_read_is_not_kept_for_it_and_holds_up_nobody(
+    machine: Machine, narrow: Server, request: pytest.FixtureRequest
+) -> None:
+    crowd = [machine.add_row(30_000 + number, 0, MIB) for number in range(CROWD)]
+    with streaming(narrow) as stream:
+        stream.until(lambda state: len(rows(state)) >= CROWD, 6)
+        deaf = request.getfixturevalue("deaf")
+        for number in range(6):
+            for one in crowd:
+                one.resize((2 + number) * MIB)
+            sent = len(stream.messages)
+            stream.until(lambda _, sent=sent: len(stream.messages) > sent, 4)  # type: ignore[misc]
+        missed = stream.messages[-1][1]["sequence"]
+        got = read(deaf, 3)
+        times = [at for at, *_ in stream.messages]
+    for one in crowd:
+        one.stop()
+
+    assert [message["type"] for message in got[:2]] == ["full", "tick"]
+    assert got[2]["sequence"] >= missed  # what came between is in no buffer
+    assert max(later - earlier for earlier, later in pairwise(times[1:])) < 2.5
+
+
+def test_when_all_have_left_nobody_looks(machine: Machine, serve: Serve) -> None:
+    server = serve()
+    with streaming(server) as stream:
+        stream.until(fresh, 5)
+    process = psutil.Process(server.process.pid)
+    time.sleep(1)
+    before = process.cpu_times()
+    looked = max(path.stat().st_mtime for path in (server.home / "board").glob("lock*"))
+    time.sleep(2)
+
+    assert max(path.stat().st_mtime for path in (server.home / "board").glob("lock*")) == looked
+    assert sum(process.cpu_times()[:2]) - sum(before[:2]) < 0.2
+
+
+def test_a_server_that_ends_ends_its_streams_and_leaves_nothing(machine: Machine, serve: Serve) -> None:
+    server = serve()
+    with streaming(server) as stream:
+        stream.until(fresh, 5)
+        urllib.request.urlopen(f"http://{server.base}metrics?token={server.token}", timeout=10).close()
+        server.process.send_signal(signal.SIGTERM)
+        code = server.process.wait(10)
+        end = time.monotonic() + 3
+        while not stream.closed and time.monotonic() < end:
+            time.sleep(0.05)
+
+    assert stream.closed
+    assert code in (0, -signal.SIGTERM)
+    assert "Traceback" not in server.log.read_text()
+    left = [process for process in psutil.process_iter() if _is_of(process, server)]
+    assert left == [process for process in collectors(machine) if process in left]  # which leaves by itself
+
+
+def _is_of(process: psutil.Process, server: Server) -> bool:
+    try:
+        return process.environ().get("TFGPU_MAGIC_DIR") == str(server.home / "board")
+    except psutil.Error:
+        return False

@@ -1,0 +1,345 @@
+"""The feed by itself: clients that are slow, looks that hang, kernels that cannot be asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from tornado.websocket import WebSocketClosedError
+
+from tests.views.test_message import applied
+from tfgpu_magic.monitor.owners import Notebook
+from tfgpu_magic.server import feed as feeding
+from tfgpu_magic.server.feed import Client, Feed
+from tfgpu_magic.server.kernels import Kernels
+from tfgpu_magic.server.looker import BROKEN, Looker, Seen
+from tfgpu_magic.server.states import States
+from tfgpu_magic.server.worker import Worker
+from tfgpu_magic.views import message
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+LOG = logging.getLogger("test")
+
+
+class Counting:
+    """Looks that see something new each time; `hold` keeps one from ending."""
+
+    def __init__(self, _: logging.Logger) -> None:
+        self.count = 0
+        self.go = threading.Event()
+        self.go.set()
+        self.kernels: Mapping[int, Notebook] = {}
+
+    def see(self, notebooks: Mapping[int, Notebook]) -> Seen:
+        self.go.wait(10)
+        self.count += 1
+        self.kernels = notebooks
+        return Seen({"time": float(self.count), "gpus": {}, "rows": {}}, None, fresh=True)
+
+    def full(self, sequence: int, state: message.State) -> bytes:
+        self.go.wait(10)
+        return json.dumps({"type": "full", "sequence": sequence, "state": state}).encode()
+
+    def close(self) -> None:
+        self.count = -1
+
+
+class Page:
+    """A client, and what it was sent; it takes a message when it is told to."""
+
+    def __init__(self, feed: Feed, *, takes: bool = True, every: float = 0.0) -> None:
+        self.texts: list[bytes] = []
+        self.takes = takes
+        self.closed = False
+        self.taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.client = Client(self.write, self.close, every=every)
+        feed.join(self.client)
+
+    def write(self, text: bytes) -> asyncio.Future[None]:
+        if self.closed:
+            raise WebSocketClosedError
+        self.texts.append(text)
+        self.taken = asyncio.get_running_loop().create_future()
+        if self.takes:
+            self.taken.set_result(None)
+        return self.taken
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def kinds(self) -> list[str]:
+        return [json.loads(text)["type"] for text in self.texts]
+
+    async def until(self, promise: Callable[[], object]) -> None:
+        end = time.monotonic() + 5
+        while not promise():
+            assert time.monotonic() < end, "not within 5 s"
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds are a few hundredths here."""
+    for name in ("LOOK_EVERY", "STATE_EVERY"):
+        monkeypatch.setattr(feeding, name, 0.01)
+    monkeypatch.setattr(feeding, "PATIENCE", 0.2)
+    monkeypatch.setattr(feeding, "Looker", Counting)
+
+
+async def nobody() -> dict[int, Notebook]:
+    return {}
+
+
+def with_feed(test: Callable[[Feed], Awaitable[None]], kernels: Callable[[], Awaitable[Any]] = nobody) -> None:
+    async def run() -> None:
+        feed = Feed(kernels, LOG)
+        await test(feed)
+        feed.close()
+        await asyncio.sleep(0.05)
+
+    asyncio.run(run())
+
+
+def test_a_client_that_does_not_read_has_one_message_on_its_way_and_others_go_on() -> None:
+    async def test(feed: Feed) -> None:
+        deaf, page = Page(feed, takes=False), Page(feed)
+        await page.until(lambda: len(page.texts) > 30)
+
+        assert deaf.kinds == ["full"]
+        deaf.taken.set_result(None)
+        await page.until(lambda: len(deaf.texts) > 1)
+        assert deaf.kinds == ["full", "full"]  # too much has happened: all of it once more
+
+    with_feed(test)
+
+
+def test_a_client_that_was_slow_for_a_moment_is_sent_what_it_missed() -> None:
+    async def test(feed: Feed) -> None:
+        slow, page = Page(feed, takes=False), Page(feed)
+        await page.until(lambda: len(page.texts) > 5)
+        slow.takes = True
+        slow.taken.set_result(None)
+        await page.until(lambda: len(slow.texts) > 1)
+        first, second = map(json.loads, slow.texts[:2])
+
+        assert (second["type"], second["base"]) == ("tick", first["sequence"])
+        assert applied(first["state"], second["patch"])["time"] == second["sequence"]
+
+    with_feed(test)
+
+
+def test_what_is_sent_to_many_is_written_once() -> None:
+    async def test(feed: Feed) -> None:
+        pages = [Page(feed) for _ in range(40)]
+        await pages[0].until(lambda: len(pages[-1].texts) > 3)
+
+        assert len({id(page.texts[2]) for page in pages}) == 1
+        assert len({id(page.texts[0]) for page in pages}) == 1
+
+    with_feed(test)
+
+
+def test_a_client_that_is_gone_harms_nobody() -> None:
+    async def test(feed: Feed) -> None:
+        gone, page = Page(feed), Page(feed)
+        gone.closed = True
+        lost = Page(feed, takes=False)
+        await page.until(lambda: lost.texts)
+        lost.taken.set_exception(WebSocketClosedError())
+        feed.leave(lost.client)
+        feed.leave(lost.client)
+        await page.until(lambda: len(page.texts) > 5)
+
+    with_feed(test)
+
+
+def test_nobody_looks_when_there_is_no_client() -> None:
+    async def test(feed: Feed) -> None:
+        page = Page(feed)
+        await page.until(lambda: page.texts)
+        feed.leave(page.client)
+        await asyncio.sleep(0.1)
+        looker: Any = feed._looker
+        before = looker.count
+        await asyncio.sleep(0.2)
+
+        assert looker.count == before
+        again = Page(feed)
+        await page.until(lambda: len(again.texts) > 2)
+        assert again.kinds[:2] == ["full", "tick"]
+
+    with_feed(test)
+
+
+def test_a_look_that_hangs_is_stale_holds_up_nothing_and_heals() -> None:
+    async def test(feed: Feed) -> None:
+        page = Page(feed)
+        await page.until(lambda: len(page.texts) > 2)
+        looker: Any = feed._looker
+        looker.go.clear()
+        await page.until(lambda: b'"stale"' in page.texts[-1])
+        stale = json.loads(page.texts[-1])["patch"]["stale"]
+        sent, begun = len(page.texts), time.monotonic()
+        late = Page(feed)
+        answer = json.loads(await feed.full())
+        await page.until(lambda: late.texts)
+
+        assert time.monotonic() - begun < 0.5
+        await page.until(lambda: len(page.texts) > sent)  # it is told that we live
+        assert abs(time.time() - stale) < 2
+        assert "stale" in answer["state"]
+        assert "stale" in json.loads(late.texts[0])["state"]
+        looker.go.set()
+        await page.until(lambda: b'"stale":null' in page.texts[-1] or b'"stale"' not in page.texts[-1])
+
+    with_feed(test)
+
+
+def test_who_comes_after_the_end_is_sent_away() -> None:
+    async def run() -> Page:
+        feed = Feed(nobody, LOG)
+        first = Page(feed)
+        await first.until(lambda: first.texts)
+        feed.close()
+        assert first.closed
+        return Page(feed)
+
+    late = asyncio.run(run())
+
+    assert (late.closed, late.texts) == (True, [])
+
+
+def test_kernels_that_cannot_be_asked_are_said_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> dict[int, Notebook]:
+        raise OSError("no database")
+
+    async def test(feed: Feed) -> None:
+        page = Page(feed)
+        await page.until(lambda: len(page.texts) > 5)
+
+    with_feed(test, fail)
+
+    assert caplog.text.count("kernels are shown without their notebooks") == 1
+
+
+def test_a_fault_of_ours_ends_the_streams_and_the_next_one_begins_anew(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(feed: Feed) -> None:
+        page = Page(feed)
+        await page.until(lambda: page.texts)
+        with monkeypatch.context() as patching:
+            patching.setattr(States, "tick", lambda *_: 1 / 0)
+            await page.until(lambda: page.closed)
+        again = Page(feed)
+        await page.until(lambda: len(again.texts) > 2)
+
+    with_feed(test)
+
+    assert "the streams end" in caplog.text
+
+
+def test_a_look_that_fails_is_a_state_and_said_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    looker = Looker(LOG)
+    looker._viewing = SimpleNamespace(live=None)  # type: ignore[assignment]
+    seen = [looker.see({}) for _ in range(3)]
+
+    assert [one and one.state["error"] for one in seen] == [BROKEN, None, None]
+    assert caplog.text.count("Traceback") == 1
+
+
+def test_few_states_are_kept_and_the_same_is_not_new() -> None:
+    states = States(3)
+    for number in (1, 1, 2, 3, 4):
+        states.add({"time": number})
+
+    assert states.sequence == 4
+    assert [states.tick(base) is None for base in (0, 1, 2, 3, 4)] == [True, True, False, False, False]
+    assert json.loads(states.tick(4) or "")["patch"] == {"time": 4}
+
+
+def test_a_worker_hands_on_what_fails_and_ends_after_its_last_job() -> None:
+    async def run() -> list[object]:
+        worker, ended = Worker(), threading.Event()
+        with pytest.raises(ZeroDivisionError):
+            await worker.do(lambda: 1 / 0)
+        done = await worker.do(lambda: threading.current_thread().daemon)
+        worker.close(ended.set)
+        return [done, ended.wait(5)]
+
+    assert asyncio.run(run()) == [True, True]
+
+
+# --- kernels ---
+
+
+def manager(**kernels: Any) -> Any:
+    return SimpleNamespace(list_kernel_ids=lambda: list(kernels), get_kernel=kernels.__getitem__)
+
+
+def test_kernels_that_run_elsewhere_are_left_out_and_their_gateway_is_not_asked() -> None:
+    async def listed() -> list[object]:
+        raise AssertionError("asked over the network")
+
+    remote = SimpleNamespace(provisioner=SimpleNamespace(pid=1))
+    kernels = Kernels(manager(a=remote, b=SimpleNamespace()), SimpleNamespace(list_sessions=listed))
+
+    assert asyncio.run(kernels.notebooks()) == {}
+
+
+def test_sessions_are_listed_again_for_a_new_kernel_and_else_rarely() -> None:
+    count = 0
+
+    def listed() -> list[dict[str, Any]]:
+        nonlocal count
+        count += 1
+        return [{"kernel": {"id": "a"}, "type": "notebook", "path": "RTC:abc", "name": "train.ipynb"}]
+
+    local = LocalProvisioner()
+    local.pid = 7
+    kernel = SimpleNamespace(provisioner=local, kernel_name="python3")
+    known = {"a": kernel}
+    kernels = Kernels(manager(**known), SimpleNamespace(list_sessions=listed))
+
+    async def run() -> dict[int, Notebook]:
+        for _ in range(5):
+            found = await kernels.notebooks()
+        kernels._kernels = manager(a=kernel, b=SimpleNamespace(provisioner=LocalProvisioner()), c=kernel)
+        await kernels.notebooks()
+        return found
+
+    assert asyncio.run(run()) == {7: Notebook(name="train.ipynb", path="RTC:abc", kernel="a")}
+    assert count == 2
+
+
+@pytest.mark.parametrize(
+    ("session", "state", "notebook"),
+    [
+        ({"path": 7, "name": {"a": 1}, "type": "notebook"}, "idle", ("{'a': 1}", "7", "idle")),
+        ({"path": "x" * 10**6, "type": "notebook"}, "x" * 10**6, ("x" * 10_000, "", "")),
+        ({"path": "a/b.ipynb", "name": "old.ipynb", "type": "notebook"}, "<b>", ("", "a/b.ipynb", "")),
+        ({}, None, ("R 0123abcd", "", "")),
+    ],
+)
+def test_what_kernels_and_those_who_start_them_say_has_bounds(
+    session: dict[str, Any], state: str | None, notebook: tuple[str, str, str]
+) -> None:
+    known = "0123abcd-and-more"
+    local = LocalProvisioner()
+    local.pid = 7
+    kernel = SimpleNamespace(provisioner=local, kernel_name="R", execution_state=state)
+    listed = [{"kernel": {"id": known}, **session}] if session else []
+    kernels = Kernels(manager(**{known: kernel}), SimpleNamespace(list_sessions=lambda: listed))
+    (found,) = asyncio.run(kernels.notebooks()).values()
+
+    assert (found.name, found.path, found.state) == notebook

@@ -1,0 +1,147 @@
+"""Whose memory it is: kernels of this server by their notebooks, others' by no more than a user's name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scripts._machine import named
+from tests.jupyter import Server, execute
+from tests.server.streaming import State, rows, streaming
+from tfgpu_magic.simgpu import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jupyter_client.blocking.client import BlockingKernelClient
+
+MIB, GIB = 2**20, 2**30
+HOLD = f"from tests.simgpu.on_machine import allocate; print(allocate({512 * MIB}))"
+CHILD = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "{HOLD}; input()"], stdin=subprocess.PIPE)
+"""
+HOSTILE = ["<img src=x onerror=alert(1)>.ipynb", "\u202eevil\u2066.ipynb", "a\x1b[31m\nb\t.ipynb", "'\";--&.ipynb"]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts another user's process")
+
+
+class Kernel:
+    """A kernel with a session, or without."""
+
+    def __init__(self, server: Server, path: str = "", *, kind: str = "notebook", name: str = "") -> None:
+        self.server = server
+        self.session = ""
+        if path:
+            asked = {"path": path, "name": name, "type": kind, "kernel": {"name": "python3"}}
+            made = server.call("sessions", asked)
+            self.session, self.id = made["id"], made["kernel"]["id"]
+        else:
+            self.id = server.call("kernels", {"name": "python3"})["id"]
+        self.client: BlockingKernelClient = server.connect(self.id)
+
+    def end(self) -> None:
+        self.client.stop_channels()
+        self.server.open(f"api/kernels/{self.id}", method="DELETE").close()
+
+    def row(self, state: State) -> dict[str, Any] | None:
+        return next((row for row in rows(state) if row.get("kernel") == self.id), None)
+
+
+@pytest.fixture
+def kernels(server: Server) -> Iterator[list[Kernel]]:
+    kernels: list[Kernel] = []
+    yield kernels
+    for kernel in kernels:
+        kernel.end()
+
+
+def started(kernels: list[Kernel], *args: Any, **more: Any) -> Kernel:
+    kernels.append(Kernel(*args, **more))
+    return kernels[-1]
+
+
+def test_a_kernel_is_named_by_its_notebook_and_a_rename_shows(server: Server, kernels: list[Kernel]) -> None:
+    kernel = started(kernels, server, "work/train.ipynb")
+    with streaming(server) as stream:
+        assert "[0, 0, 0]" in execute(kernel.client, HOLD)
+        seen = kernel.row(stream.until(kernel.row, 4))
+        server.call(f"sessions/{kernel.session}", {"path": "work/tried.ipynb"}, method="PATCH")
+        renamed = stream.until(lambda state: (kernel.row(state) or {}).get("owner") == "tried.ipynb", 5)
+
+    assert seen
+    assert (seen["who"], seen["owner"], seen["path"]) == ("mine", "train.ipynb", "work/train.ipynb")
+    assert seen["held"] == 768 * MIB
+    assert seen["active"] > 1.7e9
+    assert (kernel.row(renamed) or {})["path"] == "work/tried.ipynb"
+
+
+def test_whether_a_kernel_is_busy_shows(server: Server, kernels: list[Kernel]) -> None:
+    kernel = started(kernels, server, "busy.ipynb")
+    # The server learns of it from the kernel's messages, which it hears when a page is connected, or by itself.
+    execute(kernel.client, HOLD)
+    with streaming(server) as stream:
+        stream.until(kernel.row, 4)
+        kernel.client.execute("import time; time.sleep(5)")
+        stream.until(lambda state: (kernel.row(state) or {}).get("state") == "busy", 4)
+        stream.until(lambda state: (kernel.row(state) or {}).get("state") == "idle", 9)
+
+
+def test_a_child_of_a_kernel_is_its_notebooks(server: Server, kernels: list[Kernel]) -> None:
+    kernel = started(kernels, server, "parent.ipynb")
+    with streaming(server) as stream:
+        execute(kernel.client, CHILD)
+        seen = kernel.row(stream.until(kernel.row, 8))
+
+    assert seen
+    assert seen["owner"].startswith("parent.ipynb's python")
+    assert (seen["path"], seen["kernel"]) == ("parent.ipynb", kernel.id)
+
+
+def test_kernels_without_a_notebook_are_named_and_lead_to_no_file(server: Server, kernels: list[Kernel]) -> None:
+    bare = started(kernels, server)
+    console = started(kernels, server, "console-1-1f0e", kind="console", name="Console 1")
+    with streaming(server) as stream:
+        for kernel in (bare, console):
+            execute(kernel.client, HOLD)
+        state = stream.until(lambda state: bare.row(state) and console.row(state), 5)
+
+    names = [(row["owner"], row.get("path")) for row in (bare.row(state), console.row(state)) if row]
+    assert names == [(f"python3 {bare.id[:8]}", None), ("Console 1", None)]
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "x" * 200 + ".ipynb"], ids=range(5))
+def test_a_hostile_name_comes_through_as_data(server: Server, kernels: list[Kernel], name: str) -> None:
+    kernel = started(kernels, server, f"work/{name}")
+    with streaming(server) as stream:
+        execute(kernel.client, HOLD)
+        seen = kernel.row(stream.until(kernel.row, 4))
+
+    assert seen
+    assert seen["path"] == f"work/{name}"
+    assert len(seen["owner"]) <= 120
+    assert not set(seen["owner"]) & set("\x1b\n\t\u202e\u2066")
+
+
+@needs_root
+def test_of_another_user_there_is_a_name_and_what_is_held_and_nothing_else(machine: Machine, server: Server) -> None:
+    secret = "hunter2-secret"
+    with named(f"/home/other/{secret}.ipynb"):
+        theirs = machine.add_foreign("2GiB@1", name=f"train --password={secret}")
+    assert secret in Path(f"/proc/{theirs.pid}/cmdline").read_text()
+    assert secret in Path(f"/proc/{theirs.pid}/environ").read_text()
+    with theirs, streaming(server) as stream:
+        state = stream.until(lambda state: any(row["who"] == "other" for row in rows(state)), 5)
+        with server.open("tfgpu-magic/snapshot") as answer:
+            snapshot = answer.read().decode()
+        with server.open("metrics") as answer:
+            metrics = answer.read().decode()
+        (row,) = (row for row in rows(state) if row["who"] == "other")
+        said = str([message for _, message, _ in stream.messages]) + snapshot + metrics
+
+    assert row == {"gpu": "1", "pid": theirs.pid, "kind": "C", "who": "other", "owner": "nobody", "held": 2 * GIB}
+    assert secret not in said
+    assert 'owner="other_users"' in metrics
+    assert "nobody" not in "".join(line for line in metrics.splitlines() if line.startswith("tfgpu"))

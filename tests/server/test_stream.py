@@ -1,0 +1,132 @@
+"""The stream and the snapshot: what a page is sent, how often, and how it is told what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from tornado.websocket import websocket_connect
+
+from tests.jupyter import Server
+from tests.server.conftest import Serve
+from tests.server.streaming import State, fresh, refused, request, rows, streaming
+from tfgpu_magic.simgpu import Machine
+
+GIB = 2**30
+
+
+def snapshot(server: Server) -> dict[str, Any]:
+    with server.open("tfgpu-magic/snapshot") as answer:
+        message: dict[str, Any] = json.load(answer)
+    return message
+
+
+def test_the_first_to_ask_gets_the_first_reading(machine: Machine, server: Server) -> None:
+    begun = time.monotonic()
+    message = snapshot(server)
+
+    assert time.monotonic() - begun < 3
+    assert (message["version"], message["type"]) == (1, "full")
+    assert fresh(message["state"])
+    assert message["state"]["simulated"] is True
+    assert {label: gpu["total"] for label, gpu in message["state"]["gpus"].items()} == {"0": 16 * GIB, "1": 16 * GIB}
+    assert {gpu.uuid for gpu in machine.gpus()} == {gpu["uuid"] for gpu in message["state"]["gpus"].values()}
+
+
+def test_a_stream_begins_with_all_and_goes_on_with_what_changes(machine: Machine, server: Server) -> None:
+    neighbour = machine.add_neighbour("3GiB@1")
+    with streaming(server) as stream:
+        stream.until(lambda state: rows(state), 4)
+        neighbour.resize("5GiB")
+        stream.until(lambda state: rows(state)[0]["held"] == 5 * GIB, 4)
+        answer = snapshot(server)
+        stream.until(lambda _: stream.messages[-1][1]["sequence"] >= answer["sequence"], 3)
+        neighbour.stop()
+    kinds = [message["type"] for _, message, _ in stream.messages]
+    at = [message["sequence"] for _, message, _ in stream.messages].index(answer["sequence"])
+    again = type(stream)()
+    for _, message, _ in stream.messages[: at + 1]:
+        again.take(json.dumps(message))
+
+    assert kinds == ["full", *["tick"] * (len(kinds) - 1)]
+    assert again.state == answer["state"]  # the ticks make what a snapshot is
+    assert answer["history"]["used"].keys() == {gpu.uuid for gpu in machine.gpus()}
+    assert len(answer["history"]["times"]) > 1
+
+
+def test_one_who_begins_and_one_who_ends_show_within_four_seconds(machine: Machine, server: Server) -> None:
+    with streaming(server) as stream:
+        neighbour = machine.add_neighbour("2GiB@0")
+        stream.until(lambda state: [row.get("pid") for row in rows(state)] == [neighbour.pid], 4)
+        neighbour.stop()
+        stream.until(lambda state: not rows(state) and state["gpus"]["0"]["used"] == 0, 4)
+
+
+def test_a_quiet_machine_still_ticks_every_second_with_the_time(server: Server) -> None:
+    with streaming(server) as stream:
+        time.sleep(5)
+    times = [at for at, message, _ in stream.messages if message["type"] == "tick"]
+    patches = [message["patch"] for _, message, _ in stream.messages if message["type"] == "tick"]
+
+    assert 3 <= len(times) <= 6
+    assert all(later - earlier > 0.7 for earlier, later in pairwise(times))
+    assert {tuple(patch) for patch in patches} == {("time",)}
+
+
+@pytest.mark.parametrize(("every", "most"), [("0.001", 6), ("2.5", 2)])
+def test_nobody_is_sent_more_than_was_asked_for_or_than_one_a_second(server: Server, every: str, most: int) -> None:
+    with streaming(server, every) as stream:
+        time.sleep(5)
+
+    assert 1 <= len(stream.messages) - 1 <= most
+
+
+@pytest.mark.parametrize("every", ["nonsense", "-1", "0", "nan", "inf", "1e999", "%00", "1,5"])
+def test_nonsense_for_every_is_a_bad_request(server: Server, every: str) -> None:
+    assert refused(server, every) == 400
+
+
+def test_the_floor_is_the_administrators(serve: Serve) -> None:
+    with streaming(serve("--TfGpuServer.floor=2.5"), "1") as stream:
+        time.sleep(5.5)
+
+    assert 1 <= len(stream.messages) - 1 <= 2
+
+
+def test_another_base_url_is_fine(serve: Serve) -> None:
+    server = serve(base="/user/me/")
+    with streaming(server) as stream:
+        stream.until(fresh, 4)
+
+    assert fresh(snapshot(server)["state"])
+
+
+def test_what_a_client_says_is_ignored_and_what_is_long_ends_it(server: Server) -> None:
+    async def talk(text: str) -> list[bool]:
+        connection = await websocket_connect(request(server))
+        await connection.write_message(text)
+        said: list[bool] = []
+        while len(said) < 3 and (not said or said[-1]):
+            said.append(await connection.read_message() is not None)
+        connection.close()
+        return said
+
+    assert asyncio.run(talk('{"type":"full"}')) == [True, True, True]
+    assert asyncio.run(talk("x" * 100_000))[-1] is False
+    assert server.call("status")
+
+
+def test_two_clients_of_different_pace_have_the_same(machine: Machine, server: Server) -> None:
+    with streaming(server) as quick, streaming(server, "3") as slow, machine.add_neighbour("4GiB@0"):
+
+        def there(state: State) -> bool:
+            return [row["held"] for row in rows(state)] == [4 * GIB]
+
+        quick.until(there, 4)
+        slow.until(there, 6)
+
+    assert len(slow.messages) < len(quick.messages)
