@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.postings import Posting
+    from tfgpu_magic.monitor.report import Report
 
 EVERY = 1.0
 """Seconds between two reports while something may change."""
@@ -40,9 +41,9 @@ class Reporter:
         self._busy = running
         self._active = time.time()
         self._used_since: float | None = None
-        self._wake = threading.Event()
-        self._stopped = False
-        self._posting: Posting | None = None
+        self._ready = False
+        self._wake, self._ended = threading.Event(), threading.Event()
+        self._posting: Posting | None = None  # the thread's own: who else closed it could do that while it is written
         self._thread = threading.Thread(target=self._run, name="tfgpu_magic-reporter", daemon=True)
 
     def start(self) -> None:
@@ -54,17 +55,14 @@ class Reporter:
 
     def stop(self) -> None:
         """Report no more, and take the last report away. Twice is fine."""
-        if self._stopped:
+        if self._ended.is_set():
             return
-        self._stopped = True
+        self._ended.set()
         atexit.unregister(self.stop)
         self._shell.events.unregister("pre_run_cell", self._before)
         self._shell.events.unregister("post_run_cell", self._after)
         self._wake.set()
         self._thread.join(_PATIENCE)
-        if self._posting is not None:
-            self._posting.close()
-            self._posting = None
 
     def _before(self, _: Any) -> None:
         self._turn(busy=True)
@@ -77,36 +75,47 @@ class Reporter:
         self._wake.set()
 
     def _run(self) -> None:
-        from tfgpu_magic.config.runtime import current_stage  # here, so that loading the extension does not wait
-        from tfgpu_magic.config.state import Stage
-
         pause = EVERY
-        while not self._stopped:
-            working = self._busy or current_stage() is Stage.READY
-            if self._wake.wait(pause if working else None):
-                time.sleep(_GATHER)
+        while True:
+            if self._wake.wait(pause if self._busy or self._ready else None):
+                self._ended.wait(_GATHER)
                 self._wake.clear()
+            if self._ended.is_set():
+                break
             begin = time.perf_counter()
             self._report()
             pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), LONGEST)
+        if self._posting is not None:
+            with contextlib.suppress(OSError):
+                self._posting.close()
 
     def _report(self) -> None:
-        from tfgpu_magic.config import account
         from tfgpu_magic.errors import MonitorError
 
-        said = account.brief()
+        said = self._said()
+        # A board that cannot be written to costs this kernel nothing; it may be put right meanwhile.
+        with contextlib.suppress(MonitorError, OSError):
+            self._here().post(said)
+
+    def _said(self) -> Report:
+        from tfgpu_magic.config import account  # here, so that loading the extension does not wait
+        from tfgpu_magic.config.state import Stage
+        from tfgpu_magic.monitor.report import Report
+
+        try:
+            said = account.brief()
+            self._ready = said.stage == Stage.READY.value
+        except Exception:  # TensorFlow's and PyTorch's have no common root, and a thread's error is printed into a cell
+            said = Report(pid=os.getpid(), summary="")
         if self._used_since is None and any(use.in_use for use in said.uses):
             self._used_since = time.time()
-        said = replace(
+        return replace(
             said,
             notebook=_notebook(self._shell),
             busy=self._busy,
             active=self._active,
             used_since=self._used_since,
         )
-        # A board that cannot be written to costs this kernel nothing; it may be put right meanwhile.
-        with contextlib.suppress(MonitorError, OSError):
-            self._here().post(said)
 
     def _here(self) -> Posting:
         from tfgpu_magic.monitor.place import Place
@@ -122,4 +131,5 @@ class Reporter:
 
 def _notebook(shell: Any) -> str:
     """The notebook's path, as Jupyter Server or VS Code tells it to the kernel; empty where nobody does."""
-    return os.environ.get("JPY_SESSION_NAME", "") or str(shell.user_ns.get("__vsc_ipynb_file__", ""))
+    code = shell.user_ns.get("__vsc_ipynb_file__")
+    return os.environ.get("JPY_SESSION_NAME", "") or (code if isinstance(code, str) else "")

@@ -46,17 +46,26 @@ class Posting:
         self._place = place
         self._pid = os.getpid()
         self.name = f"{PREFIX}{self._pid}-{secrets.token_hex(4)}"
-        new = "new-" + self.name
-        self._fd = place.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            # Not flock: a child that was forked meanwhile would keep that. It gets its name when it is locked.
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._fd = self._make("new-" + self.name)
+        except BaseException:
+            place.close()
+            raise
+
+    def _make(self, new: str) -> int:
+        """Make the file, and return its descriptor. It gets its name when it is locked."""
+        place = self._place
+        fd = place.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not flock: a child that was forked meanwhile would keep it
             _ours.add(place.name(self.name))
             place.replace(new, self.name)
         except OSError as error:
-            os.close(self._fd)
+            _ours.discard(place.name(self.name))
+            os.close(fd)
             place.remove(new)
             raise MonitorError(f"{place.path} takes no report ({error.strerror}).") from error
+        return fd
 
     def post(self, report: Report) -> None:
         """Let readers see this report instead of the one before.

@@ -1,0 +1,136 @@
+"""The thread that reports on a kernel: what goes wrong in it reaches no cell, and it lets go when it is told to."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from IPython.core.events import EventManager, available_events
+
+from tfgpu_magic import reporter
+from tfgpu_magic.config import account
+from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.postings import PREFIX, Posting
+from tfgpu_magic.monitor.report import GpuUse, Report
+from tfgpu_magic.reporter import Reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SAID = Report(pid=os.getpid(), summary="", uses=(GpuUse(gpu="GPU-1", policy="growth"),), stage="using the GPUs")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    monkeypatch.setattr(account, "brief", lambda: SAID)
+    monkeypatch.setattr(reporter, "EVERY", 0.02)
+    monkeypatch.setattr(reporter, "_GATHER", 0.0)
+    with Place() as here:
+        yield here
+
+
+@pytest.fixture
+def posted(monkeypatch: pytest.MonkeyPatch) -> list[Report]:
+    """What is posted."""
+    posted: list[Report] = []
+    post = Posting.post
+
+    def remember(self: Posting, report: Report) -> None:
+        post(self, report)
+        posted.append(report)
+
+    monkeypatch.setattr(Posting, "post", remember)
+    return posted
+
+
+@pytest.fixture
+def reporting() -> Iterator[Reporter]:
+    """A reporter of a kernel in which a cell runs."""
+    shell: Any = SimpleNamespace(user_ns={})
+    shell.events = EventManager(shell, available_events)  # type: ignore[no-untyped-call]
+    made = Reporter(shell, running=True)
+    yield made
+    made.stop()
+
+
+def until(promise: Callable[[], object], seconds: float = 5) -> None:
+    end = time.monotonic() + seconds
+    while not promise():
+        assert time.monotonic() < end, f"not so within {seconds} s"
+        time.sleep(0.01)
+
+
+def fail(*_: object) -> Any:
+    raise ValueError("Multiple devices matching the provided string 'GPU:0'")
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_figures_that_cannot_be_had_are_unknown_until_they_can(
+    here: Place, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporting.start()
+    until(lambda: posted and posted[-1].uses)
+    monkeypatch.setattr(account, "brief", fail)
+    until(lambda: not posted[-1].uses)
+    monkeypatch.setattr(account, "brief", lambda: SAID)
+    until(lambda: posted[-1].uses)
+
+
+def test_a_report_that_comes_after_the_end_leaves_nothing_behind(
+    here: Place, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def wait() -> Report:
+        asked.set()
+        go_on.wait(10)
+        return SAID
+
+    reporting.start()
+    until(lambda: posted)
+    monkeypatch.setattr(account, "brief", wait)
+    monkeypatch.setattr(reporter, "_PATIENCE", 0.1)
+    asked.wait(10)
+    reporting.stop()  # as TensorFlow may hold up whoever asks it
+    go_on.set()
+    reporting._thread.join(10)
+
+    assert here.names(PREFIX) == []
+
+
+def test_a_kernel_that_ends_waits_for_no_pause(
+    here: Place, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporting.start()
+    until(lambda: posted)
+    monkeypatch.setattr(reporter, "_GATHER", 0.5)
+    begin = time.monotonic()
+    reporting.stop()
+
+    assert time.monotonic() - begin < 0.3
+    assert here.names(PREFIX) == []
+
+
+def test_where_no_report_can_be_posted_nothing_piles_up(
+    here: Place, reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def refuse(*_: object) -> None:
+        tried.append(1)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Place, "replace", refuse)
+    reporting.start()
+    until(lambda: len(tried) > 1)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    until(lambda: len(tried) > 20)
+
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # noqa: PTH208  one may be open just now
