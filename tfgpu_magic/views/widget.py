@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -27,8 +28,14 @@ EVERY = 1.0
 """Seconds between two states."""
 PAST_EVERY = 60.0
 """Seconds after which the history is sent again, for pages that are opened or loaded anew."""
+PATIENCE = 3.0
+"""Seconds that a cell waits for a look of somebody else, which takes milliseconds; to read /proc can hang."""
 POINTS = 120
 """How many points of the last 10 minutes are sent: what is saved with a notebook has to stay small."""
+
+
+_HANGS = "This machine's processes cannot be read at the moment."
+_BROKEN = "The table cannot be drawn: something is wrong in tfgpu_magic. `%tf_gpu status` may say what."
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,8 @@ class MemoryTable(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Take the table away, everywhere it is shown."""
-        _TICKER.discard(self)
+        if self.comm is not None:  # once only: the garbage collector closes it too, in whatever thread it runs
+            _TICKER.discard(self)
         super().close()
 
     def show(self, seen: Seen) -> None:
@@ -119,7 +127,8 @@ class _Ticker:
 
     def __init__(self) -> None:
         self._tables: weakref.WeakSet[MemoryTable] = weakref.WeakSet()
-        self._lock = threading.Lock()  # a Viewing is for one thread at a time
+        self._lock = threading.Lock()  # of the tables and the thread; never held while anything is looked at
+        self._looking = threading.Lock()  # a Viewing is for one thread at a time
         self._viewing: Viewing | None = None
         self._thread: threading.Thread | None = None
 
@@ -137,37 +146,50 @@ class _Ticker:
             self._tables.discard(table)
 
     def look(self, *, past: bool) -> Seen:
-        """Look now, at the history too if that is wanted."""
-        with self._lock:
-            if self._viewing is None:
-                self._viewing = Viewing(kernel=os.getpid(), report=account.report)
-                with contextlib.suppress(MonitorError):  # which is said below
-                    self._viewing.live.wait(1.5)  # a table that opens with figures is worth the wait
-            try:
-                sight = self._viewing.see()
-                history = self._viewing.history() if past else None
-            except MonitorError as error:  # the board's directory may be put right meanwhile
-                return Seen(message.trouble(str(error)))
-        points = None if history is None else message.past(history, seconds=600, most=POINTS)
+        """Look now, at the history too if that is wanted. Nothing raises, and a look that hangs holds up no other."""
+        if not self._looking.acquire(timeout=PATIENCE):
+            return Seen(message.trouble(_HANGS))
+        try:
+            return self._see(past=past)
+        except MonitorError as error:  # the board's directory may be put right meanwhile
+            return Seen(message.trouble(str(error)))
+        except Exception:  # whatever it is: a thread that ends with it prints it into a cell, and its tables stand still
+            logging.getLogger(__name__).debug("a look failed", exc_info=True)
+            return Seen(message.trouble(_BROKEN))
+        finally:
+            self._looking.release()
+
+    def _see(self, *, past: bool) -> Seen:
+        if self._viewing is None:
+            self._viewing = Viewing(kernel=os.getpid(), report=account.report)
+            with contextlib.suppress(MonitorError):  # which is said at once, by the next line
+                self._viewing.live.wait(1.5)  # a table that opens with figures is worth the wait
+        sight = self._viewing.see()
+        points = message.past(self._viewing.history(), seconds=600, most=POINTS) if past else None
         return Seen(message.state(sight), sight.table, points)
 
     def _run(self) -> None:
         past_at = time.monotonic()
-        while True:
-            time.sleep(EVERY)
-            with self._lock:
-                tables = list(self._tables)
-                if not tables:
-                    self._thread = None
-                    if self._viewing is not None:
-                        self._viewing.close()
-                        self._viewing = None
-                    return
+        while tables := self._wait():
             past = time.monotonic() - past_at >= PAST_EVERY
             past_at = time.monotonic() if past else past_at
             seen = self.look(past=past)
             for table in tables:
-                table.show(seen)
+                with contextlib.suppress(Exception):  # it may be closed meanwhile, or the kernel end
+                    table.show(seen)
+        with self._looking:
+            if self._viewing is not None:
+                self._viewing.close()
+                self._viewing = None
+
+    def _wait(self) -> list[MemoryTable]:
+        """Wait for the next look, and return the tables that it is for; none ends the thread."""
+        time.sleep(EVERY)
+        with self._lock:
+            tables = list(self._tables)
+            if not tables:
+                self._thread = None
+        return tables
 
 
 _TICKER = _Ticker()
