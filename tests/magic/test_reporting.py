@@ -54,7 +54,7 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> list[Report]:
 def reporting() -> Iterator[Reporter]:
     """A reporter of a kernel in which a cell runs."""
     shell: Any = SimpleNamespace(user_ns={})
-    shell.events = EventManager(shell, available_events)  # type: ignore[no-untyped-call]
+    shell.events = EventManager(shell, available_events)
     made = Reporter(shell, running=True)
     yield made
     made.stop()

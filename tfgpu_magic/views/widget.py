@@ -153,7 +153,7 @@ class _Ticker:
             return self._see(past=past)
         except MonitorError as error:  # the board's directory may be put right meanwhile
             return Seen(message.trouble(str(error)))
-        except Exception:  # whatever it is: a thread that ends with it prints it into a cell, and its tables stand still
+        except Exception:  # whatever it is: it would end the thread, and be printed into a cell
             logging.getLogger(__name__).debug("a look failed", exc_info=True)
             return Seen(message.trouble(_BROKEN))
         finally:
