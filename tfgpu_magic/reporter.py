@@ -21,8 +21,6 @@ EVERY = 1.0
 """Seconds between two reports while something may change."""
 SHARE = 0.01
 """What part of the time reports may take."""
-LONGEST = 30.0
-"""Seconds between two reports at most, however long one takes."""
 
 _GATHER = 0.1  # seconds: cells that run one after the other make one report
 _PATIENCE = 1.0  # seconds that the end of the process waits for a report that is being made
@@ -75,6 +73,8 @@ class Reporter:
         self._wake.set()
 
     def _run(self) -> None:
+        from tfgpu_magic.monitor.postings import AT_LEAST_EVERY  # here, so that loading the extension does not wait
+
         pause = EVERY
         while True:
             if self._wake.wait(pause if self._busy or self._ready else None):
@@ -84,7 +84,7 @@ class Reporter:
                 break
             begin = time.perf_counter()
             self._report()
-            pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), LONGEST)
+            pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
         if self._posting is not None:
             with contextlib.suppress(OSError):
                 self._posting.close()
@@ -98,7 +98,7 @@ class Reporter:
             self._here().post(said)
 
     def _said(self) -> Report:
-        from tfgpu_magic.config import account  # here, so that loading the extension does not wait
+        from tfgpu_magic.config import account
         from tfgpu_magic.config.state import Stage
         from tfgpu_magic.monitor.report import Report
 

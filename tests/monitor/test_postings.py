@@ -6,18 +6,20 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.postings import PREFIX, Posting, Postings
+from tfgpu_magic.monitor.postings import PATIENCE, PREFIX, Posting, Postings
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report, Torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     Start = Callable[..., subprocess.Popen[str]]
 
@@ -67,9 +69,11 @@ def start(here: Place) -> Iterator[Start]:
     """Start kernels that post a report, then do something, and wait to be told to end."""
     started = []
 
-    def start(summary: str = "One.", then: str = "") -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", KERNEL.format(then=then), summary]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def start(
+        summary: str = "One.", then: str = "", *, inside: Sequence[str] = (), cwd: Path | None = None
+    ) -> subprocess.Popen[str]:
+        command = [*inside, sys.executable, "-c", KERNEL.format(then=then), summary]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=cwd)
         started.append(process)
         assert process.stdout
         process.stdout.readline()
@@ -159,6 +163,46 @@ def test_a_report_that_is_being_written_leaves_the_one_before_in_sight(here: Pla
 
     assert postings.read() == before
     assert Postings(here).read() == ()
+
+
+def test_a_kernel_that_should_have_posted_again_and_did_not_has_no_figures(here: Place, start: Start) -> None:
+    start(then="from tests.monitor.test_postings import REPORT; posting.post(REPORT)")
+    postings = Postings(here)
+    (fresh,) = postings.read()
+    (name,) = files(here)
+    long_ago = time.time() - PATIENCE - 1
+    os.utime(here.path / name, (long_ago, long_ago))
+    (old,) = postings.read()
+
+    assert [(use.in_use, use.peak) for use in fresh.uses] == [(1, 2), (None, None)]
+    assert [(use.in_use, use.peak, use.torch, use.policy) for use in old.uses] == [
+        (None, None, None, "growth"),
+        (None, None, None, "hidden"),
+    ]
+
+
+def test_a_kernel_that_sleeps_need_not_post_again(here: Place, start: Start) -> None:
+    said = "Report(pid=1, summary='', busy=False, uses=(GpuUse(gpu='GPU-1', torch=Torch(allocated=4, reserved=5)),))"
+    start(then=f"from tfgpu_magic.monitor.report import GpuUse, Torch; posting.post({said})")
+    (name,) = files(here)
+    os.utime(here.path / name, (0, 0))
+
+    assert Postings(here).read()[0].uses[0].torch == Torch(allocated=4, reserved=5)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a pid namespace")
+def test_a_kernel_in_a_container_has_the_pid_that_it_has_here_or_none(here: Place, start: Start) -> None:
+    inner = start("Inner.", inside=("unshare", "--pid", "--fork"))
+    (seen,) = Postings(here).read()
+    read = "print(*[one.pid for one in Postings(Place()).read()], file=open('pids', 'w')"
+    outer = start("Outer.")
+    start("Reader.", then=f"{read}, flush=True)", inside=("unshare", "--pid", "--fork"), cwd=here.path)
+    pids = [int(pid) for pid in (here.path / "pids").read_text().split()]
+
+    assert psutil.Process(seen.pid).ppid() == inner.pid
+    assert len(set(pids)) == 2
+    assert all(pid < 0 for pid in pids)
+    assert outer.pid in {report.pid for report in Postings(here).read()}
 
 
 def test_what_lies_there_and_is_no_report_is_passed_over(here: Place, start: Start) -> None:

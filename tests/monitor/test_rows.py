@@ -178,6 +178,12 @@ def test_kernels_that_the_driver_never_lists_are_shown_by_their_own_word() -> No
     assert made.notes == (UNATTRIBUTED,)
 
 
+def test_a_kernel_in_another_container_shows_nothing_of_the_pids_here() -> None:
+    made = table((2, 10 * GIB), reports=[other(3 * GIB, pid=-7, used_since=80.0)])
+
+    assert (owners_of(made), made.notes) == (["eval.ipynb"], ())
+
+
 def test_one_kernel_that_is_listed_shows_that_the_pids_are_ours() -> None:
     made = table((2, 10 * GIB), reports=[other(3), other(4, pid=77, used_since=0.0)])
 

@@ -67,6 +67,10 @@ def test_unknown_is_left_out() -> None:
     assert made == {"gpu": "0", "pid": 7, "kind": "C", "who": "mine", "owner": "eval.ipynb"}
 
 
+def test_a_kernel_without_a_pid_here_has_none() -> None:
+    assert "pid" not in row(pid=-7)
+
+
 def test_a_row_says_what_driver_kernel_and_server_know() -> None:
     use = GpuUse(
         gpu="0",

@@ -1,7 +1,8 @@
 """Kernels' own reports on the board: a small file for each kernel, which is there as long as the kernel is.
 
 The kernel holds a lock on its file, and the system lets go of that when the kernel ends, however it ends. So a reader
-knows the dead from the living without knowing their pids, which mean nothing in another container.
+knows the dead from the living without knowing their pids, which mean nothing in another container; and the system says
+which pid here has the lock.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import fcntl
 import os
 import secrets
 import struct
+import time
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
@@ -25,6 +28,10 @@ VERSION = 1
 PREFIX = f"report-{VERSION}-"
 LONGEST = 2**16
 """Bytes of a report; what is longer is no report."""
+AT_LEAST_EVERY = 30.0
+"""Seconds after which a kernel posts again, at the latest, while its figures may change."""
+PATIENCE = 45.0
+"""Seconds after which the figures of one that should have posted again are unknown: it hangs, or cannot write."""
 
 _HEAD = struct.Struct("<II")  # length and checksum of the JSON that follows
 _FLOCK = struct.Struct("hhqqi")  # struct flock: type, whence, start, length, pid. Source: fcntl_locking(2), Linux
@@ -102,37 +109,53 @@ class Postings:
         self._known: dict[str, tuple[bytes, Report]] = {}
 
     def read(self) -> tuple[Report, ...]:
-        """Read every report that is there now; some 10 µs each. What is half written is as it was before."""
-        found: dict[str, tuple[bytes, Report]] = {}
+        """Read every report that is there now; some 10 µs each. What is half written is as it was before.
+
+        Pids are those of this process's namespace, and negative for kernels that are in none that can be seen from it.
+        Figures are left out where they are too old.
+        """
+        before, self._known = self._known, {}
+        found: list[Report] = []
         for name in self._place.names(PREFIX):
             if self._place.name(name) in _ours:
                 continue
             with contextlib.suppress(OSError, ValueError, MonitorError):
-                if (read := self._read(name)) is not None:
-                    found[name] = read
-        self._known = found
-        return tuple(report for _, report in found.values())
+                if (report := self._read(name, before.get(name))) is not None:
+                    found.append(report)
+        return tuple(found)
 
-    def _read(self, name: str) -> tuple[bytes, Report] | None:
+    def _read(self, name: str, before: tuple[bytes, Report] | None) -> Report | None:
         fd = self._place.open(name, os.O_RDWR)
         try:
-            if not _held(fd):
+            pid = _holder(fd)
+            if pid is None:
                 self._place.remove(name)
                 return None
             data = os.pread(fd, _HEAD.size + LONGEST, 0)
+            age = time.time() - os.fstat(fd).st_mtime
         finally:
             os.close(fd)
-        before = self._known.get(name)
-        if len(data) < _HEAD.size:
-            return before
-        length, check = _HEAD.unpack_from(data)
-        text = data[_HEAD.size : _HEAD.size + length]
-        if len(text) != length or zlib.crc32(text) != check or (before and before[0] == text):
-            return before
-        return text, Report.from_json(text.decode())
+        text = _text(data)
+        if text is not None and (before is None or before[0] != text):
+            before = text, Report.from_json(text.decode())
+        if before is None:
+            return None
+        self._known[name] = before
+        report = before[1].without_figures() if before[1].goes_on and age > PATIENCE else before[1]
+        return replace(report, pid=pid or -int(name.rpartition("-")[2], 16) - 1)
 
 
-def _held(fd: int) -> bool:
-    """Tell whether a process has the lock on a file."""
+def _text(data: bytes) -> bytes | None:
+    """Return the JSON in a file; None when it is half written, or none."""
+    if len(data) < _HEAD.size:
+        return None
+    length, check = _HEAD.unpack_from(data)
+    text = data[_HEAD.size : _HEAD.size + length]
+    return text if len(text) == length and zlib.crc32(text) == check else None
+
+
+def _holder(fd: int) -> int | None:
+    """Return the pid of the process that has the lock on a file; 0 if it has none here, None if there is no such."""
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    return bool(_FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    return None if kind == fcntl.F_UNLCK else max(0, pid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Report:
     """One kernel's own word.
 
     Attributes:
-        pid: the kernel's process id, in its own namespace.
+        pid: the kernel's process id, in its own namespace; one that was read has the reader's (`postings`).
         summary: one sentence for people, such as ``TensorFlow 2.21.0 is using the GPUs since In [3].``
         uses: a `GpuUse` for each GPU that the kernel knows something about.
         notes: what a reader must know besides, a sentence each.
@@ -89,6 +89,19 @@ class Report:
     busy: bool | None = None
     active: float | None = None
     used_since: float | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is soon a newer one, since the figures may change meanwhile."""
+        return bool(self.busy) or any(use.in_use is not None for use in self.uses)
+
+    def without_figures(self) -> Report:
+        """Return the same with nothing known of what is in use."""
+        uses = (
+            replace(use, torch=None, logical=tuple(replace(one, in_use=None, peak=None) for one in use.logical))
+            for use in self.uses
+        )
+        return replace(self, uses=tuple(uses))
 
     def to_json(self) -> str:
         """Write it as one line of JSON."""

@@ -94,7 +94,7 @@ class ProcessRow:
 
     Attributes:
         gpu: the `Gpu.label`.
-        pid: the process id; None for what no listed process accounts for.
+        pid: the process id, negative where it has none here; None for what no listed process accounts for.
         kind: ``C``, ``G``, ``C+G`` or ``M+C``; empty where the driver does not list it.
         who: whose it is.
         owner: the same for people; may be hostile text, so a view must escape it.
@@ -200,7 +200,8 @@ def _strangers(snapshot: Snapshot, said: _Said) -> bool:
     using = [
         one
         for one, uses in said
-        if any(use.in_use and gpu in listed for gpu, use in uses.items())
+        if one.pid > 0  # what is in no pid namespace that is seen from here is in no list here either
+        and any(use.in_use and gpu in listed for gpu, use in uses.items())
         and (one.used_since is None or snapshot.time - one.used_since > SETTLED)
     ]
     return bool(using) and not any(one.pid in pids for one, _ in said)

@@ -168,7 +168,7 @@ def _process(row: ProcessRow, now: float, longest: int) -> str:
     # bdi: a right-to-left name stays in its cell.
     owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(words.owner(row, now, longest=longest))}</bdi>"
     return (
-        f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{"-" if row.pid is None else row.pid}</td>'
+        f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{words.pid(row)}</td>'
         f'<td>{_safe(row.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'
         f'<td class="tfgpu-n">{_safe(words.with_unit(row.held))}</td>'
     )

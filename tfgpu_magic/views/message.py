@@ -127,7 +127,7 @@ def _row(row: ProcessRow) -> State:
     served = notebook if notebook and notebook.kernel else None
     return _known({
         "gpu": row.gpu,
-        "pid": row.pid,
+        "pid": row.pid if row.pid and row.pid > 0 else None,
         "kind": row.kind or None,
         "who": row.who,
         "owner": words.plain(row.owner, longest=LONGEST),

@@ -42,8 +42,7 @@ def _gpu(row: GpuRow, *, none: str) -> list[str]:
 
 
 def _process(row: ProcessRow, now: float, longest: int) -> list[str]:
-    pid = "-" if row.pid is None else str(row.pid)
-    return [row.gpu, pid, row.kind or "-", words.owner(row, now, longest=longest), words.with_unit(row.held)]
+    return [row.gpu, words.pid(row), row.kind or "-", words.owner(row, now, longest=longest), words.with_unit(row.held)]
 
 
 def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -51,6 +51,11 @@ def name(row: GpuRow) -> str:
     return plain(row.name) + (f" ({', '.join(special)})" if special else "")
 
 
+def pid(row: ProcessRow) -> str:
+    """Write a process's id; ``-`` where it has none here."""
+    return "-" if row.pid is None or row.pid < 0 else str(row.pid)
+
+
 def owner(row: ProcessRow, now: float, *, longest: int) -> str:
     """Write whose a process is, and what its notebook does: ``eval.ipynb, idle 2 h``.
 
