@@ -107,7 +107,7 @@ class Reporter:
             self._ready = said.stage == Stage.READY.value
         except Exception:  # TensorFlow's and PyTorch's have no common root, and a thread's error is printed into a cell
             said = Report(pid=os.getpid(), summary="")
-        if self._used_since is None and any(use.in_use for use in said.uses):
+        if self._used_since is None and any(use.taken for use in said.uses):
             self._used_since = time.time()
         return replace(
             said,

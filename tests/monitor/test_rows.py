@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.owners import Who
 
 GIB = 2**30
+RESERVED = 2
+"""Bytes that every other kernel's PyTorch has taken besides."""
 OWNERS: dict[int, tuple[Who, str]] = {
     1: ("this", "this notebook"),
     2: ("mine", "eval.ipynb"),
@@ -54,7 +56,7 @@ def other(
     in_use: int = 3, *, pid: int = 2, gpu: str = "0", used_since: float | None = None, notebook: str = ""
 ) -> Report:
     logical = LogicalGpu(name="GPU:0", in_use=in_use, peak=5)
-    use = GpuUse(gpu=gpu, policy="growth", logical=(logical,), torch=Torch(allocated=1, reserved=2))
+    use = GpuUse(gpu=gpu, policy="growth", logical=(logical,), torch=Torch(allocated=1, reserved=RESERVED))
     return Report(pid=pid, summary="", uses=(use,), notebook=notebook, used_since=used_since)
 
 
@@ -172,9 +174,17 @@ def test_kernels_that_the_driver_never_lists_are_shown_by_their_own_word() -> No
     made = table((3, 10 * GIB), reports=[other(3 * GIB, used_since=80.0, notebook="/home/me/eval.ipynb")])
 
     assert [(row.owner, row.held, row.known) for row in made.processes] == [
-        ("eval.ipynb", None, 3 * GIB),
-        ("others", 7 * GIB, 7 * GIB),
+        ("eval.ipynb", None, 3 * GIB + RESERVED),
+        ("others", 7 * GIB - RESERVED, 7 * GIB - RESERVED),
     ]
+    assert made.notes == (UNATTRIBUTED,)
+
+
+def test_what_only_pytorch_has_taken_is_the_kernels_own_word_too() -> None:
+    use = GpuUse(gpu="0", torch=Torch(allocated=GIB, reserved=2 * GIB))
+    made = table((3, 10 * GIB), reports=[Report(pid=2, summary="", uses=(use,), used_since=80.0)])
+
+    assert [(row.owner, row.known) for row in made.processes] == [("a kernel", 2 * GIB), ("others", 8 * GIB)]
     assert made.notes == (UNATTRIBUTED,)
 
 

@@ -63,6 +63,12 @@ class GpuUse:
         """The sum of the logical GPUs' peaks, which may have been at different times; None as for `in_use`."""
         return _sum([logical.peak for logical in self.logical])
 
+    @property
+    def taken(self) -> int | None:
+        """Bytes that TensorFlow and PyTorch surely hold: in use by the one, reserved by the other; None if unknown."""
+        known = [size for size in (self.in_use, self.torch and self.torch.reserved) if size is not None]
+        return sum(known) if known else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -77,7 +83,7 @@ class Report:
         notebook: the notebook's path as the kernel was told it; empty when it was not.
         busy: whether a cell is running; None where nobody watches.
         active: when that last changed, in seconds since the epoch.
-        used_since: when TensorFlow was first seen with memory in use, in seconds since the epoch; None if it has none.
+        used_since: when it was first seen to have taken memory, in seconds since the epoch; None if it has none.
     """
 
     pid: int

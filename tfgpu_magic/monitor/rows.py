@@ -115,7 +115,7 @@ class ProcessRow:
     @property
     def known(self) -> int | None:
         """Bytes that it surely takes: held, and what it says itself where the driver cannot list it."""
-        return self.use.in_use if self.held is None and not self.kind and self.use else self.held
+        return self.use.taken if self.held is None and not self.kind and self.use else self.held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +201,7 @@ def _strangers(snapshot: Snapshot, said: _Said) -> bool:
         one
         for one, uses in said
         if one.pid > 0  # what is in no pid namespace that is seen from here is in no list here either
-        and any(use.in_use and gpu in listed for gpu, use in uses.items())
+        and any(use.taken and gpu in listed for gpu, use in uses.items())
         and (one.used_since is None or snapshot.time - one.used_since > SETTLED)
     ]
     return bool(using) and not any(one.pid in pids for one, _ in said)
@@ -230,7 +230,7 @@ def _by_their_own_word(
     """Rows of the kernels that say that they use a GPU, where the driver's list does not have them."""
     for one, uses in said:
         use = uses.get(gpu)
-        if use is not None and use.in_use is not None and one.pid not in listed:
+        if use is not None and use.taken is not None and one.pid not in listed:
             notebook = notebooks.get(one.pid)
             yield ProcessRow(
                 gpu=gpu,

@@ -94,7 +94,7 @@ class Viewing:
         if self._report is None:
             return None
         own = self._report(snapshot)
-        if self._used_since is None and any(use.in_use for use in own.uses):
+        if self._used_since is None and any(use.taken for use in own.uses):
             self._used_since = snapshot.time
         return replace(own, used_since=self._used_since)
 
