@@ -1,15 +1,22 @@
-"""A simulated machine for the children of this process, which is where every look happens."""
+"""A simulated machine for the children of this process, which is where every look happens, and boards to look at."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
+from tests.monitor.boards import PATIENCE, collectors
+from tfgpu_magic.monitor.board import Reader, Writer
+from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -24,3 +31,47 @@ def machine(gpus: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
         for name, value in machine.environ().items():
             monkeypatch.setenv(name, value)
         yield machine
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of a board that no collector writes to."""
+    monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    return tmp_path / "board"
+
+
+@pytest.fixture
+def here(folder: Path) -> Iterator[Place]:
+    with Place() as here:
+        yield here
+
+
+@pytest.fixture
+def writer(here: Place) -> Iterator[Writer]:
+    writer = Writer(here)
+    yield writer
+    writer.close()
+
+
+@pytest.fixture
+def reader(here: Place) -> Iterator[Reader]:
+    reader = Reader(here)
+    yield reader
+    reader.close()
+
+
+@pytest.fixture
+def machine_folder(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The board's directory; whatever collector the test has left is ended."""
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    yield tmp_path / "board"
+    for process in collectors(machine):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+@pytest.fixture
+def live(machine_folder: Path) -> Iterator[Live]:
+    with Live(linger=3, patience=PATIENCE) as live:
+        yield live

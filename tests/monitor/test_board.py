@@ -7,7 +7,6 @@ import itertools
 import multiprocessing
 import os
 import resource
-import stat
 import subprocess
 import time
 import zlib
@@ -18,45 +17,15 @@ from unittest import mock
 
 import pytest
 
+from tests.monitor.boards import GIB, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import board, history, place
-from tfgpu_magic.monitor.board import BOARD, LOCK, Reader, Writer
-from tfgpu_magic.monitor.place import Place, directory
+from tfgpu_magic.monitor import board
+from tfgpu_magic.monitor.board import BOARD, Reader, Writer
+from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-GIB = 2**30
-NOBODY = 65534
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away or mount a disk")
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
-    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    return tmp_path / "board"
-
-
-@pytest.fixture
-def here(folder: Path) -> Iterator[Place]:
-    with Place() as here:
-        yield here
-
-
-@pytest.fixture
-def writer(here: Place) -> Iterator[Writer]:
-    writer = Writer(here)
-    yield writer
-    writer.close()
-
-
-@pytest.fixture
-def reader(here: Place) -> Iterator[Reader]:
-    reader = Reader(here)
-    yield reader
-    reader.close()
 
 
 @pytest.fixture
@@ -76,14 +45,6 @@ def fill(disk: Path) -> Path:
         while file.write(bytes(4096)):
             pass
     return filler
-
-
-def snapshot(processes: int = 1, *, at: float = 1e9, used: int | None = GIB, uuid: str = "GPU-0") -> Snapshot:
-    rows = tuple(Process(gpu="0", pid=pid, kind="C", held=processes) for pid in range(1, processes + 1))
-    return Snapshot(time=at, driver="1", gpus=(Gpu(index=0, uuid=uuid, used=used),), processes=rows, notes=("a",))
-
-
-# --- messages ---
 
 
 def test_what_is_published_is_what_is_seen(writer: Writer, reader: Reader) -> None:
@@ -314,174 +275,3 @@ def test_a_change_of_the_messages_fields_is_another_version() -> None:
     fields = " ".join(name for kind in (Snapshot, Gpu, Process) for name in kind.__slots__)
 
     assert (board.VERSION, zlib.crc32(fields.encode())) == (1, 3246361248)
-
-
-# --- history ---
-
-
-def test_the_last_ten_minutes_are_known_by_the_second_and_an_hour_by_ten(writer: Writer, reader: Reader) -> None:
-    for second in range(5000):
-        writer.publish(snapshot(at=1e9 + second, used=second))
-    past = reader.history()
-
-    assert past.used["GPU-0"] == tuple(round(at - 1e9) for at in past.times)
-    assert list(past.times[-600:]) == [1e9 + second for second in range(4400, 5000)]
-    coarse = past.times[:-600]
-    assert {after - before for before, after in itertools.pairwise(coarse)} == {10}
-    assert past.times[-1] - past.times[0] >= 2980  # 50 minutes, of which the last ten are finer
-
-
-def test_the_past_outlives_the_writer(here: Place, writer: Writer, reader: Reader) -> None:
-    for second in range(2000):
-        writer.publish(snapshot(at=1e9 + second, used=second))
-    before = reader.history()
-    again = Writer(here)
-    again.publish(snapshot(at=1e9 + 2000, used=2000))
-    past = reader.history()
-
-    assert past.times == (*before.times, 1e9 + 2000)
-    assert past.used["GPU-0"] == tuple(round(at - 1e9) for at in past.times)
-    again.close()
-
-
-def test_gpus_that_come_and_go_keep_their_past_and_unknown_is_none(writer: Writer, reader: Reader) -> None:
-    writer.publish(snapshot(at=1e9, uuid="GPU-a", used=1))
-    writer.publish(snapshot(at=1e9 + 1, uuid="GPU-b", used=2))
-    writer.publish(snapshot(at=1e9 + 2, uuid="GPU-a", used=None))
-
-    assert reader.history().used == {"GPU-b": (None, 2, None), "GPU-a": (1, None, None)}
-
-
-def test_points_come_no_faster_than_a_second_and_a_clock_set_back_goes_on(writer: Writer, reader: Reader) -> None:
-    for at in (1e9, 1e9 + 0.2, 1e9 + 1, 1e9 - 3600):
-        writer.publish(snapshot(at=at))
-
-    assert reader.history().times == (1e9 - 3600, 1e9, 1e9 + 1)
-
-
-def test_half_a_point_is_no_point(folder: Path, writer: Writer, reader: Reader) -> None:
-    for second in range(3):
-        writer.publish(snapshot(at=1e9 + second))
-    with (folder / BOARD).open("r+b") as file:
-        file.seek(board._HISTORY + history._TABLE + 24 + 8)
-        file.write(b"!")
-
-    assert reader.history().times == (1e9, 1e9 + 2)
-
-
-# --- the directory ---
-
-
-def test_the_directory_is_the_one_that_is_named_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    named = []
-    for variables in (["TFGPU_MAGIC_DIR", "XDG_RUNTIME_DIR"], ["XDG_RUNTIME_DIR"], []):
-        for name in ("TFGPU_MAGIC_DIR", "XDG_RUNTIME_DIR"):
-            monkeypatch.delenv(name, raising=False)
-            if name in variables:
-                monkeypatch.setenv(name, str(tmp_path))
-        named.append(directory())
-
-    assert named == [tmp_path, tmp_path / "tfgpu_magic", tmp_path / f"tfgpu_magic-{os.geteuid()}"]
-
-
-@root_only
-def test_a_runtime_directory_of_another_user_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TFGPU_MAGIC_DIR", raising=False)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    os.chown(tmp_path, NOBODY, NOBODY)
-
-    assert directory().parent != tmp_path
-
-
-def test_it_and_its_files_are_for_nobody_else(folder: Path, writer: Writer) -> None:
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / BOARD)]
-
-    assert modes == [0o700, 0o600]
-
-
-def test_a_link_is_refused_and_not_followed(tmp_path: Path, folder: Path) -> None:
-    (tmp_path / "target").mkdir(mode=0o700)
-    folder.symlink_to(tmp_path / "target")
-
-    with pytest.raises(MonitorError, match="is a link"):
-        Place()
-
-
-def test_a_file_in_its_place_is_refused(folder: Path) -> None:
-    folder.write_text("")
-
-    with pytest.raises(MonitorError, match=r"TFGPU_MAGIC_DIR\.$"):
-        Place()
-
-
-def test_one_that_others_may_enter_is_refused(folder: Path) -> None:
-    folder.mkdir()
-    folder.chmod(0o755)
-
-    with pytest.raises(MonitorError, match=r"open to other users \(mode 755; chmod 700 closes it\)"):
-        Place()
-
-
-@root_only
-def test_one_of_another_user_is_refused(folder: Path) -> None:
-    folder.mkdir(mode=0o700)
-    os.chown(folder, NOBODY, NOBODY)
-
-    with pytest.raises(MonitorError, match=f"belongs to another user \\({NOBODY}, and you are 0\\)"):
-        Place()
-
-
-@pytest.mark.parametrize("how", ["link", "hard link", "pipe", "directory"])
-def test_a_file_that_is_not_plain_is_refused_at_once(tmp_path: Path, folder: Path, here: Place, how: str) -> None:
-    (tmp_path / "precious").write_text("precious")
-    if how == "link":
-        (folder / LOCK).symlink_to(tmp_path / "precious")
-    elif how == "hard link":
-        (folder / LOCK).hardlink_to(tmp_path / "precious")
-    elif how == "pipe":
-        os.mkfifo(folder / LOCK)
-    else:
-        (folder / LOCK).mkdir()
-
-    with pytest.raises(MonitorError, match=r"Remove it\.$"):
-        here.open(LOCK, os.O_RDWR | os.O_CREAT)
-
-
-@root_only
-def test_a_file_of_another_user_is_refused(folder: Path, here: Place) -> None:
-    (folder / LOCK).touch()
-    os.chown(folder / LOCK, NOBODY, NOBODY)
-
-    with pytest.raises(MonitorError, match="not a plain file of your own"):
-        here.open(LOCK, os.O_RDWR)
-
-
-def test_a_link_at_the_boards_place_is_replaced_and_its_target_left_alone(tmp_path: Path, folder: Path) -> None:
-    (tmp_path / "precious").write_text("precious")
-    with Place() as here:
-        (folder / BOARD).symlink_to(tmp_path / "precious")
-        writer = Writer(here)
-        writer.publish(snapshot())
-        writer.close()
-
-    assert (tmp_path / "precious").read_text() == "precious"
-    assert not (folder / BOARD).is_symlink()
-
-
-def test_a_simulated_machine_has_a_board_of_its_own(
-    folder: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer.publish(snapshot(3))
-    monkeypatch.setenv(place._SIMULATED, "/somewhere/machine")
-    with Place() as simulated:
-        reader = Reader(simulated)
-
-        assert simulated.simulated
-        assert reader.look().message is board.NOTHING
-
-
-def test_the_variable_of_a_simulated_machine_is_the_simulators() -> None:
-    from tfgpu_magic.simgpu import ENVIRONMENT
-
-    assert place._SIMULATED == ENVIRONMENT

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -57,23 +57,13 @@ posting.close()
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
-    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    with Place() as here:
-        yield here
-
-
-@pytest.fixture
 def start(here: Place) -> Iterator[Start]:
     """Start kernels that post a report, then do something, and wait to be told to end."""
     started = []
 
-    def start(
-        summary: str = "One.", then: str = "", *, inside: Sequence[str] = (), cwd: Path | None = None
-    ) -> subprocess.Popen[str]:
+    def start(summary: str = "One.", then: str = "", *, inside: Sequence[str] = ()) -> subprocess.Popen[str]:
         command = [*inside, sys.executable, "-c", KERNEL.format(then=then), summary]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=cwd)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         started.append(process)
         assert process.stdout
         process.stdout.readline()
@@ -194,10 +184,10 @@ def test_a_kernel_that_sleeps_need_not_post_again(here: Place, start: Start) -> 
 def test_a_kernel_in_a_container_has_the_pid_that_it_has_here_or_none(here: Place, start: Start) -> None:
     inner = start("Inner.", inside=("unshare", "--pid", "--fork"))
     (seen,) = Postings(here).read()
-    read = "print(*[one.pid for one in Postings(Place()).read()], file=open('pids', 'w')"
-    outer = start("Outer.")
-    start("Reader.", then=f"{read}, flush=True)", inside=("unshare", "--pid", "--fork"), cwd=here.path)
-    pids = [int(pid) for pid in (here.path / "pids").read_text().split()]
+    outer, told = start("Outer."), here.path / "pids"
+    read = f"open({str(told)!r}, 'w').write(repr([one.pid for one in Postings(Place()).read()]))"
+    start("Reader.", then=read, inside=("unshare", "--pid", "--fork"))
+    pids = json.loads(told.read_text())
 
     assert psutil.Process(seen.pid).ppid() == inner.pid
     assert len(set(pids)) == 2

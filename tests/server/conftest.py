@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.jupyter import Server, serving
-from tests.monitor.test_collector import collectors
+from tests.monitor.boards import collectors
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]

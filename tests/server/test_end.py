@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.jupyter import Server
-from tests.monitor.test_collector import collectors
+from tests.monitor.boards import collectors
 from tests.server.conftest import Serve
 from tests.server.streaming import fresh, rows, streaming
 from tfgpu_magic.simgpu import Machine

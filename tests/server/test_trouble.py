@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.jupyter import Server
-from tests.monitor.test_collector import collectors
+from tests.monitor.boards import collectors
 from tests.server.streaming import Stream, fresh, streaming
 from tfgpu_magic.simgpu import Machine
 

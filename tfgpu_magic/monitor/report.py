@@ -66,7 +66,8 @@ class GpuUse:
     @property
     def taken(self) -> int | None:
         """Bytes that TensorFlow and PyTorch surely hold: in use by the one, reserved by the other; None if unknown."""
-        known = [size for size in (self.in_use, self.torch and self.torch.reserved) if size is not None]
+        reserved = self.torch.reserved if self.torch else None
+        known = [size for size in (self.in_use, reserved) if size is not None]
         return sum(known) if known else None
 
 

@@ -1,0 +1,65 @@
+"""What tests of the board share: a message for it, and collectors that are looked for and waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tfgpu_magic.monitor.board import Look
+    from tfgpu_magic.monitor.live import Live
+    from tfgpu_magic.simgpu import Machine
+
+GIB = 2**30
+NOBODY = 65534
+MODULE = "tfgpu_magic.monitor.collector"
+PATIENCE = 2.0
+"""Seconds that NVML may take, for collectors that tests start."""
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away or mount a disk")
+
+
+def snapshot(processes: int = 1, *, at: float = 1e9, used: int | None = GIB, uuid: str = "GPU-0") -> Snapshot:
+    rows = tuple(Process(gpu="0", pid=pid, kind="C", held=processes) for pid in range(1, processes + 1))
+    return Snapshot(time=at, driver="1", gpus=(Gpu(index=0, uuid=uuid, used=used),), processes=rows, notes=("a",))
+
+
+def collectors(machine: Machine) -> list[psutil.Process]:
+    """The collectors of this machine, and those that are to become one."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            ours = process.environ().get("TFGPU_SIMGPU") == str(machine.path)
+            if ours and any(MODULE in word for word in process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def until(live: Live, promise: Callable[[Look], bool], seconds: float) -> Look:
+    """Look ten times a second until it is so, or fail when the time is over."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        seen = live.look()
+        if promise(seen):
+            return seen
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds} s: {seen}")
+
+
+def fresh(seen: Look) -> bool:
+    return seen.stale_since is None and seen.age is not None and seen.age < 2
+
+
+def gone(machine: Machine, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while collectors(machine) and time.monotonic() < end:
+        time.sleep(0.1)
+    return not collectors(machine)

@@ -1,0 +1,181 @@
+"""What a collector meets: a driver that hangs, fails or goes, and a board that is removed, replaced or full."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.monitor.boards import GIB, NOBODY, PATIENCE, collectors, fresh, gone, root_only, until
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.board import BOARD, LOCK
+from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.place import Place
+
+if TYPE_CHECKING:
+    from tfgpu_magic.simgpu import Machine
+
+
+@pytest.fixture
+def gpus() -> str:
+    return "2x16GiB"
+
+
+# --- what the driver does ---
+
+
+def test_a_hang_is_stale_within_three_seconds_and_over_when_nvml_answers(machine: Machine, live: Live) -> None:
+    live.wait()
+    machine.hang("nvmlDeviceGetMemoryInfo", 60)
+    hung = time.time()
+    seen = until(live, lambda seen: seen.stale_since is not None, 3)
+    machine.clear_faults()
+
+    assert abs((seen.stale_since or 0) - hung) < 1.5
+    assert seen.snapshot.error is None  # the last figures, and since when they are old
+    until(live, fresh, PATIENCE + 5)  # the one that hangs gives up, and another starts
+    assert len(collectors(machine)) == 1
+
+
+def test_while_one_hangs_looks_take_no_time_and_no_other_joins_it(machine: Machine, machine_folder: Path) -> None:
+    machine.hang("nvmlInit", 60)
+    with Live(patience=60) as live:
+        until(live, lambda seen: seen.stale_since is not None, 4)
+        slowest = 0.0
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            start = time.monotonic()
+            seen = live.look()
+            slowest = max(slowest, time.monotonic() - start)
+            time.sleep(0.01)
+
+        assert seen.stale_since is not None
+        assert (seen.age, seen.snapshot.error) == (None, "The GPUs are being asked for the first time.")
+        assert slowest < 0.5
+        assert len(collectors(machine)) == 1
+
+
+def test_a_lost_gpu_says_so_others_live_on_and_it_comes_back(machine: Machine, live: Live) -> None:
+    machine.add_neighbour("9GiB@1")
+    live.wait()
+    machine.lose(0)
+    lost = until(live, lambda seen: seen.snapshot.gpus[0].lost, 3).snapshot
+    machine.restore(0)
+
+    assert lost.gpus[1].used == 9 * GIB
+    assert [row.gpu for row in lost.processes] == ["1"]
+    until(live, lambda seen: [gpu.error for gpu in seen.snapshot.gpus] == [None, None], 4)
+
+
+def test_a_driver_that_goes_is_said_and_one_that_comes_back_is_read(machine: Machine, live: Live) -> None:
+    live.wait()
+    machine.remove_driver()
+    away = until(live, lambda seen: seen.snapshot.error is not None, 3)
+    machine.remove_driver(False)
+
+    assert (away.snapshot.absent, away.stale_since) == (True, None)
+    until(live, lambda seen: seen.snapshot.error is None, 7)
+
+
+# --- what happens to the board ---
+
+
+def test_its_directory_removed_is_made_again(machine: Machine, live: Live, machine_folder: Path) -> None:
+    live.wait()
+    shutil.rmtree(machine_folder)
+    removed = time.time()
+
+    until(live, lambda seen: seen.snapshot.time > removed and fresh(seen), 4)
+    until(live, lambda _: len(collectors(machine)) == 1, 4)
+
+
+def test_what_was_seen_last_stays_in_sight_meanwhile(live: Live, machine_folder: Path) -> None:
+    before = live.wait().message
+    shutil.rmtree(machine_folder)
+
+    assert live.look().message is before
+
+
+@pytest.mark.parametrize("how", ["link", "another's", "open to others"])
+def test_its_directory_replaced_is_refused_left_alone_and_left(
+    machine: Machine, live: Live, machine_folder: Path, how: str
+) -> None:
+    live.wait()
+    theirs = machine_folder.parent / "theirs"
+    if how == "link":
+        machine_folder.rename(machine_folder.parent / "before")
+        theirs.mkdir(mode=0o700)
+        machine_folder.symlink_to(theirs)
+    elif how == "open to others":
+        machine_folder.chmod(0o777)
+    elif os.geteuid() == 0:
+        os.chown(machine_folder, NOBODY, NOBODY)
+    else:
+        pytest.skip("only root can give a directory away")
+
+    with pytest.raises(MonitorError, match="TFGPU_MAGIC_DIR"):
+        live.look()
+    assert gone(machine, 4)
+    assert how != "link" or not list(theirs.iterdir())
+
+    if how == "link":
+        machine_folder.unlink()
+        (machine_folder.parent / "before").rename(machine_folder)
+    elif how == "another's":
+        os.chown(machine_folder, 0, 0)
+    else:
+        machine_folder.chmod(0o700)
+    until(live, fresh, 5)
+
+
+@pytest.mark.parametrize("name", [BOARD, LOCK])
+@pytest.mark.parametrize("how", ["removed", "replaced", "truncated"])
+def test_a_file_removed_replaced_or_truncated_comes_back(
+    machine: Machine, live: Live, machine_folder: Path, name: str, how: str
+) -> None:
+    live.wait()
+    with Place() as place:
+        path = machine_folder / place.name(name)
+    if how == "truncated":
+        os.truncate(path, 0)
+    else:
+        path.unlink()
+    if how == "replaced":
+        path.write_bytes(b"not what it was")
+    done = time.time()
+
+    until(live, lambda seen: seen.snapshot.time > done and fresh(seen), 5)
+    until(live, lambda _: len(collectors(machine)) == 1, 4)
+
+
+@root_only
+def test_a_full_disk_is_said_and_room_on_it_is_enough(machine: Machine, machine_folder: Path) -> None:
+    machine_folder.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", machine_folder], check=False
+    ).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        filler = machine_folder / "filler"
+        with Live(linger=2) as live, filler.open("wb", buffering=0) as file:
+            with contextlib.suppress(OSError):
+                while file.write(bytes(4096)):
+                    pass
+            with pytest.raises(MonitorError, match="No space left"):
+                live.look()
+            os.truncate(filler, filler.stat().st_size - 8192)  # enough for the lock, and not for a board
+            seen = until(live, lambda seen: "No space left" in (seen.snapshot.error or ""), 5)
+            filler.unlink()
+            os.truncate(file.fileno(), 0)
+
+            assert seen.stale_since is not None
+            until(live, fresh, 16)
+        assert gone(machine, 6)
+    finally:
+        subprocess.run(["umount", "--lazy", machine_folder], check=True)

@@ -1,0 +1,65 @@
+"""What was used before: by the second for ten minutes, by ten seconds for an hour, and it outlives whoever wrote it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from tests.monitor.boards import snapshot
+from tfgpu_magic.monitor import board, history
+from tfgpu_magic.monitor.board import BOARD, Reader, Writer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tfgpu_magic.monitor.place import Place
+
+
+def test_the_last_ten_minutes_are_known_by_the_second_and_an_hour_by_ten(writer: Writer, reader: Reader) -> None:
+    for second in range(5000):
+        writer.publish(snapshot(at=1e9 + second, used=second))
+    past = reader.history()
+
+    assert past.used["GPU-0"] == tuple(round(at - 1e9) for at in past.times)
+    assert list(past.times[-600:]) == [1e9 + second for second in range(4400, 5000)]
+    coarse = past.times[:-600]
+    assert {after - before for before, after in itertools.pairwise(coarse)} == {10}
+    assert past.times[-1] - past.times[0] >= 2980  # 50 minutes, of which the last ten are finer
+
+
+def test_the_past_outlives_the_writer(here: Place, writer: Writer, reader: Reader) -> None:
+    for second in range(2000):
+        writer.publish(snapshot(at=1e9 + second, used=second))
+    before = reader.history()
+    again = Writer(here)
+    again.publish(snapshot(at=1e9 + 2000, used=2000))
+    past = reader.history()
+
+    assert past.times == (*before.times, 1e9 + 2000)
+    assert past.used["GPU-0"] == tuple(round(at - 1e9) for at in past.times)
+    again.close()
+
+
+def test_gpus_that_come_and_go_keep_their_past_and_unknown_is_none(writer: Writer, reader: Reader) -> None:
+    writer.publish(snapshot(at=1e9, uuid="GPU-a", used=1))
+    writer.publish(snapshot(at=1e9 + 1, uuid="GPU-b", used=2))
+    writer.publish(snapshot(at=1e9 + 2, uuid="GPU-a", used=None))
+
+    assert reader.history().used == {"GPU-b": (None, 2, None), "GPU-a": (1, None, None)}
+
+
+def test_points_come_no_faster_than_a_second_and_a_clock_set_back_goes_on(writer: Writer, reader: Reader) -> None:
+    for at in (1e9, 1e9 + 0.2, 1e9 + 1, 1e9 - 3600):
+        writer.publish(snapshot(at=at))
+
+    assert reader.history().times == (1e9 - 3600, 1e9, 1e9 + 1)
+
+
+def test_half_a_point_is_no_point(folder: Path, writer: Writer, reader: Reader) -> None:
+    for second in range(3):
+        writer.publish(snapshot(at=1e9 + second))
+    with (folder / BOARD).open("r+b") as file:
+        file.seek(board._HISTORY + history._TABLE + 24 + 8)
+        file.write(b"!")
+
+    assert reader.history().times == (1e9, 1e9 + 2)
