@@ -75,7 +75,7 @@ def test_the_live_table_shows_a_kernel_with_both_accounts() -> None:
 
 
 def _seen_live() -> tuple[ProcessRow, int]:
-    """This process's row in a live view, once the collector's lists have it, and what NVML says in a look of its own."""
+    """This process in a live view, once the collector's lists have it, and what NVML says in a look of its own."""
     import tensorflow as tf
 
     tfgpu_magic.apply("visible 0; limit 2GiB")
