@@ -1,0 +1,75 @@
+"""The server's kernels as its managers tell of them: those of any make, and what somebody else has chosen."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+
+from tfgpu_magic.monitor.owners import Notebook
+from tfgpu_magic.server.kernels import Kernels
+
+
+def manager(**kernels: Any) -> Any:
+    return SimpleNamespace(list_kernel_ids=lambda: list(kernels), get_kernel=kernels.__getitem__)
+
+
+def test_kernels_that_run_elsewhere_are_left_out_and_their_gateway_is_not_asked() -> None:
+    async def listed() -> list[object]:
+        raise AssertionError("asked over the network")
+
+    remote = SimpleNamespace(provisioner=SimpleNamespace(pid=1))
+    kernels = Kernels(manager(a=remote, b=SimpleNamespace()), SimpleNamespace(list_sessions=listed))
+
+    assert asyncio.run(kernels.notebooks()) == {}
+
+
+def test_sessions_are_listed_again_for_a_new_kernel_and_else_rarely() -> None:
+    count = 0
+
+    def listed() -> list[dict[str, Any]]:
+        nonlocal count
+        count += 1
+        return [{"kernel": {"id": "a"}, "type": "notebook", "path": "RTC:abc", "name": "train.ipynb"}]
+
+    local = LocalProvisioner()
+    local.pid = 7
+    kernel = SimpleNamespace(provisioner=local, kernel_name="python3")
+    known = {"a": kernel}
+    kernels = Kernels(manager(**known), SimpleNamespace(list_sessions=listed))
+
+    async def run() -> dict[int, Notebook]:
+        for _ in range(5):
+            found = await kernels.notebooks()
+        kernels._kernels = manager(a=kernel, b=SimpleNamespace(provisioner=LocalProvisioner()), c=kernel)
+        await kernels.notebooks()
+        return found
+
+    assert asyncio.run(run()) == {7: Notebook(name="train.ipynb", path="RTC:abc", kernel="a")}
+    assert count == 2
+
+
+@pytest.mark.parametrize(
+    ("session", "state", "notebook"),
+    [
+        ({"path": 7, "name": {"a": 1}, "type": "notebook"}, "idle", ("{'a': 1}", "7", "idle")),
+        ({"path": "x" * 10**6, "type": "notebook"}, "x" * 10**6, ("x" * 10_000, "", "")),
+        ({"path": "a/b.ipynb", "name": "old.ipynb", "type": "notebook"}, "<b>", ("", "a/b.ipynb", "")),
+        ({}, None, ("R 0123abcd", "", "")),
+    ],
+)
+def test_what_kernels_and_those_who_start_them_say_has_bounds(
+    session: dict[str, Any], state: str | None, notebook: tuple[str, str, str]
+) -> None:
+    known = "0123abcd-and-more"
+    local = LocalProvisioner()
+    local.pid = 7
+    kernel = SimpleNamespace(provisioner=local, kernel_name="R", execution_state=state)
+    listed = [{"kernel": {"id": known}, **session}] if session else []
+    kernels = Kernels(manager(**{known: kernel}), SimpleNamespace(list_sessions=lambda: listed))
+    (found,) = asyncio.run(kernels.notebooks()).values()
+
+    assert (found.name, found.path, found.state) == notebook
