@@ -54,7 +54,7 @@ def test_a_kernel_that_uses_a_gpu_says_what_and_under_which_policy() -> None:
         program(machine, _cells, "%tf_gpu visible 1; limit 2GiB", KEEP) as kernel,
         board(machine) as wait,
     ):
-        said = wait(lambda one: one.uses[0].in_use)
+        said = wait(lambda one: one.uses[0].in_use and not one.busy)
         gpu = machine.gpus()[1].uuid
 
     (use,) = said.uses
