@@ -13,6 +13,9 @@ import type { Gpu } from './wire';
 /** Names in a bar's description; more would be read to no end. */
 const NAMED = 8;
 
+/** Percent of a bar below which a part has no name: its margins alone would not fit. */
+const LEGIBLE = 2;
+
 /** Rows of a GPU that are shown at first: nobody reads hundreds, and drawing them would take its time each second. */
 const FOLD = 32;
 
@@ -149,11 +152,13 @@ function segment(part: Part, percent: number, look: Look): TemplateResult {
           ? 'tfgpu-view-small'
           : 'tfgpu-view-rest';
   const name =
-    part.what === 'own' && part.row
-      ? short(cut(part.row.owner, 60))
-      : part.what === 'others'
-        ? partName(part, look)
-        : '';
+    percent < LEGIBLE
+      ? ''
+      : part.what === 'own' && part.row
+        ? short(cut(part.row.owner, 60))
+        : part.what === 'others'
+          ? partName(part, look)
+          : '';
   return html`<span class="tfgpu-view-part ${kind}" style="width:${percent.toFixed(2)}%"
     >${name ? html`<span class="tfgpu-view-label"><bdi>${name}</bdi></span>` : nothing}</span
   >`;
