@@ -28,17 +28,23 @@ export interface GpuData {
   entries: readonly Entry[];
   history: History;
   now: number;
+  /** Where it stands among all GPUs, from 0 to 1. */
+  part: number;
 }
 
 export function gpuView(data: GpuData, look: Look): TemplateResult {
-  const { label, gpu, entries, history, now } = data;
+  const { label, gpu, entries, history, now, part } = data;
   const all = look.show.others ? entries : entries.filter(({ row }) => own(row));
   const shown = look.unfolded.has(label) ? all : folded(all, look);
-  const part = label.includes('.') ? ' tfgpu-view-instance' : '';
-  return html`<section class="tfgpu-view-gpu${part}" aria-label=${look.words.__('GPU %1', label)}>
+  const kind = label.includes('.') ? ' tfgpu-view-instance' : '';
+  return html`<section class="tfgpu-view-gpu${kind}" aria-label=${look.words.__('GPU %1', label)}>
     <div class="tfgpu-view-machine">
       ${guard([gpu, look.version], () => header(label, gpu, look))} ${bar(gpu, entries, look)}
-      ${look.show.history ? trace(gpu.uuid ?? label, gpu, history, look) : nothing}
+      ${
+        look.show.history
+          ? guard([history.edition(part), gpu.total, look.version], () => trace(gpu.uuid ?? label, gpu, history, look))
+          : nothing
+      }
     </div>
     ${
       shown.length
