@@ -58,8 +58,7 @@ def main() -> int:
         asyncio.run(_be_pages(url, token, options.pages))
         return 0
     kinds = {pages: Kind() for pages in (0, 1, options.pages)}
-    with Machine.create(f"{GPUS}x16GiB", context=64 * 2**20) as machine, tempfile.TemporaryDirectory() as home:
-        holders = [machine.add_neighbour(f"100MiB@{number % GPUS}") for number in range(PROCESSES)]
+    with _shared() as (machine, holders), tempfile.TemporaryDirectory() as home:
         enabled = ["--ServerApp.jpserver_extensions=tfgpu_magic.server=True"]
         environment = {"TFGPU_MAGIC_DIR": f"{home}/board"}
         with serving(machine, Path(home), options=enabled, environment=environment) as server:
@@ -67,7 +66,7 @@ def main() -> int:
                 for pages, kind in kinds.items():
                     with _open(server, pages, kind):
                         _measure(machine, server, holders, options.seconds, kind)
-        tables = _tables(machine, holders, max(1, options.kernels), options.runs * options.seconds)
+    tables = _tables(max(2, options.kernels), options.runs * options.seconds)
     good = [_report(kinds, options.pages, options.runs, options.seconds), _report_tables(tables)]
     return 0 if all(good) else 1
 
@@ -131,10 +130,17 @@ def _move(holders: Sequence[Holder]) -> None:
         holder.resize(f"{random.randrange(100, 200)}MiB")
 
 
-def _tables(machine: Machine, holders: Sequence[Holder], most: int, seconds: float) -> dict[int, Kind]:
+@contextmanager
+def _shared() -> Iterator[tuple[Machine, Sequence[Holder]]]:
+    """Make a machine with many processes. What reads one for some lingers, so that others need one of their own."""
+    with Machine.create(f"{GPUS}x16GiB", context=64 * 2**20) as machine:
+        yield machine, [machine.add_neighbour(f"100MiB@{number % GPUS}") for number in range(PROCESSES)]
+
+
+def _tables(most: int, seconds: float) -> dict[int, Kind]:
     """Count NVML's calls beside more and more kernels with a live table."""
-    kinds = {number: Kind() for number in sorted({1, min(4, most), max(2, most)})}
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as kernels:
+    kinds = {number: Kind() for number in sorted({1, min(4, most), most})}
+    with _shared() as (machine, holders), tempfile.TemporaryDirectory() as folder, ExitStack() as kernels:
         environment = machine.environ({**os.environ, "TFGPU_MAGIC_DIR": f"{folder}/board"})
         there = 0
         for number, kind in kinds.items():
