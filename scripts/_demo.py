@@ -1,4 +1,4 @@
-"""Opens JupyterLab on a copy of the tour: on the GPUs that NVML finds, else on a simulated machine."""
+"""Opens JupyterLab on a copy of the tour, the panel beside it: on the GPUs that NVML finds, else on simulated ones."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
+from jupyterlab_server.workspaces_handler import WorkspacesManager
 
 import tfgpu_magic
 from scripts._machine import simulated
@@ -61,7 +62,7 @@ def _machine() -> Iterator[tuple[str, dict[str, str]]]:
     if here.gpus:
         yield f"this machine's GPUs ({len(here.gpus)})", dict(os.environ)
         return
-    with simulated() as machine:
+    with simulated(moving=True) as machine:
         yield (
             f"a SIMULATED machine of {len(machine.gpus())} GPUs with two neighbours, because NVML finds none here",
             machine.environ(),
@@ -89,6 +90,7 @@ def _lab(folder: Path, port: int, environment: dict[str, str]) -> Iterator[subpr
     page = home / "labconfig" / "page_config.json"
     page.parent.mkdir(parents=True)
     page.write_text(json.dumps({"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}))
+    _open_panel(home / "workspaces")
     environment |= {
         "JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, [str(home), environment.get("JUPYTER_CONFIG_PATH")])),
         "JUPYTER_TOKEN": secrets.token_hex(16),  # not on the command line, where others could read it
@@ -101,6 +103,14 @@ def _lab(folder: Path, port: int, environment: dict[str, str]) -> Iterator[subpr
     finally:
         lab.terminate()
         lab.wait()
+
+
+def _open_panel(workspaces: Path) -> None:
+    """Let JupyterLab begin as one who has opened the panel left it."""
+    left = {"collapsed": False, "visible": True, "current": "tfgpu-magic-panel", "widgets": ["tfgpu-magic-panel"]}
+    layout = {"left": left, "relativeSizes": [0.24, 0.76, 0]}
+    workspace = {"data": {"layout-restorer:data": layout}, "metadata": {"id": "default"}}
+    WorkspacesManager(str(workspaces)).save("default", json.dumps(workspace))
 
 
 def _url(lab: subprocess.Popen[bytes], folder: Path) -> str:

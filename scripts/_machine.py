@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import cycle
 
+from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.simgpu.neighbours import Holder
+
+EVERY = 3.0
+"""Seconds between two moves of the neighbours."""
+
+_MOVES = (("9GiB", "12GiB"), ("10GiB", "12GiB"), ("11GiB", "8GiB"), ("11GiB", "9GiB"), ("7GiB", "11GiB"))
 
 
 @contextmanager
-def simulated() -> Iterator[Machine]:
-    """Make the simulated machine, and its neighbours: a notebook of one's own, and somebody else's program."""
-    with Machine.create("4x16GiB") as machine:
+def simulated(*, moving: bool = False) -> Iterator[Machine]:
+    """Make the simulated machine, and its neighbours: a notebook of one's own, and somebody else's program.
+
+    Args:
+        moving: whether they take memory and give it back, as long as this goes on.
+    """
+    with Machine.create("4x16GiB") as machine, ExitStack() as stack:
         with named("train.ipynb"):
-            machine.add_neighbour("9GiB@1")
-        machine.add_foreign("12GiB@2")
+            neighbours: list[Holder] = [machine.add_neighbour("9GiB@1")]
+        neighbours.append(machine.add_foreign("12GiB@2"))
+        if moving:
+            ended = threading.Event()
+            mover = threading.Thread(target=_move, args=(neighbours, ended))
+            mover.start()
+            stack.callback(mover.join)
+            stack.callback(ended.set)
         yield machine
+
+
+def _move(neighbours: Sequence[Holder], ended: threading.Event) -> None:
+    for sizes in cycle(_MOVES):
+        for neighbour, size in zip(neighbours, sizes, strict=True):
+            with suppress(SimulatorError):  # somebody has taken the room, or stopped it
+                neighbour.resize(size)
+        if ended.wait(EVERY):
+            return
 
 
 @contextmanager

@@ -44,13 +44,14 @@ def run(path: Path) -> Any:
 
 
 def _make_alike(notebook: Any) -> None:
-    """Number the processes by their first appearance, and drop what names this machine's Python."""
+    """Number the processes by their first appearance, and drop the names of this machine's Python and of widgets."""
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
     texts = [text for cell in notebook.cells for output in cell.get("outputs", ()) for text in _texts(output)]
     pids = dict.fromkeys(pid for text in texts for pid in _PID.findall(text))
     alike = {pid: str(4 * 10 ** (len(pid) - 1) + place) for place, pid in enumerate(pids, 1)}  # as long as it was
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
             for holder, key in _places(output):
                 holder[key] = re.sub(r"\b\d+\b", lambda number: alike.get(number[0], number[0]), holder[key])
 

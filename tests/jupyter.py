@@ -95,6 +95,7 @@ class Server:
     def connect(self, kernel: str) -> BlockingKernelClient:
         client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{kernel}.json"))
         client.load_connection_file()
+        client.hb_channel.time_to_dead = 30.0  # a machine that has much to do may not answer for a second
         client.start_channels()
         client.wait_for_ready(timeout=60)
         return client

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { fullest, labels, parts, Sorter, spare, Tones } from '../src/view/model';
+import type { Row } from '../src/view/wire';
 import { GIB, gpu, row, state } from './make';
 
 const ROWS = {
@@ -56,6 +57,26 @@ test('what is used and of no notebook of mine is of others', () => {
     ]
   );
   assert.equal(whole, 80 * GIB);
+});
+
+test('where the driver lists no processes, notebooks have the part that they say themselves', () => {
+  const told = row({ in_use: 4 * GIB });
+  const listed = row({ kind: 'C', in_use: 4 * GIB }); // held is not told, as on WSL: what is in use is not all of it
+  const sizes = (one: Row): [string, number][] =>
+    parts(gpu({ used: 6 * GIB, free: 74 * GIB }), [{ key: 'a', row: one }]).parts.map(part => [
+      part.what,
+      part.size / GIB
+    ]);
+
+  assert.deepEqual(sizes(told), [
+    ['own', 4],
+    ['others', 2],
+    ['free', 74]
+  ]);
+  assert.deepEqual(sizes(listed), [
+    ['others', 6],
+    ['free', 74]
+  ]);
 });
 
 test('many small notebooks are one part', () => {

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
+SECRETS = ("/opt/secret-tool", "--password=hunter2", "theirs.ipynb")
 KEEP = "import tensorflow as tf; kept = [tf.zeros(256 * 2**20 // 4)]"
 MORE = "kept.append(tf.zeros(256 * 2**20 // 4))"
+
+
+lab_only = pytest.mark.parametrize("scene", ["jupyterlab"], indirect=True)
 
 
 @pytest.fixture(scope="module", params=["jupyterlab", "notebook"])
@@ -27,7 +31,7 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         Machine.create("2x16GiB") as machine,
         playing(machine, tmp_path_factory.mktemp("home"), request.param) as scene,
     ):
-        machine.add_foreign("3GiB@0")
+        machine.add_foreign("3GiB@0", name=" ".join(SECRETS))
         choose(scene, unit="MiB")
         yield scene
 
@@ -72,6 +76,22 @@ def test_each_notebook_has_the_drivers_figure_to_the_mib_and_tensorflows_own(
     assert rows["train.ipynb"].state == "idle"
     assert rows["nobody"].held == "3072 MiB"
     assert rows["nobody"].detail == ""
+
+
+def test_another_user_is_a_name_and_a_size_everywhere(scene: Scene, panel: View) -> None:
+    soon(lambda: panel.row("nobody"))
+    paths = ("tfgpu-magic/snapshot", "metrics")
+    served = {path: scene.server.open(path).read().decode() for path in paths}
+    board = b"".join(path.read_bytes() for path in (scene.server.home / "board").iterdir())
+    shown = panel.page.content()
+
+    assert "nobody" in shown
+    assert "tfgpu_magic_gpu_memory_held_bytes" in served["metrics"]
+    assert "nobody" not in served["metrics"]
+    for secret in SECRETS:
+        assert secret not in shown
+        assert secret.encode() not in board
+        assert [path for path in paths if secret in served[path]] == []
 
 
 def test_a_growing_notebooks_row_grows_while_its_cell_runs(scene: Scene, panel: View, eval_: Notebook) -> None:
@@ -166,9 +186,8 @@ def test_another_theme_is_taken_at_once(scene: Scene, panel: View, page: Page) -
     assert dark[1] != light[1]
 
 
+@lab_only  # Notebook 7 restores no layout, whosoever's
 def test_the_panel_is_there_again_after_a_reload(scene: Scene, panel: View, page: Page) -> None:
-    if scene.application == "notebook":
-        pytest.skip("Notebook 7 restores no layout, whosoever's")
     page.wait_for_timeout(2000)  # JupyterLab saves its layout a second after a change
     page.reload()
     restored(page)
@@ -193,9 +212,8 @@ def test_a_driver_that_hangs_is_said_with_since_when_and_the_page_goes_on(scene:
     assert {row.owner for row in rows} == {"train.ipynb", "eval.ipynb", "nobody"}
 
 
+@lab_only  # Notebook 7 has no status bar
 def test_the_status_bar_has_the_fullest_gpu_and_opens_the_panel(scene: Scene, page: Page, train: Notebook) -> None:
-    if scene.application == "notebook":
-        pytest.skip("Notebook 7 has no status bar")
     visit(page, scene)
     item = page.locator(".tfgpu-status")
     expect(item).to_contain_text("GPU 0", timeout=20_000)

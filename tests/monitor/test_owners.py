@@ -103,6 +103,23 @@ def test_a_process_that_ended_meanwhile_keeps_its_name_for_one_tick(start: Start
     assert owners.find([pid])[pid] == Owner(pid=pid, who="gone", text="eval.ipynb, ended")
 
 
+def test_a_process_that_is_trusted_is_not_read_again_and_its_end_is_seen_at_once(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = start(JPY_SESSION_NAME="eval.ipynb")
+    owners = Owners(kernel=ELSE, trust=60)
+    first = owners.find([pid])
+    with monkeypatch.context() as patch:
+        patch.delattr(psutil, "Process")
+        again = owners.find([pid])
+    psutil.Process(pid).kill()
+    os.waitpid(pid, 0)
+    ended = [owners.find([pid])[pid].text for _ in range(2)]
+
+    assert again == first
+    assert ended == ["eval.ipynb, ended"] * 2
+
+
 def test_a_pid_that_was_given_anew_is_another_owner(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = start(JPY_SESSION_NAME="first.ipynb")
     owners = Owners(kernel=ELSE)

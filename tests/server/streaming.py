@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.websocket import websocket_connect
+from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from tests.jupyter import Server
 from tests.views.test_message import applied
@@ -76,15 +77,14 @@ def streaming(server: Server, every: str = "", *, wait: float = 10) -> Iterator[
                 stream.take(text)
                 ready.set()
             stream.closed = True
-        finally:
-            connection.close()
+            await end(connection, ended=True)
+        except asyncio.CancelledError:
+            await end(connection)
 
     def run() -> None:
         asyncio.set_event_loop(loop)
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             loop.run_until_complete(reading)
-        except asyncio.CancelledError:
-            loop.run_until_complete(asyncio.sleep(0.05))
         loop.close()
 
     reading = loop.create_task(read())
@@ -97,6 +97,20 @@ def streaming(server: Server, every: str = "", *, wait: float = 10) -> Iterator[
         if thread.is_alive():
             loop.call_soon_threadsafe(reading.cancel)
         thread.join(10)
+
+
+async def end(connection: WebSocketClientConnection, *, ended: bool = False) -> None:
+    """Close a stream, and wait until it is, unless the server has ended it."""
+    connection.close()
+    if ended:
+        return
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(_rest(connection), 5)
+
+
+async def _rest(connection: WebSocketClientConnection) -> None:
+    while await connection.read_message() is not None:
+        pass
 
 
 def request(server: Server, every: str = "", *, headers: dict[str, str] | None = None) -> HTTPRequest:
@@ -113,7 +127,7 @@ def refused(server: Server, every: str = "", *, headers: dict[str, str] | None =
             connection = await websocket_connect(request(server, every, headers=headers))
         except HTTPClientError as error:
             return error.code
-        connection.close()
+        await end(connection)
         return 101
 
     return asyncio.run(ask())

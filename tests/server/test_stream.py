@@ -13,7 +13,7 @@ from tornado.websocket import websocket_connect
 
 from tests.jupyter import Server
 from tests.server.conftest import Serve
-from tests.server.streaming import State, fresh, refused, request, rows, streaming
+from tests.server.streaming import State, end, fresh, refused, request, rows, streaming
 from tfgpu_magic.simgpu import Machine
 
 GIB = 2**30
@@ -112,7 +112,7 @@ def test_what_a_client_says_is_ignored_and_what_is_long_ends_it(server: Server) 
         said: list[bool] = []
         while len(said) < 3 and (not said or said[-1]):
             said.append(await connection.read_message() is not None)
-        connection.close()
+        await end(connection, ended=not said[-1])
         return said
 
     assert asyncio.run(talk('{"type":"full"}')) == [True, True, True]

@@ -115,6 +115,7 @@ def test_what_is_not_well_is_said() -> None:
         "stale": 90.0,
         "error": "No NVIDIA driver was found.",
         "absent": True,
+        "notes": ["TensorFlow is not imported."],
         "gpus": {},
         "rows": {},
     }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.owners import Notebook, Owner, Owners, notebook_of
+from tfgpu_magic.monitor.owners import Owners, notebook_of
 from tfgpu_magic.monitor.rows import Table, make
 
 if TYPE_CHECKING:
@@ -15,11 +14,12 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.board import Look
     from tfgpu_magic.monitor.history import History
+    from tfgpu_magic.monitor.owners import Notebook
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
 
-OWNERS_EVERY = 5.0
-"""Seconds after which owners are looked up again although the processes are the same; new ones are at once."""
+TRUST = 10.0
+"""Seconds in which nobody's pid is given to somebody else and lands on the same GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,7 @@ class Viewing:
     ) -> None:
         self.live = live or Live()
         self._report = report
-        self._owners = Owners(kernel)
-        self._found: dict[int, Owner] = {}
-        self._asked: tuple[object, ...] = ()
-        self._asked_at = 0.0
+        self._owners = Owners(kernel, trust=TRUST)
         self._used_since: float | None = None
 
     def see(self, notebooks: Mapping[int, Notebook] | None = None) -> Sight:
@@ -70,7 +67,7 @@ class Viewing:
         snapshot = look.snapshot
         table = make(
             snapshot,
-            self._find(frozenset(process.pid for process in snapshot.processes), known),
+            self._owners.find({process.pid for process in snapshot.processes}, known),
             self._own(snapshot),
             reports,
             known,
@@ -97,11 +94,3 @@ class Viewing:
         if self._used_since is None and any(use.in_use for use in own.uses):
             self._used_since = snapshot.time
         return replace(own, used_since=self._used_since)
-
-    def _find(self, pids: frozenset[int], known: Mapping[int, Notebook]) -> Mapping[int, Owner]:
-        now = time.monotonic()
-        asked = (pids, known)
-        if asked != self._asked or now - self._asked_at > OWNERS_EVERY:
-            self._found = self._owners.find(pids, known)
-            self._asked, self._asked_at = asked, now
-        return self._found

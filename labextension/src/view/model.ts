@@ -32,7 +32,7 @@ const NARROW = 0.006;
 const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: 'base' });
 
 const COMPARE: Record<Order, (a: Row, b: Row) => number> = {
-  held: (a, b) => (b.held ?? -1) - (a.held ?? -1),
+  held: (a, b) => (known(b) ?? -1) - (known(a) ?? -1),
   name: (a, b) => collator.compare(a.owner, b.owner),
   activity: (a, b) => +(b.state === 'busy') - +(a.state === 'busy') || (b.active ?? 0) - (a.active ?? 0)
 };
@@ -40,6 +40,11 @@ const COMPARE: Record<Order, (a: Row, b: Row) => number> = {
 /** Whether a row is of the reader's own processes. */
 export function own(row: Row): boolean {
   return row.who === 'this' || row.who === 'mine';
+}
+
+/** The bytes that a row surely takes: held, or what it says itself where the driver cannot list it, as in a container. */
+export function known(row: Row): number | undefined {
+  return row.held ?? (row.kind === undefined ? row.in_use : undefined);
 }
 
 /** What tells one notebook from another, on every GPU. */
@@ -129,7 +134,7 @@ export function parts(gpu: Gpu, entries: readonly Entry[]): { parts: Part[]; who
   const least = NARROW * (gpu.total ?? 0);
   let held = 0;
   for (const { key, row } of entries) {
-    const size = row.held ?? 0;
+    const size = known(row) ?? 0;
     if (!size) {
       continue;
     }
