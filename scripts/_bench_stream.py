@@ -1,4 +1,4 @@
-"""What a hundred open pages cost: NVML's calls, bytes, and how long the server's other answers take, in one run."""
+"""What many open pages and live tables cost: NVML's calls, bytes, the server's other answers, in one run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import http.client
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -13,11 +14,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.jupyter import Server, serving
+from jupyter_client.manager import KernelManager
+
+from tests.jupyter import Server, execute, serving
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.neighbours import Holder
 
@@ -47,6 +50,7 @@ def main() -> int:
     parser.add_argument("-n", "--runs", type=int, default=3, help="rounds, in each of which all is measured (3)")
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each part of a round takes (10)")
     parser.add_argument("--pages", type=int, default=100, help="how many are open at most (100)")
+    parser.add_argument("--kernels", type=int, default=16, help="how many have a live table at most (16)")
     parser.add_argument("--inside", nargs=2, metavar=("URL", "TOKEN"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
@@ -54,8 +58,7 @@ def main() -> int:
         asyncio.run(_be_pages(url, token, options.pages))
         return 0
     kinds = {pages: Kind() for pages in (0, 1, options.pages)}
-    with Machine.create(f"{GPUS}x16GiB", context=64 * 2**20) as machine, tempfile.TemporaryDirectory() as home:
-        holders = [machine.add_neighbour(f"100MiB@{number % GPUS}") for number in range(PROCESSES)]
+    with _shared() as (machine, holders), tempfile.TemporaryDirectory() as home:
         enabled = ["--ServerApp.jpserver_extensions=tfgpu_magic.server=True"]
         environment = {"TFGPU_MAGIC_DIR": f"{home}/board"}
         with serving(machine, Path(home), options=enabled, environment=environment) as server:
@@ -63,7 +66,9 @@ def main() -> int:
                 for pages, kind in kinds.items():
                     with _open(server, pages, kind):
                         _measure(machine, server, holders, options.seconds, kind)
-    return 0 if _report(kinds, options.pages, options.runs, options.seconds) else 1
+    tables = _tables(max(2, options.kernels), options.runs * options.seconds)
+    good = [_report(kinds, options.pages, options.runs, options.seconds), _report_tables(tables)]
+    return 0 if all(good) else 1
 
 
 def _report(kinds: dict[int, Kind], pages: int, runs: int, seconds: float) -> bool:
@@ -85,6 +90,17 @@ def _report(kinds: dict[int, Kind], pages: int, runs: int, seconds: float) -> bo
     ])  # fmt: skip
 
 
+def _report_tables(kinds: dict[int, Kind]) -> bool:
+    one, *_, many = rates = [kind.calls / kind.seconds for kind in kinds.values()]
+    print(f"\n{'kernels':>7}{'NVML calls/s':>15}   with a live table in each, and no page")
+    for number, rate in zip(kinds, rates, strict=True):
+        print(f"{number:7}{rate:15.1f}")
+    print()
+    return _verdict(
+        f"With {max(kinds)} kernels NVML is called", many / one, "times as often as with one; at most", MOST_CALLS
+    )
+
+
 def _verdict(what: str, value: float, bound: str, promised: float) -> bool:
     good = value <= promised
     print(f"{what} {value:.2f} {bound} {promised:g} promised: {'good' if good else 'NOT GOOD'}.")
@@ -97,8 +113,7 @@ def _measure(machine: Machine, server: Server, holders: Sequence[Holder], second
     due = 0.0
     while (past := time.monotonic() - begun) < seconds:
         if past > due:
-            for holder in random.sample(holders, MOVING):
-                holder.resize(f"{random.randrange(100, 200)}MiB")
+            _move(holders)
             due += 1
         start = time.perf_counter()
         connection.request("GET", "/api/status", headers={"Authorization": f"token {server.token}"})
@@ -108,6 +123,50 @@ def _measure(machine: Machine, server: Server, holders: Sequence[Holder], second
     kind.calls += sum(machine.calls().values()) - before
     kind.seconds += time.monotonic() - begun
     connection.close()
+
+
+def _move(holders: Sequence[Holder]) -> None:
+    for holder in random.sample(holders, MOVING):
+        holder.resize(f"{random.randrange(100, 200)}MiB")
+
+
+@contextmanager
+def _shared() -> Iterator[tuple[Machine, Sequence[Holder]]]:
+    """Make a machine with many processes. What reads one for some lingers, so that others need one of their own."""
+    with Machine.create(f"{GPUS}x16GiB", context=64 * 2**20) as machine:
+        yield machine, [machine.add_neighbour(f"100MiB@{number % GPUS}") for number in range(PROCESSES)]
+
+
+def _tables(most: int, seconds: float) -> dict[int, Kind]:
+    """Count NVML's calls beside more and more kernels with a live table."""
+    kinds = {number: Kind() for number in sorted({1, min(4, most), most})}
+    with _shared() as (machine, holders), tempfile.TemporaryDirectory() as folder, ExitStack() as kernels:
+        environment = machine.environ({**os.environ, "TFGPU_MAGIC_DIR": f"{folder}/board"})
+        there = 0
+        for number, kind in kinds.items():
+            for manager in [_start(kernels, environment) for _ in range(number - there)]:
+                client = manager.blocking_client()
+                client.start_channels()
+                client.wait_for_ready(timeout=120)
+                said = execute(client, "%load_ext tfgpu_magic\n%tf_gpu top")
+                if "Held" not in said:
+                    raise AssertionError(said)
+                client.stop_channels()
+            there = number
+            time.sleep(2)  # the first looks of those who are new
+            before, begun = sum(machine.calls().values()), time.monotonic()
+            while time.monotonic() < begun + seconds:
+                _move(holders)
+                time.sleep(1)
+            kind.calls, kind.seconds = sum(machine.calls().values()) - before, time.monotonic() - begun
+    return kinds
+
+
+def _start(kernels: ExitStack, environment: dict[str, str]) -> KernelManager:
+    manager = KernelManager()
+    manager.start_kernel(env=environment, stderr=subprocess.DEVNULL)
+    kernels.callback(manager.shutdown_kernel, now=True)
+    return manager
 
 
 @contextmanager

@@ -32,6 +32,7 @@ class Server:
         options: more of its command line.
         application: the module that runs it: ``jupyterlab`` and ``notebook`` have pages.
         environment: variables that it has besides ours.
+        python: the interpreter that runs it.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Server:
         options: Sequence[str] = (),
         application: str = "jupyter_server",
         environment: dict[str, str] | None = None,
+        python: str = sys.executable,
     ) -> None:
         self.token = secrets.token_hex() if token is None else token
         with socket.socket() as probe:
@@ -55,7 +57,7 @@ class Server:
         self.log = home / "server.log"
         variables = {"JUPYTER_RUNTIME_DIR": str(self.runtime), "HOME": str(home), **(environment or {})}
         command = [
-            *(sys.executable, "-m", application, "--allow-root", "--ServerApp.open_browser=False"),
+            *(python, "-m", application, "--allow-root", "--ServerApp.open_browser=False"),
             *(f"--ServerApp.root_dir={home}", f"--ServerApp.port={self.port}", f"--ServerApp.base_url={base}"),
             *(f"--IdentityProvider.token={self.token}", *options),
         ]
@@ -66,7 +68,7 @@ class Server:
         """Run it, again where it was stopped: at the same port, with the same token."""
         command, variables, machine = self._start
         with self.log.open("ab") as log:
-            self.process = machine.popen(command, env=variables, stderr=log, stdout=log)
+            self.process = machine.popen(command, cwd=self.home, env=variables, stderr=log, stdout=log)
 
     def stop(self) -> None:
         """End it and its kernels."""

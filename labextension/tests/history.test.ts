@@ -69,3 +69,19 @@ test('a line has a few hundred points, breaks where nothing is known, and is not
   assert.equal(history.path('b', 2 * GIB, 300, 24), '');
   assert.equal(history.path('none', 2 * GIB, 300, 24), '');
 });
+
+test('a line is drawn anew when its newest point has moved, each at a time of its own, and when all of it is new', () => {
+  const history = new History();
+  const editions = (part: number): number[] =>
+    [1000, 1001, 1002, 1003, 1004].map(time => {
+      history.append(state({ time }));
+      return Number(history.edition(part).split(' ')[1]);
+    });
+  const first = editions(0);
+  const filled = history.edition(0);
+  history.fill({ times: [1004], used: {} });
+
+  assert.deepEqual(first, [400, 400, 400, 401, 401]);
+  assert.notEqual(history.edition(0), filled);
+  assert.notEqual(history.edition(0), history.edition(0.5));
+});

@@ -91,6 +91,7 @@ def playing(machine: Machine, home: Path, application: str = "jupyterlab", **opt
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "JUPYTERLAB_SETTINGS_DIR": str(config / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(config / "workspaces"),
+        **options.pop("environment", {}),
     }
     exposed = "LabApp" if application == "jupyterlab" else "JupyterNotebookApp"
     options["options"] = (f"--{exposed}.expose_app_in_browser=True", *options.get("options", ()))

@@ -41,15 +41,34 @@ def test_monitor_is_measured_beside_bare_pynvml_and_nvitop() -> None:
     assert done.returncode == (1 if "NOT GOOD" in done.stdout else 0)
 
 
-def test_pages_are_measured_beside_an_idle_server() -> None:
+def test_pages_are_measured_beside_an_idle_server_and_tables_beside_one() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "scripts._bench_stream", "-n", "1", "--seconds", "3", "--pages", "5"],
+        [sys.executable, "-m", "scripts._bench_stream", "-n", "1", "--seconds", "3", "--pages", "5", "--kernels", "2"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
     )
 
     rows = re.findall(r"^ +(\d+) +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ ", done.stdout, re.MULTILINE)
+    kernels = re.findall(r"^ +(\d+) +\d+\.\d+$", done.stdout, re.MULTILINE)
     assert rows == ["0", "1", "5"]
-    assert done.stdout.count("promised: ") == 3
+    assert kernels == ["1", "2"]
+    assert done.stdout.count("promised: ") == 4
+    assert done.returncode == (1 if "NOT GOOD" in done.stdout else 0)
+
+
+def test_a_page_is_measured_tick_by_tick_and_its_heap_afterwards() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts._bench_browser", "-n", "4", "--soak", "0.1"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    rows = re.findall(r"^  ( *\S.*?)  +\d+\.\d+ +\d+\.\d+ +\d+\.\d+$", done.stdout, re.MULTILINE)
+    assert [name.strip() for name in rows] == [
+        *("a tick, at work", "script", "style", "layout", "paint", "a tick, by the clock")
+    ]
+    assert len(re.findall(r"^ +\d\.\d +\d+ +\d+\.\d+ +\d+ +\d+$", done.stdout, re.MULTILINE)) == 11
+    assert done.stdout.count("promised: ") == 2
     assert done.returncode == (1 if "NOT GOOD" in done.stdout else 0)

@@ -13,6 +13,9 @@ import type { Gpu } from './wire';
 /** Names in a bar's description; more would be read to no end. */
 const NAMED = 8;
 
+/** Percent of a bar below which a part has no name: its margins alone would not fit. */
+const LEGIBLE = 2;
+
 /** Rows of a GPU that are shown at first: nobody reads hundreds, and drawing them would take its time each second. */
 const FOLD = 32;
 
@@ -25,17 +28,23 @@ export interface GpuData {
   entries: readonly Entry[];
   history: History;
   now: number;
+  /** Where it stands among all GPUs, from 0 to 1. */
+  part: number;
 }
 
 export function gpuView(data: GpuData, look: Look): TemplateResult {
-  const { label, gpu, entries, history, now } = data;
+  const { label, gpu, entries, history, now, part } = data;
   const all = look.show.others ? entries : entries.filter(({ row }) => own(row));
   const shown = look.unfolded.has(label) ? all : folded(all, look);
-  const part = label.includes('.') ? ' tfgpu-view-instance' : '';
-  return html`<section class="tfgpu-view-gpu${part}" aria-label=${look.words.__('GPU %1', label)}>
+  const kind = label.includes('.') ? ' tfgpu-view-instance' : '';
+  return html`<section class="tfgpu-view-gpu${kind}" aria-label=${look.words.__('GPU %1', label)}>
     <div class="tfgpu-view-machine">
       ${guard([gpu, look.version], () => header(label, gpu, look))} ${bar(gpu, entries, look)}
-      ${look.show.history ? trace(gpu.uuid ?? label, gpu, history, look) : nothing}
+      ${
+        look.show.history
+          ? guard([history.edition(part), gpu.total, look.version], () => trace(gpu.uuid ?? label, gpu, history, look))
+          : nothing
+      }
     </div>
     ${
       shown.length
@@ -149,11 +158,13 @@ function segment(part: Part, percent: number, look: Look): TemplateResult {
           ? 'tfgpu-view-small'
           : 'tfgpu-view-rest';
   const name =
-    part.what === 'own' && part.row
-      ? short(cut(part.row.owner, 60))
-      : part.what === 'others'
-        ? partName(part, look)
-        : '';
+    percent < LEGIBLE
+      ? ''
+      : part.what === 'own' && part.row
+        ? short(cut(part.row.owner, 60))
+        : part.what === 'others'
+          ? partName(part, look)
+          : '';
   return html`<span class="tfgpu-view-part ${kind}" style="width:${percent.toFixed(2)}%"
     >${name ? html`<span class="tfgpu-view-label"><bdi>${name}</bdi></span>` : nothing}</span
   >`;

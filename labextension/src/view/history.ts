@@ -14,11 +14,15 @@ const LEAST = 0.02;
 /** Points at most in a line: more than the pixels of a panel show nothing new. */
 const DRAWN = 240;
 
+/** Seconds in which a line moves by a point: to draw it more often shows nothing new either. */
+const STEP = SPAN / DRAWN;
+
 export class History {
   /** Replace everything, as a full message does. */
   fill(past: Past): void {
     this.times = [...past.times];
     this.used = new Map(Object.entries(past.used).map(([key, values]) => [key, [...values]]));
+    this.fills += 1;
     this.trim();
   }
 
@@ -44,6 +48,16 @@ export class History {
       values[before] = gpu.used ?? null;
     }
     this.trim();
+  }
+
+  /**
+   * Tell one drawing of a line from the next: it changes as often as there is something new to see.
+   *
+   * @param part - from 0 to 1: lines with different ones are not all drawn anew at the same time.
+   */
+  edition(part: number): string {
+    const end = this.times[this.times.length - 1] ?? 0;
+    return `${this.fills} ${Math.floor(end / STEP + part)}`;
   }
 
   /**
@@ -99,6 +113,7 @@ export class History {
     }
   }
 
+  private fills = 0;
   times: number[] = [];
   used = new Map<string, (number | null)[]>();
 }

@@ -93,14 +93,18 @@ class Drawing {
     const { state, link, history } = store;
     const shown = state && !state.error ? state : null;
     const rows = shown ? this.sorter.sort(shown, look.order) : null;
+    const all = shown ? labels(shown) : [];
     this.root.classList.toggle('tfgpu-view-old', old(state, link));
     render(
       html`${head(state, link, look)} ${notices(state, link, look.words)}
       ${repeat(
-        shown ? labels(shown) : [],
+        all,
         label => label,
-        label =>
-          gpuView({ label, gpu: shown!.gpus[label]!, entries: rows!.get(label) ?? [], history, now: shown!.time }, look)
+        (label, index) => {
+          const entries = rows!.get(label) ?? [];
+          const part = index / all.length;
+          return gpuView({ label, gpu: shown!.gpus[label]!, entries, history, now: shown!.time, part }, look);
+        }
       )}
       ${notes(state, look)}`,
       this.root

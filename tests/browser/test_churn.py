@@ -1,0 +1,42 @@
+"""A view beside which processes come and go for long is no larger than a new one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from scripts._frontend import ROOT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Route
+
+_CHURN = """async ([first, last]) => {
+  const state = window.make(Date.now() / 1000);
+  for (let number = first; number < last; number += 1) {
+    const guest = { gpu: '0', pid: number, kind: 'C', who: 'mine', owner: 'guest', held: 2 ** 34 };
+    window.model.set('state', { ...state, rows: { ...state.rows, [`0:${number}`]: guest } });
+    await new Promise(requestAnimationFrame);
+    await new Promise(requestAnimationFrame);
+  }
+  let count = 0;
+  const nodes = document.createNodeIterator(document.querySelector('.tfgpu-view'));
+  while (nodes.nextNode()) count += 1;
+  return count;
+}"""
+
+
+def _file(route: Route) -> None:
+    route.fulfill(path=ROOT / urlsplit(route.request.url).path.lstrip("/"))
+
+
+def test_a_hundred_processes_that_came_and_went_leave_nothing_in_the_page(browser: Browser) -> None:
+    page = browser.new_page()
+    page.route("http://view.test/**", _file)
+    page.goto("http://view.test/labextension/tests/page/index.html?state=crowd")
+    page.wait_for_selector(".tfgpu-view-row")
+    few = page.evaluate(_CHURN, [10_000, 10_010])
+    many = page.evaluate(_CHURN, [10_010, 10_110])
+    page.close()
+
+    assert few > 1000
+    assert many == few

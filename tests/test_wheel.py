@@ -1,0 +1,169 @@
+"""What users get: sdist and wheel, installed beside JupyterLab where there is neither Node.js nor TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+import tfgpu_magic
+from scripts import _frontend
+from tests.browser.panel import open_panel, visit
+from tests.browser.scene import chromium, playing, soon
+from tfgpu_magic.simgpu import Machine
+
+ROOT = _frontend.ROOT
+NAME = f"tfgpu_magic-{tfgpu_magic.__version__}"
+STATIC = {"tfgpu_magic/views/static/widget.js", "tfgpu_magic/views/static/widget.css"}
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A virtual environment, and the only programs that there are in it."""
+
+    folder: Path
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "bin" / "python")
+
+    @property
+    def variables(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in os.environ if not name.startswith(("JUPYTER", "PYTHON"))}
+        return kept | {"PATH": str(self.folder / "bin"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+
+    def run(self, *command: str | Path, cwd: Path | None = None, **variables: str) -> str:
+        """Run a program in it to its end; return what it says."""
+        done = subprocess.run(
+            [self.folder / "bin" / command[0], *command[1:]],
+            cwd=cwd or self.folder,
+            env=self.variables | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    folder = tmp_path_factory.mktemp("fresh")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    return Installation(folder)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is in git and what is built from it, and what only lies about in a clone."""
+    clone = tmp_path_factory.mktemp("clone")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    built = [path for folder in (_frontend.EXTENSION, _frontend.STATIC) for path in folder.rglob("*")]
+    named = [ROOT / name for name in listed.stdout.split("\0") if name]
+    for path in [*named, *built, _frontend.SOURCES / ".built"]:
+        if path.is_file():
+            copy = clone / path.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
+    for name in ("labextension/node_modules/pad/index.js", "labextension/lib/index.js", "tests/__pycache__/x.pyc"):
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).write_text("")
+    return clone
+
+
+@pytest.fixture(scope="module")
+def sdist(fresh: Installation, clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tools = tmp_path_factory.mktemp("tools")
+    fresh.run("python", "-m", "pip", "install", "--quiet", "--target", tools, "hatchling")
+    dist = clone / "dist"
+    fresh.run("python", "-m", "hatchling", "build", "-t", "sdist", "-d", dist, cwd=clone, PYTHONPATH=str(tools))
+    (made,) = dist.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheel(fresh: Installation, sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    dist = tmp_path_factory.mktemp("dist")
+    fresh.run("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", dist, sdist)
+    (made,) = dist.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(fresh: Installation, wheel: Path) -> Installation:
+    fresh.run("python", "-m", "pip", "install", "--quiet", wheel, "jupyterlab>=4")
+    return fresh
+
+
+def test_from_an_sdist_all_can_be_built_and_nothing_has_to_be(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+
+    built = {"tfgpu_magic/labextension/package.json", "tfgpu_magic/labextension/install.json", "labextension/.built"}
+    sources = {"labextension/src/index.ts", "labextension/yarn.lock", "hatch_build.py", "scripts/_frontend.py"}
+    assert names >= STATIC | built | sources | {"tests/conftest.py", "README.md", "LICENSE", "CHANGELOG.md"}
+    assert [name for name in names if "node_modules" in name or "__pycache__" in name] == []
+    assert [name for name in names if name.startswith("labextension/lib/")] == []
+
+
+def test_a_wheel_has_the_package_the_front_end_once_and_what_enables_both(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+
+    data = f"{NAME}.data/data"
+    extension = f"{data}/share/jupyter/labextensions/tfgpu-magic"
+    files = {path.relative_to(_frontend.EXTENSION) for path in _frontend.EXTENSION.rglob("*") if path.is_file()}
+    assert wheel.name == f"{NAME}-py3-none-any.whl"
+    assert {name.partition("/")[0] for name in names} == {"tfgpu_magic", f"{NAME}.dist-info", f"{NAME}.data"}
+    assert {name for name in names if name.startswith(data)} == {
+        *(f"{extension}/{path.as_posix()}" for path in files),
+        f"{data}/etc/jupyter/jupyter_server_config.d/tfgpu_magic.json",
+    }
+    assert names >= STATIC | {"tfgpu_magic/py.typed", "tfgpu_magic/simgpu/src/machine.c"}
+    assert [name for name in names if "node_modules" in name or "/labextension/" in name or "test" in name] == []
+
+
+def test_a_fresh_installation_has_both_extensions_enabled_without_node(installed: Installation) -> None:
+    lab = installed.run("jupyter", "labextension", "list")
+    server = installed.run("jupyter", "server", "extension", "list")
+
+    assert shutil.which("node", path=installed.variables["PATH"]) is None
+    assert re.search(rf"tfgpu-magic v{re.escape(tfgpu_magic.__version__)} .*enabled.*OK.*python, tfgpu-magic", lab)
+    assert re.search(r"tfgpu_magic\.server .*enabled", server)
+    assert re.search(r"tfgpu_magic\.server .*OK", server)
+
+
+def test_its_jupyterlab_shows_who_holds_what(installed: Installation, tmp_path: Path) -> None:
+    where = "import importlib.util as u, tfgpu_magic; print(u.find_spec('tensorflow'), tfgpu_magic.__file__)"
+    tensorflow, _, package = installed.run("python", "-c", where).strip().partition(" ")
+    nothing = dict.fromkeys(("PYTHONPATH", "JUPYTER_PATH"), "")
+    environment = nothing | {"PATH": installed.variables["PATH"]}
+    with (
+        Machine.create("2x16GiB") as machine,
+        playing(machine, tmp_path, python=installed.python, environment=environment) as scene,
+        sync_playwright() as playwright,
+    ):
+        neighbour = machine.add_neighbour("2GiB@1")
+        browser = chromium(playwright)
+        page = browser.new_page()
+        visit(page, scene)
+        panel = open_panel(page)
+        first = soon(lambda: panel.row("neighbour", "1"))
+        neighbour.resize("3GiB")
+        soon(lambda: (row := panel.row("neighbour", "1")) and row.held == "3.0 GiB")
+        used = panel.used("1")
+        browser.close()
+
+    assert tensorflow == "None"
+    assert Path(package).is_relative_to(installed.folder)
+    assert first.held == "2.0 GiB"
+    assert used == "3.0 / 16 GiB"
