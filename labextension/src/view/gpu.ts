@@ -142,7 +142,7 @@ function partName({ what, row, count }: Part, { words }: Look): string {
 function segment(part: Part, percent: number, look: Look): TemplateResult {
   const kind =
     part.what === 'own' && part.row
-      ? toneClass(look.tones.of(part.row))
+      ? toneClass(look.tones.of(part.row, isCurrent(part.row, look)))
       : part.what === 'free'
         ? 'tfgpu-view-free'
         : part.what === 'small'

@@ -166,13 +166,11 @@ export function parts(gpu: Gpu, entries: readonly Entry[]): { parts: Part[]; who
   };
 }
 
-/** Gives each notebook a look of its own, and the same one as long as it is there. */
+/** Gives each notebook a look of its own, and the same one as long as it is there; 0 is that of the reader's. */
 export class Tones {
-  /** @param kept - how many looks are kept for others, at the start. */
-  constructor(private kept: number) {}
-
-  of(row: Row): number {
-    if (row.who === 'this') {
+  /** @param current - whether it is the notebook that the reader is in. */
+  of(row: Row, current = false): number {
+    if (row.who === 'this' || current) {
       return 0;
     }
     const key = identity(row);
@@ -181,7 +179,7 @@ export class Tones {
       if (this.given.size >= FORGET) {
         this.given.clear();
       }
-      tone = this.kept + this.given.size;
+      tone = 1 + this.given.size;
       this.given.set(key, tone);
     }
     return tone;

@@ -71,7 +71,7 @@ class Drawing {
       actions: options.actions ?? {},
       current: options.current,
       refresh: options.refresh,
-      tones: this.tones ?? (this.tones = new Tones(options.ofNotebook ? 1 : 0)),
+      tones: this.tones,
       unfolded: this.unfolded,
       version: this.version
     };
@@ -139,7 +139,7 @@ class Drawing {
 
   private root = document.createElement('div');
   private sorter = new Sorter();
-  private tones: Tones | undefined;
+  private tones = new Tones();
   private look: Look;
   private unfolded = new Set<string>();
   private version = 0;

@@ -16,8 +16,8 @@ const SAID = 1000;
 /** Draw a row, unless it is drawn already. */
 export function rowView(entry: Entry, now: number, look: Look): unknown {
   const { row } = entry;
-  const tone = own(row) ? look.tones.of(row) : -1;
   const current = isCurrent(row, look);
+  const tone = own(row) ? look.tones.of(row, current) : -1;
   const back = spare(row, now);
   const state = stateText(row, now, look.words);
   return guard([row, state, back, tone, current, look.version], () =>
