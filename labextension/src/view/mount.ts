@@ -94,6 +94,7 @@ class Drawing {
     const shown = state && !state.error ? state : null;
     const rows = shown ? this.sorter.sort(shown, look.order) : null;
     this.root.classList.toggle('tfgpu-view-old', old(state, link));
+    const keep = keepFocus(this.root, this.element);
     render(
       html`${head(state, link, look)} ${notices(state, link, look.words)}
       ${repeat(
@@ -105,6 +106,7 @@ class Drawing {
       ${notes(state, look)}`,
       this.root
     );
+    keep();
   }
 
   /** One listener for all buttons: rows come and go. */
@@ -148,4 +150,28 @@ class Drawing {
   private frame = 0;
   private observer: IntersectionObserver;
   private unsubscribe: () => void;
+}
+
+/**
+ * Say where the keyboard is before a drawing; what this returns brings it back after it.
+ *
+ * A row that changes its place loses the focus. Where it is gone, the name in its place has it: not another row's
+ * button, which who presses Enter twice would shut down next.
+ */
+function keepFocus(root: HTMLElement, around: HTMLElement): () => void {
+  const focused = document.activeElement;
+  if (!(focused instanceof HTMLElement) || !root.contains(focused)) {
+    return () => undefined;
+  }
+  const names = (): HTMLElement[] => [...root.querySelectorAll<HTMLElement>('button.tfgpu-view-owner')];
+  const name = focused.closest('[data-key]')?.querySelector('button.tfgpu-view-owner');
+  const place = names().findIndex(other => other === name);
+  return () => {
+    if (document.activeElement === focused) {
+      return;
+    }
+    const left = names();
+    const next = focused.isConnected ? focused : name?.isConnected ? name : left[Math.min(place, left.length - 1)];
+    ((next as HTMLElement | undefined) ?? around).focus({ preventScroll: true });
+  };
 }
