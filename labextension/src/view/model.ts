@@ -26,6 +26,9 @@ export interface Part {
 const IDLE = 300;
 const WORTH = 2 ** 28;
 
+/** Percent of a GPU from which on it is marked. */
+const FULL = 90;
+
 /** The part of a bar that is too narrow to be told apart. */
 const NARROW = 0.006;
 
@@ -69,6 +72,12 @@ export function fullest(state: State): string | null {
     }
   }
   return best;
+}
+
+/** The part of a GPU that is used, in percent, where that is nearly all; else undefined. */
+export function nearlyFull({ used, total }: Gpu): number | undefined {
+  const percent = used !== undefined && total ? Math.floor((100 * used) / total) : 0;
+  return percent >= FULL ? Math.min(percent, 100) : undefined;
 }
 
 /** The bytes that shutting a notebook down brings back, where it keeps them without using them; else 0. */
