@@ -74,7 +74,8 @@ function activate(
     const { state } = stream;
     for (const label of state ? alarm.check(state, choices.threshold) : []) {
       const gpu = state!.gpus[label]!;
-      const said = words.__('GPU %1 is nearly full: %2', label, share(gpu.used, gpu.total, choices.unit));
+      const percent = Math.min(100, Math.floor((100 * (gpu.used ?? 0)) / (gpu.total ?? 1)));
+      const said = words.__('GPU %1 is %2% full: %3', label, percent, share(gpu.used, gpu.total, choices.unit));
       Notification.warning(said, {
         autoClose: 10_000,
         actions: [{ label: words.__('Show who holds it'), callback: open }]

@@ -6,7 +6,7 @@ import { mount } from './view/mount';
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const store = new ModelStore(model);
   const refresh = (): void => model.send({ type: 'refresh' });
-  const view = mount(el, store, { ofNotebook: true, refresh: model.get('live') ? undefined : refresh });
+  const view = mount(el, store, { refresh: model.get('live') ? undefined : refresh });
   const live = (): void => view.set({ refresh: model.get('live') ? undefined : refresh });
   model.on('change:live', live);
   return () => {

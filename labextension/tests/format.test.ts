@@ -16,6 +16,13 @@ test('sizes have one decimal, and what is little is not nothing', () => {
   assert.equal(figure(1, 'MiB'), '<1');
 });
 
+test('a figure is the same one as in the tables of a cell, which Python rounds', () => {
+  assert.deepEqual(
+    [0.25, 0.75, 14.25, 0.251, 0.35].map(size => figure(size * GIB, 'GiB')),
+    ['0.2', '0.8', '14.2', '0.3', '0.3']
+  );
+});
+
 test('the unknown is N/A, and has no unit', () => {
   assert.equal(figure(undefined, 'GiB'), 'N/A');
   assert.equal(withUnit(undefined, 'GiB'), 'N/A');
@@ -29,8 +36,8 @@ test('a share says its unit once', () => {
 
 test('a time that has passed is said in one unit', () => {
   assert.deepEqual(
-    [0, 59, 60, 3599, 7300, 86400 * 3].map(seconds => ago(seconds, ENGLISH)),
-    ['', '', '1 min', '59 min', '2 h', '3 d']
+    [0, 59, 60, 3599, 7300, 86400 * 1.5, 86400 * 3].map(seconds => ago(seconds, ENGLISH)),
+    ['', '', '1 min', '59 min', '2 h', '36 h', '3 d']
   );
 });
 

@@ -105,7 +105,7 @@ test('memory is worth asking back where a notebook of mine has long been idle an
 });
 
 test('a notebook looks the same on every GPU, and as nobody else', () => {
-  const tones = new Tones(1);
+  const tones = new Tones();
 
   const first = tones.of(row({ kernel: 'a', gpu: '0' }));
 
@@ -113,6 +113,14 @@ test('a notebook looks the same on every GPU, and as nobody else', () => {
   assert.notEqual(tones.of(row({ kernel: 'b' })), first);
   assert.equal(tones.of(row({ who: 'this' })), 0);
   assert.notEqual(first, 0);
+});
+
+test('the notebook that the reader is in has the look that it has in its own table, and its own again later', () => {
+  const tones = new Tones();
+  const before = tones.of(row({ kernel: 'a' }));
+
+  assert.equal(tones.of(row({ kernel: 'a' }), true), 0);
+  assert.equal(tones.of(row({ kernel: 'a' })), before);
 });
 
 test('the fullest GPU is the one with the largest part used, among those that tell', () => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -230,7 +231,7 @@ def test_a_gpu_that_fills_up_is_told_once(scene: Scene, panel: View, page: Page)
     panel = open_panel(page)
     soon(lambda: panel.link().startswith("live"))
     neighbour = scene.machine.add_neighbour("12GiB@1")
-    toast = page.locator(".Toastify__toast", has_text="GPU 1 is nearly full")
+    toast = page.locator(".Toastify__toast", has_text=re.compile(r"GPU 1 is \d+% full"))
     expect(toast).to_be_visible(timeout=10_000)
     shot(page, f"{scene.application}-full")
     page.wait_for_timeout(3000)

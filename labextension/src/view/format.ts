@@ -17,7 +17,11 @@ export function figure(size: number | undefined, unit: Unit): string {
   const digits = unit === 'MiB' ? 0 : 1;
   const value = size / SIZES[unit];
   const least = 10 ** -digits;
-  return value > 0 && value < least / 2 ? `<${least}` : value.toFixed(digits);
+  if (value > 0 && value < least / 2) {
+    return `<${least}`;
+  }
+  // Python rounds a tie to the even digit, `toFixed` up; those that end in 0.75 agree.
+  return (digits === 1 && value % 1 === 0.25 ? value - 0.05 : value).toFixed(digits);
 }
 
 /** A size with its unit: `48.0 GiB`; `N/A` without. */
@@ -38,7 +42,7 @@ export function ago(seconds: number, words: Words): string {
   if (seconds < 3600) {
     return words.__('%1 min', Math.floor(seconds / 60));
   }
-  if (seconds < 86400) {
+  if (seconds < 2 * 86400) {
     return words.__('%1 h', Math.floor(seconds / 3600));
   }
   return words.__('%1 d', Math.floor(seconds / 86400));

@@ -6,7 +6,7 @@ import { repeat } from 'lit-html/directives/repeat.js';
 import { cut, share, short, UNKNOWN, withUnit, type Unit } from './format';
 import { SPAN, type History } from './history';
 import { toneClass, type Look } from './look';
-import { own, parts, type Entry, type Part } from './model';
+import { nearlyFull, own, parts, type Entry, type Part } from './model';
 import { isCurrent, rowView } from './row';
 import type { Gpu } from './wire';
 
@@ -86,6 +86,7 @@ function sum(entries: readonly Entry[]): number {
 function header(label: string, gpu: Gpu, { words, unit }: Look): TemplateResult {
   const kernel = cut([gpu.logical, gpu.policy].filter(Boolean).join(' · '), 200);
   const unknown = gpu.used === undefined && gpu.total === undefined;
+  const full = nearlyFull(gpu);
   const trouble = gpu.error ? cut(gpu.error, 300) : '';
   const tag = (text: string, hint: string): TemplateResult =>
     html`<span class="tfgpu-view-tag" title=${hint}>${text}</span>`;
@@ -95,6 +96,7 @@ function header(label: string, gpu: Gpu, { words, unit }: Look): TemplateResult 
       ${gpu.mig ? tag(words.__('MIG'), words.__('Cut into instances, which have lines of their own')) : nothing}
       ${gpu.unified ? tag(words.__('unified'), words.__('It shares its memory with the processor')) : nothing}
       <span class="tfgpu-view-logical" title=${kernel}>${kernel}</span>
+      ${full === undefined ? nothing : html`<span class="tfgpu-view-full" title=${words.__('Nearly full: %1 free', withUnit(gpu.free, unit))}>${words.__('%1%', full)}</span>`}
       <span class="tfgpu-view-figure">${figures(gpu, unit)}</span>
     </div>
     ${
@@ -151,7 +153,7 @@ function partName({ what, row, count }: Part, { words }: Look): string {
 function segment(part: Part, percent: number, look: Look): TemplateResult {
   const kind =
     part.what === 'own' && part.row
-      ? toneClass(look.tones.of(part.row))
+      ? toneClass(look.tones.of(part.row, isCurrent(part.row, look)))
       : part.what === 'free'
         ? 'tfgpu-view-free'
         : part.what === 'small'

@@ -19,7 +19,9 @@ export function head(state: State | null, link: Link, look: Look): TemplateResul
   const fresh = freshness(state, link, words);
   return html`<div class="tfgpu-view-head">
     <span class="tfgpu-view-heading" role="heading" aria-level="2">${words.__('GPU memory')}</span>
-    <span class="tfgpu-view-link" data-kind=${fresh.kind} role="status">${fresh.text}</span>
+    <span class="tfgpu-view-link" data-kind=${fresh.kind} role="status"
+      >${fresh.text}${fresh.every ? html`<span class="tfgpu-view-every"> · ${fresh.every}</span>` : nothing}</span
+    >
     ${
       state?.simulated
         ? html`<span
@@ -54,7 +56,7 @@ export function old(state: State | null, link: Link): boolean {
   return state?.stale !== undefined || (state !== null && link.kind !== 'live');
 }
 
-function freshness(state: State | null, link: Link, words: Words): { kind: string; text: string } {
+function freshness(state: State | null, link: Link, words: Words): { kind: string; text: string; every?: string } {
   if (link.kind === 'connecting') {
     return { kind: 'lost', text: words.__('connecting…') };
   }
@@ -66,7 +68,7 @@ function freshness(state: State | null, link: Link, words: Words): { kind: strin
     return { kind: 'stale', text: words.__('stale since %1', clock(state.stale)) };
   }
   if (link.kind === 'live' && !state?.error) {
-    return { kind: 'live', text: link.every ? words.__('live · %1 s', link.every) : words.__('live') };
+    return { kind: 'live', text: words.__('live'), every: link.every ? words.__('%1 s', link.every) : '' };
   }
   return { kind: 'saved', text: state?.time && link.kind !== 'live' ? words.__('as of %1', clock(state.time)) : '' };
 }

@@ -31,8 +31,6 @@ export interface Options {
   current?: string | undefined;
   /** Ask for new figures; where it is given, there is a button for it. */
   refresh?: (() => void) | undefined;
-  /** Where one notebook is "this" one, the first look is kept for it. */
-  ofNotebook?: boolean;
 }
 
 /** Options made whole, and what a drawing needs besides. */
@@ -53,8 +51,10 @@ export interface Look {
 
 /** Looks that differ: colours by patterns. */
 export const LOOKS = { colours: 4, patterns: 3 };
+const OTHERS = LOOKS.colours * LOOKS.patterns - 1;
 
-/** The classes that draw a tone. */
-export function toneClass(tone: number): string {
+/** The classes that draw a tone: 0 is solid in the first colour, here and in the tables of a cell, and no other is. */
+export function toneClass(number: number): string {
+  const tone = number && 1 + ((number - 1) % OTHERS);
   return `tfgpu-view-c${tone % LOOKS.colours} tfgpu-view-p${tone % LOOKS.patterns}`;
 }

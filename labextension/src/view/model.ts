@@ -26,6 +26,9 @@ export interface Part {
 const IDLE = 300;
 const WORTH = 2 ** 28;
 
+/** Percent of a GPU from which on it is marked. */
+const FULL = 90;
+
 /** The part of a bar that is too narrow to be told apart. */
 const NARROW = 0.006;
 
@@ -69,6 +72,12 @@ export function fullest(state: State): string | null {
     }
   }
   return best;
+}
+
+/** The part of a GPU that is used, in percent, where that is nearly all; else undefined. */
+export function nearlyFull({ used, total }: Gpu): number | undefined {
+  const percent = used !== undefined && total ? Math.floor((100 * used) / total) : 0;
+  return percent >= FULL ? Math.min(percent, 100) : undefined;
 }
 
 /** The bytes that shutting a notebook down brings back, where it keeps them without using them; else 0. */
@@ -166,13 +175,11 @@ export function parts(gpu: Gpu, entries: readonly Entry[]): { parts: Part[]; who
   };
 }
 
-/** Gives each notebook a look of its own, and the same one as long as it is there. */
+/** Gives each notebook a look of its own, and the same one as long as it is there; 0 is that of the reader's. */
 export class Tones {
-  /** @param kept - how many looks are kept for others, at the start. */
-  constructor(private kept: number) {}
-
-  of(row: Row): number {
-    if (row.who === 'this') {
+  /** @param current - whether it is the notebook that the reader is in. */
+  of(row: Row, current = false): number {
+    if (row.who === 'this' || current) {
       return 0;
     }
     const key = identity(row);
@@ -181,7 +188,7 @@ export class Tones {
       if (this.given.size >= FORGET) {
         this.given.clear();
       }
-      tone = this.kept + this.given.size;
+      tone = 1 + this.given.size;
       this.given.set(key, tone);
     }
     return tone;

@@ -71,7 +71,7 @@ class Drawing {
       actions: options.actions ?? {},
       current: options.current,
       refresh: options.refresh,
-      tones: this.tones ?? (this.tones = new Tones(options.ofNotebook ? 1 : 0)),
+      tones: this.tones,
       unfolded: this.unfolded,
       version: this.version
     };
@@ -95,6 +95,7 @@ class Drawing {
     const rows = shown ? this.sorter.sort(shown, look.order) : null;
     const all = shown ? labels(shown) : [];
     this.root.classList.toggle('tfgpu-view-old', old(state, link));
+    const keep = keepFocus(this.root, this.element);
     render(
       html`${head(state, link, look)} ${notices(state, link, look.words)}
       ${repeat(
@@ -109,6 +110,7 @@ class Drawing {
       ${notes(state, look)}`,
       this.root
     );
+    keep();
   }
 
   /** One listener for all buttons: rows come and go. */
@@ -143,7 +145,7 @@ class Drawing {
 
   private root = document.createElement('div');
   private sorter = new Sorter();
-  private tones: Tones | undefined;
+  private tones = new Tones();
   private look: Look;
   private unfolded = new Set<string>();
   private version = 0;
@@ -152,4 +154,28 @@ class Drawing {
   private frame = 0;
   private observer: IntersectionObserver;
   private unsubscribe: () => void;
+}
+
+/**
+ * Say where the keyboard is before a drawing; what this returns brings it back after it.
+ *
+ * A row that changes its place loses the focus. Where it is gone, the name in its place has it: not another row's
+ * button, which who presses Enter twice would shut down next.
+ */
+function keepFocus(root: HTMLElement, around: HTMLElement): () => void {
+  const focused = document.activeElement;
+  if (!(focused instanceof HTMLElement) || !root.contains(focused)) {
+    return () => undefined;
+  }
+  const names = (): HTMLElement[] => [...root.querySelectorAll<HTMLElement>('button.tfgpu-view-owner')];
+  const name = focused.closest('[data-key]')?.querySelector('button.tfgpu-view-owner');
+  const place = names().findIndex(other => other === name);
+  return () => {
+    if (document.activeElement === focused) {
+      return;
+    }
+    const left = names();
+    const next = focused.isConnected ? focused : name?.isConnected ? name : left[Math.min(place, left.length - 1)];
+    ((next as HTMLElement | undefined) ?? around).focus({ preventScroll: true });
+  };
 }

@@ -16,8 +16,8 @@ const SAID = 1000;
 /** Draw a row, unless it is drawn already. */
 export function rowView(entry: Entry, now: number, look: Look): unknown {
   const { row } = entry;
-  const tone = own(row) ? look.tones.of(row) : -1;
   const current = isCurrent(row, look);
+  const tone = own(row) ? look.tones.of(row, current) : -1;
   const back = spare(row, now);
   const state = stateText(row, now, look.words);
   return guard([row, state, back, tone, current, look.version], () =>
@@ -30,10 +30,10 @@ export function isCurrent(row: Row, look: Look): boolean {
   return row.path !== undefined && row.path === look.current;
 }
 
-/** What a row's process does: `busy`, `idle 2 h`, `ended`. */
+/** What a row's process does: `busy`, `idle 2 h`. That it has ended, its name says. */
 export function stateText(row: Row, now: number, words: Words): string {
   if (row.who === 'gone') {
-    return words.__('ended');
+    return '';
   }
   if (row.state === 'idle') {
     const since = row.active === undefined ? '' : ago(now - row.active, words);
@@ -70,7 +70,9 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
 }
 
 function title(row: Row, words: Words): string {
-  const lines = [cut(row.path ?? row.owner, SAID)];
+  // A process that a notebook started has the notebook's path, and a name of its own, which a narrow row cuts.
+  const named = row.path?.endsWith(row.owner) ? [] : [cut(row.owner, SAID)];
+  const lines = [...named, ...(row.path === undefined ? [] : [cut(row.path, SAID)])];
   if (row.pid !== undefined && own(row)) {
     lines.push(words.__('process %1', row.pid));
   }

@@ -82,7 +82,7 @@ const mixed = now => ({
       torch_reserved: gib(8.5)
     },
     b: { gpu: '0.0', pid: 2, who: 'mine', owner: 'python train.py', held: gib(3) },
-    c: { gpu: '1', pid: 3, who: 'gone', owner: 'old.ipynb', held: gib(20) },
+    c: { gpu: '1', pid: 3, who: 'gone', owner: 'old.ipynb, ended', held: gib(20) },
     d: { gpu: '1', pid: 4, who: 'unknown', owner: 'unknown', held: gib(12) },
     e: { gpu: '1', pid: 5, who: 'other', owner: 'root' },
     f: { gpu: '1', pid: 6, kind: 'G', who: 'mine', owner: 'gnome-shell', held: gib(0.02) },
