@@ -56,7 +56,6 @@ OLD_PAGE = """(() => {
 })()"""
 """Runs in the page before anything else does. `tfgpuFeed` is what the stream's messages come from afterwards."""
 
-_RECORDED = 30  # seconds
 _SAMPLES = 10
 
 
@@ -71,10 +70,10 @@ class Sample:
     listeners: int
 
 
-def record(scene: Scene, holders: Sequence[Holder], moving: int) -> list[message.State]:
-    """Record half a minute's states, a second apart: some processes move, and each second one ends and one begins."""
+def record(scene: Scene, holders: Sequence[Holder], moving: int, seconds: int) -> list[message.State]:
+    """Record states, one a second: some processes move, and each second one ends and one begins."""
     states = []
-    for number in range(_RECORDED):
+    for number in range(seconds):
         for holder in random.sample(holders, moving):
             holder.resize(f"{random.randrange(70, 200)}MiB")
         guest = scene.machine.add_neighbour(f"{random.randrange(70, 200)}MiB@{number % len(scene.machine.gpus())}")
