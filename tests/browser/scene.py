@@ -63,7 +63,7 @@ class Scene:
         (self.server.home / path).parent.mkdir(exist_ok=True)
         self.server.call(f"contents/{path}", {"type": "notebook", "content": made}, method="PUT")
         session = self.server.call(
-            "sessions", {"path": path, "name": "", "type": "notebook", "kernel": {"name": "python3"}}
+            "sessions", {"path": path, "name": Path(path).name, "type": "notebook", "kernel": {"name": "python3"}}
         )
         kernel = session["kernel"]["id"]
         client = self.server.connect(kernel)

@@ -70,6 +70,10 @@ def test_another_kernel_of_mine_is_named_by_its_notebook(start: Start) -> None:
     assert (owner.who, owner.text) == ("mine", "eval.ipynb")
 
 
+def test_a_session_without_a_name_has_none(start: Start) -> None:
+    assert find(start(JPY_SESSION_NAME="/home/me/work/")).text.endswith(" train.py")
+
+
 def test_another_process_of_mine_is_named_by_its_script_and_no_other_argument(start: Start) -> None:
     owner = find(start())
 

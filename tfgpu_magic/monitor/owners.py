@@ -202,9 +202,18 @@ def _with_folder(owner: Owner, paths: Iterable[str]) -> Owner:
 def _notebook(process: psutil.Process) -> str:
     """Return the path of a kernel's notebook: Jupyter Server gives it to each kernel that it starts."""
     try:
-        return str(process.environ().get("JPY_SESSION_NAME", ""))
+        return notebook_path(process.environ())
     except psutil.AccessDenied:
         return ""
+
+
+def notebook_path(environment: Mapping[str, str]) -> str:
+    """Return the path of a kernel's notebook as Jupyter Server tells the kernel; empty where it tells none.
+
+    A session without a name has the path of a folder, which ends with a slash.
+    """
+    path = environment.get("JPY_SESSION_NAME", "")
+    return "" if path.endswith("/") else path
 
 
 def _command(process: psutil.Process) -> str:
