@@ -22,6 +22,8 @@ from tfgpu_magic.monitor.carry import carry
 from tfgpu_magic.monitor.place import Place
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tfgpu_magic.monitor.nvml import Reader
     from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -39,6 +41,8 @@ _EVERY = {"memory": 1.0, "lists": 2.0, "graphics": 10.0}
 """Seconds between two readings of a kind; a kind includes those before it."""
 _SHARE = {"memory": 0.005, "lists": 0.01, "graphics": 0.005}
 """What part of the time each kind may spend in NVML: 2% in all."""
+MOVED = 16 * 2**20
+"""Bytes by which what is in use moves without the lists being read for it."""
 _RETRY = 5.0
 """Seconds between two attempts at the most, while there is no driver."""
 
@@ -48,6 +52,7 @@ class Schedule:
 
     def __init__(self) -> None:
         self._due = dict.fromkeys(_EVERY, 0.0)
+        self._may = dict.fromkeys(_EVERY, 0.0)
         self._mean: dict[str, float] = {}
         self._failures = 0
 
@@ -55,6 +60,10 @@ class Schedule:
         """Return the dearest kind that is due, or None."""
         due = [kind for kind, at in self._due.items() if at <= now]
         return due[-1] if due else None
+
+    def may(self, kind: str, now: float) -> bool:
+        """Tell whether NVML's part of the time lets a kind be read before it is due."""
+        return self._may[kind] <= now
 
     def next(self) -> float:
         """Return when something will be due."""
@@ -74,6 +83,7 @@ class Schedule:
         if failed:
             pause = max(min(_RETRY, 2.0 ** min(self._failures - 1, 10)), cost / sum(_SHARE.values()))
             self._due = dict.fromkeys(_EVERY, start + pause)
+            self._may = dict(self._due)
             return
         # What a reading costs is a mean of the last few: the sum of the pauses is the same, and a single slow reading
         # does not take the next ones out of sight for minutes.
@@ -83,6 +93,7 @@ class Schedule:
             self._mean[kind] = mean = mean + (cost - mean) / 4
         for included in _EVERY:  # a dear reading is a cheaper one too, and tells nothing of what that costs
             rest = mean / _SHARE[kind] if included == kind else 0.0
+            self._may[included] = max(self._may[included], start + rest)
             self._due[included] = max(self._due[included], start + max(_EVERY[included], rest))
             if included == kind:
                 return
@@ -139,6 +150,7 @@ def _write(place: Place, lock: int, writer: Writer, *, linger: float, patience: 
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     reader, schedule = Reader(), Schedule()
     snapshot: Snapshot | None = None
+    listed: dict[str, int | None] = {}
     looked, stamp, opened, succeeded = time.monotonic(), 0, False, False
     while writer.is_there() and place.holds(LOCK, lock):
         now = time.monotonic()
@@ -156,6 +168,10 @@ def _write(place: Place, lock: int, writer: Writer, *, linger: float, patience: 
             else:
                 signal.setitimer(signal.ITIMER_REAL, patience)
                 snapshot = read(reader, snapshot, kind)
+                if kind == "memory" and _moved(snapshot, listed) and schedule.may("lists", now):
+                    kind, snapshot = "lists", read(reader, snapshot, "lists")
+                if kind != "memory":
+                    listed = {gpu.label: gpu.used for gpu in snapshot.gpus}
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 opening, opened = not opened, snapshot.error is None
                 schedule.done(kind, now, time.monotonic() - now, opening=opening, failed=not opened)
@@ -164,6 +180,15 @@ def _write(place: Place, lock: int, writer: Writer, *, linger: float, patience: 
                     os.pwrite(lock, bytes(8 + REASON), START.size - 8)
                     succeeded = True
         time.sleep(max(0.0, min(schedule.next() - time.monotonic(), 1.0)))
+
+
+def _moved(snapshot: Snapshot, listed: Mapping[str, int | None]) -> bool:
+    """Tell whether a GPU has more or less in use than when its processes were listed, so that they must be listed anew.
+
+    What has come would look like somebody's whom the driver does not list.
+    """
+    pairs = ((gpu.used, listed.get(gpu.label)) for gpu in snapshot.gpus)
+    return any(now is not None and then is not None and abs(now - then) > MOVED for now, then in pairs)
 
 
 def read(reader: Reader, before: Snapshot | None, kind: str) -> Snapshot:
