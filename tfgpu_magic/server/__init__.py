@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tfgpu_magic import __version__ as __version__
+
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     """Tell Jupyter Server where the extension is; that imports it, and nothing else does."""

@@ -59,14 +59,14 @@ export class StatusItem extends Widget {
   private drawGpu(state: State, label: string, old: boolean): void {
     const { words, unit } = this;
     const gpu = state.gpus[label]!;
-    const lines = labels(state).map(name => words.__('GPU %1: %2', name, gpuText(state.gpus[name]!, unit)));
     const percent = Math.min(100, (100 * (gpu.used ?? 0)) / (gpu.total ?? 1));
     render(
       html`<button
         class="tfgpu-status-button${old ? ' tfgpu-status-old' : ''}"
         type="button"
-        title=${[...lines, words.__('Click for the notebooks that hold it')].join('\n')}
         @click=${this.opened}
+        @pointerenter=${this.describe}
+        @focus=${this.describe}
       >
         <span>${words.__('GPU %1', label)}</span>
         <span class="tfgpu-status-bar" aria-hidden="true"><span style="width:${percent.toFixed(0)}%"></span></span>
@@ -75,6 +75,17 @@ export class StatusItem extends Widget {
       this.node
     );
   }
+
+  /** Say more where somebody points: a title that is written each second costs as much as the rest of the item. */
+  private describe = (event: Event): void => {
+    const { words, unit } = this;
+    const { state } = this.store;
+    const lines = (state ? labels(state) : []).map(name =>
+      words.__('GPU %1: %2', name, gpuText(state!.gpus[name]!, unit))
+    );
+    const all = [...lines, words.__('Click for the notebooks that hold it')];
+    (event.currentTarget as HTMLElement).title = all.join('\n');
+  };
 
   private unit: Unit = 'GiB';
   private wanted = true;

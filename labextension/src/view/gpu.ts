@@ -122,7 +122,7 @@ function bar(gpu: Gpu, entries: readonly Entry[], look: Look): unknown {
   const said = [...all.slice(0, NAMED), ...(all.length > NAMED ? all.slice(NAMED).filter(edge) : [])]
     .map(part => `${partName(part, look)} ${withUnit(part.size, look.unit)}`)
     .join(', ');
-  return html`<div class="tfgpu-view-bar" role="img" aria-label=${said} title=${said}>
+  return html`<div class="tfgpu-view-bar" role="img" aria-label=${said}>
     ${repeat(
       all,
       part => part.key,

@@ -29,8 +29,8 @@ const WORTH = 2 ** 28;
 /** Percent of a GPU from which on it is marked. */
 const FULL = 90;
 
-/** The part of a bar that is too narrow to be told apart. */
-const NARROW = 0.006;
+/** The part of a bar that is too narrow to be told apart: three pixels of the panel. */
+const NARROW = 0.012;
 
 const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: 'base' });
 
