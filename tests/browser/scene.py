@@ -27,11 +27,16 @@ ARGUMENTS = [
 NEWS = "@jupyterlab/apputils-extension:announcements"
 
 
+def program() -> str:
+    """The machine's own Chromium; scripts/test installs it where it may."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    assert found, "these tests need a Chromium. Debian: apt install chromium"
+    return found
+
+
 def chromium(playwright: Playwright) -> Browser:
-    """Start the machine's own Chromium; scripts/test installs it where it may."""
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    assert program, "these tests need a Chromium. Debian: apt install chromium"
-    return playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+    """Start the machine's own Chromium."""
+    return playwright.chromium.launch(executable_path=program(), args=ARGUMENTS)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import html
 import re
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -14,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+from tests.browser.scene import program
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here")
+ROOT = Path(__file__).parents[2]
 
 
 class _Quiet(SimpleHTTPRequestHandler):
@@ -35,7 +33,7 @@ def site() -> Iterator[str]:
 
 def markup(site: str, query: str) -> str:
     """What the page is, a second of its own time after it was opened."""
-    command = [BROWSER or "", "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command = [program(), "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     command += ["--virtual-time-budget=1000", f"{site}?{query}"]
     page = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     return page.partition('<div id="here"')[2].partition("<script")[0]
