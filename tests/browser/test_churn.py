@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Route
 
 _CHURN = """async ([first, last]) => {
-  const state = window.make(Date.now() / 1000);
+  const state = window.make(1e9);  // what each holds moves with the time, and which rows are in sight with that
   for (let number = first; number < last; number += 1) {
     const guest = { gpu: '0', pid: number, kind: 'C', who: 'mine', owner: 'guest', held: 2 ** 34 };
     window.model.set('state', { ...state, rows: { ...state.rows, [`0:${number}`]: guest } });
     await new Promise(requestAnimationFrame);
     await new Promise(requestAnimationFrame);
+    if (!document.querySelector(`[data-key="0:${number}"]`)) throw new Error(`${number} was not drawn`);
   }
   let count = 0;
   const nodes = document.createNodeIterator(document.querySelector('.tfgpu-view'));
