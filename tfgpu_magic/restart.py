@@ -6,6 +6,7 @@ Source: Jupyter Server REST API, ``POST /api/kernels/<id>/restart``; its info fi
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -59,7 +60,8 @@ class Server:
 def restart(words: str) -> NoReturn:
     """Restart this kernel, and have the words applied in the new one before any other cell.
 
-    It does not come back: until the kernel is killed it waits, so that no queued cell runs in a kernel that is going.
+    It does not come back: it waits until the server asks the kernel to go, and then goes, so that no queued cell runs
+    in a kernel that is going.
 
     Raises:
         Refused: this is no kernel of a Jupyter Server that can be reached, or the server did not restart it; the error
@@ -77,12 +79,29 @@ def restart(words: str) -> NoReturn:
     )
     assert helper.stdin is not None  # noqa: S101  # asked for
     order = {"server": asdict(server), "connection": str(connection), "words": words, "pid": os.getpid()}
-    with helper.stdin as pipe:  # not on the command line, where others could read the token
-        json.dump(order, pipe)
     print(f"Restarting this kernel. `{words}` will be in force in the new one; what your cells say there still counts.")
     sys.stdout.flush()
-    time.sleep(PATIENCE)
+    try:
+        time.sleep(LAST_WORDS)
+    except KeyboardInterrupt:  # the user thought better of it
+        helper.kill()
+        helper.wait()
+        raise
+    with helper.stdin as pipe:  # not on the command line, where others could read the token
+        json.dump(order, pipe)
+    try:
+        time.sleep(PATIENCE)
+    except KeyboardInterrupt:  # how a server begins a restart; had this cell ended now, the next one might begin
+        _leave()
     raise Refused(f"The Jupyter Server did not restart this kernel. {BY_HAND}")
+
+
+def _leave() -> NoReturn:
+    """End this process as a kernel that is asked to shut down does, but from within a cell."""
+    try:
+        atexit._run_exitfuncs()
+    finally:
+        os._exit(0)
 
 
 def _connection_file() -> Path:
@@ -135,7 +154,6 @@ def _main() -> None:
     from jupyter_client.blocking.client import BlockingKernelClient
 
     order = json.load(sys.stdin)
-    time.sleep(LAST_WORDS)
     asking = threading.Thread(target=Server(**order["server"]).call, args=("/restart",), kwargs={"post": True})
     asking.start()
     _wait_for_the_end_of(order["pid"])

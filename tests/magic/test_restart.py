@@ -47,6 +47,25 @@ def test_restart_applies_the_words_in_the_new_kernel(tmp_path: Path, words: str)
     assert sizes[1] == GIB + CONTEXT if words == "limit 1GiB" else sizes[1] < CONTEXT + 64 * MIB
 
 
+def test_a_restart_that_is_interrupted_at_once_does_not_happen(tmp_path: Path) -> None:
+    with Machine.create("1x8GiB") as machine, serving(machine, tmp_path) as server:
+        kernel = server.call("kernels", {"name": "python3"})["id"]
+        client = server.connect(kernel)
+        execute(client, "%load_ext tfgpu_magic\nimport tensorflow as tf; x = tf.constant(1.0)\nimport os, psutil")
+        execute(client, "import tfgpu_magic.restart; tfgpu_magic.restart.LAST_WORDS = 60.0")
+        before = execute(client, "print(os.getpid())")
+        client.execute("%tf_gpu growth --restart")
+        _heard(client)
+        server.open(f"api/kernels/{kernel}/interrupt", {}).close()
+        assert "KeyboardInterrupt" in _heard(client)
+        helpers = execute(client, "print([child.cmdline() for child in psutil.Process().children()])")
+        after = execute(client, "print(os.getpid())")
+        client.stop_channels()
+
+    assert before == after
+    assert "tfgpu_magic.restart" not in helpers
+
+
 @pytest.mark.parametrize("policy", ["limti 4GiB", "limit 12GiB"])
 def test_a_refused_policy_of_the_administrator_is_told_in_the_first_cell(tmp_path: Path, policy: str) -> None:
     profile = tmp_path / ".ipython" / "profile_default"
