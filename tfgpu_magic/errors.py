@@ -5,6 +5,10 @@ TfGpuError
 ├── Refused           the policy is clear, and cannot be enforced here and now
 │   └── TooLate       only a new process could enforce it
 ├── MonitorError      the driver's figures could not be had
+├── Unpicklable       something cannot be sent to another process
+├── WorkerDied        the process of an isolated call ended without an answer
+├── TimedOut          an isolated call took longer than it may
+├── Raised            an isolated call raised what has no type here
 └── SimulatorError    the simulated GPU machine could not be built or reached
 """
 
@@ -27,6 +31,22 @@ class TooLate(Refused):
 
 class MonitorError(TfGpuError, RuntimeError):
     """The driver's figures could not be had."""
+
+
+class Unpicklable(TfGpuError, TypeError):
+    """Something cannot be sent between processes; its text names it."""
+
+
+class WorkerDied(TfGpuError, RuntimeError):
+    """The process of an isolated call ended without an answer; its text names the signal or the exit status."""
+
+
+class TimedOut(TfGpuError, TimeoutError):
+    """An isolated call took longer than it may, and was ended."""
+
+
+class Raised(TfGpuError, RuntimeError):
+    """An isolated call raised an exception whose type cannot be had here; what is raised is named as that type was."""
 
 
 class SimulatorError(TfGpuError, RuntimeError):

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 
 from tfgpu_magic.config import cuda, visible
 from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.policy import NOTHING
+from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
-from tfgpu_magic.config.runtime.ledger import Ledger
+from tfgpu_magic.config.runtime.ledger import Ledger, adopt
 from tfgpu_magic.config.runtime.stage import current_stage, forked, importing, listed, tensorflow
 from tfgpu_magic.config.state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, Kernel, Stage
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import MIB, rounded
 
-__all__ = ["RUNTIME", "Runtime", "current_stage", "tensorflow"]
+__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "tensorflow"]
 
 NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
 """Libraries that may hold a CUDA context of their own in a kernel."""
@@ -116,6 +116,11 @@ class Runtime:
             raise
         except Exception as error:  # TensorFlow's errors have no common root
             raise Refused(f"Not applied. TensorFlow did not take it: {error}") from error
+
+    def bequest(self) -> tuple[dict[str, str], Policy]:
+        """What a new process is to have of this one: its environment without what we changed, and what was asked."""
+        theirs = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+        return theirs | self._ledger.outside(), self.plan.settled if self.plan else NOTHING
 
     def withdraw(self) -> None:
         """Take back what was asked and could not be told, so that nothing of it is in force."""

@@ -47,6 +47,13 @@ class Ledger:
         return before if now == ours else now
 
 
+def adopt(environment: Mapping[str, str]) -> None:
+    """Make another process's environment this one's."""
+    for name in {*os.environ, *environment}:
+        if os.environ.get(name) != environment.get(name):
+            _set(name, environment.get(name))
+
+
 def _set(name: str, value: str | None) -> None:
     if value is None:
         os.environ.pop(name, None)

@@ -1,0 +1,317 @@
+"""One isolated call, seen from the kernel: it is started, watched, heard, interrupted, ended, and its answer taken."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import enum
+import functools
+import os
+import pickle
+import selectors
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfgpu_magic.errors import TimedOut, WorkerDied
+from tfgpu_magic.isolate import ending, failure, pickling, wire
+from tfgpu_magic.isolate.failure import Failure
+from tfgpu_magic.isolate.guard import Unpickler
+from tfgpu_magic.isolate.keeper import KEEPER, Process
+from tfgpu_magic.isolate.order import LEAVE, RAISED, SHOW, SHOWN, WORK, Facts, Order
+from tfgpu_magic.isolate.pickling import Pickled
+from tfgpu_magic.isolate.screen import Here, Screen
+
+GRACE = 5.0
+"""Seconds from an interrupt to the end of a process that does not heed it: TensorFlow may sit in C++."""
+
+_PATIENCE = 5.0  # seconds in which a process that is killed, or has answered, must be gone
+_LONG = 0.7  # seconds after which the caller is told that the nursery is still becoming warm
+_AT_ONCE = 2**20  # bytes read of its output at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a call that answered.
+
+    Attributes:
+        failed: whether it raised.
+        facts: what its process knew at its end.
+        parts: what it gave, pickled.
+        seconds: how long it took.
+    """
+
+    failed: bool
+    facts: Facts
+    parts: tuple[memoryview, ...]
+    seconds: float
+
+    def error(self) -> BaseException | None:
+        """What it raised, as its own type."""
+        if not self.failed:
+            return None
+        told: Failure = pickle.loads(self.parts[0])  # noqa: S301  # from our own process
+        return failure.revive(told, self.parts[1:])
+
+    def value(self) -> Any:
+        """What it returned.
+
+        Raises:
+            BaseException: what it raised.
+        """
+        error = self.error()
+        if error is not None:
+            raise error
+        return pickling.load(self.parts, Unpickler)
+
+
+class Bell:
+    """Rings from any thread, or a signal handler, and is heard by one that waits for descriptors."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a signal handler may ring in the midst of it
+        self._descriptor: int | None = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def ring(self) -> None:
+        """Ring it; nothing happens when nobody listens any more."""
+        with self._lock:
+            if self._descriptor is not None:
+                os.eventfd_write(self._descriptor, 1)
+
+    def heard(self) -> int:
+        """How often it rang since this was asked last."""
+        with contextlib.suppress(BlockingIOError):
+            return os.eventfd_read(self.fileno())
+        return 0
+
+    def fileno(self) -> int:
+        """What a selector waits for."""
+        assert self._descriptor is not None  # noqa: S101  # who listens has not left
+        return self._descriptor
+
+    def __enter__(self) -> None:
+        self.fileno()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            os.close(self.fileno())
+            self._descriptor = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Call:
+    """A call, to be run once. Any thread may interrupt it.
+
+    Attributes:
+        order: how its process is to be set up.
+        work: its values.
+        timeout: seconds that it may take, from its process's start; None is no limit.
+        screen: where its output goes.
+        warming: called once where it has to wait for TensorFlow's import.
+        answered: called with its pid when it has answered, where its order says that it lingers.
+        pid: its process, once it is there.
+    """
+
+    order: Order
+    work: Pickled
+    timeout: float | None = None
+    screen: Screen = field(default_factory=Here)
+    warming: Callable[[], None] = lambda: None
+    answered: Callable[[int], None] = lambda _: None
+    pid: int | None = None
+    _bell: Bell = field(default_factory=Bell)
+
+    def interrupt(self) -> None:
+        """Ask it to stop as Ctrl-C does. It is killed when it does not within `GRACE`, or is asked again."""
+        self._bell.ring()
+
+    def run(self) -> Answer:
+        """Run it to its end. When this returns or raises, its process is gone, and so is all that it had started.
+
+        Raises:
+            WorkerDied: its process ended without an answer.
+            TimedOut: it took too long.
+            KeyboardInterrupt: it was interrupted and had to be killed; one that heeds an interrupt answers.
+            OSError: no process could be started.
+        """
+        kills = ending.memory_kills()
+        with self._bell:
+            process = KEEPER.nursery().start()
+            try:
+                with _heard_by(self._bell):
+                    answer = _Watch(self, process, self._bell).run()
+            finally:
+                process.close()
+        if answer is None:
+            raise WorkerDied(ending.died(process.status or 0, kills, ending.memory_kills()))
+        return answer
+
+
+class _Step(enum.Enum):
+    """How far the end of a process is."""
+
+    RUNNING, ASKED, LEAVING, KILLED, GIVEN_UP = range(5)
+
+
+class _Watch:
+    """Waits for all that a process may do, and does what is due meanwhile."""
+
+    def __init__(self, call: Call, process: Process, bell: Bell) -> None:
+        self._call, self._process, self._bell = call, process, bell
+        self._selector = selectors.DefaultSelector()
+        self._decoders = {
+            process.out: ("stdout", codecs.getincrementaldecoder("utf-8")("replace")),
+            process.err: ("stderr", codecs.getincrementaldecoder("utf-8")("replace")),
+        }
+        self._answer: Answer | None = None
+        self._began = time.monotonic()
+        self._step = _Step.RUNNING
+        self._due: float | None = self._began + _LONG
+        self._interrupted = self._timed_out = False
+
+    def run(self) -> Answer | None:
+        """Watch it to its end; None where it ended without an answer."""
+        with self._selector:
+            self._selector.register(self._bell, selectors.EVENT_READ, self._heed)
+            self._selector.register(self._process.told, selectors.EVENT_READ, self._be_told)
+            while self._process.status is None and self._step is not _Step.GIVEN_UP:
+                wait = None if self._due is None else max(0.0, self._due - time.monotonic())
+                for key, _ in self._selector.select(wait):
+                    key.data()
+                if self._due is not None and time.monotonic() >= self._due:
+                    self._go_on()
+            self._take_leave()
+        return self._outcome()
+
+    def _be_told(self) -> None:
+        self._process.hear()
+        if self._call.pid is not None:
+            return
+        self._call.pid, self._began = self._process.pid, time.monotonic()
+        self._due = None if self._call.timeout is None else self._began + self._call.timeout
+        self._selector.register(self._process.connection, selectors.EVENT_READ, self._hear)
+        for descriptor in self._decoders:
+            os.set_blocking(descriptor, False)
+            self._selector.register(descriptor, selectors.EVENT_READ, functools.partial(self._read, descriptor))
+        self._say("", [memoryview(pickle.dumps(self._call.order))])
+        self._say(WORK, self._call.work.parts)
+
+    def _say(self, kind: str, parts: Sequence[memoryview] = ()) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has died, which will be told
+            wire.send(self._process.connection, kind, parts)
+
+    def _read(self, descriptor: int) -> None:
+        """Show what it has printed; of a flood only so much at a time, so that all else is heard too."""
+        stream, decoder = self._decoders[descriptor]
+        try:
+            data = os.read(descriptor, _AT_ONCE)
+        except BlockingIOError:
+            return
+        if not data:
+            self._forget(descriptor)
+        if text := decoder.decode(data, final=not data):
+            self._call.screen.write(stream, text)
+
+    def _hear(self) -> None:
+        try:
+            message = wire.receive(self._process.connection)
+        except ConnectionError:
+            message = None
+        if message is None:  # it ends; or it has closed what it must not, and there will be no answer
+            self._forget(self._process.connection)
+            self._leave()
+        elif message.kind == SHOW:
+            for descriptor in self._decoders:  # what it printed before
+                self._read(descriptor)
+            self._call.screen.show(pickle.loads(message.parts[0]))  # noqa: S301  # from our own process
+            self._say(SHOWN)
+        else:
+            facts: Facts = pickle.loads(message.parts[0])  # noqa: S301  # as above
+            seconds = time.monotonic() - self._began
+            self._answer = Answer(message.kind == RAISED, facts, message.parts[1:], seconds)
+            self._leave()
+            if self._call.order.lingers:
+                self._call.answered(self._call.pid or 0)
+                self._say(LEAVE)
+
+    def _heed(self) -> None:
+        """Somebody wants it to stop; who says so twice does not want to wait."""
+        for _ in range(self._bell.heard()):
+            if self._step is _Step.RUNNING:
+                self._interrupted = True
+                self._ask()
+            elif self._step is _Step.ASKED:
+                self._kill()
+
+    def _go_on(self) -> None:
+        """Do what is due."""
+        if self._call.pid is None:
+            self._due = None
+            self._call.warming()
+        elif self._step is _Step.RUNNING:
+            self._timed_out = True
+            self._ask()
+        elif self._step is _Step.KILLED:
+            self._step = _Step.GIVEN_UP
+        else:
+            self._kill()
+
+    def _ask(self) -> None:
+        if self._process.pid is None:
+            raise KeyboardInterrupt
+        self._process.signal(signal.SIGINT)
+        self._step, self._due = _Step.ASKED, time.monotonic() + GRACE
+
+    def _leave(self) -> None:
+        self._step, self._due = _Step.LEAVING, time.monotonic() + _PATIENCE
+
+    def _kill(self) -> None:
+        self._process.signal(signal.SIGKILL)
+        self._step, self._due = _Step.KILLED, time.monotonic() + _PATIENCE
+
+    def _forget(self, source: object) -> None:
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(source)  # type: ignore[arg-type]  # it is one of those we registered
+
+    def _take_leave(self) -> None:
+        """Take what it said last. Nobody can say more, but for a process that it has cut off from itself."""
+        if self._call.pid is None:
+            return
+        for descriptor in self._decoders:
+            self._read(descriptor)
+            self._read(descriptor)  # to the end of the stream
+        self._process.connection.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            if self._answer is None:
+                self._hear()
+
+    def _outcome(self) -> Answer | None:
+        if self._timed_out:
+            cause = self._answer.error() if self._answer is not None else None
+            raise TimedOut(f"The call took longer than {self._call.timeout:g} s, and was ended.") from cause
+        if self._answer is not None:
+            return self._answer
+        if self._interrupted and self._step is _Step.KILLED:
+            raise KeyboardInterrupt(f"The call did not heed the interrupt within {GRACE:g} s, and was killed.")
+        if self._step is _Step.GIVEN_UP:
+            raise WorkerDied(
+                f"The call's process (pid {self._call.pid}) does not end, even killed: it hangs in a driver, "
+                "and keeps what it holds."
+            )
+        return None
+
+
+@contextlib.contextmanager
+def _heard_by(bell: Bell) -> Iterator[None]:
+    """Have Ctrl-C ring the bell, where it would raise KeyboardInterrupt amid our own work."""
+    if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: bell.ring())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,59 @@
+"""How a process ended, in words: signal, exit status, and whether the kernel's out-of-memory killer was at work."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+from pathlib import Path
+
+PROC = Path("/proc")
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def tell(status: int) -> str:
+    """An exit status in words.
+
+    Args:
+        status: as `subprocess` has it: negative for a signal.
+    """
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+    what = (signal.strsignal(-status) or "").partition(" (")[0].lower()
+    return f"{name}, {what}" if what else name
+
+
+def memory_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
+    """How often the out-of-memory killer has killed, in our cgroup or on this machine; None where nobody tells.
+
+    Of two readings a difference says that it was at work, and an equality that it was not.
+    Source: proc(5), ``/proc/vmstat``; the kernel's cgroup-v2 documentation, ``memory.events``.
+    """
+    counts: list[int] = []
+    with contextlib.suppress(OSError):
+        ours = re.search(r"^0::(/.*)$", (proc / "self/cgroup").read_text(), re.MULTILINE)
+        counts += _count(cgroups / (ours[1].strip("/") if ours else "") / "memory.events")
+    counts += _count(proc / "vmstat")
+    return sum(counts) if counts else None
+
+
+def _count(file: Path) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(number) for number in re.findall(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)]
+    return []
+
+
+def died(status: int, kills_before: int | None, kills_now: int | None) -> str:
+    """What became of a process that gave no answer, in a sentence or two."""
+    said = f"The call's process ended without an answer: {tell(status)}."
+    if status != -signal.SIGKILL:
+        return said
+    if kills_before is None or kills_now is None:
+        return f"{said} Whether the kernel's out-of-memory killer sent it cannot be told here."
+    if kills_now > kills_before:
+        return f"{said} The kernel's out-of-memory killer was at work meanwhile: most likely memory ran out."
+    return f"{said} Somebody sent it; the kernel's out-of-memory killer did not."

@@ -1,0 +1,124 @@
+"""Exceptions that cross processes: raised as their own type wherever that can be had, always with the whole story."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfgpu_magic.errors import Raised
+from tfgpu_magic.isolate import pickling
+from tfgpu_magic.isolate.guard import Unpickler
+from tfgpu_magic.isolate.pickling import Pickled, Reduce
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception of another process.
+
+    Attributes:
+        module: where its type is from.
+        name: its type's qualified name.
+        message: its text.
+        text: its traceback, as Python prints it.
+        shown: the same as IPython shows it, a line each; empty where no IPython ran.
+    """
+
+    module: str
+    name: str
+    message: str
+    text: str
+    shown: tuple[str, ...] = field(default=())
+
+
+class ChildTraceback(Exception):  # it is no error: it tells where one came from
+    """The traceback of a call's process; the cause of what is raised here."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+def capture(
+    error: BaseException, *, skip: int = 0, shown: Sequence[str] = (), reduce: Reduce | None = None
+) -> tuple[Failure, Pickled]:
+    """Make an exception ready to be sent; what of it cannot be sent is left out, and its story never is.
+
+    Args:
+        error: the exception.
+        skip: how many frames of its traceback are ours.
+        shown: the traceback as IPython shows it.
+        reduce: a special way to pickle some objects.
+    """
+    trace = error.__traceback__
+    for _ in range(skip):
+        trace = trace.tb_next if trace is not None else None
+    kind = type(error)
+    failure = Failure(
+        module=kind.__module__,
+        name=kind.__qualname__,
+        message=_text(error),
+        text="".join(traceback.format_exception(kind, error, trace)),
+        shown=tuple(shown),
+    )
+    for form in (error, _rebuilt(error, reduce)):
+        try:
+            pickled = pickling.dump(form, reduce=reduce)
+            if type(_own_type(pickling.load(pickled.parts, Unpickler))) is kind:
+                return failure, pickled
+        except Exception:  # noqa: S112  # an odd __init__, a lock within: the next form leaves it out
+            continue
+    return failure, pickling.dump(None)
+
+
+def revive(failure: Failure, parts: Sequence[memoryview]) -> BaseException:
+    """The exception as it was raised: its own type, or where that cannot be had a `Raised` that is named like it."""
+    error: BaseException | None = None
+    try:
+        error = _own_type(pickling.load(parts, Unpickler))
+    except Exception:  # its module is not here, or would wake TensorFlow
+        error = None
+    if error is None:
+        stand_in = type(failure.name.rpartition(".")[2], (Raised,), {"__module__": failure.module})
+        error = stand_in(failure.message)
+    error.__cause__ = ChildTraceback(failure.text)
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class _Rebuilt:
+    """An exception in pieces, for one that cannot be made by calling its type with its arguments."""
+
+    kind: type[BaseException]
+    arguments: tuple[Any, ...]
+    state: dict[str, Any]
+
+
+def _rebuilt(error: BaseException, reduce: Reduce | None) -> _Rebuilt:
+    arguments = tuple(part if _can_travel(part, reduce) else repr(part) for part in error.args)
+    state = {name: part for name, part in vars(error).items() if _can_travel(part, reduce)}
+    return _Rebuilt(type(error), arguments, state)
+
+
+def _own_type(loaded: object) -> BaseException | None:
+    if isinstance(loaded, _Rebuilt):
+        error = loaded.kind.__new__(loaded.kind, *loaded.arguments)
+        error.args = loaded.arguments
+        error.__dict__.update(loaded.state)
+        return error
+    return loaded if isinstance(loaded, BaseException) else None
+
+
+def _can_travel(part: object, reduce: Reduce | None) -> bool:
+    try:
+        pickling.load(pickling.dump(part, reduce=reduce).parts, Unpickler)
+    except Exception:  # whatever its own __reduce__ or __setstate__ raises
+        return False
+    return True
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # somebody's own __str__
+        return ""

@@ -1,0 +1,5 @@
+"""To be replaced."""
+
+import pickle
+
+Unpickler = pickle.Unpickler

@@ -1,0 +1,145 @@
+"""A call's process, just forked: it becomes what its order says, runs the call, answers and ends. Never returns."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import io
+import os
+import pickle
+import random
+import signal
+import socket
+import sys
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from tfgpu_magic import control
+from tfgpu_magic.config import account
+from tfgpu_magic.config.runtime import adopt
+from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.isolate import failure, pickling, plain, wire
+from tfgpu_magic.isolate.guard import Unpickler
+from tfgpu_magic.isolate.order import RAISED, RETURNED, Facts, Order
+from tfgpu_magic.isolate.pickling import Pickled
+
+Answer = tuple[str, Facts, Sequence[memoryview]]
+"""How a call ended: `RETURNED` or `RAISED`, what is known of it, and the parts of what it gave."""
+
+Runner = Callable[[socket.socket, Order, Sequence[memoryview]], Answer]
+"""Runs the work of a call: its connection, its order, and the parts that its caller pickled."""
+
+
+def live(connection: socket.socket) -> NoReturn:
+    """Run the one call that comes over the connection, and end."""
+    status = 1
+    try:
+        message = wire.receive(connection)
+        if message is not None:
+            _run(connection, pickle.loads(message.parts[0]))  # noqa: S301  # from our own kernel
+        status = 0
+    finally:
+        _flush()
+        os._exit(status)  # what TensorFlow would do at its end takes a second, and the system does it too
+
+
+def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Answer:
+    """Call a function: the runner of everything but cells."""
+    del connection
+    try:
+        function, arguments, keywords = pickling.load(work)
+        value = function(*arguments, **keywords)
+    except BaseException as error:  # also SystemExit: it ends the call, not us
+        return _raised(error, skip=1)
+    name = str(order.settings.get("name", "the call"))
+    try:
+        return RETURNED, Facts(), give(value, f"the result of {name}").parts
+    except Unpicklable as error:
+        return _raised(error)
+
+
+def give(value: object, name: str) -> Pickled:
+    """Pickle what the kernel is to get: TensorFlow's objects as plain ones, and only what can be had there.
+
+    Raises:
+        Unpicklable: it cannot be sent, or nothing could be made of it.
+    """
+    pickled = pickling.dump(value, name, reduce=plain.reduce, at_home=True)
+    try:
+        pickling.load(pickled.parts, Unpickler)
+    except Unpicklable as error:
+        raise Unpicklable(f"{name}: {error}") from None
+    except Exception as error:  # whatever an object's own __setstate__ raises
+        kind = type(value).__qualname__
+        raise Unpicklable(f"{name}, a {kind}, can be pickled and not be made again of that ({error}).") from error
+    return pickled
+
+
+def _run(connection: socket.socket, order: Order) -> None:
+    answer = _work(connection, order)
+    with contextlib.suppress(KeyboardInterrupt):  # what is done is done
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    kind, facts, parts = answer
+    _flush()
+    uses = account.brief().uses
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody waits any more
+        wire.send(connection, kind, [pickle.dumps(replace(facts, uses=uses)), *parts])
+        if order.lingers:
+            wire.receive(connection)
+
+
+def _work(connection: socket.socket, order: Order) -> Answer:
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _become(order)
+        module, _, name = order.runner.partition(":")
+        runner: Runner = getattr(importlib.import_module(module), name)
+        work = wire.receive(connection)
+        if work is None:
+            os._exit(1)  # the kernel has thought better of it
+        return runner(connection, order, work.parts)
+    except BaseException as error:  # a refused policy, a directory that is gone, an interrupt that came early
+        return _raised(error)
+
+
+def _become(order: Order) -> None:
+    """Set this process up as if it had been started by the caller, where and as the caller is."""
+    adopt(order.environment)
+    sys.path[:], sys.argv[:] = order.path, order.arguments
+    importlib.invalidate_caches()
+    os.chdir(order.directory)
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.stdin = Path(os.devnull).open()  # noqa: SIM115  # as long as this process lives
+    os.dup2(sys.stdin.fileno(), 0)
+    sys.stdout, sys.stderr = _text(1), _text(2)
+    with contextlib.suppress(ValueError, AttributeError):
+        libc = ctypes.CDLL(None)  # a C library's prints would wait in a buffer, because a pipe is no terminal
+        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)  # 1 is _IOLBF
+    random.seed()
+    if "numpy" in sys.modules:  # all calls are forks of one process, and would draw the same numbers
+        sys.modules["numpy"].random.seed()
+    if order.policy.requests:
+        snapshot = order.snapshot
+        control.apply(order.policy, **({} if snapshot is None else {"see": lambda: snapshot}))
+
+
+def _text(descriptor: int) -> io.TextIOWrapper:
+    """A stream that keeps nothing back: what a call prints before it dies must be seen."""
+    raw = open(descriptor, "wb", buffering=0, closefd=False)  # noqa: SIM115  # as above
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
+
+
+def _raised(error: BaseException, *, skip: int = 0) -> Answer:
+    told, pickled = failure.capture(error, skip=skip, reduce=plain.reduce)
+    return RAISED, Facts(), [memoryview(pickle.dumps(told)), *pickled.parts]
+
+
+def _flush() -> None:
+    with contextlib.suppress(Exception):  # a closed descriptor; nobody is left to tell
+        sys.stdout.flush()
+        sys.stderr.flush()
+        ctypes.CDLL(None).fflush(None)

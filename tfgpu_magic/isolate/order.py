@@ -1,0 +1,56 @@
+"""What travels with a call besides its values, and what comes home besides its result: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.monitor.report import GpuUse
+from tfgpu_magic.monitor.snapshot import Snapshot
+
+WORK, SHOW, SHOWN, LEAVE = "work", "show", "shown", "leave"
+"""Messages: the values of a call; a display and that it was shown; that the process may end."""
+
+RETURNED, RAISED = "returned", "raised"
+"""Messages that end a call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """How a call's process is to be set up, before it sees any value of the call.
+
+    Attributes:
+        runner: the function that runs the call, ``module:name``; see `infant`.
+        environment: every environment variable.
+        directory: the working directory.
+        path: where modules are imported from.
+        arguments: the program's command line.
+        policy: what is asked of TensorFlow's GPUs.
+        snapshot: the GPUs, as they were when the policy was chosen; None to look anew.
+        lingers: whether the process waits for leave when it has answered, so that what it holds can be seen.
+        settings: what the runner wants to know.
+    """
+
+    runner: str
+    environment: Mapping[str, str]
+    directory: str
+    path: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    policy: Policy = NOTHING
+    snapshot: Snapshot | None = None
+    lingers: bool = False
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a call's process knows of itself when it has done its work.
+
+    Attributes:
+        uses: TensorFlow's figures by GPU UUID; empty where TensorFlow was not used.
+        more: what the runner tells.
+    """
+
+    uses: tuple[GpuUse, ...] = ()
+    more: Mapping[str, object] = field(default_factory=dict)

@@ -1,0 +1,137 @@
+"""Values to bytes and back between processes: by value what a notebook defines, large arrays as memory apart.
+
+Source: PEP 574 (out-of-band buffers); cloudpickle.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from tfgpu_magic.errors import Unpicklable
+
+APART = 64 * 2**10
+"""Bytes from which a buffer travels apart from the stream, and keeps its own memory."""
+
+_DEPTH = 4  # how deep in a value the part that cannot be pickled is looked for
+_WIDTH = 100  # and in how many places of each level
+
+
+@dataclass(frozen=True, slots=True)
+class Pickled:
+    """A value in pieces.
+
+    Attributes:
+        stream: the pickle, protocol 5.
+        buffers: the memory of its large arrays, not copied.
+    """
+
+    stream: memoryview
+    buffers: tuple[memoryview, ...] = ()
+
+    @property
+    def parts(self) -> tuple[memoryview, ...]:
+        """What is to be sent, the stream first."""
+        return (self.stream, *self.buffers)
+
+
+Reduce = Callable[[Any], Any]
+"""What `pickle.Pickler.reducer_override` is: a way to pickle an object, or `NotImplemented`."""
+
+
+class _Main(dict[str, Any]):
+    """Stands for the namespace of `__main__`, whichever process it is in."""
+
+    def __reduce__(self) -> tuple[Callable[[], dict[str, Any]], tuple[()]]:
+        return main_namespace, ()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # cloudpickle has no types
+    def __init__(self, file: io.BytesIO, buffers: list[memoryview], reduce: Reduce | None, *, at_home: bool) -> None:
+        def keep(buffer: pickle.PickleBuffer) -> bool:
+            raw = buffer.raw()
+            if raw.nbytes < APART:
+                return True  # in the stream
+            buffers.append(raw)
+            return False
+
+        super().__init__(file, protocol=5, buffer_callback=keep)
+        self._reduce = reduce
+        if not at_home:
+            # The notebook's functions find their globals in the other process's __main__, as its cell does.
+            self.globals_ref[id(main_namespace())] = _Main(__name__="__main__")
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, _Main):
+            return obj.__reduce__()
+        if self._reduce is not None and (reduced := self._reduce(obj)) is not NotImplemented:
+            return reduced
+        return super().reducer_override(obj)
+
+
+def main_namespace() -> dict[str, Any]:
+    """The namespace of this process's `__main__`: in a kernel, the notebook's."""
+    return vars(sys.modules["__main__"])
+
+
+def dump(value: object, name: str = "", *, reduce: Reduce | None = None, at_home: bool = False) -> Pickled:
+    """Pickle a value.
+
+    Args:
+        value: what to pickle; its large arrays must not change before they are sent.
+        name: what people call it, for the error.
+        reduce: a special way to pickle some objects.
+        at_home: functions take the globals they read along; else they share those of the other `__main__`.
+
+    Raises:
+        Unpicklable: it cannot be pickled; the error names the part that cannot.
+    """
+    stream, buffers = io.BytesIO(), list[memoryview]()
+    try:
+        _Pickler(stream, buffers, reduce, at_home=at_home).dump(value)
+    except Exception as error:  # whatever an object's own __reduce__ raises
+        raise Unpicklable(_tell(value, name or "it", error, reduce)) from error
+    return Pickled(stream.getbuffer(), tuple(buffers))
+
+
+def load(parts: Sequence[memoryview], unpickler: type[pickle.Unpickler] = pickle.Unpickler) -> Any:
+    """Make the value again; its large arrays live in the memory of the parts."""
+    return unpickler(io.BytesIO(parts[0]), buffers=parts[1:]).load()
+
+
+def _tell(value: object, name: str, error: Exception, reduce: Reduce | None) -> str:
+    if isinstance(error, Unpicklable):
+        return f"{name}: {error}"
+    place, part = _culprit(value, name, reduce, _DEPTH)
+    what = f"{type(part).__module__}.{type(part).__qualname__}".removeprefix("builtins.")
+    inside = "" if place == name else f", in {place}"
+    return f"{name} cannot be sent to another process: a {what}{inside} cannot be pickled ({error})."
+
+
+def _culprit(value: object, place: str, reduce: Reduce | None, depth: int) -> tuple[str, object]:
+    """The smallest part of a value that cannot be pickled, and where it is."""
+    if depth:
+        for part, inside in _parts(value):
+            try:
+                _Pickler(io.BytesIO(), [], reduce, at_home=True).dump(inside)
+            except Exception:  # as in `dump`
+                return _culprit(inside, f"{place}{part}", reduce, depth - 1)
+    return place, value
+
+
+def _parts(value: object) -> Iterator[tuple[str, object]]:
+    """What a value is made of, with how to write it."""
+    inside: list[tuple[str, object]]
+    if isinstance(value, Mapping):
+        inside = [(f"[{key!r}]", part) for key, part in value.items()]
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview):
+        inside = [(f"[{index}]", part) for index, part in enumerate(value[:_WIDTH])]
+    else:
+        inside = [(f".{name}", part) for name, part in getattr(value, "__dict__", {}).items()]
+    return iter(inside[:_WIDTH])
