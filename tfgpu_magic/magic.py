@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, line_magic, magics_class
+from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
-from traitlets import Unicode
+from traitlets import Bool, Unicode
 
 from tfgpu_magic.complete import matcher
 from tfgpu_magic.config import grammar
@@ -23,6 +25,7 @@ from tfgpu_magic.monitor.look import Looking
 from tfgpu_magic.reporter import Reporter
 
 if TYPE_CHECKING:
+    from tfgpu_magic.views.jobs import Jobs
     from tfgpu_magic.views.outcome import Code, Outcome
     from tfgpu_magic.views.status import Status
     from tfgpu_magic.views.widget import MemoryTable
@@ -37,34 +40,82 @@ class TfGpuMagics(Magics):
 
     policy = Unicode("", help="The policy to apply when the extension is loaded, such as `growth`.").tag(config=True)
 
+    warm = Bool(
+        False, help="Whether to get ready for isolated cells when the extension is loaded: a process of some 600 MB."
+    ).tag(config=True)
+
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.watch = CellWatch(shell)
         self.reporter = Reporter(shell, running=not _starting(shell))
 
-    @line_magic
-    def tf_gpu(self, line: str) -> None:  # noqa: D102  # made from the grammar, below
+    @line_cell_magic
+    def tf_gpu(self, line: str, cell: str | None = None) -> Any:  # noqa: D102  # made from the grammar, below
         self.watch.check()
         try:
-            answer = _answer(line)
+            run = None if cell is None else _isolated(self.shell, line, cell)
+            answer = _answer(line) if run is None else None
         except TfGpuError as error:
             raise UsageError(str(error)) from None  # IPython shows it without a traceback, and stops "run all"
+        if run is not None:
+            return run()  # whose errors are the cell's own
         # Not returned: it would be lost in a loop, or where it is not a cell's last line.
-        display(answer)  # type: ignore[no-untyped-call]  # IPython's
+        if answer is not None:
+            display(answer)  # type: ignore[no-untyped-call]  # IPython's
+        return None
 
     tf_gpu.__doc__ = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
 
 Usage: %tf_gpu WORDS [{grammar.RESTART}]
+       %%tf_gpu isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME] [--detach] [WORDS]
 
 {grammar.usage()}
 
 Several at once: `%tf_gpu pick 1; limit 2GiB`. Sizes: KiB MiB GiB TiB, kB MB GB TB, or % of a GPU's memory.
 GPU numbers are nvidia-smi's. Later words replace earlier ones for the GPUs they name.
+Above a cell, `%%tf_gpu isolate` runs it in a process of its own: names that it reads are sent along (-i narrows them),
+-o names come back, and all GPU memory does. WORDS are a policy for it; `--limit 2GiB` is `limit 2GiB`.
 When it is too late, {grammar.RESTART} restarts this kernel and applies the words in the new one.
 """
 
 
-def _answer(line: str) -> Status | Outcome | Code | MemoryTable:
+def _isolated(shell: Any, line: str, cell: str) -> Callable[[], Any]:
+    """Get a cell ready to run in a process of its own; what is returned runs it, and gives its value."""
+    name, _, rest = line.partition("#")[0].strip().partition(" ")
+    if name.lower() != "isolate":
+        raise PolicyError(f"%%tf_gpu with a cell below it can {grammar.ISOLATE}, not {name!r}. `%tf_gpu?` explains it.")
+    from tfgpu_magic.isolate import words
+    from tfgpu_magic.isolate.cell import Cell
+    from tfgpu_magic.isolate.jobs import Job
+    from tfgpu_magic.isolate.screen import here
+
+    asked = words.parse(rest)
+    made = Cell(shell, asked, cell, here(shell, later=asked.detach))
+    return functools.partial(Job, made) if asked.detach else made.run
+
+
+def _jobs(rest: str) -> Jobs:
+    from tfgpu_magic.isolate.jobs import standings
+    from tfgpu_magic.monitor.look import look
+    from tfgpu_magic.views.jobs import Jobs
+
+    if rest:
+        raise PolicyError(f"{rest} has no place beside jobs. `%tf_gpu?` explains it.")
+    return Jobs(tuple(standings()), look())
+
+
+def _warm(rest: str) -> None:
+    """Get ready for isolated cells, without waiting for it."""
+    from tfgpu_magic.isolate import words
+    from tfgpu_magic.isolate.keeper import KEEPER
+
+    if rest != words.WARM:
+        raise PolicyError(f"`isolate` stands above a cell: {words.usage()}")
+    KEEPER.nursery()
+    print("Getting ready for isolated cells: TensorFlow is being imported for them.")
+
+
+def _answer(line: str) -> Status | Outcome | Code | MemoryTable | Jobs | None:
     tokens = line.partition("#")[0].split()
     again = grammar.RESTART in tokens
     asked = " ".join(token for token in tokens if token != grammar.RESTART)
@@ -83,6 +134,11 @@ def _answer(line: str) -> Status | Outcome | Code | MemoryTable:
             if rest or again:
                 raise PolicyError(f"{rest or grammar.RESTART} has no place beside top. `%tf_gpu?` explains it.")
             return _top()
+        case "isolate":
+            _warm(rest)
+            return None
+        case "jobs":
+            return _jobs(rest)
         case "plan" | "code" | "env" as what:
             if again:
                 raise PolicyError(f"{what} does nothing to this kernel, so {grammar.RESTART} has no place there.")
@@ -141,11 +197,11 @@ def _apply(policy: str, *, again: bool = False) -> Outcome:
 
 def load(shell: InteractiveShell) -> None:
     """Register the magics with a shell, and apply the policy that the environment or the configuration gives."""
-    magics = TfGpuMagics(shell)
-    shell.register_magics(magics)
-    shell.Completer.custom_matchers.append(matcher)
-    magics.watch.start()
-    magics.reporter.start()
+    magics = attach(shell)
+    if magics.warm:
+        from tfgpu_magic.isolate.keeper import KEEPER
+
+        KEEPER.nursery()
     given = os.environ.get(VARIABLE) or magics.policy
     if given:
         where = f"${VARIABLE}" if os.environ.get(VARIABLE) else "the configuration"
@@ -153,6 +209,16 @@ def load(shell: InteractiveShell) -> None:
             _tell_later(shell, where, given)
         else:
             _apply_from(where, given)
+
+
+def attach(shell: InteractiveShell) -> TfGpuMagics:
+    """Register the magics with a shell, and have its process report of itself."""
+    magics = TfGpuMagics(shell)
+    shell.register_magics(magics)
+    shell.Completer.custom_matchers.append(matcher)
+    magics.watch.start()
+    magics.reporter.start()
+    return magics
 
 
 def _starting(shell: InteractiveShell) -> bool:
@@ -166,7 +232,8 @@ def unload(shell: InteractiveShell) -> None:
     if magics is not None:
         magics.watch.stop()
         magics.reporter.stop()
-        shell.magics_manager.magics["line"].pop("tf_gpu", None)
+        for kind in ("line", "cell"):
+            shell.magics_manager.magics[kind].pop("tf_gpu", None)
         shell.Completer.custom_matchers.remove(matcher)
 
 

@@ -13,6 +13,7 @@ LARGEST = 2**50
 """Bytes that no GPU has; up to here a size is read and written exactly."""
 
 _BYTES_PER_UNIT = {unit.lower(): size for unit, size in (BINARY | DECIMAL).items()}
+_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,6})?)\s*(?P<unit>[a-z]*)", re.IGNORECASE | re.ASCII)
 
 
@@ -41,6 +42,19 @@ def parse_bytes(text: str) -> int:
     if size > LARGEST:
         raise PolicyError(f"{text!r} is more than any machine has.")
     return size
+
+
+def parse_seconds(text: str) -> float:
+    """Read a time such as ``90s``, ``10m``, ``2h`` or ``500ms``, and return it in seconds; above zero.
+
+    Raises:
+        PolicyError: the text is no time, or its unit is missing or unknown.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    scale = _SECONDS_PER_UNIT.get(match["unit"].lower()) if match else None
+    if match is None or scale is None or not float(match["number"]):
+        raise PolicyError(f"{text!r} is not a time above zero. Write one as 90s, 10m or 2h.")
+    return float(match["number"]) * scale
 
 
 def exact(size: int) -> str:

@@ -56,12 +56,20 @@ POLICY_WORDS = (
 OTHER_WORDS = (
     Word("status", ("status",), "GPUs, processes and this kernel's TensorFlow at one look; also `%tf_gpu` alone"),
     Word("top", ("top",), "the same as a live table, in a notebook: it goes on while cells run"),
+    Word(
+        "isolate",
+        ("%%tf_gpu isolate", "%%tf_gpu isolate -o model limit 2GiB", "isolate --warm"),
+        "run the cell in a process of its own, which gives its GPU memory back; --warm gets ready for that",
+    ),
+    Word("jobs", ("jobs",), "the isolated cells that go on by themselves, and how they stand"),
     Word("plan", ("plan WORDS",), "what the words would do, GPU by GPU; nothing is done"),
     Word("code", ("code [WORDS]",), "Python for a script that does what the words do, or what is asked already"),
     Word("env", ("env [WORDS]",), "shell lines that do it, as far as variables can"),
 )
 
 WORDS = POLICY_WORDS + OTHER_WORDS
+ISOLATE = "isolate"
+"""The word that may stand above a cell."""
 RESTART = "--restart"
 """The flag of the magic that restarts this kernel when it is too late, and applies the words in the new one."""
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-PRELOAD = ("tensorflow", "keras", "cloudpickle", "IPython.core.interactiveshell", "tfgpu_magic.isolate.infant")
+PRELOAD = ("tensorflow", "keras", "cloudpickle", "tfgpu_magic.isolate.infant", "tfgpu_magic.isolate.cellshell")
 """What is imported before the first call; what is not installed is left out."""
 
 FIGURE = struct.Struct("=q")

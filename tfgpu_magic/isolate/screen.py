@@ -1,7 +1,8 @@
-"""Where the output of a call is seen: this process's own streams, and IPython's display where there is one."""
+"""Where the output of a call is seen: this process's own streams and display, or the cell that began a job."""
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -35,3 +36,39 @@ class Here:
             shell.display_pub.clear_output(wait=message["clear"])
         else:
             shell.display_pub.publish(**message)
+
+
+class ThatCell:
+    """The output of the cell that is running now in a kernel, also when it runs no more.
+
+    Source: Jupyter's messaging protocol: an output belongs to the cell of the request that is its parent.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._parent = copy.deepcopy(kernel.get_parent())
+
+    def write(self, stream: str, text: str) -> None:
+        """Write to the cell's stream."""
+        self._send("stream", {"name": stream, "text": text})
+
+    def show(self, message: Mapping[str, Any]) -> None:
+        """Show it below the cell's other output."""
+        if "clear" in message:
+            self._send("clear_output", {"wait": message["clear"]})
+            return
+        content = {
+            "data": message["data"],
+            "metadata": message["metadata"],
+            "transient": message.get("transient") or {},
+        }
+        self._send("update_display_data" if message.get("update") else "display_data", content)
+
+    def _send(self, kind: str, content: dict[str, Any]) -> None:
+        self._kernel.session.send(self._kernel.iopub_socket, kind, content, parent=self._parent, ident=kind.encode())
+
+
+def here(shell: Any, *, later: bool = False) -> Screen:
+    """The screen for a call that a shell's cell makes; `later` where its output comes when the cell is over."""
+    kernel = getattr(shell, "kernel", None)
+    return ThatCell(kernel) if later and kernel is not None else Here()

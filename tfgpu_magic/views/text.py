@@ -29,8 +29,8 @@ def render(table: Table, *, longest: int = 40) -> str:
         return "\n".join([*lines, *words.remarks(table)])
     gpus = [_gpu(row, none="-" if words.of_kernel(table) else "") for row in table.gpus]
     processes = [_process(row, table.time, longest) for row in table.processes]
-    lines = _columns(_GPU_COLUMNS, gpus)
-    lines += _columns(_PROCESS_COLUMNS, processes) if processes else words.nobody(table)
+    lines = columns(_GPU_COLUMNS, gpus)
+    lines += columns(_PROCESS_COLUMNS, processes) if processes else words.nobody(table)
     return "\n".join([*lines, *words.remarks(table)])
 
 
@@ -45,7 +45,7 @@ def _process(row: ProcessRow, now: float, longest: int) -> list[str]:
     return [row.gpu, words.pid(row), row.kind or "-", words.owner(row, now, longest=longest), words.with_unit(row.held)]
 
 
-def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Align rows under their heads, which begin with < or >. A row that stops early may run on to the right."""
     cells = [[head[1:] for head in heads], *rows]
     widths = [

@@ -31,6 +31,14 @@ def with_unit(size: int | None) -> str:
     return gib(size) if size is None else f"{gib(size)} GiB"
 
 
+def seconds(time: float) -> str:
+    """Write a time as people say it: ``0.8 s``, ``2 min 5 s``, ``3 h 20 min``."""
+    if time < 60:
+        return f"{time:.1f} s"
+    minutes, rest = divmod(round(time), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def held(row: GpuRow) -> str:
     """Write what is held of a GPU: ``61.2 / 80 GiB``."""
     return f"{gib(row.used)} / {gib(row.total).removesuffix('.0')} GiB"

@@ -1,0 +1,169 @@
+"""`%%tf_gpu isolate`, in the kernel: what the cell reads goes along, its outputs come back, and the end is told."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from IPython.core.error import UsageError
+
+from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
+from tfgpu_magic.isolate import failure, pickling
+from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.cellshell import CellFacts, CellSettings
+from tfgpu_magic.isolate.closing import Closing, close
+from tfgpu_magic.isolate.failure import Failure
+from tfgpu_magic.isolate.guard import Unpickler
+from tfgpu_magic.isolate.names import names
+from tfgpu_magic.isolate.pickling import Pickled
+from tfgpu_magic.isolate.prepare import prepare
+from tfgpu_magic.isolate.screen import Screen
+from tfgpu_magic.isolate.words import Asked
+from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.snapshot import Snapshot
+
+_TRAITS = ("ast_node_interactivity", "autoawait", "colors")
+"""What a cell's shell has of the notebook's."""
+
+
+class Cell:
+    """A cell to be run once, in a process of its own, with the notebook's names as they are now.
+
+    Args:
+        shell: the notebook's IPython.
+        asked: what its line asks.
+        body: its text.
+        screen: where its output goes.
+
+    Attributes:
+        title: its first line.
+        call: the call that runs it.
+
+    Raises:
+        PolicyError: a name to send is not in the notebook.
+        Refused: the policy cannot be enforced here and now.
+        Unpicklable: something that it reads cannot be sent.
+    """
+
+    def __init__(self, shell: Any, asked: Asked, body: str, screen: Screen) -> None:
+        self._shell, self._asked, self.screen = shell, asked, screen
+        self.title = next((line.strip() for line in body.splitlines() if line.strip()), "")
+        self._before: Snapshot | None = None
+        seen = names(shell.transform_cell(body))
+        settings = CellSettings(
+            source=_as_numbered(body),
+            number=shell.execution_count,
+            outputs=asked.outputs,
+            imports=seen.imports,
+            shell={name: getattr(shell, name) for name in _TRAITS},
+            traceback=shell.InteractiveTB.mode,
+        )
+        order = prepare(
+            asked.policy,
+            runner="tfgpu_magic.isolate.cellshell:cell",
+            lingers=True,
+            settings={"cell": settings},
+        )
+        self.call = Call(
+            order=order,
+            work=_pickle(self._inputs(seen.reads)),
+            timeout=asked.timeout,
+            screen=screen,
+            warming=self._tell_of_warming,
+            answered=self._look,
+        )
+
+    def run(self) -> Any:
+        """Run it, show how it ended, bring its names into the notebook, and return its value.
+
+        Raises:
+            BaseException: what the cell raised; its traceback is the one that the cell's process saw.
+        """
+        begin = time.monotonic()
+        try:
+            answer = self.call.run()
+        except (TfGpuError, KeyboardInterrupt) as error:
+            self._show(close((), None, look(), self.call.pid, time.monotonic() - begin))
+            raise _shown_as(error, _story(error)) from None
+        facts = answer.facts.more.get("cell")
+        if not isinstance(facts, CellFacts):  # it was not run: its process could not be set up
+            raise UsageError(str(answer.error()))
+        values = pickling.load(answer.parts[: facts.values], Unpickler)
+        value = values.pop("", None)
+        self._shell.user_ns.update(values)
+        after = look() if answer.facts.uses else None
+        self._show(close(answer.facts.uses, self._before, after, self.call.pid, answer.seconds, facts))
+        raised = _error(answer.parts[facts.values :])
+        if raised is not None:
+            raise raised
+        return value
+
+    def _inputs(self, reads: frozenset[str]) -> dict[str, object]:
+        """The names to send."""
+        there, hidden = self._shell.user_ns, self._shell.user_ns_hidden
+        if self._asked.inputs is None:
+            return {
+                name: there[name]
+                for name in sorted(reads)
+                if name in there and not (name in hidden and hidden[name] is there[name])
+            }
+        for name in self._asked.inputs:
+            if name not in there:
+                raise PolicyError(f"-i {name}: this notebook has no {name!r}.")
+        return {name: there[name] for name in self._asked.inputs}
+
+    def _tell_of_warming(self) -> None:
+        self.screen.write("stdout", "The first isolated cell waits some seconds for TensorFlow's import.\n")
+
+    def _look(self, _: int) -> None:
+        """See what the cell's process holds, while it still does."""
+        self._before = look()
+
+    def _show(self, closing: Closing) -> None:
+        data, metadata = self._shell.display_formatter.format(closing)
+        self.screen.show({"data": data, "metadata": metadata})
+
+
+def _as_numbered(body: str) -> str:
+    """The cell's text with its lines numbered as in the notebook, whose first line is the magic's."""
+    return body if body.lstrip().startswith("%%") else f"# %%tf_gpu isolate\n{body}"
+
+
+def _pickle(inputs: Mapping[str, object]) -> Pickled:
+    """Pickle the names together, so that what two of them share they still do."""
+    try:
+        return pickling.dump(dict(inputs))
+    except Unpicklable:
+        found = [trouble for name, value in inputs.items() if (trouble := _trouble(name, value))]
+        raise Unpicklable("\n".join([*found, "Make it in the cell, or name with -i what to send."])) from None
+
+
+def _trouble(name: str, value: object) -> str:
+    try:
+        pickling.dump(value, name)
+    except Unpicklable as error:
+        return str(error)
+    return ""
+
+
+def _error(parts: tuple[memoryview, ...]) -> BaseException | None:
+    """What the cell raised, which IPython will show as the cell's process did."""
+    if not parts:
+        return None
+    told: Failure = pickle.loads(parts[0])  # noqa: S301  # from our own process
+    return _shown_as(failure.revive(told, parts[1:]), told.shown)
+
+
+def _story(error: BaseException) -> list[str]:
+    """How an end without an answer is told: what happened, and no frame of ours."""
+    before = [str(error.__cause__.__cause__)] if error.__cause__ is not None else []
+    return [*before, f"{type(error).__name__}: {error}"]
+
+
+def _shown_as(error: BaseException, lines: Sequence[str]) -> BaseException:
+    """Have IPython show these lines for an exception: its own hook for those of other processes."""
+    if lines:
+        error._render_traceback_ = lambda: list(lines)  # type: ignore[attr-defined]
+    return error

@@ -1,0 +1,219 @@
+"""In a cell's process: an IPython that runs the one cell, sends its displays home, and keeps its value."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import pickle
+import socket
+import sys
+import threading
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.error import StdinNotImplementedError
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets import Any as AnyTrait
+from traitlets import Type
+from traitlets.config import Config
+
+from tfgpu_magic import magic
+from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.isolate import failure, pickling, plain, wire
+from tfgpu_magic.isolate.infant import Answer, give
+from tfgpu_magic.isolate.order import RETURNED, SHOW, Facts, Order
+from tfgpu_magic.isolate.pickling import Pickled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellSettings:
+    """What a cell's process must know of the cell.
+
+    Attributes:
+        source: its text.
+        number: its number in the notebook.
+        outputs: the names to bring back.
+        imports: the names that its imports bind.
+        shell: traits of the notebook's shell that the cell's has too.
+        traceback: the mode of its tracebacks.
+    """
+
+    source: str
+    number: int
+    outputs: tuple[str, ...] = ()
+    imports: frozenset[str] = frozenset()
+    shell: Mapping[str, object]
+    traceback: str = "Context"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellFacts:
+    """What came of a cell.
+
+    Attributes:
+        has_value: whether it has a value that comes home.
+        stays: names that it has bound and that stay behind.
+        lacks: names to bring back that it has not bound.
+        kept: why something cannot come home, by name; the value's name is empty.
+        values: how many of the answer's parts are values; the others are its error.
+    """
+
+    has_value: bool = False
+    stays: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    kept: Mapping[str, str]
+    values: int
+
+
+class Publisher(DisplayPublisher):  # type: ignore[misc,unused-ignore]  # IPython's
+    """Sends displays home, each at its place among the text."""
+
+    home: Home
+
+    def publish(
+        self,
+        data: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        source: object = None,
+        *,
+        transient: Mapping[str, Any] | None = None,
+        update: bool = False,
+        **_: object,
+    ) -> None:
+        """Show a display, as `IPython.display.publish_display_data` has it."""
+        del source
+        bundle = {mime: part for mime, part in data.items() if mime != WIDGET}
+        self.home.show({"data": bundle, "metadata": metadata or {}, "transient": transient or {}, "update": update})
+
+    def clear_output(self, wait: bool = False) -> None:
+        """Clear what the cell has shown."""
+        self.home.show({"clear": wait})
+
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+"""A widget lives in a process's comms, which this one has not; its text is shown instead."""
+
+
+class Hook(DisplayHook):  # type: ignore[misc,unused-ignore]  # IPython's
+    """Keeps the last value; those before it are shown."""
+
+    value: Any = None
+    shell: Any
+
+    def __call__(self, result: Any = None) -> None:
+        """Take a value that a cell displays."""
+        if self.value is not None:
+            self.shell.display_pub.publish(*self.shell.display_formatter.format(self.value))
+        self.value = result
+
+
+class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPython's
+    """Runs one cell; its traceback is kept and not printed."""
+
+    display_pub_class = Type(Publisher)
+    displayhook_class = Type(Hook)
+    shown = AnyTrait(())
+
+    def enable_gui(self, gui: object = None) -> None:
+        """Have no event loop of a GUI: `%matplotlib inline` asks for none."""
+
+    def _showtraceback(self, etype: object, evalue: object, stb: Sequence[str]) -> None:
+        del etype, evalue
+        self.shown = tuple(stb)
+
+
+class Home:
+    """The way home for displays. One at a time: a thread that shows waits until it is shown."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def show(self, message: Mapping[str, Any]) -> None:
+        """Show it, after all that was printed before and before all that is printed next."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with self._lock:
+            wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message))])
+            wire.receive(self._connection)
+
+
+def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Answer:
+    """Run a cell: the runner of `%%tf_gpu isolate`."""
+    settings = order.settings["cell"]
+    assert isinstance(settings, CellSettings)  # noqa: S101  # by our own kernel
+    namespace = pickling.main_namespace()
+    namespace.update(pickling.load(work))
+    shell = _shell(connection, settings)
+    before = dict(namespace)
+    result = shell.run_cell(settings.source, store_history=False)
+    error = result.error_before_exec or result.error_in_exec
+    value = None if error else shell.displayhook.value
+    bound = {name: namespace[name] for name in settings.outputs if name in namespace}
+    given, kept = _give(value, bound)
+    if "" in kept and not settings.source.rstrip().endswith(";"):
+        shell.display_pub.publish(*shell.display_formatter.format(value))
+    facts = CellFacts(
+        has_value=value is not None and "" not in kept,
+        stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.imports, *shell.user_ns_hidden})),
+        lacks=tuple(name for name in settings.outputs if name not in namespace),
+        kept=kept,
+        values=len(given.parts),
+    )
+    parts = list(given.parts)
+    if error is not None:
+        told, pickled = failure.capture(error, shown=shell.shown, reduce=plain.reduce)
+        parts += [memoryview(pickle.dumps(told)), *pickled.parts]
+    return RETURNED, Facts(more={"cell": facts}), parts
+
+
+def _shell(connection: socket.socket, settings: CellSettings) -> Any:
+    config = Config({"HistoryManager": {"enabled": False}})
+    main = sys.modules["__main__"]
+    shell: Any = CellShell.instance(config=config, user_module=main, user_ns=vars(main), **settings.shell)
+    shell.display_pub.home = Home(connection)
+    shell.execution_count = settings.number
+    with contextlib.suppress(ValueError):  # a mode of a newer IPython than this process's: there is none
+        shell.InteractiveTB.set_mode(settings.traceback)
+    magic.attach(shell)
+    builtins.input = _cannot_ask
+    import getpass
+
+    getpass.getpass = _cannot_ask
+    return shell
+
+
+def _give(value: object, bound: Mapping[str, object]) -> tuple[Pickled, dict[str, str]]:
+    """Pickle the cell's value and the names to bring back, together where that can be; and say what cannot come."""
+    try:
+        return give({"": value, **bound}, ""), {}
+    except Unpicklable:
+        kept: dict[str, str] = {}
+        for name, part in {"": value, **bound}.items():
+            try:
+                give(part, name or "its value")
+            except Unpicklable as error:
+                kept[name] = str(error)
+        return give({name: part for name, part in {"": value, **bound}.items() if name not in kept}, ""), kept
+
+
+def _stays(before: Mapping[str, object], now: Mapping[str, object], known: set[str]) -> list[str]:
+    """The names that the cell has bound, and that do not come home; modules are had by an import anywhere."""
+    return [
+        name
+        for name, value in now.items()
+        if name not in known
+        and not name.startswith("_")
+        and not isinstance(value, types.ModuleType)
+        and not (name in before and before[name] is value)
+    ]
+
+
+def _cannot_ask(*_: object, **__: object) -> NoReturn:
+    raise StdinNotImplementedError(
+        "An isolated cell cannot ask for input: ask in a cell before it, and it reads the answer."
+    )

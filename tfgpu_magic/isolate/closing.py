@@ -1,0 +1,103 @@
+"""The line at the end of an isolated cell: how long, the peak, what came back, what stayed behind. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from tfgpu_magic.isolate.cellshell import CellFacts
+from tfgpu_magic.monitor.report import GpuUse
+from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.units import MIB, rounded
+from tfgpu_magic.views import words
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Closing:
+    """How an isolated cell ended, a line each; IPython shows it as HTML or as text."""
+
+    lines: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(map(escape, self.lines))
+        return f'<div style="color: var(--jp-ui-font-color2, gray); font-size: 0.9em">{lines}</div>'
+
+
+def close(
+    uses: Sequence[GpuUse],
+    before: Snapshot | None,
+    after: Snapshot | None,
+    pid: int | None,
+    seconds: float,
+    facts: CellFacts | None = None,
+) -> Closing:
+    """Tell how a cell ended.
+
+    Args:
+        uses: TensorFlow's figures in its process, by GPU UUID.
+        before: the GPUs when it had answered, while it still held what it held; None where it did not answer.
+        after: the GPUs when its process was gone; None where nobody looked.
+        pid: its process.
+        seconds: how long it took.
+        facts: what came of it; None where it did not answer.
+    """
+    told = [words.seconds(seconds), *_peaks(uses, before), _back(uses, before, after, pid)]
+    lines = [f"Isolated: {', '.join(told)}."]
+    if facts is None:
+        return Closing(tuple(lines))
+    lines += [f"{name or 'Its value'} stays in its process: {why}" for name, why in facts.kept.items()]
+    if facts.lacks:
+        lines.append(f"Not there to bring back: {', '.join(facts.lacks)}.")
+    if facts.stays:
+        lines.append(f"Gone with its process: {', '.join(facts.stays)}. To bring back: -o {','.join(facts.stays)}")
+    return Closing(tuple(lines))
+
+
+def _peaks(uses: Sequence[GpuUse], before: Snapshot | None) -> list[str]:
+    """The most that TensorFlow had in use on each GPU that it used."""
+    labels = {gpu.uuid: gpu.label for gpu in before.gpus} if before is not None else {}
+    found = []
+    for use in uses:
+        peaks = [logical.peak for logical in use.logical if logical.peak]
+        if peaks:
+            where = f" on GPU {labels[use.gpu]}" if use.gpu in labels else ""
+            found.append(f"peak{'s' * (len(peaks) > 1)} {_size(sum(peaks))} in use{where}")
+    return found
+
+
+def _back(uses: Sequence[GpuUse], before: Snapshot | None, after: Snapshot | None, pid: int | None) -> str:
+    """What the driver had again when the process was gone."""
+    if after is not None and (left := _held(after, pid)):
+        return f"and its process still holds {_amounts(left)}"
+    if before is None:
+        return "no GPU memory held any more"
+    if held := _held(before, pid):
+        return f"{_amounts(held)} given back"
+    if any(logical.peak for use in uses for logical in use.logical) and after is not None:
+        # The driver does not know the process by the number that it has here: what else moved is in the figure.
+        then = {gpu.uuid: gpu.used for gpu in before.gpus}
+        less = {gpu.label: (then.get(gpu.uuid) or 0) - (gpu.used or 0) for gpu in after.gpus}
+        found = {label: size for label, size in less.items() if size > 0}
+        return f"about {_amounts(found)} given back" if found else "what it gave back is N/A"
+    return "no GPU memory held"
+
+
+def _held(snapshot: Snapshot, pid: int | None) -> dict[str, int]:
+    """Bytes that a process holds, by the GPU's label."""
+    found: dict[str, int] = {}
+    for process in snapshot.processes:
+        if process.pid == pid and process.held:
+            found[process.gpu] = found.get(process.gpu, 0) + process.held
+    return found
+
+
+def _amounts(held: dict[str, int]) -> str:
+    return " and ".join(f"{rounded(size)} of GPU {label}" for label, size in held.items())
+
+
+def _size(size: int) -> str:
+    return rounded(size) if size >= MIB else "below 1 MiB"

@@ -1,0 +1,93 @@
+"""Isolated cells that go on by themselves: futures, whose output comes below their cell. `views.jobs` lists them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from tfgpu_magic.isolate.cell import Cell
+
+RUNNING, DONE = "running", "done"
+
+_REMEMBERED = 100  # jobs that have ended and are still listed
+
+_numbers = itertools.count(1)
+_listed: dict[int, Job | Standing] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a job stands.
+
+    Attributes:
+        number: its number.
+        state: `RUNNING`, `DONE`, or the name of what it raised.
+        seconds: how long it runs, or ran.
+        pid: its process; None before it has one, and when it has ended.
+        title: the first line of its cell.
+    """
+
+    number: int
+    state: str
+    seconds: float
+    pid: int | None
+    title: str
+
+
+class Job(Future[Any]):
+    """An isolated cell that goes on while the notebook does other things; a `concurrent.futures.Future` of its value.
+
+    `job.result()` waits for it and gives its value, or raises what it raised. Its ``-o`` names are in the notebook
+    when it is done.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        super().__init__()
+        self.number = next(_numbers)
+        self._cell = cell
+        self._began = time.monotonic()
+        _listed[self.number] = self
+        self.set_running_or_notify_cancel()
+        threading.Thread(target=self._run, name=f"tfgpu_magic-job-{self.number}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Interrupt it, as Ctrl-C interrupts a cell; it is killed when it does not heed that, or at the second time."""
+        self._cell.call.interrupt()
+
+    def standing(self) -> Standing:
+        """How it stands now."""
+        error = self.exception() if self.done() else None
+        return Standing(
+            number=self.number,
+            state=RUNNING if not self.done() else DONE if error is None else type(error).__name__,
+            seconds=time.monotonic() - self._began,
+            pid=None if self.done() else self._cell.call.pid,
+            title=self._cell.title,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Job {self.number}, {self.standing().state}: {self._cell.title}>"
+
+    def _run(self) -> None:
+        try:
+            self.set_result(self._cell.run())
+        except BaseException as error:  # also the KeyboardInterrupt of `stop`
+            self.set_exception(error)
+            lines = getattr(error, "_render_traceback_", list)() or [f"{type(error).__name__}: {error}"]
+            with contextlib.suppress(Exception):  # a kernel that is ending hears nothing any more
+                self._cell.screen.write("stderr", "\n".join(lines) + "\n")
+        # Its value is the notebook's alone from here on.
+        _listed[self.number] = self.standing()
+        for number in list(_listed)[:-_REMEMBERED]:
+            if isinstance(_listed[number], Standing):
+                del _listed[number]
+
+
+def standings() -> list[Standing]:
+    """Every job of this kernel, the oldest first."""
+    return [job if isinstance(job, Standing) else job.standing() for job in list(_listed.values())]

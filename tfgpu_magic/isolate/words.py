@@ -1,0 +1,110 @@
+"""The line of `%%tf_gpu isolate`: flags and policy words in, plain data out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tfgpu_magic import units
+from tfgpu_magic.config import grammar, words
+from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.errors import PolicyError
+
+FLAGS = (
+    ("-i", "NAMES", "send only these names (`-` for none); else every name of the notebook that the cell reads"),
+    ("-o", "NAMES", "bring these names back, as in `-o model,history`"),
+    ("--gpus", "N", "see only N GPUs, the free ones with most memory"),
+    ("--timeout", "TIME", "end it after so long: 90s, 10m, 2h"),
+    ("--detach", "", "don't wait: the cell goes on by itself, and `%tf_gpu jobs` lists it"),
+)
+"""Each flag, the value it takes, and its meaning."""
+
+WARM = "--warm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the line of an isolated cell asks.
+
+    Attributes:
+        inputs: the names to send; None for those that the cell reads.
+        outputs: the names to bring back.
+        policy: what is asked of TensorFlow's GPUs.
+        gpus: how many GPUs it may see; None where nothing is said.
+        timeout: seconds that it may take; None without a limit.
+        detach: whether the notebook goes on meanwhile.
+    """
+
+    inputs: tuple[str, ...] | None = None
+    outputs: tuple[str, ...] = ()
+    policy: Policy = NOTHING
+    gpus: int | None = None
+    timeout: float | None = None
+    detach: bool = False
+
+
+def parse(line: str) -> Asked:
+    """Read what follows `isolate`; a policy word may be a flag there, as in `--limit 2GiB`.
+
+    Raises:
+        PolicyError: it cannot be read; the error says which part.
+    """
+    flags: dict[str, str] = {}
+    policy: list[str] = []
+    tokens = iter(line.split())
+    for token in tokens:
+        flag, equals, value = token.partition("=")
+        takes = {flag: takes for flag, takes, _ in FLAGS}
+        if flag in takes:
+            if flag in flags:
+                raise PolicyError(f"{flag} is given twice.")
+            flags[flag] = (value or next(tokens, "")) if takes[flag] else ""
+            if takes[flag] and (not flags[flag] or flags[flag].startswith("--")):
+                raise PolicyError(f"{flag} needs {takes[flag]}. {usage()}")
+            if equals and not takes[flag]:
+                raise PolicyError(f"{flag} takes no value. {usage()}")
+        else:
+            policy += _word(token, begun=bool(policy))
+    return Asked(
+        inputs=_names(flags["-i"]) if "-i" in flags else None,
+        outputs=_names(flags.get("-o", "-")),
+        policy=words.parse(" ".join(policy)) if policy else NOTHING,
+        gpus=_count(flags["--gpus"]) if "--gpus" in flags else None,
+        timeout=units.parse_seconds(flags["--timeout"]) if "--timeout" in flags else None,
+        detach="--detach" in flags,
+    )
+
+
+def usage() -> str:
+    """How the line is written."""
+    flags = " ".join(f"[{f'{flag} {takes}'.rstrip()}]" for flag, takes, _ in FLAGS)
+    return f"Write `%%tf_gpu isolate {flags} [POLICY]`, with a policy as in `limit 2GiB` or `--limit 2GiB`."
+
+
+def _word(token: str, *, begun: bool) -> Iterator[str]:
+    """A token of the policy: a flag that is a word of its own begins the next request."""
+    names = {f"--{word.name}" for word in grammar.POLICY_WORDS}
+    known = names | {flag for word in grammar.POLICY_WORDS for flag, _ in word.flags}
+    flag = token.partition("=")[0]
+    if token.startswith("-") and flag not in known:
+        near = grammar.nearest(flag, [*sorted(known), *(name for name, *_ in FLAGS)])
+        raise PolicyError(f"isolate has no flag {flag!r}.{near} {usage()}")
+    if flag in names:
+        if begun:
+            yield ";"
+        token = token.removeprefix("--").replace("=", " ", 1)
+    yield token
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name for name in text.split(",") if name and name != "-"))
+    for name in names:
+        if not name.isidentifier():
+            raise PolicyError(f"{name!r} is not a name. Write names with commas and no blanks between them: `x,y`.")
+    return names
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= words.MOST_PARTS:
+        raise PolicyError(f"--gpus is a number from 1 to {words.MOST_PARTS}, not {text!r}.")
+    return int(text)

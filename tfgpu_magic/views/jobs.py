@@ -1,0 +1,47 @@
+"""What `%tf_gpu jobs` answers: the isolated cells that go on by themselves, as text and as HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.views import html, text, words
+
+if TYPE_CHECKING:
+    from tfgpu_magic.isolate.jobs import Standing
+    from tfgpu_magic.monitor.snapshot import Snapshot
+
+_HEADS = (">Job", "<State", ">Time", ">PID", "<Held", "<Cell")
+_NONE = "No isolated cell goes on by itself. `%%tf_gpu isolate --detach` begins one."
+_LONGEST = 60  # characters of a cell's line
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Jobs:
+    """The jobs of this kernel; IPython shows them as HTML or as text.
+
+    Attributes:
+        standings: how each stands.
+        snapshot: what the driver says that each holds.
+    """
+
+    standings: tuple[Standing, ...]
+    snapshot: Snapshot
+
+    def __repr__(self) -> str:
+        rows = [self._row(job) for job in self.standings]
+        return "\n".join(text.columns(_HEADS, rows)) if rows else _NONE
+
+    def _repr_html_(self) -> str:
+        rows = ["".join(map(html.cell, _HEADS, self._row(job))) for job in self.standings]
+        return html.page(html.grid("Jobs", _HEADS, rows) if rows else f"<p>{html.prose(_NONE)}</p>")
+
+    def _row(self, job: Standing) -> list[str]:
+        held = [
+            f"{words.with_unit(process.held)} of GPU {process.gpu}"
+            for process in self.snapshot.processes
+            if process.pid == job.pid
+        ]
+        pid = "-" if job.pid is None else str(job.pid)
+        line = words.plain(job.title, longest=_LONGEST)
+        return [str(job.number), job.state, words.seconds(job.seconds), pid, ", ".join(held) or "-", line]
