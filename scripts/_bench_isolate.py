@@ -1,0 +1,171 @@
+"""What an isolated call costs: TensorFlow's first op, a trivial call, 1 GiB there and back; beside its peers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tfgpu_magic.simgpu import Machine
+
+WARM, TRIVIAL, SPEED = 0.250, 0.030, 1.5
+"""What is promised: seconds to the first op, seconds of a trivial call, GB/s there and back."""
+TIMES_SPAWN, TIMES_POOL = 20.0, 5.0
+"""How many times faster than `multiprocessing`'s spawn, and than `ProcessPoolExecutor`."""
+
+GIB = 2**30
+_PEER = ("dryml", "dill", "tqdm", "gputil")
+_NAMES = {
+    "first op": "to TensorFlow's first op, s",
+    "first op, limit": "the same with `limit 2GiB`, s",
+    "trivial": "a trivial call, s",
+    "1 GiB": "1 GiB of float32 there and back, s",
+}
+
+
+def main() -> int:
+    """Measure, print, and return 0 if the medians are within the promises."""
+    parser = argparse.ArgumentParser("scripts/bench isolate", description=__doc__)
+    parser.add_argument("-n", "--runs", type=int, default=7, help="rounds; the peers take seconds in each (7)")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        print(json.dumps(_inside(max(2, options.runs), peer=options.inside == "peer")))
+        return 0
+    with Machine.create("2x16GiB") as machine, tempfile.TemporaryDirectory() as folder:
+        peer = _install(Path(folder, "peer"))
+        environment = {"TF_CPP_MIN_LOG_LEVEL": "2", "TFGPU_MAGIC_DIR": f"{folder}/board"}
+        # Behind ours: it must not bring another version of anything.
+        paths = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")]), *([str(peer)] if peer else [])]
+        command = [sys.executable, "-W", "ignore", "-m", "scripts._bench_isolate", "-n", str(options.runs)]
+        done = machine.run(
+            [*command, "--inside", "peer" if peer else "alone"],
+            env=environment | {"PYTHONPATH": os.pathsep.join(paths)},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    found: dict[str, dict[str, list[float]]] = json.loads(done.stdout.splitlines()[-1])
+    return _tell(found, options.runs)
+
+
+def _tell(found: dict[str, dict[str, list[float]]], runs: int) -> int:
+    print(f"{runs} rounds, each with all of them one after the other; medians, and the quickest and slowest.\n")
+    for what, times in found.items():
+        print(_NAMES[what])
+        ours = times["isolated"]
+        for who, seconds in times.items():
+            ratio = statistics.median(b / a for a, b in zip(ours, seconds, strict=True))
+            line = f"  {who:<32}{statistics.median(seconds):9.3f}{min(seconds):9.3f}{max(seconds):9.3f}"
+            print(line + (f"{ratio:9.1f} x" if who != "isolated" else ""))
+    median = {
+        what: {who: statistics.median(seconds) for who, seconds in times.items()} for what, times in found.items()
+    }
+    spawn = statistics.median(b / a for a, b in _pairs(found["first op"], "spawn"))
+    pool = statistics.median(b / a for a, b in _pairs(found["1 GiB"], "ProcessPoolExecutor"))
+    speed = 2 * GIB / median["1 GiB"]["isolated"] / 1e9
+    kept = [
+        (f"first op {1000 * median['first op']['isolated']:.0f} ms", median["first op"]["isolated"] <= WARM),
+        (f"{spawn:.0f} times faster than spawn", spawn >= TIMES_SPAWN),
+        (f"a trivial call {1000 * median['trivial']['isolated']:.1f} ms", median["trivial"]["isolated"] <= TRIVIAL),
+        (f"{speed:.2f} GB/s", speed >= SPEED),
+        (f"{pool:.1f} times faster than ProcessPoolExecutor", pool >= TIMES_POOL),
+    ]
+    print("\n" + "\n".join(f"{'kept' if good else 'NOT KEPT'}: {what}" for what, good in kept))
+    return 0 if all(good for _, good in kept) else 1
+
+
+def _pairs(times: dict[str, list[float]], who: str) -> list[tuple[float, float]]:
+    return list(zip(times["isolated"], times[who], strict=True))
+
+
+def _install(target: Path) -> Path | None:
+    """Install the peer where it does not touch our environment; None where it cannot be had."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), *_PEER]
+    if subprocess.run(pip, capture_output=True).returncode:
+        print("dryml cannot be installed here.")
+        return None
+    return target
+
+
+def _inside(runs: int, *, peer: bool) -> dict[str, dict[str, list[float]]]:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    import numpy as np
+
+    from tfgpu_magic.isolate.keeper import KEEPER
+    from tfgpu_magic.isolate.prepare import run
+
+    nursery = KEEPER.nursery()
+    while not nursery.is_warm(1.0):
+        pass
+    spawn = multiprocessing.get_context("spawn")
+    array = np.ones(GIB // 4, np.float32)
+
+    def isolated(function: Callable[..., Any], *args: Any, policy: str | None = None) -> Callable[[], Any]:
+        return lambda: run(function, args, {}, policy)
+
+    def spawned(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+        def call() -> Any:
+            with spawn.Pool(1) as pool:
+                return pool.apply(function, args)
+
+        return call
+
+    def pooled(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+        def call() -> Any:
+            with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+                return pool.submit(function, *args).result()
+
+        return call
+
+    cases: dict[str, dict[str, Callable[[], Any]]] = {
+        "first op": {"isolated": isolated(_first_op), "spawn": spawned(_first_op)},
+        "first op, limit": {"isolated": isolated(_first_op, policy="limit 2GiB")},
+        "trivial": {"isolated": isolated(_nothing), "ProcessPoolExecutor": pooled(_nothing)},
+        "1 GiB": {"isolated": isolated(_add_one, array), "ProcessPoolExecutor": pooled(_add_one, array)},
+    }
+    if peer:
+        from dryml.context.process import compute_context  # type: ignore[import-not-found]  # installed for this
+
+        wrap = compute_context(ctx_context_reqs={"default": {}})
+        cases["first op"]["dryml"] = lambda: wrap(_first_op)()
+        cases["trivial"]["dryml"] = lambda: wrap(_nothing)()
+        cases["1 GiB"]["dryml"] = lambda: wrap(_add_one)(array)
+    found: dict[str, dict[str, list[float]]] = {what: {who: [] for who in ways} for what, ways in cases.items()}
+    for number in range(1 + runs):
+        for what, ways in cases.items():
+            for who, call in ways.items():
+                begin = time.perf_counter()
+                call()
+                if number:  # the first round warms
+                    found[what][who].append(time.perf_counter() - begin)
+    return found
+
+
+def _first_op() -> float:
+    import tensorflow as tf
+
+    return float(tf.constant(1.0) + 1.0)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _add_one(array: Any) -> Any:
+    array += 1
+    return array
+
+
+if __name__ == "__main__":
+    sys.exit(main())
