@@ -5,6 +5,7 @@ TfGpuError
 ├── Refused           the policy is clear, and cannot be enforced here and now
 │   └── TooLate       only a new process could enforce it
 ├── MonitorError      the driver's figures could not be had
+├── Unpicklable       something cannot be sent to another process
 └── SimulatorError    the simulated GPU machine could not be built or reached
 """
 
@@ -27,6 +28,10 @@ class TooLate(Refused):
 
 class MonitorError(TfGpuError, RuntimeError):
     """The driver's figures could not be had."""
+
+
+class Unpicklable(TfGpuError, TypeError):
+    """Something cannot be sent between processes; its text names it."""
 
 
 class SimulatorError(TfGpuError, RuntimeError):
