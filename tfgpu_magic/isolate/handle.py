@@ -1,0 +1,215 @@
+"""What comes back of Keras' own objects: a model as the bytes of its archive, a training's history as its numbers.
+
+Neither imports TensorFlow before it is asked to. What else is made plain, and how, is `plain`'s.
+Source: Keras pickles a model as the archive that `model.save` writes, made in memory (`KerasSaveable`, Keras 3.4).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import json
+import math
+import os
+import pickle
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType
+from typing import Any, SupportsIndex
+
+import cloudpickle
+
+from tfgpu_magic import units
+from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.isolate.guard import ROOTS
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ModelHandle:
+    """A Keras model of another process, as it was there: weights, how it was compiled, the optimizer's state.
+
+    It is bytes: it holds no GPU memory, and TensorFlow need not be imported.
+
+    Attributes:
+        name: the model's.
+        parameters: how many numbers its weights have.
+        archive: the bytes of a ``.keras`` file; they travel apart from a pickle's stream and are not copied.
+        customs: a pickle of the classes and functions of the user's that the archive names.
+        left_out: the names of those that could not be pickled.
+    """
+
+    name: str
+    parameters: int
+    archive: bytes | bytearray | memoryview
+    customs: bytes
+    left_out: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, model: Any) -> ModelHandle:
+        """Take a model as it is now; its archive is made in memory, and no file is written.
+
+        Raises:
+            Unpicklable: Keras cannot save it whole.
+        """
+        what = f"The Keras model {model.name!r}"
+        weights = "Bring back model.get_weights()"
+        kind = sys.modules["keras"].Model
+        if not hasattr(kind, "_unpickle_model"):
+            raise Unpicklable(f"{what} needs Keras 3.4 or later to leave its process. {weights}.")
+        try:
+            _, (archive,) = kind.__reduce__(model)  # Keras' own way, whatever a subclass has in its place
+            view = archive.getbuffer()
+            names = set(_texts(json.loads(zipfile.ZipFile(archive).read("config.json"))))
+        except Exception as error:  # whatever a get_config of the user's raises
+            reason = " ".join(str(error).split())
+            raise Unpicklable(
+                f"{what} cannot be saved whole, and so cannot leave its process: {reason:.300}. {weights}, or give "
+                f"{type(model).__qualname__} a get_config()."
+            ) from error
+        parts = _parts(model, names)
+        brought = {name: part for name, part in parts.items() if _pickles(part)}
+        parameters = sum(math.prod(weight.shape) for weight in model.weights)
+        left_out = tuple(sorted(parts.keys() - brought.keys()))
+        return cls(model.name, parameters, view, cloudpickle.dumps(brought), left_out)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the archive."""
+        return memoryview(self.archive).nbytes
+
+    def load(self, custom_objects: Mapping[str, Any] | None = None) -> Any:
+        """Make the model again, in this process: this imports Keras, and wakes TensorFlow, which takes the GPU.
+
+        Args:
+            custom_objects: classes and functions by the names that Keras knows them by, used before those that were
+                brought along; only what `left_out` names is needed.
+
+        Raises:
+            Unpicklable: something of the model's could not be brought along, and is not given.
+        """
+        given = dict(custom_objects or {})
+        missing = [name for name in self.left_out if name not in given]
+        if missing:
+            raise Unpicklable(
+                f"{', '.join(missing)}, of which the model {self.name!r} is made, could not be brought along. "
+                f"Define it here, and call load(custom_objects={{{missing[0]!r}: …}})."
+            )
+        import keras
+
+        with keras.saving.custom_object_scope({**pickle.loads(self.customs), **given}):  # noqa: S301  # our own
+            # The public load_model takes only a path, and there may be no disk to put a file on. This name is in
+            # every pickle of a Keras model, and so it stays.
+            return keras.Model._unpickle_model(io.BytesIO(self.archive))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the ``.keras`` file that `keras.saving.load_model` reads. TensorFlow is neither imported nor woken.
+
+        A file that is there is replaced in one step, when the new one is whole on the disk.
+
+        Raises:
+            ValueError: the name does not end in ``.keras``.
+            OSError: it could not be written; what was there is as it was.
+        """
+        if Path(path).suffix != ".keras":
+            raise ValueError(f"{os.fspath(path)!r} does not end in .keras, and Keras reads a model from no other name.")
+        target = Path(path).resolve()  # through a link, as any other writer would
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            with part.open("wb") as file:
+                file.write(self.archive)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(target)
+        except OSError as error:
+            reason = f"the model {self.name!r} ({units.rounded(self.size)}) was not saved: {error.strerror}"
+            raise OSError(error.errno, reason, os.fspath(path)) from error
+        finally:
+            with contextlib.suppress(OSError):
+                part.unlink()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        apart = protocol.__index__() >= 5
+        archive = pickle.PickleBuffer(self.archive) if apart else bytes(self.archive)
+        return ModelHandle, (self.name, self.parameters, archive, self.customs, self.left_out)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Keras model {self.name!r} of another process: {self.parameters:,} parameters, "
+            f"{units.rounded(self.size)}. load() makes it here and takes the GPU, save('….keras') writes it>"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingHistory:
+    """What `keras.Model.fit` returned in another process: its numbers. The model is left out: it is large.
+
+    Attributes:
+        history: for each measure its value after each epoch.
+        epoch: the epochs' numbers.
+        params: what the training was called with: ``epochs``, ``steps``, ``verbose``.
+    """
+
+    history: dict[str, list[Any]]
+    epoch: list[int]
+    params: dict[str, Any]
+
+    @property
+    def model(self) -> Any:
+        """Not here: a history would bring a model each time."""
+        raise AttributeError("A training's history comes back without its model. Bring back the model beside it.")
+
+
+def _texts(node: Any) -> Iterator[str]:
+    """Every text in what was JSON."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, list | dict):
+        for inside in node.values() if isinstance(node, dict) else node:
+            yield from _texts(inside)
+
+
+def _parts(model: Any, names: set[str]) -> dict[str, Any]:
+    """The user's classes and functions that a model is made of and that its archive speaks of, by Keras' names.
+
+    The archive has their names only, and Keras looks a name up in no module but its own. The objects themselves are
+    where the model is: a class of a cell that was run again is not the one that is now in the notebook.
+    """
+    name_of = sys.modules["keras"].saving.get_registered_name
+    found: dict[str, Any] = {}
+    seen = {id(model): model}  # kept, so that no number is given twice
+    todo = [model]
+    while todo:
+        for part in gc.get_referents(todo.pop()):
+            if id(part) in seen:
+                continue
+            seen[id(part)] = part
+            for thing in (part, type(part)):
+                if isinstance(thing, type | FunctionType) and _is_users(thing) and name_of(thing) in names:
+                    found[name_of(thing)] = thing
+            if isinstance(part, dict | list | tuple | set) or (_is_keras(part) and not isinstance(part, type)):
+                todo.append(part)
+    return found
+
+
+def _is_users(thing: type | FunctionType) -> bool:
+    return _root(thing) not in ROOTS | {"builtins"}
+
+
+def _is_keras(part: object) -> bool:
+    return any(_root(base) == "keras" for base in type(part).__mro__)
+
+
+def _root(thing: Any) -> str:
+    return str(thing.__module__).partition(".")[0]
+
+
+def _pickles(part: Any) -> bool:
+    try:
+        cloudpickle.dumps(part)
+    except Exception:  # a lock or a data set that its code refers to
+        return False
+    return True

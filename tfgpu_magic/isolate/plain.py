@@ -1,0 +1,189 @@
+"""TensorFlow's and Keras' objects as plain ones, in the process of a call, before they are sent.
+
+A tensor that is unpickled makes a tensor again, and with it takes every GPU that is visible: so arrays are sent in
+their place. How a pickle is made and sent is left to others, and exceptions are.
+
+=============================  ==================================================
+tensor, variable               numpy array; what its ``numpy()`` gives
+string tensor                  numpy array of `bytes`
+bfloat16, float8, int4         numpy array of ml_dtypes' type
+RaggedTensor                   nested lists
+TensorShape, DType             tuple, `numpy.dtype`
+Keras model                    `ModelHandle`
+what ``fit`` returns           `TrainingHistory`
+tracked list, dict, set        `list`, `dict`, `set`
+anything else                  `Unpicklable`, which says what to bring back instead
+=============================  ==================================================
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from operator import attrgetter
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from cloudpickle.cloudpickle import subimport
+
+from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.isolate.guard import ROOTS
+from tfgpu_magic.isolate.handle import ModelHandle, TrainingHistory
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def reduce(obj: Any) -> Any:
+    """Pickle an object of TensorFlow's or Keras' as a plain one: a `pickle.Pickler.reducer_override`.
+
+    Args:
+        obj: any object; nothing is imported to look at it.
+
+    Returns:
+        What `object.__reduce__` returns, or `NotImplemented` for what is neither TensorFlow's nor Keras'. An array's
+        memory is not copied and can be pickled apart from the stream.
+
+    Raises:
+        Unpicklable: it has no plain form, or cannot be read.
+    """
+    own: Any = type(obj)  # mypy takes no type for hashable
+    if not _is_theirs(own):
+        return NotImplemented
+    if isinstance(obj, ModuleType):  # tf.keras, before its first use: by name, as cloudpickle sends other modules
+        return subimport, (obj.__name__,)
+    name, form = next(((name, form) for name, form in _FORMS if _is_a(obj, name)), ("", None))
+    if form is None:
+        raise _refused(obj)
+    try:
+        return _way(form(obj))
+    except Unpicklable:
+        raise
+    except Exception as error:  # TensorFlow's own: a deleted variable, a device that is lost
+        raise Unpicklable(f"{_called(obj, name)} cannot be read to be sent: {error}") from error
+
+
+def _refused(obj: Any) -> Unpicklable:
+    for name, instead in _INSTEAD:
+        if _is_a(obj, name):
+            return Unpicklable(f"{_called(obj, name)} cannot leave the process that made it. {instead}")
+    own = type(obj)
+    return Unpicklable(
+        f"{own.__module__}.{own.__qualname__} is TensorFlow's or Keras', and cannot leave the process that made it. "
+        "Bring back numpy arrays or plain Python values that are made of it."
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_theirs(kind: type) -> bool:
+    """Whether instances of a type are to be made plain: it or one of its bases is from one of their packages."""
+    if issubclass(kind, type | BaseException):  # these are sent by name, or by somebody else
+        return False
+    return any(str(base.__module__).partition(".")[0] in ROOTS for base in kind.__mro__)
+
+
+def _is_a(obj: object, name: str) -> bool:
+    root, _, inside = name.partition(".")
+    try:
+        return isinstance(obj, attrgetter(inside)(sys.modules[root]))
+    except (KeyError, AttributeError):  # not imported, or not in this version
+        return False
+
+
+def _called(obj: object, name: str) -> str:
+    public = name.replace("tensorflow.", "tf.")
+    own = type(obj)
+    return f"A {public}" if own.__module__.partition(".")[0] in ROOTS else f"{own.__qualname__}, a {public},"
+
+
+def _array(tensor: Any) -> Any:
+    """What `numpy()` gives, without its copy, which nobody would write to."""
+    if not hasattr(tensor, "numpy"):
+        raise Unpicklable(
+            f"{tensor} is symbolic: it has no value outside its function. Return it, and bring that back."
+        )
+    if not len(tensor.shape):
+        return tensor.numpy()
+    import numpy as np
+
+    array = np.asarray(tensor)
+    return array if array.flags.writeable or array.dtype.hasobject else np.asarray(_Writable(array))
+
+
+class _Writable:
+    """A read-only array's memory as if it were not: what is pickled read-only can never be written where it arrives."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array  # whose memory lives as long as this
+        self.__array_interface__ = array.__array_interface__ | {"data": (array.ctypes.data, False)}
+
+
+def _shape(shape: Any) -> tuple[int | None, ...] | None:
+    return None if shape.rank is None else tuple(shape.as_list())
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    import numpy as np
+
+    plain: np.dtype[Any] = np.dtype(dtype.as_numpy_dtype)
+    return plain
+
+
+def _history(history: Any) -> TrainingHistory:
+    return TrainingHistory(dict(history.history), list(history.epoch), dict(history.params))
+
+
+def _way(plain: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    # The buffer protocol knows no type that another package has added to numpy: its bits go as unsigned integers.
+    if getattr(plain, "ndim", 0) and plain.dtype.isbuiltin == 2:
+        return _typed, (plain.view(f"u{plain.dtype.itemsize}"), plain.dtype)
+    return _same, (plain,)
+
+
+def _same(plain: Any) -> Any:
+    return plain
+
+
+def _typed(bits: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    return bits.view(dtype)
+
+
+_FORMS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("tensorflow.Tensor", _array),
+    ("tensorflow.Variable", lambda variable: _array(variable.read_value())),
+    ("keras.Variable", _array),
+    ("tensorflow.RaggedTensor", lambda ragged: ragged.to_list()),
+    ("tensorflow.TensorShape", _shape),
+    ("tensorflow.DType", _dtype),
+    ("keras.Model", ModelHandle.of),
+    ("keras.callbacks.History", _history),
+    ("builtins.list", list),
+    ("builtins.dict", dict),
+    ("builtins.set", set),
+    ("builtins.tuple", tuple),
+)
+"""What has a plain form, by its public name."""
+
+_VALUES = "Bring back what it computes."
+_INSTEAD = (
+    ("tensorflow.SparseTensor", "Bring back tf.sparse.to_dense(x), or its .indices and .values."),
+    ("tensorflow.IndexedSlices", "Bring back tf.convert_to_tensor(x), or its .indices and .values."),
+    ("tensorflow.TensorArray", "Bring back its .stack()."),
+    ("tensorflow.data.Dataset", "Bring back what it yields: list(ds.as_numpy_iterator())."),
+    ("tensorflow.data.Iterator", "Bring back what it yields: [x.numpy() for x in iterator]."),
+    (
+        "tensorflow.types.experimental.GenericFunction",
+        f"{_VALUES} The function that it was made of is f.python_function.",
+    ),
+    ("tensorflow.types.experimental.Callable", _VALUES),
+    ("tensorflow.distribute.Strategy", "Make one where it is needed; bring back what was computed in it."),
+    ("tensorflow.distribute.DistributedValues", "Bring back strategy.experimental_local_results(x)."),
+    ("keras.KerasTensor", "It is symbolic; bring back the model that it belongs to."),
+    ("keras.layers.Layer", "Bring back the model that it is in, keras.Sequential([layer]), or layer.get_weights()."),
+    ("keras.optimizers.Optimizer", "Bring back the model that was compiled with it, or its .variables."),
+    ("keras.metrics.Metric", "Bring back its .result()."),
+    ("keras.callbacks.Callback", "Bring back what it recorded."),
+    ("tensorflow.Module", "Bring back its .variables."),
+)
+"""What has none, by its public name, and what to bring back instead."""
