@@ -53,24 +53,25 @@ def reduce(obj: Any) -> Any:
         return NotImplemented
     if isinstance(obj, ModuleType):  # tf.keras, before its first use: by name, as cloudpickle sends other modules
         return subimport, (obj.__name__,)
-    for name, form in _FORMS:
-        if _is_a(obj, name):
-            try:
-                plain = form(obj)
-            except Unpicklable:
-                raise
-            except Exception as error:  # TensorFlow's own: a deleted variable, a device that is lost
-                raise Unpicklable(f"{_called(obj, name)} cannot be read to be sent: {error}") from error
-            return _way(plain)
+    name, form = next(((name, form) for name, form in _FORMS if _is_a(obj, name)), ("", None))
+    if form is None:
+        raise _refused(obj)
+    try:
+        return _way(form(obj))
+    except Unpicklable:
+        raise
+    except Exception as error:  # TensorFlow's own: a deleted variable, a device that is lost
+        raise Unpicklable(f"{_called(obj, name)} cannot be read to be sent: {error}") from error
+
+
+def _refused(obj: Any) -> Unpicklable:
     for name, instead in _INSTEAD:
         if _is_a(obj, name):
-            raise Unpicklable(f"{_called(obj, name)} cannot leave the process that made it. {instead}")
-    for kind in (list, dict, set, tuple):
-        if isinstance(obj, kind):
-            return _same, (kind(obj),)
-    raise Unpicklable(
-        f"{type(obj).__module__}.{type(obj).__qualname__} is TensorFlow's or Keras', and cannot leave the process that "
-        "made it. Bring back numpy arrays or plain Python values that are made of it."
+            return Unpicklable(f"{_called(obj, name)} cannot leave the process that made it. {instead}")
+    own = type(obj)
+    return Unpicklable(
+        f"{own.__module__}.{own.__qualname__} is TensorFlow's or Keras', and cannot leave the process that made it. "
+        "Bring back numpy arrays or plain Python values that are made of it."
     )
 
 
@@ -150,13 +151,17 @@ def _typed(bits: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, 
 
 _FORMS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("tensorflow.Tensor", _array),
-    ("tensorflow.Variable", _array),
+    ("tensorflow.Variable", lambda variable: _array(variable.read_value())),
     ("keras.Variable", _array),
     ("tensorflow.RaggedTensor", lambda ragged: ragged.to_list()),
     ("tensorflow.TensorShape", _shape),
     ("tensorflow.DType", _dtype),
     ("keras.Model", ModelHandle.of),
     ("keras.callbacks.History", _history),
+    ("builtins.list", list),
+    ("builtins.dict", dict),
+    ("builtins.set", set),
+    ("builtins.tuple", tuple),
 )
 """What has a plain form, by its public name."""
 
