@@ -154,7 +154,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     error = result.error_before_exec or result.error_in_exec
     value = None if error else shell.displayhook.value
     bound = {name: namespace[name] for name in settings.outputs if name in namespace}
-    given, kept = _give(value, bound)
+    given, kept = _give(value, bound, order.imported)
     if "" in kept and not settings.source.rstrip().endswith(";"):
         shell.display_pub.publish(*shell.display_formatter.format(value))
     facts = CellFacts(
@@ -187,18 +187,19 @@ def _shell(connection: socket.socket, settings: CellSettings) -> Any:
     return shell
 
 
-def _give(value: object, bound: Mapping[str, object]) -> tuple[Pickled, dict[str, str]]:
+def _give(value: object, bound: Mapping[str, object], imported: frozenset[str]) -> tuple[Pickled, dict[str, str]]:
     """Pickle the cell's value and the names to bring back, together where that can be; and say what cannot come."""
     try:
-        return give({"": value, **bound}, ""), {}
+        return give({"": value, **bound}, "", imported), {}
     except Unpicklable:
         kept: dict[str, str] = {}
         for name, part in {"": value, **bound}.items():
             try:
-                give(part, name or "its value")
+                give(part, name or "its value", imported)
             except Unpicklable as error:
                 kept[name] = str(error)
-        return give({name: part for name, part in {"": value, **bound}.items() if name not in kept}, ""), kept
+        rest = {name: part for name, part in {"": value, **bound}.items() if name not in kept}
+        return give(rest, "", imported), kept
 
 
 def _stays(before: Mapping[str, object], now: Mapping[str, object], known: set[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib
 import io
 import os
@@ -57,20 +58,25 @@ def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         return _raised(error, skip=1)
     name = str(order.settings.get("name", "the call"))
     try:
-        return RETURNED, Facts(), give(value, f"the result of {name}").parts
+        return RETURNED, Facts(), give(value, f"the result of {name}", order.imported).parts
     except Unpicklable as error:
         return _raised(error)
 
 
-def give(value: object, name: str) -> Pickled:
-    """Pickle what the kernel is to get: TensorFlow's objects as plain ones, and only what can be had there.
+def give(value: object, name: str, imported: frozenset[str]) -> Pickled:
+    """Pickle what the caller is to get: TensorFlow's objects as plain ones, and only what can be had there.
+
+    Args:
+        value: what to pickle.
+        name: what people call it.
+        imported: which of TensorFlow's packages the caller has imported.
 
     Raises:
         Unpicklable: it cannot be sent, or nothing could be made of it.
     """
     pickled = pickling.dump(value, name, reduce=plain.reduce, at_home=True)
     try:
-        pickling.load(pickled.parts, Unpickler)
+        pickling.load(pickled.parts, functools.partial(Unpickler, modules=imported))
     except Unpicklable as error:
         raise Unpicklable(f"{name}: {error}") from None
     except Exception as error:  # whatever an object's own __setstate__ raises

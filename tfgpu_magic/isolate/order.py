@@ -28,6 +28,7 @@ class Order:
         arguments: the program's command line.
         policy: what is asked of TensorFlow's GPUs.
         snapshot: the GPUs, as they were when the policy was chosen; None to look anew.
+        imported: which of `guard.ROOTS` the caller has imported; no other may come home.
         lingers: whether the process waits for leave when it has answered, so that what it holds can be seen.
         settings: what the runner wants to know.
     """
@@ -39,6 +40,7 @@ class Order:
     arguments: tuple[str, ...] = ()
     policy: Policy = NOTHING
     snapshot: Snapshot | None = None
+    imported: frozenset[str] = frozenset()
     lingers: bool = False
     settings: Mapping[str, object] = field(default_factory=dict)
 

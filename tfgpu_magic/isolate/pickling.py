@@ -100,7 +100,7 @@ def dump(value: object, name: str = "", *, reduce: Reduce | None = None, at_home
     return Pickled(stream.getbuffer(), tuple(buffers))
 
 
-def load(parts: Sequence[memoryview], unpickler: type[pickle.Unpickler] = pickle.Unpickler) -> Any:
+def load(parts: Sequence[memoryview], unpickler: Callable[..., pickle.Unpickler] = pickle.Unpickler) -> Any:
     """Make the value again; its large arrays live in the memory of the parts."""
     return unpickler(io.BytesIO(parts[0]), buffers=parts[1:]).load()
 

@@ -12,6 +12,7 @@ from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.isolate import pickling
 from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.guard import ROOTS
 from tfgpu_magic.isolate.order import Order
 from tfgpu_magic.monitor.look import look
 
@@ -32,6 +33,7 @@ def prepare(policy: str | Policy | None, *, runner: str, **more: Any) -> Order:
         path=tuple(sys.path),
         arguments=tuple(sys.argv),
         policy=asked,
+        imported=ROOTS & sys.modules.keys(),
         snapshot=look() if asked.requests else None,
         **more,
     )
