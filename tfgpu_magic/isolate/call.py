@@ -266,7 +266,8 @@ class _Watch:
         self._step, self._due = _Step.ASKED, time.monotonic() + GRACE
 
     def _leave(self) -> None:
-        self._step, self._due = _Step.LEAVING, time.monotonic() + _PATIENCE
+        if self._step is not _Step.KILLED:
+            self._step, self._due = _Step.LEAVING, time.monotonic() + _PATIENCE
 
     def _kill(self) -> None:
         self._process.signal(signal.SIGKILL)

@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
 from tfgpu_magic.isolate import failure, pickling
 from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.cellshell import CellFacts, CellSettings
+from tfgpu_magic.isolate.cellshell import CellFacts, CellSettings, ends_quietly
 from tfgpu_magic.isolate.closing import Closing, close
 from tfgpu_magic.isolate.failure import Failure
 from tfgpu_magic.isolate.guard import Unpickler
@@ -48,7 +48,7 @@ class Cell:
     """
 
     def __init__(self, shell: Any, asked: Asked, body: str, screen: Screen) -> None:
-        self._shell, self._asked, self.screen = shell, asked, screen
+        self._shell, self._asked, self._body, self.screen = shell, asked, body, screen
         self.title = next((line.strip() for line in body.splitlines() if line.strip()), "")
         self._before: Snapshot | None = None
         seen = names(shell.transform_cell(body))
@@ -98,7 +98,7 @@ class Cell:
         raised = _error(answer.parts[facts.values :])
         if raised is not None:
             raise raised
-        return value
+        return None if ends_quietly(self._body) else value
 
     def _inputs(self, reads: frozenset[str]) -> dict[str, object]:
         """The names to send."""

@@ -155,7 +155,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     value = None if error else shell.displayhook.value
     bound = {name: namespace[name] for name in settings.outputs if name in namespace}
     given, kept = _give(value, bound, order.imported)
-    if "" in kept and not settings.source.rstrip().endswith(";"):
+    if "" in kept and not ends_quietly(settings.source):
         shell.display_pub.publish(*shell.display_formatter.format(value))
     facts = CellFacts(
         has_value=value is not None and "" not in kept,
@@ -169,6 +169,12 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         told, pickled = failure.capture(error, shown=shell.shown, reduce=plain.reduce)
         parts += [memoryview(pickle.dumps(told)), *pickled.parts]
     return RETURNED, Facts(more={"cell": facts}), parts
+
+
+def ends_quietly(source: str) -> bool:
+    """Whether a cell's last expression ends with a semicolon, so that its value is not shown."""
+    quiet: bool = DisplayHook.semicolon_at_end_of_expression(source)  # type: ignore[no-untyped-call]  # IPython's
+    return quiet
 
 
 def _shell(connection: socket.socket, settings: CellSettings) -> Any:

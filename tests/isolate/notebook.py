@@ -1,0 +1,110 @@
+"""A notebook's kernel on a simulated machine, whose cells are run and all their messages kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from jupyter_client.blocking.client import BlockingKernelClient
+
+from tests.jupyter import Server, serving, until
+from tests.processes import QUIET
+from tfgpu_magic.simgpu import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of a cell: its messages, each with when it came."""
+
+    status: str
+    messages: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
+
+    def stream(self, name: str = "stdout") -> str:
+        return "".join(
+            content["text"] for _, kind, content in self.messages if kind == "stream" and content["name"] == name
+        )
+
+    def shown(self, kind: str = "display_data") -> list[dict[str, Any]]:
+        """The data of its displays."""
+        return [content["data"] for _, what, content in self.messages if what == kind]
+
+    @property
+    def value(self) -> str:
+        """Its value's text."""
+        return "".join(data["text/plain"] for data in self.shown("execute_result"))
+
+    @property
+    def closing(self) -> str:
+        """The line at the end of an isolated cell."""
+        texts = [data["text/plain"] for data in self.shown()]
+        return next((text for text in texts if text.startswith("Isolated: ")), "")
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error that stopped it."""
+        return next((content for _, kind, content in self.messages if kind == "error"), {})
+
+    @property
+    def traceback(self) -> str:
+        return "\n".join(self.error.get("traceback", []))
+
+    @property
+    def text(self) -> str:
+        """All of its text."""
+        return self.stream() + self.stream("stderr") + self.traceback + self.value
+
+
+class Notebook:
+    """A kernel with the extension."""
+
+    def __init__(self, server: Server, *lines: str) -> None:
+        self.server = server
+        self.id = server.call("kernels", {"name": "python3"})["id"]
+        self.client: BlockingKernelClient = server.connect(self.id)
+        self.run("\n".join(["%load_ext tfgpu_magic", "%colors nocolor", *lines]))
+        self.pid = int(self.run("import os; print(os.getpid())").stream())
+
+    def run(self, code: str) -> Ran:
+        """Run a cell to its end."""
+        begin = time.monotonic()
+        ran = Ran("", [])
+
+        def hear(message: dict[str, Any]) -> None:
+            ran.messages.append((time.monotonic() - begin, message["msg_type"], message["content"]))
+
+        reply = self.client.execute_interactive(code, timeout=120, output_hook=hear, stop_on_error=False)
+        return Ran(reply["content"]["status"], ran.messages)
+
+    def isolated(self, body: str, line: str = "") -> Ran:
+        """Run a cell in a process of its own."""
+        return self.run(f"%%tf_gpu isolate {line}\n{body}")
+
+    def interrupt(self) -> None:
+        self.server.open(f"api/kernels/{self.id}/interrupt", {}).close()
+
+    def __enter__(self) -> Notebook:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.stop_channels()
+        self.server.open(f"api/kernels/{self.id}", method="DELETE").close()
+        until(lambda: not psutil.pid_exists(self.pid))
+
+    def family(self) -> list[psutil.Process]:
+        """The kernel's descendants: the process that starts calls, and calls."""
+        return psutil.Process(self.pid).children(recursive=True)
+
+
+@contextmanager
+def notebook(machine: Machine, home: Path, *lines: str) -> Iterator[Notebook]:
+    with serving(machine, home, environment=QUIET) as server:
+        one = Notebook(server, *lines)
+        try:
+            yield one
+        finally:
+            one.client.stop_channels()

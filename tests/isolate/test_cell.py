@@ -1,0 +1,274 @@
+"""Isolated cells in a real kernel with real TensorFlow: what they give back, bring back and show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.isolate.notebook import Notebook, notebook
+from tfgpu_magic.simgpu import Machine
+
+MIB, GIB = 2**20, 2**30
+CONTEXT = 256 * MIB
+
+FILL = """
+import tensorflow as tf
+big = [tf.zeros((256, 2**20), tf.float32) for _ in range(6)]  # 6 GiB of 8
+"""
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    with Machine.create("1x8GiB") as machine:
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def book(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    with notebook(machine, tmp_path_factory.mktemp("home")) as one:
+        yield one
+
+
+def held(machine: Machine, book: Notebook) -> int:
+    """What the driver says the kernel and all its children hold."""
+    return sum(machine.held(pid=pid) for pid in (book.pid, *(child.pid for child in book.family())))
+
+
+def test_a_cell_that_filled_a_gpu_gives_all_of_it_back(book: Notebook, machine: Machine) -> None:
+    ran = book.isolated(FILL)
+
+    assert ran.status == "ok", ran.text
+    assert "peak 6.1 GiB in use on GPU 0, 6.4 GiB of GPU 0 given back." in ran.closing
+    assert held(machine, book) == 0
+    assert sum(process.held or 0 for process in machine.processes()) == 0
+    assert book.run("import sys; 'tensorflow' in sys.modules").value == "False"
+
+
+def test_the_next_notebook_can_take_the_gpu(book: Notebook, machine: Machine) -> None:
+    book.isolated(FILL)
+    with Notebook(book.server) as other:
+        ran = other.run(FILL)
+
+        assert ran.status == "ok"
+        assert machine.held(pid=other.pid) > 6 * GIB
+
+
+def test_a_kernel_that_has_imported_tensorflow_is_not_woken(book: Notebook) -> None:
+    with Notebook(book.server, "import tensorflow as tf") as one:
+        ran = one.isolated("x = tf.constant([1.0, 2.0])\nv = tf.Variable([3.0])\nx", "-o x,v")
+        stage = one.run("from tfgpu_magic.config.runtime import current_stage; print(current_stage().name)").stream()
+        kinds = one.run("print(type(x).__name__, type(v).__name__)").stream()
+
+    assert ran.value.startswith("array(")
+    assert stage.strip() == "IMPORTED"
+    assert kinds.strip() == "ndarray ndarray"
+
+
+def test_twenty_cells_leave_nothing(book: Notebook, machine: Machine) -> None:
+    figures = (
+        "import os, psutil, gc, threading; gc.collect(); me = psutil.Process()\n"
+        "print(len(os.listdir('/proc/self/fd')), threading.active_count(), len(me.children(recursive=True)), "
+        "me.memory_info().rss >> 20, len(os.listdir('/tmp')), len(os.listdir('/dev/shm')))"
+    )
+    cell = "import tensorflow as tf, numpy as np\nx = tf.zeros((1024, 1024))\ny = np.ones((1024, 1024))"
+    for _ in range(3):
+        book.isolated(cell, "-o y --growth")
+    before = [int(part) for part in book.run(figures).stream().split()]
+    for _ in range(20):
+        assert book.isolated(cell, "-o y --growth").status == "ok"
+    after = [int(part) for part in book.run(figures).stream().split()]
+
+    assert after[0] - before[0] < 5  # descriptors; ZeroMQ opens one now and then
+    assert after[1:3] == before[1:3]  # threads, processes
+    assert after[3] - before[3] < 10  # MiB
+    assert after[4:] == before[4:]  # files
+    assert held(machine, book) == 0
+
+
+def test_the_last_expression_is_the_cells_value(book: Notebook) -> None:
+    ran = book.isolated("import numpy as np\nnp.arange(3) * 2")
+
+    assert ran.value == "array([0, 2, 4])"
+    assert book.run("_").value == "array([0, 2, 4])"
+    assert book.isolated("1 + 1;").value == ""
+
+
+def test_names_that_the_cell_reads_go_along_and_those_asked_for_come_back(book: Notebook) -> None:
+    book.run("scale = 3\ndef times(x):\n    return x * scale\nimport math as m")
+    ran = book.isolated("result = times(2) + m.floor(2.5)\nother = [result]\nclass Kind: pass", "-o result")
+
+    assert book.run("result").value == "8"
+    assert "Gone with its process: other, Kind. To bring back: -o other,Kind" in ran.closing
+    assert "NameError" in book.run("other").text
+
+
+def test_a_function_of_the_notebook_sees_what_the_cell_binds_anew(book: Notebook) -> None:
+    book.run("base = 1\ndef plus(x):\n    return x + base\ndef count():\n    global calls\n    calls += 1\ncalls = 0")
+    ran = book.isolated("base = 100\ncount()\ncount()\nplus(1), calls")
+
+    assert ran.value == "(101, 2)"
+    assert book.run("base, calls").value == "(1, 0)"
+
+
+def test_a_class_of_the_notebook_is_the_same_class_when_its_instance_comes_back(book: Notebook) -> None:
+    book.run("class Point:\n    def __init__(self, x):\n        self.x = x\np = Point(1)")
+    book.isolated("q = Point(p.x + 1)\nassert isinstance(p, Point)", "-o q")
+
+    assert book.run("isinstance(q, Point), q.x").value == "(True, 2)"
+
+
+def test_what_two_names_share_they_share_there_and_when_they_are_back(book: Notebook) -> None:
+    book.run("one = [1]; two = [one]")
+    ran = book.isolated("one.append(2)\ntwo[0] is one", "-o one,two")
+
+    assert ran.value == "True"
+    assert book.run("two[0] is one, one").value == "(True, [1, 2])"
+
+
+def test_arrays_come_back_writable(book: Notebook) -> None:
+    book.isolated("import numpy as np, tensorflow as tf\na = np.ones(10**6)\nt = tf.ones((1000, 1000))", "-o a,t")
+
+    assert book.run("a += 1; t += 1; a[0], a.flags.writeable, t.flags.writeable").value.endswith("True, True)")
+
+
+def test_what_cannot_be_sent_is_refused_by_name_before_the_cell_runs(book: Notebook) -> None:
+    book.run("import threading; lock = threading.Lock(); nest = {'in': [lock]}")
+    ran = book.isolated("print('ran')\nlock, nest")
+
+    assert ran.status == "error"
+    assert ran.stream() == ""
+    assert "lock cannot be sent to another process: a _thread.lock cannot be pickled" in ran.stream("stderr")
+    assert "nest cannot be sent to another process: a _thread.lock, in nest['in'][0]" in ran.stream("stderr")
+    assert book.isolated("print('ran')\nif False: lock", "-i -").stream() == "ran\n"
+
+
+def test_what_cannot_come_back_is_said_by_name_and_all_else_comes(book: Notebook) -> None:
+    ran = book.isolated(
+        "import threading, tensorflow as tf\nlock = threading.Lock()\nds = tf.data.Dataset.range(3)\nn = 1\nlock",
+        "-o lock,ds,n,none",
+    )
+
+    assert ran.status == "ok"
+    assert book.run("n").value == "1"
+    assert "lock stays in its process: lock cannot be sent" in ran.closing
+    assert "ds stays in its process: ds: A tf.data.Dataset cannot leave the process" in ran.closing
+    assert "list(ds.as_numpy_iterator())" in ran.closing
+    assert "Its value stays in its process" in ran.closing
+    assert "Not there to bring back: none." in ran.closing
+    assert any("_thread.lock" in data["text/plain"] for data in ran.shown())  # the value is seen all the same
+
+
+def test_a_keras_model_comes_back_as_a_handle_that_loads_on_demand(book: Notebook) -> None:
+    with Notebook(book.server) as one:
+        one.isolated(
+            "import tensorflow as tf\nmodel = tf.keras.Sequential([tf.keras.Input((3,)), tf.keras.layers.Dense(4)])\n",
+            "-o model --growth",
+        )
+        before = one.run("import sys; print(model.parameters, 'tensorflow' in sys.modules)").stream()
+        after = one.run("print(model.load().count_params())").stream()
+
+    assert before.split() == ["16", "False"]
+    assert after.strip() == "16"
+
+
+def test_an_error_is_its_own_type_and_shows_the_cells_line_as_a_plain_cell_does(book: Notebook) -> None:
+    body = "def inner():\n    raise KeyError('missing')\n\ninner()"
+    plain, ours = book.run(f"# a comment\n{body}"), book.isolated(body)
+
+    assert (ours.error["ename"], ours.error["evalue"]) == (plain.error["ename"], plain.error["evalue"])
+
+    def lines(text: str) -> list[str]:
+        """Each frame's head without the cell's number, and the line that the arrow points at."""
+        telling = [line for line in text.splitlines() if "----> " in line or line.startswith("Cell In[")]
+        return [line.partition("], ")[2] or line for line in telling]
+
+    assert lines(ours.traceback) == lines(plain.traceback)
+    assert len(lines(ours.traceback)) == 4
+    assert "tfgpu_magic" not in ours.traceback
+
+
+def test_what_was_bound_before_an_error_comes_back(book: Notebook) -> None:
+    ran = book.isolated("got = [1, 2]\nraise ValueError('later')", "-o got")
+
+    assert ran.error["ename"] == "ValueError"
+    assert book.run("got").value == "[1, 2]"
+
+
+def test_a_syntax_error_is_one(book: Notebook) -> None:
+    ran = book.isolated("def f(:\n    pass")
+
+    assert ran.error["ename"] == "SyntaxError"
+    assert "def f(:" in ran.traceback
+
+
+def test_magics_shell_lines_and_await_work_as_in_any_cell(book: Notebook) -> None:
+    book.run("word = 'from the notebook'")
+    ran = book.isolated(
+        "import asyncio\nfiles = !echo listed\n!echo shell $word\n%env TFGPU_TEST=1\nawait asyncio.sleep(0.01)\n"
+        "import os\nfiles, os.environ['TFGPU_TEST']"
+    )
+
+    assert "shell from the notebook" in ran.stream()
+    assert ran.value == "(['listed'], '1')"
+    assert book.isolated("%%time\nprint('timed')").stream().startswith("timed\nCPU times")
+
+
+def test_it_works_within_capture(book: Notebook) -> None:
+    book.run("from IPython.utils.capture import capture_output")
+    ran = book.run(
+        "with capture_output() as seen:\n    get_ipython().run_cell_magic('tf_gpu', 'isolate', 'print(1)')\nseen.stdout"
+    )
+
+    assert ran.value == "'1\\n'"
+
+
+def test_the_policy_is_in_force_by_the_drivers_account(book: Notebook, machine: Machine) -> None:
+    ran = book.isolated("import tensorflow as tf\nx = tf.constant(1.0) + 1", "--limit 1GiB")
+
+    assert "1.2 GiB of GPU 0 given back" in ran.closing  # the limit and the context
+    assert "not applied" in book.isolated("1", "--limit 12GiB").text.lower()
+    assert "is not a word" in book.isolated("1", "limti 1GiB").text
+
+
+def test_the_notebooks_own_policy_holds_for_its_cells_too(book: Notebook) -> None:
+    with Notebook(book.server, "%tf_gpu limit 2GiB") as one:
+        ran = one.isolated("import tensorflow as tf\nx = tf.constant(1.0) + 1")
+        other = one.isolated("import tensorflow as tf\nx = tf.constant(1.0) + 1", "--growth")
+
+    assert f"{(2 * GIB + CONTEXT) / GIB:.1f} GiB of GPU 0 given back" in ran.closing
+    assert "MiB of GPU 0 given back" in other.closing
+
+
+def test_the_environment_and_the_directory_are_the_notebooks(
+    book: Notebook, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("there")
+    (folder / "mine.py").write_text("answer = 42\n")
+    book.run(f"import os; os.environ['TFGPU_TEST'] = 'said'; there = os.getcwd(); os.chdir({str(folder)!r})")
+    ran = book.isolated("import os, mine\nos.environ['TFGPU_TEST'], os.getcwd(), mine.answer")
+    book.run("os.chdir(there)")
+
+    assert ran.value == f"('said', '{folder}', 42)"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("-i nowhere", "-i nowhere: this notebook has no 'nowhere'."),
+        ("--timeot 3s", "Did you mean '--timeout'?"),
+        ("--timeout 3", "'3' is not a time above zero. Write one as 90s, 10m or 2h."),
+        ("--gpus none", "--gpus is a number from 1 to 64, not 'none'."),
+        ("-o 1x", "'1x' is not a name."),
+    ],
+)
+def test_a_line_that_cannot_be_read_says_how_to_write_it(book: Notebook, line: str, said: str) -> None:
+    ran = book.isolated("print('ran')", line)
+
+    assert said in ran.stream("stderr")
+    assert "ran\n" not in ran.stream()
+
+
+def test_only_isolate_stands_above_a_cell(book: Notebook) -> None:
+    assert "can isolate, not 'limit'" in book.run("%%tf_gpu limit 2GiB\nprint(1)").stream("stderr")
+    assert "stands above a cell" in book.run("%tf_gpu isolate").stream("stderr")

@@ -1,0 +1,145 @@
+"""Isolated cells that are interrupted, time out, die, or lose their kernel: clear, soon, and without an orphan."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from tests.isolate.notebook import Notebook, Ran, notebook
+from tests.jupyter import until
+from tfgpu_magic.simgpu import Machine
+
+PYTHON = "while True: pass"
+C = "import itertools\nsum(itertools.repeat(1))"  # never ends, and holds the GIL
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    with Machine.create("1x8GiB") as machine:
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def book(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    with notebook(machine, tmp_path_factory.mktemp("home")) as one:
+        one.isolated("pass")  # which warms
+        one.run("import tfgpu_magic.isolate.call; tfgpu_magic.isolate.call.GRACE = 1.0; kept = 'still here'")
+        yield one
+
+
+def interrupted(book: Notebook, body: str, line: str = "") -> tuple[Ran, float]:
+    """Run a cell, and interrupt it once it says that it runs; tell how long it took from there."""
+    done: list[Ran] = []
+    thread = threading.Thread(target=lambda: done.append(book.isolated(body, line)))
+    before = {child.pid for child in book.family()}
+    thread.start()
+    until(lambda: {child.pid for child in book.family()} - before)
+    time.sleep(0.5)
+    begin = time.monotonic()
+    book.interrupt()
+    thread.join(60)
+    return done[0], time.monotonic() - begin
+
+
+def calls(book: Notebook) -> list[psutil.Process]:
+    """The processes of its calls, and what they started."""
+    return [child for child in book.family() if child.ppid() != book.pid]
+
+
+def test_an_interrupt_reaches_the_cell(book: Notebook) -> None:
+    ran, seconds = interrupted(book, "got = 'so far'\n" + PYTHON, "-o got")
+
+    assert ran.error["ename"] == "KeyboardInterrupt"
+    assert "----> 3 while True: pass" in ran.traceback
+    assert seconds < 5
+    assert book.run("got, kept").value == "('so far', 'still here')"  # what was bound by then is not lost
+    assert calls(book) == []
+
+
+def test_a_cell_that_does_not_heed_an_interrupt_is_killed_after_its_grace(book: Notebook) -> None:
+    ran, seconds = interrupted(book, C)
+
+    assert ran.error["ename"] == "KeyboardInterrupt"
+    assert "did not heed the interrupt within 1 s, and was killed" in ran.error["evalue"]
+    assert seconds < 6
+    assert calls(book) == []
+    assert book.run("kept").value == "'still here'"
+
+
+def test_a_cell_may_heed_an_interrupt_in_its_own_way(book: Notebook) -> None:
+    body = "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('tidied')\n'value'"
+    ran, _ = interrupted(book, body)
+
+    assert ran.status == "ok", ran.text
+    assert ran.stream() == "tidied\n"
+    assert ran.value == "'value'"
+
+
+@pytest.mark.parametrize("body", [PYTHON, C])
+def test_a_timeout_ends_a_cell(book: Notebook, body: str) -> None:
+    begin = time.monotonic()
+    ran = book.isolated(body, "--timeout 500ms")
+
+    assert ran.error["ename"] == "TimedOut"
+    assert "longer than 0.5 s" in ran.error["evalue"]
+    assert "tfgpu_magic/isolate" not in ran.traceback  # it is no fault of ours
+    assert time.monotonic() - begin < 8
+    assert calls(book) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("import os; os._exit(3)", "exit status 3"),
+        ("import ctypes; ctypes.string_at(0)", "SIGSEGV, segmentation fault"),
+        ("import os; os.kill(os.getpid(), 9)", "SIGKILL, killed"),
+        ("import os; os.closerange(3, 1000)\nwhile True: pass", "SIGKILL"),
+    ],
+)
+def test_a_cell_that_dies_says_of_what_and_the_notebook_loses_nothing(book: Notebook, body: str, said: str) -> None:
+    ran = book.isolated("print('last words')\n" + body)
+
+    assert ran.error["ename"] == "WorkerDied"
+    assert said in ran.error["evalue"]
+    assert "last words" in ran.stream()
+    assert "no GPU memory held any more" in ran.closing
+    assert book.run("kept").value == "'still here'"
+    assert book.isolated("kept").value == "'still here'"
+    assert calls(book) == []
+
+
+def test_what_a_cell_has_started_ends_with_it(book: Notebook) -> None:
+    ran = book.isolated(
+        "import subprocess, threading, time\none = subprocess.Popen(['sleep', '1000'])\n"
+        "two = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        "threading.Thread(target=time.sleep, args=(1000,)).start()\nprint(one.pid, two.pid)"
+    )
+
+    assert ran.status == "ok"
+    until(lambda: not any(psutil.pid_exists(int(pid)) for pid in ran.stream().split()))
+    assert calls(book) == []
+
+
+@pytest.mark.parametrize("how", ["killed", "restarted"])
+def test_a_kernel_that_goes_takes_its_cells_along(book: Notebook, machine: Machine, how: str) -> None:
+    one = Notebook(book.server)
+    body = "import tensorflow as tf\nx = tf.zeros(1000)\n" + C
+    one.client.execute(f"%%tf_gpu isolate\n{body}")
+    until(lambda: [process for process in machine.processes() if (process.held or 0) > 0])
+    family = one.family()
+    if how == "killed":
+        os.kill(one.pid, signal.SIGKILL)
+    else:
+        book.server.open(f"api/kernels/{one.id}/restart", {}).close()
+    one.client.stop_channels()
+
+    psutil.wait_procs(family, timeout=10)
+    assert [child for child in family if child.is_running()] == []
+    assert sum(process.held or 0 for process in machine.processes()) == 0
+    book.server.open(f"api/kernels/{one.id}", method="DELETE").close()

@@ -1,0 +1,124 @@
+"""What an isolated cell shows, and when: as it is printed, from Python and C, and displays as a plain cell's."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+import pytest
+
+from tests.isolate.notebook import Notebook, Ran, notebook
+from tfgpu_magic.simgpu import Machine
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    with Machine.create("1x8GiB") as machine, notebook(machine, tmp_path_factory.mktemp("home")) as one:
+        one.isolated("pass")  # which warms
+        yield one
+
+
+def pieces(ran: Ran) -> list[tuple[str, str]]:
+    """Its outputs in order, each with its kind; the text of one stream is put together until a display comes."""
+    found: list[tuple[str, str]] = []
+    for _, kind, content in ran.messages:
+        if kind == "stream" and found and found[-1][0] == "stream":
+            found[-1] = ("stream", found[-1][1] + content["text"])
+        elif kind == "stream":
+            found.append((kind, content["text"]))
+        elif kind == "display_data":
+            found.append((kind, content["data"]["text/plain"]))
+    return found
+
+
+def test_a_training_bar_moves_while_it_runs(book: Notebook) -> None:
+    ran = book.isolated(
+        "import numpy as np, time, keras\n"
+        "class Slow(keras.callbacks.Callback):\n"
+        "    def on_train_batch_end(self, batch, logs=None): time.sleep(0.1)\n"
+        "model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])\n"
+        "model.compile(loss='mse', optimizer='sgd')\n"
+        "history = model.fit(np.ones((320, 3)), np.ones((320, 4)), batch_size=32, callbacks=[Slow()])",
+        "-o history --growth",
+    )
+    texts = [(when, content["text"]) for when, kind, content in ran.messages if kind == "stream"]
+
+    assert ran.status == "ok", ran.text
+    assert "10/10" in ran.stream()
+    moves = [when for when, text in texts if "/10" in text]
+    assert len(moves) >= 5
+    assert moves[-1] - moves[0] > 0.4  # it came in the course of the training, not at its end
+    assert "'loss'" in book.run("history.history").value
+
+
+def test_output_of_c_arrives_in_its_own_cell(book: Notebook) -> None:
+    first = book.isolated(
+        "import os, ctypes\nos.write(2, b'first: error of C\\n')\n"
+        "libc = ctypes.CDLL(None)\nlibc.puts(b'first: line of C')\nimport subprocess\n"
+        "subprocess.run(['sh', '-c', 'echo first: a child'])"
+    )
+    second = book.isolated("import os\nos.write(2, b'second\\n');")
+
+    assert "first: error of C" in first.stream("stderr")
+    assert "first: line of C" in first.stream()
+    assert "first: a child" in first.stream()
+    assert second.stream("stderr") == "second\n"
+
+
+def test_a_line_of_c_is_seen_while_the_cell_goes_on(book: Notebook) -> None:
+    ran = book.isolated("import ctypes, time\nctypes.CDLL(None).puts(b'early')\ntime.sleep(1)\nprint('late')")
+    when = {content["text"].strip(): at for at, kind, content in ran.messages if kind == "stream"}
+
+    assert when["late"] - when["early"] > 0.8
+
+
+def test_text_and_displays_come_in_their_order(book: Notebook) -> None:
+    ran = book.isolated(
+        "from IPython.display import display, HTML\nimport os\n"
+        "for n in range(20):\n    print('text', n)\n    os.write(1, b'of C\\n')\n    display(HTML(f'<b>{n}</b>'))"
+    )
+    said = pieces(ran)[:-1]
+
+    assert [kind for kind, _ in said] == ["stream", "display_data"] * 20
+    assert [text for kind, text in said if kind == "stream"] == [f"text {n}\nof C\n" for n in range(20)]
+
+
+def test_a_figure_and_a_table_are_shown_as_by_a_plain_cell(book: Notebook) -> None:
+    figure = "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1, 3, 2]);"
+    table = "import pandas as pd\npd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})"
+    plain, ours = book.run(figure), book.isolated(figure)
+    one, two = book.run(table), book.isolated(table)
+
+    image = ours.shown()[0]["image/png"]
+    assert image == plain.shown()[0]["image/png"]
+    assert base64.b64decode(image).startswith(b"\x89PNG")
+    assert two.shown("execute_result") == one.shown("execute_result")
+    assert "<table" in two.shown("execute_result")[0]["text/html"]
+
+
+def test_a_display_is_updated_in_place_and_output_is_cleared(book: Notebook) -> None:
+    ran = book.isolated(
+        "from IPython.display import display, clear_output\n"
+        "handle = display('one', display_id=True)\nhandle.update('two')\nclear_output(wait=True)"
+    )
+    shown = [(kind, content) for _, kind, content in ran.messages if "display_id" in content.get("transient", {})]
+
+    assert [kind for kind, _ in shown] == ["display_data", "update_display_data"]
+    assert shown[0][1]["transient"] == shown[1][1]["transient"]
+    assert any(kind == "clear_output" and content["wait"] for _, kind, content in ran.messages)
+
+
+def test_a_widget_shows_its_text(book: Notebook) -> None:
+    ran = book.isolated(
+        "import ipywidgets\nfrom IPython.display import display\ndisplay(ipywidgets.IntSlider(value=7))"
+    )
+    data = next(data for data in ran.shown() if "IntSlider" in data["text/plain"])
+
+    assert data.keys() == {"text/plain"}
+
+
+def test_asking_for_input_is_refused_in_words(book: Notebook) -> None:
+    ran = book.isolated("input('name?')")
+
+    assert ran.error["ename"] == "StdinNotImplementedError"
+    assert "ask in a cell before it" in ran.error["evalue"]

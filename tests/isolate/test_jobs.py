@@ -1,0 +1,97 @@
+"""Isolated cells that go on by themselves: futures, their output, and `%tf_gpu jobs`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.isolate.notebook import Notebook, notebook
+from tests.jupyter import until
+from tfgpu_magic.simgpu import Machine
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    with Machine.create("1x8GiB") as machine, notebook(machine, tmp_path_factory.mktemp("home")) as one:
+        one.isolated("pass")  # which warms
+        yield one
+
+
+def later(book: Notebook, request: str, code: str) -> list[tuple[str, dict[str, Any]]]:
+    """Run a cell to its end, and return what came meanwhile, and before, for the cell of the request."""
+    heard: list[tuple[str, dict[str, Any]]] = []
+    ours = book.client.execute(code)
+    while True:
+        message = book.client.get_iopub_msg(timeout=60)
+        if message["parent_header"].get("msg_id") == request:
+            heard.append((message["msg_type"], message["content"]))
+        idle = message["msg_type"] == "status" and message["content"]["execution_state"] == "idle"
+        if idle and message["parent_header"].get("msg_id") == ours:
+            return heard
+
+
+def test_a_job_is_a_future_and_its_output_comes_below_its_own_cell(book: Notebook) -> None:
+    request = book.client.execute(
+        "%%tf_gpu isolate --detach -o got\nimport time\nprint('begun')\ntime.sleep(1)\nprint('ended')\ngot = 5\n'value'"
+    )
+    heard = later(
+        book,
+        request,
+        "job = _; answer = job.result(timeout=30); import time; time.sleep(0.5)",
+    )
+    text = "".join(content["text"] for kind, content in heard if kind == "stream")
+    closing = [content["data"]["text/plain"] for kind, content in heard if kind == "display_data"]
+
+    assert text == "begun\nended\n"
+    assert closing[0].startswith("Isolated: ")
+    assert book.run("answer, got, job.done()").value == "('value', 5, True)"
+    assert book.run("import concurrent.futures; isinstance(job, concurrent.futures.Future)").value == "True"
+
+
+def test_the_notebook_goes_on_meanwhile_and_jobs_are_listed(book: Notebook) -> None:
+    book.run(
+        "%%tf_gpu isolate --detach --growth\n\nimport tensorflow as tf, time\nx = tf.constant(1.0) + 1\ntime.sleep(4)"
+    )
+    begin = time.monotonic()
+    assert book.run("1 + 1").value == "2"
+    assert time.monotonic() - begin < 2
+    until(lambda: "MiB" in listed(book) or "GiB of GPU 0" in listed(book))
+    row = listed(book).splitlines()[-1].split()
+
+    assert row[1] == "running"
+    assert row[-5:] == ["import", "tensorflow", "as", "tf,", "time"]
+    until(lambda: " done " in listed(book).splitlines()[-1])
+
+
+def listed(book: Notebook) -> str:
+    return str(book.run("%tf_gpu jobs").shown()[0]["text/plain"])
+
+
+def test_a_job_that_fails_says_so_below_its_cell_and_raises_when_asked(book: Notebook) -> None:
+    request = book.client.execute("%%tf_gpu isolate --detach\n1 / 0")
+    heard = later(book, request, "job = _\nimport time; time.sleep(1.5)")
+    ran = book.run("job.result()")
+
+    assert "ZeroDivisionError" in "".join(content["text"] for kind, content in heard if kind == "stream")
+    assert ran.error["ename"] == "ZeroDivisionError"
+    assert "ZeroDivisionError" in listed(book).splitlines()[-1]
+
+
+def test_a_job_can_be_stopped_and_an_interrupt_of_the_notebook_does_not(book: Notebook) -> None:
+    book.run("%%tf_gpu isolate --detach\nimport time\nwhile True: time.sleep(0.1)")
+    book.run("job = _")
+    book.client.execute("import time; time.sleep(30)", stop_on_error=False)
+    time.sleep(0.5)
+    book.interrupt()
+
+    assert book.run("job.done()").value == "False"
+    book.run("job.stop()")
+    assert book.run("job.exception(timeout=10)").value.startswith("KeyboardInterrupt")
+
+
+def test_without_jobs_the_list_says_how_to_begin_one(book: Notebook) -> None:
+    with Notebook(book.server) as other:
+        assert "`%%tf_gpu isolate --detach` begins one" in listed(other)

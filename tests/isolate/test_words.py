@@ -1,0 +1,65 @@
+"""The line of an isolated cell: what it may say, and what it is told when it cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfgpu_magic.config.policy import NOTHING
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.isolate.words import Asked, parse
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", Asked()),
+        ("-i x,y -o z", Asked(inputs=("x", "y"), outputs=("z",))),
+        ("-i -", Asked(inputs=())),
+        ("-o a,b,a", Asked(outputs=("a", "b"))),
+        ("-o=a", Asked(outputs=("a",))),
+        ("--timeout 10m --gpus 2 --detach", Asked(timeout=600.0, gpus=2, detach=True)),
+        ("--timeout=1.5h", Asked(timeout=5400.0)),
+    ],
+)
+def test_flags(line: str, expected: Asked) -> None:
+    assert parse(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "policy"),
+    [
+        ("", str(NOTHING)),
+        ("limit 2GiB", "limit 2GiB"),
+        ("--limit 2GiB", "limit 2GiB"),
+        ("--limit=2GiB", "limit 2GiB"),
+        ("--limit 25% --grow -o x", "limit 25% --grow"),
+        ("--growth --gpus 1", "growth"),
+        ("--visible 0 --limit 2GiB", "visible 0; limit 2GiB"),
+        ("pick 2 --need 2GiB; growth", "pick 2 --need 2GiB; growth"),
+    ],
+)
+def test_a_policy_is_words_or_flags(line: str, policy: str) -> None:
+    assert str(parse(line).policy) == policy
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("-i", "-i needs NAMES."),
+        ("-o --detach", "-o needs NAMES."),
+        ("-o a -o b", "-o is given twice."),
+        ("--detach=1", "--detach takes no value."),
+        ("-o a.b", "'a.b' is not a name."),
+        ("-o a, b", "'b' is not a word of %tf_gpu."),
+        ("--gpus 0", "--gpus is a number from 1"),
+        ("--timeout 5", "'5' is not a time above zero."),
+        ("--timeout 0s", "'0s' is not a time above zero."),
+        ("--limit", "A limit of how much?"),
+        ("--lmit 2GiB", "Did you mean '--limit'?"),
+    ],
+)
+def test_what_cannot_be_read_is_said(line: str, said: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse(line)
+
+    assert said in str(caught.value)
