@@ -34,17 +34,21 @@ def book(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def interrupted(book: Notebook, body: str, line: str = "") -> tuple[Ran, float]:
-    """Run a cell, and interrupt it once it says that it runs; tell how long it took from there."""
-    done: list[Ran] = []
-    thread = threading.Thread(target=lambda: done.append(book.isolated(body, line)))
+    """Run a cell, and interrupt it when it has run for a moment; tell how long it took from there."""
     before = {child.pid for child in book.family()}
+    begin: list[float] = []
+
+    def interrupt() -> None:
+        until(lambda: {child.pid for child in book.family()} - before)
+        time.sleep(0.5)
+        begin.append(time.monotonic())
+        book.interrupt()
+
+    thread = threading.Thread(target=interrupt)
     thread.start()
-    until(lambda: {child.pid for child in book.family()} - before)
-    time.sleep(0.5)
-    begin = time.monotonic()
-    book.interrupt()
-    thread.join(60)
-    return done[0], time.monotonic() - begin
+    ran = book.isolated(body, line)
+    thread.join()
+    return ran, time.monotonic() - begin[0]
 
 
 def calls(book: Notebook) -> list[psutil.Process]:
