@@ -1,0 +1,290 @@
+"""Goes through a cell's syntax in the order in which it runs; what that settles, `tally` keeps."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
+from tfgpu_magic.isolate.functions import Function, Functions
+from tfgpu_magic.isolate.magics import meaning
+from tfgpu_magic.isolate.tally import ClassBody, Settled, Tally, met
+
+_ALIKE = {
+    "AsyncFor": "For",
+    "AsyncFunctionDef": "FunctionDef",
+    "AsyncWith": "With",
+    "DictComp": "ListComp",
+    "GeneratorExp": "ListComp",
+    "ImportFrom": "Import",
+    "MatchStar": "MatchAs",
+    "SetComp": "ListComp",
+    "TryStar": "Try",
+}
+"""Which nodes are walked as which others are."""
+
+
+def walked(source: str) -> Tally:
+    """Tally what Python does to names; nothing at all if it does not compile."""
+    walk = _Walk()
+    walk.run(source)
+    return walk
+
+
+class _Walk(Tally, ast.NodeVisitor):
+    """Tallies a cell's names. A loop is walked once: nothing is ever unsettled, so its first turn sees most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.breaks: list[list[Settled]] = []
+        self.functions = Functions("")
+
+    def run(self, source: str) -> None:
+        """Walk Python that runs here, or nothing if it does not compile."""
+        try:
+            tree = ast.parse(source)
+            compile(tree, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+            functions = Functions(source)
+        except (SyntaxError, ValueError):  # ValueError: a null byte
+            return
+        around, self.functions = self.functions, functions
+        self._each(tree.body)
+        self.functions = around
+
+    def visit(self, node: ast.AST) -> None:
+        kind = type(node).__name__
+        getattr(self, f"visit_{_ALIKE.get(kind, kind)}", self.generic_visit)(node)
+
+    def _each(self, nodes: Iterable[ast.AST | None]) -> None:
+        for node in nodes:
+            if node is not None:
+                self.visit(node)
+
+    def _way(self, start: Settled, nodes: Iterable[ast.AST]) -> Settled:
+        """Walk what may or may not run; what is settled after it."""
+        self.settled = start
+        self.branches += 1
+        self._each(nodes)
+        self.branches -= 1
+        return self.settled
+
+    # Names as such.
+
+    def visit_Name(self, node: ast.Name) -> None:
+        {ast.Load: self.read, ast.Store: self.bind, ast.Del: self.unbind}[type(node.ctx)](node.id)
+
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
+        for alias in node.names:
+            if alias.name != "*":
+                self.bind(alias.asname or alias.name.partition(".")[0], imported=True)
+
+    def visit_Global(self, node: ast.Global) -> None:
+        if self.inside:
+            self.inside.globals.update(node.names)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self._each([node.value, *node.targets])
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self._each([node.value, node.target])
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name):
+            self.read(node.target.id)
+        self._each([node.value, node.target])
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        bare = node.value is None and isinstance(node.target, ast.Name)
+        self._each([node.value, None if bare else node.target, node.annotation])
+
+    # Expressions of which a part may not run.
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        self._surely(node.values[:1], node.values[1:])
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        self._surely([node.left, node.comparators[0]], node.comparators[1:])
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        self._surely([node.test], [node.msg] if node.msg else [])
+
+    def _surely(self, first: Iterable[ast.AST], perhaps: Iterable[ast.AST]) -> None:
+        self._each(first)
+        after = self.settled
+        self._way(after, perhaps)
+        self.settled = after
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        self.visit(node.test)
+        start = self.settled
+        self.settled = met([self._way(start, [node.body]), self._way(start, [node.orelse])])
+
+    def visit_Dict(self, node: ast.Dict) -> None:
+        self._each(part for pair in zip(node.keys, node.values, strict=True) for part in pair)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        magic = meaning(node)
+        if magic is None:
+            self.generic_visit(node)
+        elif magic.apart:
+            for name in _inside_function(magic.source):
+                self.read(name)
+        else:
+            self.run(magic.source)
+
+    # Statements of which a part may not run.
+
+    def visit_If(self, node: ast.If) -> None:
+        self.visit(node.test)
+        start = self.settled
+        self.settled = met([self._way(start, node.body), self._way(start, node.orelse)])
+
+    def visit_While(self, node: ast.While) -> None:
+        self.visit(node.test)
+        forever = isinstance(node.test, ast.Constant) and bool(node.test.value)
+        self._loop(node.body, node.orelse, ends=None if forever else self.settled)
+
+    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
+        self.visit(node.iter)
+        self._loop([node.target, *node.body], node.orelse, ends=self.settled)
+
+    def _loop(self, body: Iterable[ast.AST], orelse: Iterable[ast.AST], *, ends: Settled) -> None:
+        """Walk a loop that comes to its own end, if it does, with at least `ends` settled."""
+        self.breaks.append([])
+        self._way(self.settled, body)
+        broken = self.breaks.pop()
+        self.settled = met([self._way(ends, orelse), *broken])
+
+    def visit_Break(self, _: ast.Break) -> None:
+        self.breaks[-1].append(self.settled)
+        self.settled = None
+
+    def visit_Continue(self, _: ast.Continue) -> None:
+        self.settled = None
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        self.generic_visit(node)
+        self.settled = None
+
+    def visit_Try(self, node: Any) -> None:  # ast.Try, or ast.TryStar from 3.11 on
+        start = self.settled
+        ways = [self._way(start, [*node.body, *node.orelse])]
+        ways += [self._way(start, [handler]) for handler in node.handlers]
+        self.settled = start
+        self._each(node.finalbody)
+        tried = met(ways)
+        self.settled = None if tried is None or self.settled is None else tried | self.settled
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        self._each([node.type])
+        if node.name and not self.local(node.name):
+            self.settle(node.name)  # unbound again when the handler is through
+        self._each(node.body)
+
+    def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
+        start = self.settled
+        if any(_swallows(item.context_expr) for item in node.items):
+            self._way(start, [*node.items, *node.body])
+            self.settled = start
+        else:
+            self._each([*node.items, *node.body])
+        if self.settled is None:  # what only raises was meant to be caught: the code that follows is there to run
+            self.settled = start
+
+    def visit_Match(self, node: ast.Match) -> None:
+        self.visit(node.subject)
+        start = self.settled
+        ways = [self._way(start, [case]) for case in node.cases]
+        match node.cases[-1]:
+            case ast.match_case(pattern=ast.MatchAs(pattern=None), guard=None):
+                self.settled = met(ways)
+            case _:
+                self.settled = met([start, *ways])
+
+    def visit_MatchAs(self, node: ast.MatchAs | ast.MatchStar) -> None:
+        self.generic_visit(node)
+        if node.name:
+            self.bind(node.name)
+
+    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
+        self.generic_visit(node)
+        if node.rest:
+            self.bind(node.rest)
+
+    # Scopes.
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._each(node.decorator_list)
+        before = self.inside.before if self.inside else self.settled
+        with self.hiding(_parameters(node)):
+            self._each([*_bounds(node), *node.bases, *node.keywords])
+            with self.scope(ClassBody(before, _unsure(node), set())):
+                self._way(self.settled, node.body)
+        self.bind(node.name)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._each([*node.decorator_list, *node.args.defaults, *node.args.kw_defaults])
+        with self.hiding(_parameters(node)):
+            self._each([*_bounds(node), node.args, node.returns])
+        self._later(node)
+        self.bind(node.name)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self.visit(node.args)
+        self._later(node)
+
+    def visit_TypeAlias(self, node: Any) -> None:  # ast.TypeAlias, from 3.12 on
+        with self.hiding(_parameters(node)):
+            self._each([*_bounds(node), node.value])
+        self.visit(node.name)
+
+    def _later(self, node: Function) -> None:
+        body = self.functions.body(node)
+        inner = set[str]().union(*map(_inside_function, body.magics))
+        for name in body.reads | (inner - body.own):
+            self.read(name, nested=True)
+        for name in body.binds:
+            self.keep(name, imported=name in body.imports)
+            self.lasting.add(name)
+
+    def visit_ListComp(self, node: Any) -> None:
+        first = node.generators[0]
+        self.visit(first.iter)
+        targets = (part for generator in node.generators for part in ast.walk(generator.target))
+        stored = [part.id for part in targets if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
+        with self.scope(None), self.hiding(stored):
+            for generator in node.generators:
+                self._each([generator.iter] * (generator is not first))
+                self._each([generator.target, *generator.ifs])
+            self._each([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
+
+
+def _inside_function(source: str) -> set[str]:
+    """What code reads that runs in a function of its own."""
+    return walked("def timed():\n pass\n" + textwrap.indent(source, " ")).reads
+
+
+def _parameters(node: Any) -> list[str]:
+    """The type parameters of a definition (3.12 and later)."""
+    return [parameter.name for parameter in getattr(node, "type_params", [])]
+
+
+def _bounds(node: Any) -> list[ast.expr | None]:
+    """The expressions in a definition's type parameters: bounds, and from 3.13 on defaults."""
+    fields = ("bound", "default_value")
+    return [getattr(parameter, field, None) for parameter in getattr(node, "type_params", []) for field in fields]
+
+
+def _unsure(node: ast.ClassDef) -> frozenset[str]:
+    """Names that a class body may unbind, after which it sees the module's again."""
+    deleted = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Del)}
+    return frozenset(
+        deleted | {part.name for part in ast.walk(node) if isinstance(part, ast.ExceptHandler) and part.name}
+    )
+
+
+def _swallows(manager: ast.expr) -> bool:
+    """Whether a context manager is named for catching exceptions."""
+    called = ast.unparse(manager.func if isinstance(manager, ast.Call) else manager).rpartition(".")[2].lower()
+    return any(word in called for word in ("suppress", "raises", "ignor", "exitstack", "swallow"))
