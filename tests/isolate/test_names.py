@@ -217,3 +217,7 @@ def test_a_module_reads_nothing_but_builtins_and_what_it_binds_itself(module: st
     told = names(inspect.getsource(importlib.import_module(module)))
 
     assert told.reads - set(told.binds) - told.imports <= set(vars(builtins))
+
+
+def test_an_expression_too_deep_to_walk_reads_every_word_in_it() -> None:
+    assert {"x", "y"} <= names("x" + " + y" * 5000).reads

@@ -185,4 +185,9 @@ def _list(gpus: Sequence[Gpu]) -> str:
 
 
 def _restart(policy: Policy) -> str:
-    return f"Restart and apply:   %tf_gpu {policy} --restart      (variables are lost)"
+    words = (f"%tf_gpu {policy} --restart", f"%%tf_gpu isolate {policy}")
+    width = max(map(len, words))
+    return (
+        f"Restart and apply:   {words[0]:<{width}}   (variables are lost)\n"
+        f"Or run one cell:     {words[1]:<{width}}   (this kernel keeps what it holds)"
+    )

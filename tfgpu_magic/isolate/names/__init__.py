@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass
 
-from tfgpu_magic.isolate.walk import walked
+from tfgpu_magic.isolate.names.walk import walked
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ def names(source: str) -> Names:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the cell's own compilation will warn
-        tally = walked(source)
+        try:
+            tally = walked(source)
+        except RecursionError:  # nested deeper than Python's stack, not than its compiler's: every word may be a name
+            return Names(reads=frozenset(re.findall(r"[^\W\d]\w*", source)))
     imports = frozenset(tally.imports.difference(tally.binds))
     return Names(frozenset(tally.reads), tuple(tally.binds), imports)
