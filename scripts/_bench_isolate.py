@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ TIMES_SPAWN, TIMES_POOL = 20.0, 5.0
 """How many times faster than `multiprocessing`'s spawn, and than `ProcessPoolExecutor`."""
 
 GIB = 2**30
+_SPAWN = multiprocessing.get_context("spawn")
 _PEER = ("dryml", "dill", "tqdm", "gputil")
 _NAMES = {
     "first op": "to TensorFlow's first op, s",
@@ -97,42 +100,39 @@ def _install(target: Path) -> Path | None:
 
 
 def _inside(runs: int, *, peer: bool) -> dict[str, dict[str, list[float]]]:
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
-    import numpy as np
-
     from tfgpu_magic.isolate.keeper import KEEPER
-    from tfgpu_magic.isolate.prepare import run
 
     nursery = KEEPER.nursery()
     while not nursery.is_warm(1.0):
         pass
-    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=_SPAWN) as pool:  # one that is warm, as ours is
+        cases = _cases(pool, peer=peer)
+        found: dict[str, dict[str, list[float]]] = {what: {who: [] for who in ways} for what, ways in cases.items()}
+        for number in range(1 + runs):
+            for what, ways in cases.items():
+                for who, call in ways.items():
+                    begin = time.perf_counter()
+                    call()
+                    if number:  # the first round warms
+                        found[what][who].append(time.perf_counter() - begin)
+    return found
+
+
+def _cases(pool: ProcessPoolExecutor, *, peer: bool) -> dict[str, dict[str, Callable[[], Any]]]:
+    """What is measured, and who does it how."""
+    import numpy as np
+
+    from tfgpu_magic.isolate.prepare import run
+
     array = np.ones(GIB // 4, np.float32)
-
-    def isolated(function: Callable[..., Any], *args: Any, policy: str | None = None) -> Callable[[], Any]:
-        return lambda: run(function, args, {}, policy)
-
-    def spawned(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
-        def call() -> Any:
-            with spawn.Pool(1) as pool:
-                return pool.apply(function, args)
-
-        return call
-
-    def pooled(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
-        def call() -> Any:
-            with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-                return pool.submit(function, *args).result()
-
-        return call
-
     cases: dict[str, dict[str, Callable[[], Any]]] = {
-        "first op": {"isolated": isolated(_first_op), "spawn": spawned(_first_op)},
-        "first op, limit": {"isolated": isolated(_first_op, policy="limit 2GiB")},
-        "trivial": {"isolated": isolated(_nothing), "ProcessPoolExecutor": pooled(_nothing)},
-        "1 GiB": {"isolated": isolated(_add_one, array), "ProcessPoolExecutor": pooled(_add_one, array)},
+        "first op": {"isolated": lambda: run(_first_op, (), {}), "spawn": lambda: _spawned(_first_op)},
+        "first op, limit": {"isolated": lambda: run(_first_op, (), {}, "limit 2GiB")},
+        "trivial": {"isolated": lambda: run(_nothing, (), {}), "spawn": lambda: _spawned(_nothing)},
+        "1 GiB": {
+            "isolated": lambda: run(_add_one, (array,), {}),
+            "ProcessPoolExecutor": lambda: pool.submit(_add_one, array).result(),
+        },
     }
     if peer:
         from dryml.context.process import compute_context  # type: ignore[import-not-found]  # installed for this
@@ -141,15 +141,12 @@ def _inside(runs: int, *, peer: bool) -> dict[str, dict[str, list[float]]]:
         cases["first op"]["dryml"] = lambda: wrap(_first_op)()
         cases["trivial"]["dryml"] = lambda: wrap(_nothing)()
         cases["1 GiB"]["dryml"] = lambda: wrap(_add_one)(array)
-    found: dict[str, dict[str, list[float]]] = {what: {who: [] for who in ways} for what, ways in cases.items()}
-    for number in range(1 + runs):
-        for what, ways in cases.items():
-            for who, call in ways.items():
-                begin = time.perf_counter()
-                call()
-                if number:  # the first round warms
-                    found[what][who].append(time.perf_counter() - begin)
-    return found
+    return cases
+
+
+def _spawned(function: Callable[[], Any]) -> Any:
+    with _SPAWN.Pool(1) as pool:
+        return pool.apply(function)
 
 
 def _first_op() -> float:
