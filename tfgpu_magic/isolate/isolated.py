@@ -50,8 +50,8 @@ def isolated(
 
     Returns:
         The function in its new form. ``f(x)`` waits for the call; ``f.submit(x)`` returns its future;
-        ``f.__wrapped__(x)`` calls it in this process. In an isolated call, ``f(x)`` is an ordinary call: it has a
-        process of its own already.
+        ``f.__wrapped__(x)`` calls it in this process. In an isolated call ``f(x)`` is an ordinary call, because it
+        has a process of its own already; ``f.submit(x)`` still starts another.
 
     Raises:
         PolicyError: the policy, the number of GPUs or the timeout is none.
