@@ -257,7 +257,7 @@ def test_the_environment_and_the_directory_are_the_notebooks(
     [
         ("-i nowhere", "-i nowhere: this notebook has no 'nowhere'."),
         ("--timeot 3s", "Did you mean '--timeout'?"),
-        ("--timeout 3", "'3' is not a time above zero. Write one as 90s, 10m or 2h."),
+        ("--timeout 3", "3 of what? Write 3s or 3m."),
         ("--gpus none", "--gpus is a number from 1 to 64, not 'none'."),
         ("-o 1x", "'1x' is not a name."),
     ],
