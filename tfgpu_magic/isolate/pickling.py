@@ -5,11 +5,14 @@ Source: PEP 574 (out-of-band buffers); cloudpickle.
 
 from __future__ import annotations
 
+import inspect
 import io
+import itertools
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import cloudpickle
@@ -100,6 +103,29 @@ def dump(value: object, name: str = "", *, reduce: Reduce | None = None, at_home
     return Pickled(stream.getbuffer(), tuple(buffers))
 
 
+def dump_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pickled:
+    """Pickle a call: the function, its arguments and its keywords, together, so that what they share they still do.
+
+    Raises:
+        Unpicklable: a part cannot be pickled; the error names it.
+    """
+    name = name_of(function)
+    try:
+        return dump((function, args, kwargs), name)
+    except Unpicklable:
+        dump(function, name)
+        for number, value in enumerate(args, start=1):
+            dump(value, f"argument {number} of {name}")
+        for keyword, value in kwargs.items():
+            dump(value, f"argument {keyword} of {name}")
+        raise
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What people call a function."""
+    return str(getattr(function, "__qualname__", "") or f"a {type(function).__qualname__}")
+
+
 def load(parts: Sequence[memoryview], unpickler: type[pickle.Unpickler] = pickle.Unpickler) -> Any:
     """Make the value again; its large arrays live in the memory of the parts."""
     return unpickler(io.BytesIO(parts[0]), buffers=parts[1:]).load()
@@ -108,7 +134,10 @@ def load(parts: Sequence[memoryview], unpickler: type[pickle.Unpickler] = pickle
 def _tell(value: object, name: str, error: Exception, reduce: Reduce | None) -> str:
     if isinstance(error, Unpicklable):
         return f"{name}: {error}"
-    place, part = _culprit(value, name, reduce, _DEPTH)
+    try:
+        place, part = _culprit(value, name, reduce, _DEPTH)
+    except Exception:  # somebody's own items() or __getattr__
+        place, part = name, value
     what = f"{type(part).__module__}.{type(part).__qualname__}".removeprefix("builtins.")
     inside = "" if place == name else f", in {place}"
     return f"{name} cannot be sent to another process: a {what}{inside} cannot be pickled ({error})."
@@ -127,11 +156,16 @@ def _culprit(value: object, place: str, reduce: Reduce | None, depth: int) -> tu
 
 def _parts(value: object) -> Iterator[tuple[str, object]]:
     """What a value is made of, with how to write it."""
-    inside: list[tuple[str, object]]
-    if isinstance(value, Mapping):
-        inside = [(f"[{key!r}]", part) for key, part in value.items()]
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview):
-        inside = [(f"[{index}]", part) for index, part in enumerate(value[:_WIDTH])]
+    inside: Iterable[tuple[str, object]]
+    if isinstance(value, dict):
+        inside = ((f"[{key!r}]", part) for key, part in value.items())
+    elif isinstance(value, list | tuple):
+        inside = ((f"[{index}]", part) for index, part in enumerate(value))
+    elif isinstance(value, set | frozenset):
+        inside = ((" (an element)", part) for part in value)
+    elif isinstance(value, FunctionType):
+        read = inspect.getclosurevars(value)
+        inside = ((f"'s {name!r}", part) for name, part in {**read.nonlocals, **read.globals}.items())
     else:
-        inside = [(f".{name}", part) for name, part in getattr(value, "__dict__", {}).items()]
-    return iter(inside[:_WIDTH])
+        inside = ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
+    return itertools.islice(inside, _WIDTH)
