@@ -276,6 +276,8 @@ class _Watch:
         self._step, self._due = _Step.ASKED, time.monotonic() + GRACE
 
     def _leave(self) -> None:
+        if self._step not in (_Step.RUNNING, _Step.ASKED):
+            return
         self._step, self._due = _Step.LEAVING, time.monotonic() + _PATIENCE
         self._forget(self._bell)  # it is too late for it; a Ctrl-C is for whoever comes next
 

@@ -108,12 +108,11 @@ def _send(connection: socket.socket, answer: Answer) -> None:
 def _work(connection: socket.socket, order: Order) -> Answer | None:
     """What came of the order; None when there is no call to it."""
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _become(order)
         module, _, name = order.runner.partition(":")
         runner: Runner = getattr(importlib.import_module(module), name)
         work = wire.receive(connection)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # an interrupt that came early is raised here
         return None if work is None else runner(connection, order, work.parts)
     except BaseException as error:  # a refused policy, a directory that is gone, an interrupt that came early
         return _raised(error)
@@ -121,6 +120,7 @@ def _work(connection: socket.socket, order: Order) -> Answer | None:
 
 def _become(order: Order) -> None:
     """Set this process up as if it had been started by the caller, where and as the caller is."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     adopt(order.environment)
     sys.path[:], sys.argv[:] = order.path, order.arguments
     importlib.invalidate_caches()

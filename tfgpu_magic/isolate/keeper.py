@@ -90,10 +90,10 @@ class Process:
         self._nursery.over()
 
     def _be_lost(self) -> None:
-        if self.pid is None and self._nursery.lives():
-            raise OSError(errno.EMFILE, "No process can be started for the call: too many open files")
         how = self._nursery.end()
         if self.pid is None:
+            if self._nursery.lives():
+                raise OSError(errno.EMFILE, "No process can be started for the call: too many open files")
             raise WorkerDied(f"The process that starts isolated calls has died ({how}). The next call gets a new one.")
         # The system has killed it with its nursery, but not what it has started. As long as any of that lives,
         # nobody else can get the group's number.
@@ -103,7 +103,13 @@ class Process:
 
 
 class Nursery:
-    """One nursery. It ends with this process, however that ends, or when it is retired and its last call is over."""
+    """One nursery. It ends with this process, however that ends, or when it is retired and its last call is over.
+
+    Attributes:
+        pid: its process id.
+        early: what was set before TensorFlow's import; see `EARLY`.
+        warmed: seconds that its imports took; None while that is not known.
+    """
 
     def __init__(self, preload: Sequence[str] = PRELOAD) -> None:
         self._lock = threading.Lock()
@@ -133,6 +139,7 @@ class Nursery:
             raise
         finally:
             theirs.close()
+        self.pid = self._process.pid
 
     def lives(self) -> bool:
         """Tell whether calls can be started: it has not ended."""

@@ -137,7 +137,8 @@ class Nursery:
             for number, descriptor in enumerate(prints, start=1):
                 os.dup2(descriptor, number)
                 os.close(descriptor)
-            self.grow_up(socket.socket(fileno=connection))
+            way_home = socket.socket(fileno=connection)  # kept to the end: the call may have closed its descriptor
+            self.grow_up(way_home)
             status = 0  # and nothing of Python's end: what TensorFlow would do takes a second, the system does it too
         except BaseException:
             sys.excepthook(*sys.exc_info())

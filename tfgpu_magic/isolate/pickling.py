@@ -10,7 +10,7 @@ import io
 import itertools
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -134,38 +134,37 @@ def load(parts: Sequence[memoryview], unpickler: type[pickle.Unpickler] = pickle
 def _tell(value: object, name: str, error: Exception, reduce: Reduce | None) -> str:
     if isinstance(error, Unpicklable):
         return f"{name}: {error}"
-    try:
-        place, part = _culprit(value, name, reduce, _DEPTH)
-    except Exception:  # somebody's own items() or __getattr__
-        place, part = name, value
+    place, part = _culprit(value, name, reduce, _DEPTH)
     what = f"{type(part).__module__}.{type(part).__qualname__}".removeprefix("builtins.")
-    inside = "" if place == name else f", in {place}"
+    inside = "" if place == name else f", in {place},"
     return f"{name} cannot be sent to another process: a {what}{inside} cannot be pickled ({error})."
 
 
 def _culprit(value: object, place: str, reduce: Reduce | None, depth: int) -> tuple[str, object]:
     """The smallest part of a value that cannot be pickled, and where it is."""
-    if depth:
-        for part, inside in _parts(value):
-            try:
-                _Pickler(io.BytesIO(), [], reduce, at_home=True).dump(inside)
-            except Exception:  # as in `dump`
-                return _culprit(inside, f"{place}{part}", reduce, depth - 1)
+    for part, inside in _parts(value) if depth else ():
+        try:
+            _Pickler(io.BytesIO(), [], reduce, at_home=True).dump(inside)
+        except Exception:  # as in `dump`
+            return _culprit(inside, f"{place}{part}", reduce, depth - 1)
     return place, value
 
 
-def _parts(value: object) -> Iterator[tuple[str, object]]:
+def _parts(value: object) -> list[tuple[str, object]]:
     """What a value is made of, with how to write it."""
     inside: Iterable[tuple[str, object]]
-    if isinstance(value, dict):
-        inside = ((f"[{key!r}]", part) for key, part in value.items())
-    elif isinstance(value, list | tuple):
-        inside = ((f"[{index}]", part) for index, part in enumerate(value))
-    elif isinstance(value, set | frozenset):
-        inside = ((" (an element)", part) for part in value)
-    elif isinstance(value, FunctionType):
-        read = inspect.getclosurevars(value)
-        inside = ((f"'s {name!r}", part) for name, part in {**read.nonlocals, **read.globals}.items())
-    else:
-        inside = ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
-    return itertools.islice(inside, _WIDTH)
+    try:
+        if isinstance(value, dict):
+            inside = ((f"[{key!r}]", part) for key, part in value.items())
+        elif isinstance(value, list | tuple):
+            inside = ((f"[{index}]", part) for index, part in enumerate(value))
+        elif isinstance(value, set | frozenset):
+            inside = ((" (an element)", part) for part in value)
+        elif isinstance(value, FunctionType):
+            read = inspect.getclosurevars(value)
+            inside = ((f"'s {name!r}", part) for name, part in {**read.nonlocals, **read.globals}.items())
+        else:
+            inside = ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
+        return list(itertools.islice(inside, _WIDTH))
+    except Exception:  # somebody's own items() or __getattr__
+        return []
