@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from tests.isolate.rig import belongings
@@ -30,7 +31,8 @@ def light(quick: None) -> Iterator[None]:
     before = belongings()
     yield
     deadline = time.monotonic() + 1.0  # a call that was interrupted before it had a process gets one, which ends
-    while (now := belongings()) != before and time.monotonic() < deadline:
+    while (psutil.Process(KEEPER.nursery().pid).children() or belongings() != before) and time.monotonic() < deadline:
         time.sleep(0.01)
     if KEEPER.nursery() is nursery:  # else it was the test's to end it
-        assert now == before
+        assert belongings() == before
+    assert not psutil.Process(KEEPER.nursery().pid).children()

@@ -116,6 +116,13 @@ def test_a_call_has_no_descriptor_that_is_not_its_own() -> None:
     assert found == ["/dev/null", "pipe", "pipe", "socket"]
 
 
+def test_when_memory_runs_out_a_call_dies_before_its_caller() -> None:
+    def badness() -> int:
+        return int(Path("/proc/self/oom_score").read_text())
+
+    assert run(badness, (), {}) > badness() + 300
+
+
 def test_two_calls_draw_different_numbers() -> None:
     one, other = run(deeds.draw, (), {}), run(deeds.draw, (), {})
 
@@ -145,6 +152,18 @@ def test_they_are_gone_also_while_other_calls_run(tmp_path: Path) -> None:
     other.join()
 
     assert (left, runs) == ([], True)
+
+
+def test_a_call_may_make_calls() -> None:
+    def outer() -> int:
+        from tfgpu_magic.isolate.keeper import KEEPER as THERE  # the call's own
+
+        THERE.preload = ()
+        return int(run(os.getpid, (), {}))
+
+    inner = run(outer, (), {})
+
+    assert not psutil.pid_exists(inner)
 
 
 def test_many_calls_at_once_answer_each_its_own() -> None:

@@ -114,7 +114,16 @@ def test_ctrl_c_in_a_script_ends_it_and_its_call(group: bool, tmp_path: Path) ->
 
 def test_a_script_that_ends_leaves_no_process_and_no_warning() -> None:
     code = """
+    import gc
     run(deeds.nothing, (), {})
+    for deed in (deeds.fail_counts, deeds.fail_locked, deeds.numbers, deeds.close_output):
+        try:
+            run(deed, (), {})
+        except Exception as error:
+            kept = [error, np.zeros(2**20)]
+            kept.append(kept)
+    del kept
+    gc.collect()
     print(KEEPER.nursery().pid)
     """
     pid = int(told(code, env={"PYTHONDEVMODE": "1", "PYTHONWARNINGS": "error"}))

@@ -68,6 +68,14 @@ def test_a_process_that_dies_is_told_how(function: Callable[..., Any], args: tup
     assert run(deeds.nothing, (), {}) == 1
 
 
+def test_a_crash_shows_the_line_that_it_came_from() -> None:
+    one, paper = call(deeds.segfault)
+    with pytest.raises(WorkerDied):
+        one.run()
+
+    assert "in segfault" in paper.text["stderr"]
+
+
 def test_memory_that_runs_out_is_a_memory_error() -> None:
     with pytest.raises(MemoryError):
         run(deeds.run_out_of_memory, (), {})

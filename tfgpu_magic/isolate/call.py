@@ -10,14 +10,14 @@ import os
 import pickle
 import selectors
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tfgpu_magic.errors import TimedOut, Unpicklable, WorkerDied
 from tfgpu_magic.isolate import ending, failure, pickling, wire
+from tfgpu_magic.isolate.bell import Bell, heard_by
 from tfgpu_magic.isolate.failure import Failure
 from tfgpu_magic.isolate.guard import Unpickler
 from tfgpu_magic.isolate.keeper import KEEPER, Process
@@ -74,43 +74,6 @@ class Answer:
             raise Unpicklable(f"What the call returned cannot be made again here ({error}).") from error
 
 
-class Bell:
-    """Rings from any thread, or a signal handler, and is heard by one that waits for descriptors."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may ring in the midst of it
-        self._descriptor: int | None = None
-        self._early = 0
-
-    def ring(self) -> None:
-        """Ring it; who listens later hears it then."""
-        with self._lock:
-            if self._descriptor is None:
-                self._early += 1
-            else:
-                os.eventfd_write(self._descriptor, 1)
-
-    def heard(self) -> int:
-        """How often it rang since this was asked last."""
-        with contextlib.suppress(BlockingIOError):
-            return os.eventfd_read(self.fileno())
-        return 0
-
-    def fileno(self) -> int:
-        """What a selector waits for."""
-        assert self._descriptor is not None  # noqa: S101  # who listens has not left
-        return self._descriptor
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._descriptor = os.eventfd(self._early, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            descriptor, self._descriptor = self.fileno(), None
-            os.close(descriptor)
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Call:
     """A call, to be run once. Any thread may interrupt it.
@@ -148,7 +111,7 @@ class Call:
             OSError: no process could be started.
         """
         kills = ending.memory_kills()
-        with self._bell, _heard_by(self._bell):
+        with self._bell, heard_by(self._bell):
             process = KEEPER.start()
             try:
                 answer = _Watch(self, process, self._bell).run()
@@ -249,6 +212,8 @@ class _Watch:
 
     def _heed(self) -> None:
         """Somebody wants it to stop; who says so twice does not want to wait."""
+        if self._step not in (_Step.RUNNING, _Step.ASKED):
+            return  # what is too late is not taken, so that whoever comes next hears it
         for _ in range(self._bell.heard()):
             if self._step is _Step.RUNNING:
                 self._interrupted = True
@@ -279,7 +244,7 @@ class _Watch:
         if self._step not in (_Step.RUNNING, _Step.ASKED):
             return
         self._step, self._due = _Step.LEAVING, time.monotonic() + _PATIENCE
-        self._forget(self._bell)  # it is too late for it; a Ctrl-C is for whoever comes next
+        self._forget(self._bell)  # it is too late for it
 
     def _kill(self) -> None:
         self._process.signal(signal.SIGKILL)
@@ -330,28 +295,3 @@ class _Watch:
                 "No answer could come any more, and it was killed."
             )
         return None
-
-
-@contextlib.contextmanager
-def _heard_by(bell: Bell) -> Iterator[None]:
-    """Have Ctrl-C ring the bell, where it would raise KeyboardInterrupt amid our own work.
-
-    What nobody has heard when this ends is handed to whom it would have gone.
-    """
-    if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
-        yield
-        return
-    rung = False
-
-    def ring(*_: object) -> None:
-        nonlocal rung
-        rung = True
-        bell.ring()
-
-    before = signal.signal(signal.SIGINT, ring)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if rung and bell.heard():
-            signal.raise_signal(signal.SIGINT)

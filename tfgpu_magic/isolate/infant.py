@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import importlib
 import io
 import os
@@ -128,6 +129,7 @@ def _become(order: Order) -> None:
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # it is no constant, and who uses it would be unheard
     sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
+    faulthandler.enable(2)  # a crash shows where it came from
     with contextlib.suppress(ValueError, AttributeError):
         libc = ctypes.CDLL(None)  # a C library's prints would wait in a buffer, because a pipe is no terminal
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)  # 1 is _IOLBF

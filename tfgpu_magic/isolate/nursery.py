@@ -39,6 +39,8 @@ READY = b"ready"
 
 _LAST_MOMENTS = 2.0  # seconds in which killed calls are waited for, when the kernel has gone
 
+_FIRST_TO_DIE = "500"  # of 1000: what the out-of-memory killer adds to its size, as a share of all memory
+
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -128,6 +130,8 @@ class Nursery:
                 os._exit(1)
             # Whoever cuts itself off from the call is the call's own child then, and ours once the call has ended.
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+            with contextlib.suppress(OSError):  # where memory runs out, a call is to die, and not its notebook
+                Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_DIE)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.control.detach()

@@ -100,7 +100,8 @@ def dump(value: object, name: str = "", *, reduce: Reduce | None = None, at_home
         _Pickler(stream, buffers, reduce, at_home=at_home).dump(value)
     except Exception as error:  # whatever an object's own __reduce__ raises
         raise Unpicklable(_tell(value, name or "it", error, reduce)) from error
-    return Pickled(stream.getbuffer(), tuple(buffers))
+    # Not getbuffer(), which must go before its stream does: Python's garbage collector may do it the other way round.
+    return Pickled(memoryview(stream.getvalue()), tuple(buffers))
 
 
 def dump_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pickled:
