@@ -10,14 +10,14 @@ import os
 import pickle
 import selectors
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfgpu_magic.errors import TimedOut, WorkerDied
+from tfgpu_magic.errors import TimedOut, Unpicklable, WorkerDied
 from tfgpu_magic.isolate import ending, failure, pickling, wire
+from tfgpu_magic.isolate.bell import Bell, heard_by
 from tfgpu_magic.isolate.failure import Failure
 from tfgpu_magic.isolate.guard import Unpickler
 from tfgpu_magic.isolate.keeper import KEEPER, Process
@@ -61,44 +61,17 @@ class Answer:
 
         Raises:
             BaseException: what it raised.
+            Unpicklable: what it returned can be made there, and not here.
         """
         error = self.error()
         if error is not None:
             raise error
-        return pickling.load(self.parts, Unpickler)
-
-
-class Bell:
-    """Rings from any thread, or a signal handler, and is heard by one that waits for descriptors."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may ring in the midst of it
-        self._descriptor: int | None = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-    def ring(self) -> None:
-        """Ring it; nothing happens when nobody listens any more."""
-        with self._lock:
-            if self._descriptor is not None:
-                os.eventfd_write(self._descriptor, 1)
-
-    def heard(self) -> int:
-        """How often it rang since this was asked last."""
-        with contextlib.suppress(BlockingIOError):
-            return os.eventfd_read(self.fileno())
-        return 0
-
-    def fileno(self) -> int:
-        """What a selector waits for."""
-        assert self._descriptor is not None  # noqa: S101  # who listens has not left
-        return self._descriptor
-
-    def __enter__(self) -> None:
-        self.fileno()
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            os.close(self.fileno())
-            self._descriptor = None
+        try:
+            return pickling.load(self.parts, Unpickler)
+        except Unpicklable:
+            raise
+        except Exception as error:  # a module that only the call has; whatever an object's own __setstate__ raises
+            raise Unpicklable(f"What the call returned cannot be made again here ({error}).") from error
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -138,11 +111,10 @@ class Call:
             OSError: no process could be started.
         """
         kills = ending.memory_kills()
-        with self._bell:
-            process = KEEPER.nursery().start()
+        with self._bell, heard_by(self._bell):
+            process = KEEPER.start()
             try:
-                with _heard_by(self._bell):
-                    answer = _Watch(self, process, self._bell).run()
+                answer = _Watch(self, process, self._bell).run()
             finally:
                 process.close()
         if answer is None:
@@ -170,7 +142,7 @@ class _Watch:
         self._began = time.monotonic()
         self._step = _Step.RUNNING
         self._due: float | None = self._began + _LONG
-        self._interrupted = self._timed_out = False
+        self._interrupted = self._timed_out = self._cut = False
 
     def run(self) -> Answer | None:
         """Watch it to its end; None where it ended without an answer."""
@@ -221,6 +193,7 @@ class _Watch:
         except ConnectionError:
             message = None
         if message is None:  # it ends; or it has closed what it must not, and there will be no answer
+            self._cut = True
             self._forget(self._process.connection)
             self._leave()
         elif message.kind == SHOW:
@@ -239,6 +212,8 @@ class _Watch:
 
     def _heed(self) -> None:
         """Somebody wants it to stop; who says so twice does not want to wait."""
+        if self._step not in (_Step.RUNNING, _Step.ASKED):
+            return  # what is too late is not taken, so that whoever comes next hears it
         for _ in range(self._bell.heard()):
             if self._step is _Step.RUNNING:
                 self._interrupted = True
@@ -266,8 +241,10 @@ class _Watch:
         self._step, self._due = _Step.ASKED, time.monotonic() + GRACE
 
     def _leave(self) -> None:
-        if self._step is not _Step.KILLED:
-            self._step, self._due = _Step.LEAVING, time.monotonic() + _PATIENCE
+        if self._step not in (_Step.RUNNING, _Step.ASKED):
+            return
+        self._step, self._due = _Step.LEAVING, time.monotonic() + _PATIENCE
+        self._forget(self._bell)  # it is too late for it
 
     def _kill(self) -> None:
         self._process.signal(signal.SIGKILL)
@@ -295,24 +272,26 @@ class _Watch:
             raise TimedOut(f"The call took longer than {self._call.timeout:g} s, and was ended.") from cause
         if self._answer is not None:
             return self._answer
-        if self._interrupted and self._step is _Step.KILLED:
-            raise KeyboardInterrupt(f"The call did not heed the interrupt within {GRACE:g} s, and was killed.")
+        if self._interrupted:
+            ended = ending.tell(self._process.status or 0)
+            raise KeyboardInterrupt(
+                f"The call did not heed the interrupt within {GRACE:g} s, and was killed."
+                if self._step is _Step.KILLED
+                else f"The call was interrupted, and its process ended without an answer: {ended}."
+            )
         if self._step is _Step.GIVEN_UP:
             raise WorkerDied(
                 f"The call's process (pid {self._call.pid}) does not end, even killed: it hangs in a driver, "
                 "and keeps what it holds."
             )
+        if self._process.taken:
+            raise WorkerDied(
+                f"The process that starts isolated calls has died ({self._process.taken}), and this call with it. "
+                "The next call gets a new one."
+            )
+        if self._cut and self._step is _Step.KILLED:
+            raise WorkerDied(
+                "The call has closed its connection to this process, a file descriptor that was not its own. "
+                "No answer could come any more, and it was killed."
+            )
         return None
-
-
-@contextlib.contextmanager
-def _heard_by(bell: Bell) -> Iterator[None]:
-    """Have Ctrl-C ring the bell, where it would raise KeyboardInterrupt amid our own work."""
-    if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
-        yield
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: bell.ring())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 from tfgpu_magic.errors import Raised
@@ -58,13 +59,15 @@ def capture(
         module=kind.__module__,
         name=kind.__qualname__,
         message=_text(error),
-        text="".join(traceback.format_exception(kind, error, trace)),
+        text=_story(error, trace),
         shown=tuple(shown),
     )
-    for form in (error, _rebuilt(error, reduce)):
+    for form in (_itself, _rebuilt):
         try:
-            pickled = pickling.dump(form, reduce=reduce)
-            if type(_own_type(pickling.load(pickled.parts, Unpickler))) is kind:
+            pickled = pickling.dump(form(error, reduce), reduce=reduce)
+            again = _own_type(pickling.load(pickled.parts, Unpickler))
+            # One that makes its text of its arguments may make another of that text.
+            if type(again) is kind and (form is _rebuilt or _text(again) == failure.message):
                 return failure, pickled
         except Exception:  # noqa: S112  # an odd __init__, a lock within: the next form leaves it out
             continue
@@ -92,6 +95,11 @@ class _Rebuilt:
     kind: type[BaseException]
     arguments: tuple[Any, ...]
     state: dict[str, Any]
+
+
+def _itself(error: BaseException, reduce: Reduce | None) -> BaseException:
+    del reduce
+    return error
 
 
 def _rebuilt(error: BaseException, reduce: Reduce | None) -> _Rebuilt:
@@ -122,3 +130,10 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception:  # somebody's own __str__
         return ""
+
+
+def _story(error: BaseException, trace: TracebackType | None) -> str:
+    try:
+        return "".join(traceback.format_exception(type(error), error, trace))
+    except Exception as trouble:  # memory is out, or somebody's own __cause__ is odd
+        return f"{type(error).__qualname__} (its traceback cannot be told: {type(trouble).__qualname__})"

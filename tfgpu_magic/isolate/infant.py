@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import functools
 import importlib
 import io
@@ -16,13 +17,12 @@ import sys
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 from tfgpu_magic import control
 from tfgpu_magic.config import account
 from tfgpu_magic.config.runtime import adopt
-from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.isolate import failure, pickling, plain, wire
 from tfgpu_magic.isolate.guard import Unpickler
 from tfgpu_magic.isolate.order import RAISED, RETURNED, Facts, Order
@@ -35,17 +35,13 @@ Runner = Callable[[socket.socket, Order, Sequence[memoryview]], Answer]
 """Runs the work of a call: its connection, its order, and the parts that its caller pickled."""
 
 
-def live(connection: socket.socket) -> NoReturn:
-    """Run the one call that comes over the connection, and end."""
-    status = 1
-    try:
+def live(connection: socket.socket) -> None:
+    """Run the one call that comes over the connection; where none comes, its caller has thought better of it."""
+    with contextlib.suppress(ConnectionResetError):
         message = wire.receive(connection)
         if message is not None:
             _run(connection, pickle.loads(message.parts[0]))  # noqa: S301  # from our own kernel
-        status = 0
-    finally:
-        _flush()
-        os._exit(status)  # what TensorFlow would do at its end takes a second, and the system does it too
+    _flush()
 
 
 def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Answer:
@@ -60,7 +56,7 @@ def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     try:
         return RETURNED, Facts(), give(value, f"the result of {name}", order.imported).parts
     except Unpicklable as error:
-        return _raised(error)
+        return _raised(error.with_traceback(None))  # of ours, and it says nothing
 
 
 def give(value: object, name: str, imported: frozenset[str]) -> Pickled:
@@ -87,41 +83,59 @@ def give(value: object, name: str, imported: frozenset[str]) -> Pickled:
 
 def _run(connection: socket.socket, order: Order) -> None:
     answer = _work(connection, order)
-    with contextlib.suppress(KeyboardInterrupt):  # what is done is done
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    kind, facts, parts = answer
+    if answer is None:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is done is done
     _flush()
-    uses = account.brief().uses
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # nobody waits any more
-        wire.send(connection, kind, [pickle.dumps(replace(facts, uses=uses)), *parts])
+    try:
+        _send(connection, answer)
         if order.lingers:
             wire.receive(connection)
+    except ConnectionError:  # nobody waits any more
+        return
+    except OSError as error:
+        raise WorkerDied(
+            f"No answer can be given ({error}): most likely the call has closed descriptors that were not its own."
+        ) from None
 
 
-def _work(connection: socket.socket, order: Order) -> Answer:
+def _send(connection: socket.socket, answer: Answer) -> None:
+    kind, facts, parts = answer
+    with contextlib.suppress(Exception):  # the call may have left this process in any state, and this is no answer
+        facts = replace(facts, uses=account.brief().uses)
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        wire.send(connection, kind, [pickle.dumps(facts), *parts])
+    except ConnectionError:
+        raise
+    except OSError as error:  # no room for a large result
+        kind, _, parts = _raised(error.with_traceback(None))
+        wire.send(connection, kind, [pickle.dumps(facts), *parts])
+
+
+def _work(connection: socket.socket, order: Order) -> Answer | None:
+    """What came of the order; None when there is no call to it."""
+    try:
         _become(order)
         module, _, name = order.runner.partition(":")
         runner: Runner = getattr(importlib.import_module(module), name)
         work = wire.receive(connection)
-        if work is None:
-            os._exit(1)  # the kernel has thought better of it
-        return runner(connection, order, work.parts)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # an interrupt that came early is raised here
+        return None if work is None else runner(connection, order, work.parts)
     except BaseException as error:  # a refused policy, a directory that is gone, an interrupt that came early
         return _raised(error)
 
 
 def _become(order: Order) -> None:
     """Set this process up as if it had been started by the caller, where and as the caller is."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     adopt(order.environment)
     sys.path[:], sys.argv[:] = order.path, order.arguments
     importlib.invalidate_caches()
     os.chdir(order.directory)
     sys.modules["__main__"] = types.ModuleType("__main__")
-    sys.stdin = Path(os.devnull).open()  # noqa: SIM115  # as long as this process lives
-    os.dup2(sys.stdin.fileno(), 0)
-    sys.stdout, sys.stderr = _text(1), _text(2)
+    sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # it is no constant, and who uses it would be unheard
+    sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
+    faulthandler.enable(2)  # a crash shows where it came from
     with contextlib.suppress(ValueError, AttributeError):
         libc = ctypes.CDLL(None)  # a C library's prints would wait in a buffer, because a pipe is no terminal
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)  # 1 is _IOLBF
@@ -133,10 +147,20 @@ def _become(order: Order) -> None:
         control.apply(order.policy, **({} if snapshot is None else {"see": lambda: snapshot}))
 
 
+class _Whole(io.FileIO):
+    """A file that writes all it is given, where the system's own call may be cut short by a signal."""
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        while rest:
+            rest = rest[super().write(rest) or 0 :]
+        return memoryview(data).nbytes
+
+
 def _text(descriptor: int) -> io.TextIOWrapper:
     """A stream that keeps nothing back: what a call prints before it dies must be seen."""
-    raw = open(descriptor, "wb", buffering=0, closefd=False)  # noqa: SIM115  # as above
-    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
+    whole: Any = _Whole(descriptor, "wb", closefd=False)  # a raw file, as Python's own streams have with -u
+    return io.TextIOWrapper(whole, encoding="utf-8", errors="backslashreplace", write_through=True)
 
 
 def _raised(error: BaseException, *, skip: int = 0) -> Answer:

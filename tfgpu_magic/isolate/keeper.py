@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import errno
 import fcntl
 import os
 import select
@@ -11,11 +13,12 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate import ending, wire
-from tfgpu_magic.isolate.nursery import FIGURE, ORDER, READY
+from tfgpu_magic.isolate.nursery import FIGURE, ORDER, PRELOAD, READY
 
 EARLY = (
     "KERAS_BACKEND", "KERAS_HOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
@@ -25,6 +28,7 @@ EARLY = (
 """Variables that count when TensorFlow is imported: when one has changed, it must be imported anew."""
 
 _PIPE = 2**20  # bytes that a process may print while nobody listens
+_PARTING = 1.0  # seconds in which a process that was told to end is waited for
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +42,7 @@ class Process:
         told: where its pid comes, and its exit status when it has ended and its descendants have.
         pid: its process id; None before it is told.
         status: its exit status, negative for a signal; None while it lives.
+        taken: how the nursery ended that took it along; empty where it ended by itself.
     """
 
     connection: socket.socket
@@ -47,25 +52,24 @@ class Process:
     _nursery: Nursery
     pid: int | None = None
     status: int | None = None
+    taken: str = ""
 
     def hear(self) -> None:
         """Read what is told: first the pid, then the exit status. Waits for it.
 
         Raises:
             OSError: the process could not be started.
-            WorkerDied: the nursery has died, and all its calls with it.
+            WorkerDied: the nursery has died before it could start it.
         """
         figure = os.read(self.told, FIGURE.size)
         if not figure:
-            raise WorkerDied(
-                f"The process that starts isolated calls has died ({self._nursery.end()}), and this call with it."
-            )
-        (number,) = FIGURE.unpack(figure)
-        if self.pid is not None:
-            self.status = number
-        elif number < 0:
-            raise OSError(-number, f"No process can be started for the call: {os.strerror(-number)}")
+            self._be_lost()
+        elif self.pid is not None:
+            (self.status,) = FIGURE.unpack(figure)
         else:
+            (number,) = FIGURE.unpack(figure)
+            if number < 0:
+                raise OSError(-number, f"No process can be started for the call: {os.strerror(-number)}")
             self.pid = number
 
     def signal(self, number: int) -> None:
@@ -74,30 +78,52 @@ class Process:
             self._nursery.signal(self.pid, number)
 
     def close(self) -> None:
-        """Let go of it, once; one that lives is killed."""
+        """Let go of it, once; one that lives is killed, and waited for as long as that may take."""
+        with contextlib.suppress(OSError):  # it has closed its end
+            self.connection.shutdown(socket.SHUT_RDWR)  # also where a process that was forked of us has it too
         self.signal(signal.SIGKILL)
+        while self.pid is not None and self.status is None and _readable(self.told, _PARTING):
+            self.hear()
         self.connection.close()
         for descriptor in (self.out, self.err, self.told):
             os.close(descriptor)
         self._nursery.over()
 
+    def _be_lost(self) -> None:
+        how = self._nursery.end()
+        if self.pid is None:
+            if self._nursery.lives():
+                raise OSError(errno.EMFILE, "No process can be started for the call: too many open files")
+            raise WorkerDied(f"The process that starts isolated calls has died ({how}). The next call gets a new one.")
+        # The system has killed it with its nursery, but not what it has started. As long as any of that lives,
+        # nobody else can get the group's number.
+        with contextlib.suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.status, self.taken = -signal.SIGKILL, how
+
 
 class Nursery:
-    """One nursery. It ends with this process, however that ends, or when it is retired and its last call is over."""
+    """One nursery. It ends with this process, however that ends, or when it is retired and its last call is over.
 
-    def __init__(self) -> None:
+    Attributes:
+        pid: its process id.
+        early: what was set before TensorFlow's import; see `EARLY`.
+        warmed: seconds that its imports took; None while that is not known.
+    """
+
+    def __init__(self, preload: Sequence[str] = PRELOAD) -> None:
         self._lock = threading.Lock()
         self._calls = 0
         self._retired = False
-        self.owner = os.getpid()
         self.early = early()
         self.warmed: float | None = None
+        path = [entry for entry in sys.path if isinstance(entry, str)]
         self._control, theirs = wire.pair()
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from tfgpu_magic.isolate import nursery; "
-            f"nursery.main({theirs.fileno()}, {os.getpid()})"
+            f"import sys; sys.path[:] = {path!r}; from tfgpu_magic.isolate import nursery; "
+            f"nursery.main({theirs.fileno()}, {os.getpid()}, {tuple(preload)!r})"
         )
-        with theirs:
+        try:
             # A session of its own: signals of the terminal and of Jupyter go to whole groups, and it must live to
             # end its calls when the kernel's group is killed.
             self._process = subprocess.Popen(
@@ -108,14 +134,20 @@ class Nursery:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
+        except BaseException:
+            self._control.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid = self._process.pid
 
     def lives(self) -> bool:
-        """Tell whether calls can be started: it is this process's, and has not ended."""
-        return self.owner == os.getpid() and self._process.poll() is None
+        """Tell whether calls can be started: it has not ended."""
+        return self._process.poll() is None
 
     def is_warm(self, seconds: float = 0.0) -> bool:
         """Wait until everything is imported, at most so long; tell whether it is."""
-        if self.warmed is None and select.select([self._control], [], [], seconds)[0]:
+        if self.warmed is None and _readable(self._control.fileno(), seconds):
             with contextlib.suppress(OSError):
                 said = self._control.recv(64, socket.MSG_DONTWAIT)
                 if said.startswith(READY):
@@ -128,29 +160,25 @@ class Nursery:
         Raises:
             OSError: there are no descriptors left, or it has ended.
         """
-        ours, theirs = wire.pair()
-        ends: list[int] = []
-        try:
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            connection, its_connection = wire.pair()
+            ours.callback(connection.close)
+            theirs.callback(its_connection.close)
+            pipes: list[tuple[int, int]] = []
             for _ in range(3):
-                ends += os.pipe2(os.O_CLOEXEC)
-            out, their_out, err, their_err, told, their_told = ends
+                pipes.append(os.pipe2(os.O_CLOEXEC))
+                ours.callback(os.close, pipes[-1][0])
+                theirs.callback(os.close, pipes[-1][1])
+            told, out, err = pipes
             for pipe in (out, err):
                 with contextlib.suppress(OSError):  # unprivileged users have a limit
-                    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE)
+                    fcntl.fcntl(pipe[0], fcntl.F_SETPIPE_SZ, _PIPE)
             with self._lock:
-                handed = [theirs.fileno(), their_out, their_err, their_told]
+                handed = [told[1], its_connection.fileno(), out[1], err[1]]
                 socket.send_fds(self._control, [ORDER.pack(0, 0)], handed)
                 self._calls += 1
-        except BaseException:
-            for descriptor in ends:
-                os.close(descriptor)
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        for descriptor in (their_out, their_err, their_told):
-            os.close(descriptor)
-        return Process(ours, out, err, told, self)
+            ours.pop_all()
+        return Process(connection, out[0], err[0], told[0], self)
 
     def signal(self, pid: int, number: int) -> None:
         """Signal a call's process group. The nursery does it, because only it knows that the number is the call's."""
@@ -172,20 +200,31 @@ class Nursery:
     def end(self) -> str:
         """How it ended, in words; waits for a moment."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return ending.tell(self._process.wait(1.0))
+            return ending.tell(self._process.wait(_PARTING))
         return "nobody knows how"
+
+    def disown(self) -> None:
+        """Forget it, in a process that was forked of its own: it must not seem that somebody there wants calls."""
+        self._control.close()
+        self._process.poll()  # it is no child here
 
     def _close_if_idle(self) -> None:
         if self._retired and not self._calls:
             self._control.close()  # which ends it
-            threading.Thread(target=self._process.wait, name="tfgpu_magic-nursery", daemon=True).start()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_PARTING)
 
 
 class Keeper:
-    """Has a nursery, in which what was set before TensorFlow's import is as it is here."""
+    """Has a nursery, in which what was set before TensorFlow's import is as it is here.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    Attributes:
+        preload: what a new nursery imports.
+    """
+
+    def __init__(self, preload: Sequence[str] = PRELOAD) -> None:
+        self.preload = preload
+        self._lock = threading.RLock()
         self._nursery: Nursery | None = None
 
     def nursery(self) -> Nursery:
@@ -196,25 +235,50 @@ class Keeper:
         """
         with self._lock:
             if self._nursery is not None and not (self._nursery.lives() and self._nursery.early == early()):
-                self._drop()
+                self.stop()
             if self._nursery is None:
-                self._nursery = Nursery()
+                self._nursery = Nursery(self.preload)
             return self._nursery
+
+    def start(self) -> Process:
+        """Have a process started, as `Nursery.start` does.
+
+        Raises:
+            OSError: no process can be started.
+        """
+        with self._lock:  # so that nobody retires it in between
+            try:
+                return self.nursery().start()
+            except ConnectionError:  # it has died since it was looked at
+                self.stop()
+                return self.nursery().start()
 
     def stop(self) -> None:
         """Let the nursery go once its calls are over; the next call gets a new one."""
         with self._lock:
-            if self._nursery is not None:
-                self._drop()
+            nursery, self._nursery = self._nursery, None
+            if nursery is not None:
+                nursery.retire()
 
-    def _drop(self) -> None:
+    def forget(self) -> None:
+        """In a process that was forked of the nursery's own: have none."""
+        self._lock = threading.RLock()  # a thread that is not here may have had it
         nursery, self._nursery = self._nursery, None
-        if nursery is not None and nursery.owner == os.getpid():
-            nursery.retire()
+        if nursery is not None:
+            nursery.disown()
 
 
 KEEPER = Keeper()
 """This process's own."""
+
+os.register_at_fork(after_in_child=KEEPER.forget)
+atexit.register(KEEPER.stop)
+
+
+def _readable(descriptor: int, seconds: float) -> bool:
+    poll = select.poll()  # select.select takes no descriptor above 1023
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))
 
 
 def early() -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import gc
 import importlib
 import os
@@ -19,7 +20,7 @@ import struct
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,11 +32,14 @@ FIGURE = struct.Struct("=q")
 """How a pid and an exit status are written: a status as `subprocess` has it, negative for a signal."""
 
 ORDER = struct.Struct("=qq")
-"""An order: a pid and a signal for its process group; pid 0 is a call to start, with its descriptors."""
+"""An order: a pid and a signal for its process group; pid 0 is a call to start, with these descriptors: the pipe that
+its pid and its exit status go to, its connection, its output and its error output."""
 
 READY = b"ready"
 
 _LAST_MOMENTS = 2.0  # seconds in which killed calls are waited for, when the kernel has gone
+
+_FIRST_TO_DIE = "500"  # of 1000: what the out-of-memory killer adds to its size, as a share of all memory
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -46,36 +50,38 @@ class Nursery:
 
     Attributes:
         control: where orders come from.
-        kernel: the pidfd of the kernel.
-        grow_up: what a child runs, given its connection; never returns.
+        kernel: the pidfd of the kernel; None where the system has none, and the end of orders must do.
+        grow_up: what a child runs, given its connection.
         calls: the pipe of each living call, by its pid.
+        over: the pipe and the exit status of each call that has ended, and may have left something behind.
     """
 
     control: socket.socket
-    kernel: int
-    grow_up: Callable[[socket.socket], NoReturn]
+    kernel: int | None
+    grow_up: Callable[[socket.socket], None]
     calls: dict[int, int] = field(default_factory=dict)
+    over: list[tuple[int, int]] = field(default_factory=list)
 
     def run(self) -> None:
         """Serve until the kernel is gone or wants no more calls."""
         bell, ringer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(ringer)
+        signal.set_wakeup_fd(ringer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         with selectors.EpollSelector() as selector:
-            for source in (self.control, self.kernel, bell):
+            sources = [self.control.fileno(), bell, *([] if self.kernel is None else [self.kernel])]
+            for source in sources:
                 selector.register(source, selectors.EVENT_READ)
-            here = {bell, ringer, selector.fileno()}
+            mine = {*sources, ringer, selector.fileno()}
             while True:
                 ready = {key.fd for key, _ in selector.select()}
                 if bell in ready:
-                    with contextlib.suppress(BlockingIOError):
-                        os.read(bell, 4096)
+                    os.read(bell, 4096)
                     self._reap()
-                if self.kernel in ready or (self.control.fileno() in ready and not self._obey(here)):
+                if self.kernel in ready or (self.control.fileno() in ready and not self._obey(mine)):
                     break
         self._end_all()
 
-    def _obey(self, mine: set[int]) -> bool:
+    def _obey(self, mine: Collection[int]) -> bool:
         """Do what is asked; False when nobody can ask any more."""
         try:
             order, descriptors, _, _ = socket.recv_fds(self.control, ORDER.size, 8, socket.MSG_CMSG_CLOEXEC)
@@ -90,27 +96,28 @@ class Nursery:
             _signal_group(pid, number)
         return True
 
-    def _start(self, descriptors: Sequence[int], mine: set[int]) -> None:
-        connection, out, err, told = descriptors
-        try:
-            pid = os.fork()
-        except OSError as error:  # no memory, or no more processes: said instead of a pid
-            os.write(told, FIGURE.pack(-(error.errno or 1)))
-            pid = -1
+    def _start(self, descriptors: Sequence[int], mine: Collection[int]) -> None:
+        """Start a call; where that fails, the negative errno is told for its pid."""
+        told, *its_own = descriptors
+        pid = -errno.EMFILE  # where some did not arrive
+        if len(its_own) == 3:
+            try:
+                pid = os.fork()
+            except OSError as error:
+                pid = -(error.errno or errno.EAGAIN)
         if pid == 0:
-            self._begin(connection, out, err, {told, *mine})
-        for descriptor in (connection, out, err):
+            self._begin(its_own, {told, *mine, *self.calls.values(), *(pipe for pipe, _ in self.over)})
+        for descriptor in its_own:
             os.close(descriptor)
         if pid > 0:
             with contextlib.suppress(OSError):
                 os.setpgid(pid, pid)  # the child does that too: whoever comes first
             self.calls[pid] = told
-            with contextlib.suppress(BrokenPipeError):
-                os.write(told, FIGURE.pack(pid))
-        else:
+        _tell(told, pid)
+        if pid < 0:
             os.close(told)
 
-    def _begin(self, connection: int, out: int, err: int, strange: set[int]) -> NoReturn:
+    def _begin(self, its_own: Sequence[int], strange: Collection[int]) -> NoReturn:
         """In the child: become a process of its own, and run the call."""
         status = 1
         try:
@@ -121,46 +128,47 @@ class Nursery:
             _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the nursery has one thread, so it dies when that does
             if os.getppid() != parent:
                 os._exit(1)
+            # Whoever cuts itself off from the call is the call's own child then, and ours once the call has ended.
+            _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+            with contextlib.suppress(OSError):  # where memory runs out, a call is to die, and not its notebook
+                Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_DIE)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for descriptor in {*strange, self.control.detach(), self.kernel, *self.calls.values()}:
+            self.control.detach()
+            for descriptor in strange:
                 os.close(descriptor)
-            os.dup2(out, 1)
-            os.dup2(err, 2)
-            os.close(out)
-            os.close(err)
-            self.grow_up(socket.socket(fileno=connection))
+            connection, *prints = its_own
+            for number, descriptor in enumerate(prints, start=1):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            way_home = socket.socket(fileno=connection)  # kept to the end: the call may have closed its descriptor
+            self.grow_up(way_home)
+            status = 0  # and nothing of Python's end: what TensorFlow would do takes a second, the system does it too
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(status)
 
     def _reap(self) -> None:
-        """Tell of every call that has ended, once what it left behind is ended too."""
-        while True:
-            try:
-                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if found is None:
-                return
-            if found.si_pid in self.calls:
-                _signal_group(found.si_pid, signal.SIGKILL)  # while nobody else can have the number
-            _, status = os.waitpid(found.si_pid, 0)
-            told = self.calls.pop(found.si_pid, None)
-            if told is None:
-                continue
-            if not self.calls:
-                _end_strays()
-            with contextlib.suppress(BrokenPipeError):
-                os.write(told, FIGURE.pack(os.waitstatus_to_exitcode(status)))
-            os.close(told)
+        """Take in all who have ended, and tell of the calls among them once what they left behind has ended too."""
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if found.si_pid in self.calls:
+                    _signal_group(found.si_pid, signal.SIGKILL)  # while nobody else can have the number
+                _, status = os.waitpid(found.si_pid, 0)
+                if found.si_pid in self.calls:
+                    self.over.append((self.calls.pop(found.si_pid), os.waitstatus_to_exitcode(status)))
+        if self.over and not _end_strays(self.calls):
+            for told, status in self.over:
+                _tell(told, status)
+                os.close(told)
+            self.over.clear()
 
     def _end_all(self) -> None:
         for pid in self.calls:
             _signal_group(pid, signal.SIGKILL)
         end = time.monotonic() + _LAST_MOMENTS
-        while self.calls and time.monotonic() < end:  # one that hangs in a driver may never go
+        while (self.calls or self.over) and time.monotonic() < end:  # one that hangs in a driver may never go
             self._reap()
             time.sleep(0.005)
 
@@ -173,13 +181,13 @@ def main(control: int, kernel: int, preload: Sequence[str] = PRELOAD) -> None:
         kernel: the process id of the kernel.
         preload: what to import first.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # An interrupt is not for us, and one that comes early waits in a call's process until that can hear it.
+    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT})
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a call leaves behind is given to us, and not to init
-    socket_ = socket.socket(fileno=control)
-    try:
+    orders = socket.socket(fileno=control)
+    watched = None
+    with contextlib.suppress(AttributeError, OSError):  # Linux before 5.3, or a Python that was built on one
         watched = os.pidfd_open(kernel)
-    except ProcessLookupError:
-        return
     warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)  # BLAS'
     begin = time.monotonic()
     for name in preload:
@@ -190,16 +198,27 @@ def main(control: int, kernel: int, preload: Sequence[str] = PRELOAD) -> None:
     gc.collect()
     gc.freeze()  # what is collected in a child would be copied first
     with contextlib.suppress(OSError):
-        socket_.send(READY + FIGURE.pack(round(1000 * (time.monotonic() - begin))))
-    Nursery(socket_, watched, infant.live).run()
+        orders.send(READY + FIGURE.pack(round(1000 * (time.monotonic() - begin))))
+    Nursery(orders, watched, infant.live).run()
+    os._exit(0)
 
 
-def _end_strays() -> None:
-    """Kill what a call has started and cut off from itself; only called when no call lives."""
+def _tell(told: int, figure: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
+        os.write(told, FIGURE.pack(figure))
+
+
+def _end_strays(calls: Collection[int]) -> bool:
+    """Kill what ended calls have left behind, which are all our children but the calls; tell whether there were any."""
+    found: set[int] = set()
     for listing in Path("/proc/self/task").glob("*/children"):
-        for pid in listing.read_text().split():
-            with contextlib.suppress(OSError):
-                os.kill(int(pid), signal.SIGKILL)
+        with contextlib.suppress(OSError):  # a thread has ended
+            found.update(map(int, listing.read_text().split()))
+    strays = found.difference(calls)
+    for pid in strays:  # they are ours to reap, so the numbers are theirs
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    return bool(strays)
 
 
 def _signal_group(pid: int, number: int) -> None:

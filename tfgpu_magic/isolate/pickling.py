@@ -5,11 +5,14 @@ Source: PEP 574 (out-of-band buffers); cloudpickle.
 
 from __future__ import annotations
 
+import inspect
 import io
+import itertools
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import cloudpickle
@@ -97,7 +100,31 @@ def dump(value: object, name: str = "", *, reduce: Reduce | None = None, at_home
         _Pickler(stream, buffers, reduce, at_home=at_home).dump(value)
     except Exception as error:  # whatever an object's own __reduce__ raises
         raise Unpicklable(_tell(value, name or "it", error, reduce)) from error
-    return Pickled(stream.getbuffer(), tuple(buffers))
+    # Not getbuffer(), which must go before its stream does: Python's garbage collector may do it the other way round.
+    return Pickled(memoryview(stream.getvalue()), tuple(buffers))
+
+
+def dump_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pickled:
+    """Pickle a call: the function, its arguments and its keywords, together, so that what they share they still do.
+
+    Raises:
+        Unpicklable: a part cannot be pickled; the error names it.
+    """
+    name = name_of(function)
+    try:
+        return dump((function, args, kwargs), name)
+    except Unpicklable:
+        dump(function, name)
+        for number, value in enumerate(args, start=1):
+            dump(value, f"argument {number} of {name}")
+        for keyword, value in kwargs.items():
+            dump(value, f"argument {keyword} of {name}")
+        raise
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What people call a function."""
+    return str(getattr(function, "__qualname__", "") or f"a {type(function).__qualname__}")
 
 
 def load(parts: Sequence[memoryview], unpickler: Callable[..., pickle.Unpickler] = pickle.Unpickler) -> Any:
@@ -110,28 +137,35 @@ def _tell(value: object, name: str, error: Exception, reduce: Reduce | None) -> 
         return f"{name}: {error}"
     place, part = _culprit(value, name, reduce, _DEPTH)
     what = f"{type(part).__module__}.{type(part).__qualname__}".removeprefix("builtins.")
-    inside = "" if place == name else f", in {place}"
+    inside = "" if place == name else f", in {place},"
     return f"{name} cannot be sent to another process: a {what}{inside} cannot be pickled ({error})."
 
 
 def _culprit(value: object, place: str, reduce: Reduce | None, depth: int) -> tuple[str, object]:
     """The smallest part of a value that cannot be pickled, and where it is."""
-    if depth:
-        for part, inside in _parts(value):
-            try:
-                _Pickler(io.BytesIO(), [], reduce, at_home=True).dump(inside)
-            except Exception:  # as in `dump`
-                return _culprit(inside, f"{place}{part}", reduce, depth - 1)
+    for part, inside in _parts(value) if depth else ():
+        try:
+            _Pickler(io.BytesIO(), [], reduce, at_home=True).dump(inside)
+        except Exception:  # as in `dump`
+            return _culprit(inside, f"{place}{part}", reduce, depth - 1)
     return place, value
 
 
-def _parts(value: object) -> Iterator[tuple[str, object]]:
+def _parts(value: object) -> list[tuple[str, object]]:
     """What a value is made of, with how to write it."""
-    inside: list[tuple[str, object]]
-    if isinstance(value, Mapping):
-        inside = [(f"[{key!r}]", part) for key, part in value.items()]
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview):
-        inside = [(f"[{index}]", part) for index, part in enumerate(value[:_WIDTH])]
-    else:
-        inside = [(f".{name}", part) for name, part in getattr(value, "__dict__", {}).items()]
-    return iter(inside[:_WIDTH])
+    inside: Iterable[tuple[str, object]]
+    try:
+        if isinstance(value, dict):
+            inside = ((f"[{key!r}]", part) for key, part in value.items())
+        elif isinstance(value, list | tuple):
+            inside = ((f"[{index}]", part) for index, part in enumerate(value))
+        elif isinstance(value, set | frozenset):
+            inside = ((" (an element)", part) for part in value)
+        elif isinstance(value, FunctionType):
+            read = inspect.getclosurevars(value)
+            inside = ((f"'s {name!r}", part) for name, part in {**read.nonlocals, **read.globals}.items())
+        else:
+            inside = ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
+        return list(itertools.islice(inside, _WIDTH))
+    except Exception:  # somebody's own items() or __getattr__
+        return []

@@ -62,7 +62,7 @@ def run(
     timeout: float | None = None,
 ) -> Any:
     """Run a call to its end, and return what it returns."""
-    name = getattr(function, "__qualname__", "the call")
-    order = prepare(policy, runner="tfgpu_magic.isolate.infant:call", settings={"name": name})
-    work = pickling.dump((function, args, kwargs), name)
+    settings = {"name": pickling.name_of(function)}
+    order = prepare(policy, runner="tfgpu_magic.isolate.infant:call", settings=settings)
+    work = pickling.dump_call(function, args, kwargs)
     return Call(order=order, work=work, timeout=timeout).run().value()

@@ -1,27 +1,40 @@
-"""Messages between a kernel and the process of its call: small parts in the packet, large ones in memory of their own.
+"""Messages between a kernel and the process of its call: one packet each, large parts beside it in memory of their own.
 
 A large part is written once, into a memfd, which the other side maps: it is not copied again, and needs no room in
 /dev/shm. What the parts mean is not known here.
-Source: memfd_create(2); unix(7) on SCM_RIGHTS and SOCK_SEQPACKET.
+Source: memfd_create(2); mmap(2); unix(7) on SCM_RIGHTS and SOCK_SEQPACKET.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import mmap
 import os
 import pickle
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 INLINE = 16 * 2**10
 """Bytes up to which a part travels in the packet itself."""
 
-_PACKET = 128 * 2**10  # bytes: the most a packet may have; Linux' default buffer takes 208 KiB
-_ELSEWHERE = b"+"  # a packet whose words are in its first descriptor, or were in the packet before it
-_AT_ONCE = 64  # descriptors in one packet; Linux allows 253, and few processes may have more than 1024 open
+ALONE = 2**20
+"""Bytes from which a part has a memory of its own, and gives it back alone; smaller ones share one."""
+
+_MEMORIES = 32  # at most so many in a message: Linux takes 253 descriptors, and few processes may have 1024 open
+_PACKET = 48 * 2**10  # bytes: the most a packet may have; two fit into Linux' smallest usual buffer, so none waits
+_ELSEWHERE = b"+"  # a packet whose words are in its last descriptor
+_ALIGNED = 64  # bytes: where a part may begin in a memory that several share, for vector instructions
 _CHUNK = 64 * 2**20  # bytes in one write, so that a signal is heard meanwhile
+
+_MFD_CLOEXEC, _MAP_FIXED = 0x1, 0x10
+
+_LIBC: Any = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,76 +56,104 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()) -> None:
-    """Send a message; each part is contiguous memory.
+    """Send a message, whole or not at all; each part is contiguous memory, in bytes.
 
     Raises:
         OSError: the other end is closed (`BrokenPipeError`), or there is no memory for a large part.
     """
-    inline = [bytes(part) if len(part) <= INLINE else None for part in parts]
-    sizes = [len(part) for part in parts]
-    head = pickle.dumps((kind, sizes, inline))
-    large = [part for part, small in zip(parts, inline, strict=True) if small is None]
-    if len(head) > _PACKET:  # very many parts
-        large, head = [head, *large], _ELSEWHERE
-    for start in range(0, len(large) or 1, _AT_ONCE):
-        with _stored(large[start : start + _AT_ONCE]) as descriptors:
-            socket.send_fds(end, [head if start == 0 else _ELSEWHERE], descriptors)
+    memories: list[_Memory] = []
+    shared: int | None = None
+    places: list[bytes | tuple[int, int, int]] = []
+    with contextlib.ExitStack() as closing:
+
+        def store(part: bytes | memoryview, number: int | None = None) -> tuple[int, int, int]:
+            if number is None:
+                number = len(memories)
+                memories.append(_Memory())
+                closing.callback(os.close, memories[-1].descriptor)  # the receiver has its own
+            return number, memories[number].add(part), len(part)
+
+        for part in parts:
+            if len(part) <= INLINE:
+                places.append(bytes(part))
+            elif len(part) >= ALONE and len(memories) < _MEMORIES:
+                places.append(store(part))
+            else:
+                places.append(store(part, shared))
+                shared = places[-1][0]
+        head = pickle.dumps((kind, places))
+        if len(head) > _PACKET:  # very many parts
+            store(head)
+            head = _ELSEWHERE
+        socket.send_fds(end, [head], [memory.descriptor for memory in memories])
 
 
 def receive(end: socket.socket) -> Message | None:
     """Receive a message; None when the other end is closed.
 
     Raises:
-        OSError: the connection is broken, or there is no room to map a large part.
+        OSError: the connection is broken, or there are no descriptors or no room to map a large part.
     """
-    packet, descriptors = _receive_packet(end)
+    head, descriptors, flags, _ = socket.recv_fds(end, _PACKET, _MEMORIES + 2, socket.MSG_CMSG_CLOEXEC)
     try:
-        if not packet:
-            return None
-        head = packet if packet != _ELSEWHERE else _mapped(descriptors, os.fstat(descriptors[0]).st_size)
-        kind, sizes, inline = pickle.loads(head)  # noqa: S301  # from our own process, by our own `send`
-        parts = []
-        for size, small in zip(sizes, inline, strict=True):
-            if small is not None:
-                parts.append(memoryview(bytearray(small)))
-                continue
-            if not descriptors:
-                more, descriptors = _receive_packet(end)
-                if not more:
-                    return None
-            parts.append(_mapped(descriptors, size))
-        return Message(kind, tuple(parts))
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, "What another process sent cannot be taken: too many open files")
+        memories = [_mapped(descriptor) for descriptor in descriptors]
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
+    if not head:
+        return None
+    kind, places = pickle.loads(memories.pop() if head == _ELSEWHERE else head)  # noqa: S301  # by our own `send`
+    return Message(kind, tuple(_part(place, memories) for place in places))
 
 
-def _receive_packet(end: socket.socket) -> tuple[bytes, list[int]]:
-    packet, descriptors, _, _ = socket.recv_fds(end, 2 * _PACKET, _AT_ONCE, socket.MSG_CMSG_CLOEXEC)
-    return packet, descriptors
+class _Memory:
+    """Memory without a name, for another process to map."""
 
+    def __init__(self) -> None:
+        # Not os.memfd_create, which a Python that was built for an old C library lacks.
+        self.descriptor: int = _LIBC.memfd_create(b"tfgpu_magic", _MFD_CLOEXEC)
+        if self.descriptor < 0:
+            raise _no_room(ctypes.get_errno(), "memory")
+        self._size = 0
 
-@contextlib.contextmanager
-def _stored(parts: Sequence[bytes | memoryview]) -> Iterator[list[int]]:
-    """Descriptors of memory with these parts; the receiver keeps them when they are closed here."""
-    descriptors: list[int] = []
-    try:
-        for part in parts:
-            descriptors.append(os.memfd_create("tfgpu_magic"))
+    def add(self, part: bytes | memoryview) -> int:
+        """Append a part, and tell where it begins."""
+        start = self._size = -(-self._size // _ALIGNED) * _ALIGNED
+        rest = memoryview(part)
+        try:
             # Written and not mapped: a write fills pages that a mapping would first have to fill with zeros.
-            rest = memoryview(part).cast("B")
             while rest:
-                rest = rest[os.write(descriptors[-1], rest[:_CHUNK]) :]
-        yield descriptors
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
+                written = os.pwrite(self.descriptor, rest[:_CHUNK], self._size)
+                self._size, rest = self._size + written, rest[written:]
+        except OSError as error:
+            raise _no_room(error.errno, f"{len(part)} bytes of memory") from None
+        return start
 
 
-def _mapped(descriptors: list[int], size: int) -> memoryview:
-    """Map the first descriptor's memory and close it. Nobody else has it any more, so it may be shared and written."""
-    descriptor = descriptors.pop(0)
-    try:
-        return memoryview(mmap.mmap(descriptor, size))
-    finally:
-        os.close(descriptor)
+def _mapped(descriptor: int) -> memoryview:
+    """Map all of a memory: ordinary memory of this process from now on.
+
+    Private, so that a process that is forked of this one gets a copy, as of all other memory. Mapped over an anonymous
+    mapping, because Python's own of a file keeps a descriptor for as long as it lives.
+    """
+    size = os.fstat(descriptor).st_size
+    area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    access, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
+    if _LIBC.mmap(address, size, access, kind, descriptor, 0) != address:
+        raise _no_room(ctypes.get_errno(), f"{size} bytes of memory")
+    return memoryview(area)
+
+
+def _part(place: bytes | tuple[int, int, int], memories: Sequence[memoryview]) -> memoryview:
+    if isinstance(place, bytes):
+        return memoryview(bytearray(place))
+    number, start, size = place
+    return memories[number][start : start + size]
+
+
+def _no_room(number: int | None, what: str) -> OSError:
+    number = number or errno.ENOMEM
+    return OSError(number, f"There is no room for {what} to share with another process: {os.strerror(number)}")

@@ -1,0 +1,283 @@
+"""What the tests have done in processes of calls: crashes, loops, floods and litter."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+MIB = 2**20
+
+
+def nothing() -> int:
+    return 1
+
+
+def echo(value: Any) -> Any:
+    return value
+
+
+def numbers() -> Iterator[int]:
+    yield 1
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+def leave(status: int) -> None:
+    os._exit(status)
+
+
+def kill_itself(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+def run_out_of_memory() -> int:
+    resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+    return len([bytearray(64 * MIB) for _ in range(100)])
+
+
+def say_and_crash() -> None:
+    print("last words", end="")
+    ctypes.string_at(0)
+
+
+def loop_in_python(mark: str = "") -> None:
+    _touch(mark)
+    while True:
+        pass
+
+
+def loop_in_python_deaf(mark: str = "") -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _touch(mark)
+    while True:
+        pass
+
+
+def loop_in_c(mark: str = "") -> None:
+    """With the GIL held, where no signal's handler runs."""
+    _touch(mark)
+    sum(itertools.repeat(0))
+
+
+def hang_in_c(mark: str = "") -> None:
+    """With the GIL held too, and out of every signal's reach: a lock that nobody will release."""
+    lock, library = ctypes.create_string_buffer(64), ctypes.PyDLL(None)
+    library.pthread_mutex_lock(lock)
+    _touch(mark)
+    library.pthread_mutex_lock(lock)
+
+
+def heed(mark: str) -> str:
+    try:
+        loop_in_python(mark)
+    except KeyboardInterrupt:
+        return "heeded"
+    return "never"
+
+
+def close_all() -> None:
+    os.closerange(3, 1000)
+
+
+def close_all_and_go_on() -> None:
+    os.closerange(3, 1000)
+    time.sleep(600)
+
+
+def close_output() -> str:
+    os.close(1)
+    os.close(2)
+    return "done"
+
+
+def flood_lines(size: int) -> None:
+    line = "x" * 99
+    for _ in range(size // 100):
+        print(line)
+
+
+def flood_one_line(size: int) -> None:
+    sys.stdout.write("x" * size)
+
+
+def print_raw(pieces: list[bytes]) -> None:
+    for piece in pieces:
+        os.write(1, piece)
+        time.sleep(0.05)
+
+
+def print_everywhere() -> None:
+    print("python")
+    print("python's error", file=sys.stderr)
+    ctypes.CDLL(None).puts(b"c")
+    os.write(2, b"descriptor\n")
+    subprocess.run(["sh", "-c", "echo shell; echo shell error >&2"], check=True)
+    print("kept by python", end="", file=sys.__stdout__)
+
+
+def print_much_while_signals_come(size: int) -> None:
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    sys.stdout.write("x" * size)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def leave_a_thread() -> str:
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return "done"
+
+
+def leave_processes(mark: str) -> list[int]:
+    """A child, one in a session of its own, and one that is nobody's child; their pids."""
+    plain = subprocess.Popen(["sleep", "600"])
+    apart = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            Path(mark).write_text(str(os.getpid()))
+            time.sleep(600)
+        os._exit(0)
+    while not (Path(mark).exists() and Path(mark).read_text()):
+        time.sleep(0.01)
+    return [plain.pid, apart.pid, int(Path(mark).read_text())]
+
+
+def leave_processes_and_loop(mark: str, done: str) -> None:
+    pids = leave_processes(mark)
+    Path(done + ".new").write_text(" ".join(map(str, [os.getpid(), *pids])))
+    Path(done + ".new").rename(done)
+    hang_in_c()
+
+
+def draw() -> tuple[float, float]:
+    import numpy as np
+
+    return random.random(), float(np.random.random())
+
+
+def shape_of(array: Any) -> tuple[Any, ...]:
+    """What a call sees of an array, which it then writes over."""
+    seen = (array.flags.writeable, array.flags.f_contiguous, float(array.sum()))
+    with contextlib.suppress(ValueError):
+        array += 1
+    return seen
+
+
+def limited(limit: int, soft: int, size: int) -> bytes:
+    resource.setrlimit(limit, (soft, resource.getrlimit(limit)[1]))
+    return bytes(size)
+
+
+def threads() -> int:
+    return threading.active_count()
+
+
+def environment(name: str) -> str | None:
+    return os.environ.get(name)
+
+
+def write(path: str, size: int) -> None:
+    Path(path).write_bytes(bytes(size))
+
+
+def _touch(mark: str) -> None:
+    if mark:
+        Path(mark).touch()
+
+
+class NeedsMore(Exception):
+    def __init__(self, *, path: str) -> None:
+        super().__init__(f"no {path}")
+        self.path = path
+
+
+class Counts(Exception):
+    def __init__(self, code: int) -> None:
+        super().__init__(f"code {code}")
+
+
+class Slotted(Exception):
+    __slots__ = ("where",)
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Locked(Exception):
+    def __init__(self, text: str) -> None:
+        super().__init__(text, threading.Lock())
+        self.lock = threading.Lock()
+        self.kept = 5
+
+
+class OnlyThere:
+    """Can be pickled, and never made again."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _refuse, ()
+
+
+class OnlyInACall:
+    """Can be made again in the process of a call, and not in the caller's."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _only_not_in, (os.getppid(),)
+
+
+def _refuse() -> None:
+    raise ValueError("not again")
+
+
+def _only_not_in(grandparent: int) -> str:
+    nursery = Path(f"/proc/{grandparent}/stat").read_text().rsplit(")", 1)[1].split()[1]
+    if os.getpid() == int(nursery):
+        raise ValueError("not here")
+    return "there"
+
+
+def only_there() -> OnlyThere:
+    return OnlyThere()
+
+
+def only_in_a_call() -> OnlyInACall:
+    return OnlyInACall()
+
+
+def chained() -> None:
+    try:
+        dict[str, int]()["first"]
+    except KeyError as error:
+        raise ValueError("second") from error
+
+
+def fail_locked() -> None:
+    raise Locked("with a lock")
+
+
+def fail_needs_more() -> None:
+    raise NeedsMore(path="/there")
+
+
+def fail_counts() -> None:
+    raise Counts(5)

@@ -1,0 +1,5 @@
+"""What a nursery is given to import so that it dies."""
+
+import os
+
+os._exit(7)

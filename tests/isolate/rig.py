@@ -1,0 +1,64 @@
+"""What the tests of calls share: a screen that keeps what it is shown, calls that use it, and what we have open."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfgpu_magic.isolate import pickling
+from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.prepare import prepare
+
+RUNNER = "tfgpu_magic.isolate.infant:call"
+MIB = 2**20
+
+
+class Paper:
+    """A screen that keeps a MiB of what is written, and counts the characters of all."""
+
+    def __init__(self) -> None:
+        self.text: dict[str, str] = {"stdout": "", "stderr": ""}
+        self.counts: Counter[str] = Counter()
+        self.pieces = 0
+        self.longest = 0
+
+    def write(self, stream: str, text: str) -> None:
+        self.counts.update({character: text.count(character) for character in set(text)})
+        self.pieces += 1
+        self.longest = max(self.longest, len(text))
+        if len(self.text[stream]) < MIB:
+            self.text[stream] += text
+
+    def show(self, message: Mapping[str, Any]) -> None:
+        raise AssertionError(message)
+
+
+def call(function: Callable[..., Any], *args: Any, timeout: float | None = None) -> tuple[Call, Paper]:
+    """A call, and where its output is going to be."""
+    work, paper = pickling.dump_call(function, args, {}), Paper()
+    return Call(order=prepare(None, runner=RUNNER), work=work, timeout=timeout, screen=paper), paper
+
+
+def interrupt_twice(one: Call) -> None:
+    one.interrupt()
+    threading.Event().wait(0.1)
+    one.interrupt()
+
+
+def descriptors() -> dict[str, str]:
+    """What this process has open."""
+    found = {}
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found[entry.name] = str(entry.readlink())
+        except FileNotFoundError:  # the listing's own
+            continue
+    return found
+
+
+def belongings() -> tuple[object, ...]:
+    """What this process has that a call might leave behind."""
+    return descriptors(), threading.active_count()

@@ -1,0 +1,199 @@
+"""A call is set up as its caller is, its output arrives whole and in time, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.isolate import deeds
+from tests.isolate.rig import MIB, Paper, belongings, call
+from tfgpu_magic.isolate.keeper import KEEPER
+from tfgpu_magic.isolate.prepare import run
+
+pytestmark = pytest.mark.usefixtures("light")
+
+
+def printed(function: Any, *args: Any) -> Paper:
+    one, paper = call(function, *args)
+    one.run().value()
+    return paper
+
+
+def test_everything_that_prints_is_heard() -> None:
+    paper = printed(deeds.print_everywhere)
+
+    assert paper.text == {
+        "stdout": "python\nc\nshell\nkept by python",
+        "stderr": "python's error\ndescriptor\nshell error\n",
+    }
+
+
+def test_output_arrives_while_the_call_runs() -> None:
+    paper = printed(deeds.print_raw, [b"one", b"two", b"three"])
+
+    assert (paper.text["stdout"], paper.pieces) == ("onetwothree", 3)
+
+
+def test_a_character_that_is_cut_by_a_read_is_whole() -> None:
+    paper = printed(deeds.print_raw, ["ä".encode()[:1], "ä".encode()[1:] + "€".encode()[:2], "€".encode()[2:]])
+
+    assert paper.text["stdout"] == "ä€"
+
+
+def test_bytes_that_are_no_text_are_shown_as_such() -> None:
+    assert printed(deeds.print_raw, [b"a\xffb", b"\xe2\x82"]).text["stdout"] == "a\ufffdb\ufffd"
+
+
+def test_a_flood_of_lines_arrives_whole_and_in_pieces() -> None:
+    paper = printed(deeds.flood_lines, 100_000_000)
+
+    assert paper.counts == {"x": 99_000_000, "\n": 1_000_000}
+    assert paper.longest <= MIB
+
+
+def test_a_flood_without_a_line_end_arrives_whole() -> None:
+    assert printed(deeds.flood_one_line, 100_000_000).counts["x"] == 100_000_000
+
+
+def test_what_is_printed_while_signals_come_arrives_whole() -> None:
+    assert printed(deeds.print_much_while_signals_come, 20_000_000).counts["x"] == 20_000_000
+
+
+def test_a_call_that_closes_its_output_answers() -> None:
+    assert run(deeds.close_output, (), {}) == "done"
+
+
+def test_a_call_is_where_its_caller_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OF_THE_CALLER", "ü\n=")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["program", "-x"])
+
+    def place() -> tuple[Any, ...]:
+        return str(Path.cwd()), os.environ["OF_THE_CALLER"], sys.path[0], sys.argv, sys.stdin.read()
+
+    assert run(place, (), {}) == (str(tmp_path), "ü\n=", str(tmp_path), ["program", "-x"], "")
+
+
+def test_signals_are_as_a_program_finds_them() -> None:
+    def signals() -> tuple[Any, ...]:
+        return (
+            signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+            signal.getsignal(signal.SIGCHLD),
+            signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+            signal.set_wakeup_fd(-1),
+        )
+
+    assert run(signals, (), {}) == (set(), signal.SIG_DFL, True, -1)
+
+
+def test_a_call_has_no_descriptor_that_is_not_its_own() -> None:
+    def descriptors() -> list[str]:
+        found = []
+        for number in range(1000):
+            with contextlib.suppress(OSError):
+                found.append(str(Path(f"/proc/self/fd/{number}").readlink()).partition(":")[0])
+        return sorted(found)
+
+    others = [threading.Thread(target=run, args=(time.sleep, (1,), {})) for _ in range(3)]
+    for other in others:
+        other.start()
+    time.sleep(0.3)
+    found = run(descriptors, (), {})
+    for other in others:
+        other.join()
+
+    assert found == ["/dev/null", "pipe", "pipe", "socket"]
+
+
+def test_when_memory_runs_out_a_call_dies_before_its_caller() -> None:
+    def badness() -> int:
+        return int(Path("/proc/self/oom_score").read_text())
+
+    assert run(badness, (), {}) > badness() + 300
+
+
+def test_two_calls_draw_different_numbers() -> None:
+    one, other = run(deeds.draw, (), {}), run(deeds.draw, (), {})
+
+    assert one[0] != other[0]
+    assert one[1] != other[1]
+
+
+def test_a_thread_does_not_keep_a_call_alive() -> None:
+    begin = time.monotonic()
+
+    assert run(deeds.leave_a_thread, (), {}) == "done"
+    assert time.monotonic() - begin < 1
+
+
+def test_processes_that_a_call_leaves_behind_are_gone(tmp_path: Path) -> None:
+    pids = run(deeds.leave_processes, (str(tmp_path / "mark"),), {})
+
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def test_they_are_gone_also_while_other_calls_run(tmp_path: Path) -> None:
+    other = threading.Thread(target=run, args=(time.sleep, (3,), {}))
+    other.start()
+    time.sleep(0.2)
+    pids = run(deeds.leave_processes, (str(tmp_path / "mark"),), {})
+    left, runs = [pid for pid in pids if psutil.pid_exists(pid)], other.is_alive()
+    other.join()
+
+    assert (left, runs) == ([], True)
+
+
+def test_a_call_may_make_calls() -> None:
+    def outer() -> int:
+        from tfgpu_magic.isolate.keeper import KEEPER as THERE  # the call's own
+
+        THERE.preload = ()
+        return int(run(os.getpid, (), {}))
+
+    inner = run(outer, (), {})
+
+    assert not psutil.pid_exists(inner)
+
+
+def test_many_calls_at_once_answer_each_its_own() -> None:
+    answers: dict[int, int] = {}
+    threads = [threading.Thread(target=lambda n=n: answers.update({n: run(deeds.echo, (n,), {})})) for n in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert answers == {n: n for n in range(20)}
+
+
+def test_two_hundred_calls_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    nursery = psutil.Process(KEEPER.nursery().pid)
+    array = np.zeros(4 * MIB, np.uint8)
+
+    def some(count: int) -> tuple[object, tuple[int, int, int]]:
+        """What we and the nursery have after so many calls; and what an allocator may keep a little of."""
+        for number in range(count):
+            value = array if number % 10 == 0 else number
+            np.testing.assert_array_equal(run(deeds.echo, (value,), {}), value)
+        time.sleep(0.05)  # in which the nursery closes its end of the last one
+        exact = (belongings(), nursery.num_fds(), nursery.num_threads(), nursery.children(), list(tmp_path.iterdir()))
+        maps = len(Path("/proc/self/maps").read_text().splitlines())
+        return exact, (maps, psutil.Process().memory_info().rss, nursery.memory_info().rss)
+
+    before, held = some(20)
+    after, holds = some(200)
+
+    assert after == before
+    assert all(now - then < most for then, now, most in zip(held, holds, (50, 4 * MIB, 4 * MIB), strict=True))

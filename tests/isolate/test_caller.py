@@ -1,0 +1,248 @@
+"""Whatever becomes of the caller, or of its machine: no orphan, no hang, and calls that work or say why not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+BEGIN = """
+import os, signal, sys, threading, time
+from pathlib import Path
+import numpy as np
+from tests.isolate import deeds
+from tfgpu_magic.errors import *
+from tfgpu_magic.isolate.keeper import KEEPER
+from tfgpu_magic.isolate.prepare import run
+KEEPER.preload = ("numpy", "tests.isolate.deeds")
+"""
+
+
+def start(code: str, *, env: Mapping[str, str] | None = None, within: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """A program that makes calls, in a group of its own."""
+    return subprocess.Popen(
+        [*within, sys.executable, "-c", BEGIN + textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        start_new_session=True,
+    )
+
+
+def told(code: str, *, env: Mapping[str, str] | None = None, within: Sequence[str] = ()) -> str:
+    """What a program prints that makes calls and ends well."""
+    with start(code, env=env, within=within) as program:
+        out, err = program.communicate(timeout=60)
+    assert (program.returncode, err) == (0, "")
+    return out
+
+
+def wait_for(*marks: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not all(mark.exists() for mark in marks):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def outlive(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Those who are still there so many seconds later."""
+    deadline = time.monotonic() + seconds
+    while (alive := [p for p in processes if p.is_running() and p.status() != "zombie"]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.02)
+    return alive
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["alone", "with its group"])
+@pytest.mark.parametrize("loop", ["loop_in_python_deaf", "loop_in_c", "hang_in_c"])
+def test_when_the_caller_is_killed_all_are_gone_within_a_second(loop: str, group: bool, tmp_path: Path) -> None:
+    code = f"""
+    threading.Thread(target=run, args=(deeds.{loop}, ("{tmp_path}/loop",), {{}})).start()
+    run(deeds.leave_processes_and_loop, ("{tmp_path}/mark", "{tmp_path}/done"), {{}})
+    """
+    with start(code) as program:
+        wait_for(tmp_path / "loop", tmp_path / "done")
+        family = psutil.Process(program.pid).children(recursive=True)
+        assert len(family) >= 6
+        (os.killpg if group else os.kill)(program.pid, signal.SIGKILL)
+
+        assert not outlive(family, 1.0)
+
+
+def test_when_the_caller_is_killed_while_its_nursery_becomes_warm_that_ends_too(tmp_path: Path) -> None:
+    code = """
+    KEEPER.preload = ("tests.isolate.slow",)
+    KEEPER.nursery()
+    print("begun", flush=True)
+    time.sleep(60)
+    """
+    with start(code) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        family = psutil.Process(program.pid).children(recursive=True)
+        program.kill()
+
+        assert len(family) == 1
+        assert not outlive(family, 4.0)
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["kill -INT", "Ctrl-C in a terminal"])
+def test_ctrl_c_in_a_script_ends_it_and_its_call(group: bool, tmp_path: Path) -> None:
+    with start(f'run(deeds.loop_in_python, ("{tmp_path}/mark",), {{}})') as program:
+        wait_for(tmp_path / "mark")
+        family = psutil.Process(program.pid).children(recursive=True)
+        (os.killpg if group else os.kill)(program.pid, signal.SIGINT)
+        _, err = program.communicate(timeout=4)
+
+    assert program.returncode == -signal.SIGINT
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert not outlive(family, 1.0)
+
+
+def test_a_script_that_ends_leaves_no_process_and_no_warning() -> None:
+    code = """
+    import gc
+    run(deeds.nothing, (), {})
+    for deed in (deeds.fail_counts, deeds.fail_locked, deeds.numbers, deeds.close_output):
+        try:
+            run(deed, (), {})
+        except Exception as error:
+            kept = [error, np.zeros(2**20)]
+            kept.append(kept)
+    del kept
+    gc.collect()
+    print(KEEPER.nursery().pid)
+    """
+    pid = int(told(code, env={"PYTHONDEVMODE": "1", "PYTHONWARNINGS": "error"}))
+
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_caller_that_forks_goes_on_and_so_does_its_child() -> None:
+    code = """
+    run(deeds.nothing, (), {})
+    running = threading.Thread(target=lambda: print(run(deeds.echo, ("before",), {}), flush=True))
+    running.start()
+    child = os.fork()
+    if child == 0:
+        print("child", run(deeds.echo, (1,), {}), flush=True)
+        sys.exit(0)
+    running.join()
+    print("parent", run(deeds.echo, (2,), {}), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+
+    assert sorted(told(code, env={"PYTHONWARNINGS": "ignore"}).splitlines()) == ["before", "child 1", "parent 2 0"]
+
+
+def test_a_forked_child_does_not_keep_the_nursery_alive() -> None:
+    code = """
+    run(deeds.nothing, (), {})
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+    nursery = KEEPER.nursery().pid
+    begin = time.monotonic()
+    KEEPER.stop()
+    print(Path(f"/proc/{nursery}").exists(), time.monotonic() - begin < 0.9)
+    os.kill(child, signal.SIGKILL)
+    """
+
+    assert told(code) == "False True\n"
+
+
+def test_a_caller_that_blocks_and_ignores_signals_has_calls_that_do_not() -> None:
+    code = """
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    print(run(lambda: (signal.pthread_sigmask(signal.SIG_BLOCK, ()), run is None), (), {}))
+    """
+
+    assert told(code) == "(set(), False)\n"
+
+
+def test_odd_entries_of_the_search_path_do_no_harm() -> None:
+    assert told("sys.path += [Path('/there'), None]; print(run(deeds.nothing, (), {}))") == "1\n"
+
+
+def test_a_shared_memory_of_a_megabyte_is_enough() -> None:
+    code = """
+    array = np.arange(25 * 2**20, dtype=np.float64)
+    room = os.statvfs("/dev/shm")
+    print(room.f_blocks * room.f_frsize, np.array_equal(run(deeds.echo, (array,), {}), array))
+    """
+    within = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"', "sh"]
+
+    assert told(code, within=within) == "1048576 True\n"
+
+
+def test_a_full_disk_is_no_matter_to_a_call_and_its_own_writes_are_told(tmp_path: Path) -> None:
+    code = f"""
+    os.chdir("{tmp_path}")
+    try:
+        Path("full").write_bytes(bytes(2**20))
+    except OSError:
+        pass
+    array = np.ones(2**22)
+    print(os.statvfs(".").f_bavail, run(deeds.echo, (array,), {{}}).sum() == array.sum())
+    try:
+        run(deeds.write, ("more", 2**20), {{}})
+    except OSError as error:
+        print(error.strerror)
+    """
+    mount = f'mount -t tmpfs -o size=64k tmpfs {tmp_path} && exec "$@"'
+    env = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+
+    assert told(code, within=["unshare", "-m", "sh", "-c", mount, "sh"], env=env) == "0 True\nNo space left on device\n"
+
+
+def test_where_no_process_can_be_started_that_is_told() -> None:
+    """As another user than root, whom no limit holds; with root's right to read files."""
+    code = """
+    import resource
+    print(run(deeds.nothing, (), {}))
+    resource.prlimit(KEEPER.nursery().pid, resource.RLIMIT_NPROC, (1, 1))
+    begin = time.monotonic()
+    try:
+        run(deeds.nothing, (), {})
+    except OSError as error:
+        print(error.strerror, time.monotonic() - begin < 1)
+    KEEPER.stop()
+    resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+    try:
+        run(deeds.nothing, (), {})
+    except OSError as error:
+        print(error.strerror)
+    """
+    rights = "-all,+dac_override,+dac_read_search"
+    within = ["setpriv", "--reuid", "61234", "--clear-groups", "--inh-caps", rights, "--ambient-caps", rights]
+
+    assert told(code, within=[*within, "--"]) == (
+        "1\nNo process can be started for the call: Resource temporarily unavailable True\n"
+        "Resource temporarily unavailable\n"
+    )
+
+
+def test_thousands_of_arrays_cross_for_a_user_with_few_descriptors() -> None:
+    code = """
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    arrays = [np.full(2**14, n) for n in range(2000)]
+    back = run(deeds.echo, (arrays,), {})
+    print(all((one == other).all() for one, other in zip(arrays, back)), len(os.listdir("/proc/self/fd")) < 20)
+    """
+    within = ["setpriv", "--reuid", "61234", "--clear-groups", "--inh-caps", "-all,+dac_override", "--ambient-caps"]
+
+    assert told(code, within=[*within, "-all,+dac_override", "--"]) == "True True\n"

@@ -1,0 +1,74 @@
+"""How a process ended is told in words that help."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tfgpu_magic.isolate import ending
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (3, "exit status 3"),
+        (-signal.SIGSEGV, "SIGSEGV, segmentation fault"),
+        (-signal.SIGKILL, "SIGKILL, killed"),
+        (-signal.SIGABRT, "SIGABRT, aborted"),
+        (-(signal.SIGRTMIN + 3), f"signal {signal.SIGRTMIN + 3}"),
+    ],
+)
+def test_a_status_is_told_in_words(status: int, told: str) -> None:
+    assert ending.tell(status).lower().startswith(told.lower())
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        (None, None, "cannot be told here"),
+        (3, None, "cannot be told here"),
+        (3, 3, "the kernel's out-of-memory killer did not"),
+        (3, 4, "most likely memory ran out"),
+    ],
+)
+def test_a_kill_names_the_out_of_memory_killer_as_far_as_it_can(before: int | None, now: int | None, told: str) -> None:
+    assert told in ending.died(-signal.SIGKILL, before, now)
+
+
+def test_another_signal_is_not_blamed_on_memory() -> None:
+    assert ending.died(-signal.SIGSEGV, 3, 4).endswith("SIGSEGV, segmentation fault.")
+
+
+def system(root: Path, *, vmstat: int | None = None, events: int | None = None) -> int | None:
+    """The kills on a machine whose files say so."""
+    proc, cgroups = root / "proc", root / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (cgroups / "user/session").mkdir(parents=True)
+    (proc / "self/cgroup").write_text("3:cpu:/\n0::/user/session\n")
+    if vmstat is not None:
+        (proc / "vmstat").write_text(f"pgfault 7\noom_kill {vmstat}\nswap_ra 1\n")
+    if events is not None:
+        (cgroups / "user/session/memory.events").write_text(f"oom 9\noom_kill {events}\noom_group_kill 0\n")
+    return ending.memory_kills(proc, cgroups)
+
+
+@pytest.mark.parametrize(
+    ("vmstat", "events", "kills"), [(None, None, None), (2, None, 2), (None, 3, 3), (2, 3, 5), (0, 0, 0)]
+)
+def test_kills_are_counted_where_they_are_told(
+    tmp_path: Path, vmstat: int | None, events: int | None, kills: int | None
+) -> None:
+    assert system(tmp_path, vmstat=vmstat, events=events) == kills
+
+
+def test_no_proc_is_no_count(tmp_path: Path) -> None:
+    assert ending.memory_kills(tmp_path, tmp_path) is None
+
+
+def test_this_machine_is_read() -> None:
+    kills = ending.memory_kills()
+
+    assert kills is not None
+    assert kills >= 0

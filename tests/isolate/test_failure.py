@@ -1,0 +1,135 @@
+"""An exception of a call arrives as its own type, with the story that the call's process tells."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+import pytest
+
+from tests.isolate import deeds
+from tfgpu_magic.errors import Raised
+from tfgpu_magic.isolate.prepare import run
+
+pytestmark = pytest.mark.usefixtures("light")
+
+ROOT = str(Path(__file__).parents[2])
+
+
+def raised(error: BaseException) -> BaseException:
+    with pytest.raises(BaseException) as caught:
+        run(deeds.fail, (error,), {})
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("a", 5),
+        KeyError("k"),
+        OSError(2, "No such file or directory", "/there"),
+        FileNotFoundError(2, "No such file or directory", "/there"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        ImportError("no", name="there", path="/there"),
+        SystemExit(3),
+        KeyboardInterrupt("now"),
+        StopIteration(4),
+        deeds.Slotted("x"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_exception_arrives_as_it_was(error: BaseException) -> None:
+    back = raised(error)
+
+    assert type(back) is type(error)
+    assert (str(back), back.args, vars(back)) == (str(error), error.args, vars(error))
+
+
+def test_an_odd_init_is_not_called_again() -> None:
+    with pytest.raises(deeds.NeedsMore, match="no /there") as needs:
+        run(deeds.fail_needs_more, (), {})
+    with pytest.raises(deeds.Counts, match=r"^code 5$"):
+        run(deeds.fail_counts, (), {})
+
+    assert needs.value.path == "/there"
+
+
+def test_of_what_cannot_be_sent_the_rest_arrives() -> None:
+    with pytest.raises(deeds.Locked, match="with a lock") as caught:
+        run(deeds.fail_locked, (), {})
+
+    assert caught.value.kept == 5
+    assert "lock" in caught.value.args[1]
+    assert not hasattr(caught.value, "lock")
+
+
+def test_an_exception_without_words_arrives() -> None:
+    assert type(raised(deeds.Mute())) is deeds.Mute
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no exception groups")
+def test_a_group_arrives_whole() -> None:
+    back = raised(ExceptionGroup("both", [ValueError("a"), OSError(2, "b")]))  # type: ignore[name-defined,unused-ignore]  # noqa: F821
+
+    assert [type(error) for error in back.exceptions] == [ValueError, FileNotFoundError]  # type: ignore[attr-defined]
+
+
+def test_a_type_that_exists_only_there_gets_a_stand_in_of_its_name() -> None:
+    def fail() -> None:
+        raise type("Nowhere", (Exception,), {"lock": threading.Lock()})("words")
+
+    with pytest.raises(Raised, match="words") as caught:
+        run(fail, (), {})
+
+    assert type(caught.value).__name__ == "Nowhere"
+
+
+def test_the_story_shows_the_calls_own_lines_and_none_of_ours() -> None:
+    with pytest.raises(ValueError, match="second") as caught:
+        run(deeds.chained, (), {})
+    story = "".join(traceback.format_exception(caught.value))
+
+    assert 'dict[str, int]()["first"]' in story
+    assert 'raise ValueError("second") from error' in story
+    assert "direct cause" in story
+    assert "infant.py" not in story
+
+
+def test_what_cannot_come_home_is_told_without_frames_of_ours() -> None:
+    with pytest.raises(TypeError) as caught:
+        run(deeds.numbers, (), {})
+
+    assert "infant.py" not in str(caught.value.__cause__)
+
+
+def test_a_type_of_the_main_program_is_raised_as_that_type(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+from tfgpu_magic.isolate.keeper import KEEPER
+from tfgpu_magic.isolate.prepare import run
+
+class Mine(Exception):
+    def __init__(self, *, code):
+        super().__init__(f"code {code}")
+        self.code = code
+
+def fail():
+    raise Mine(code=7)
+
+if __name__ == "__main__":
+    KEEPER.preload = ()
+    try:
+        run(fail, (), {})
+    except Mine as error:
+        print("mine", error.code, error)
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": ROOT}, timeout=30
+    )
+
+    assert (done.stdout, done.stderr) == ("mine 7 code 7\n", "")

@@ -1,0 +1,136 @@
+"""Calls that use TensorFlow on a simulated machine: their memory comes back however they end, and each is its own."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.isolate.rig import call, interrupt_twice
+from tests.processes import run as run_on
+from tfgpu_magic.errors import TimedOut, WorkerDied
+from tfgpu_magic.isolate import call as calls
+from tfgpu_magic.isolate.keeper import KEEPER
+from tfgpu_magic.isolate.prepare import run
+from tfgpu_magic.simgpu import Machine
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    with Machine.create("1x8GiB") as machine:
+        yield machine
+
+
+def held() -> int:
+    """What the driver accounts to anybody, in bytes."""
+    machine = Machine.current()
+    assert machine is not None
+    return machine.held()
+
+
+def take() -> int:
+    import tensorflow as tf
+
+    tf.zeros(1000)
+    return held()
+
+
+def take_and(end: str) -> None:
+    take()
+    if end == "crash":
+        ctypes.string_at(0)
+    elif end == "leave":
+        os._exit(3)
+    else:
+        step()
+
+
+def step() -> None:
+    """Steps in C++, one after the other; on the CPU, because what a simulated GPU computes is zeros."""
+    import tensorflow as tf
+
+    def loop() -> Any:
+        with tf.device("CPU"):
+            return tf.while_loop(lambda n: n < 10**12, lambda n: n + 1, [tf.constant(0, tf.int64)])
+
+    tf.function(loop)()
+
+
+def draw() -> tuple[float, ...]:
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    return (
+        float(tf.random.uniform(())),
+        float(keras.random.uniform(())),
+        float(keras.layers.Dense(1).add_weight(shape=()).numpy()),
+        float(np.random.random()),
+    )
+
+
+def every_end() -> list[tuple[str, bool, int]]:
+    """How calls that took the GPU end, whether they had it, and what is held afterwards."""
+    calls.GRACE = 0.5  # a loop in C++ heeds no interrupt
+    ends: list[tuple[str, bool, int]] = [("", run(take, (), {}) > 2**30, held())]
+    for end in ("crash", "leave"):
+        try:
+            run(take_and, (end,), {})
+        except WorkerDied as error:
+            ends.append((str(error).rpartition(": ")[2], True, held()))
+    try:
+        run(take_and, ("loop",), {}, timeout=2)
+    except TimedOut:
+        ends.append(("timeout", True, held()))
+    one, _ = call(take_and, "loop")
+    threading.Timer(2, interrupt_twice, [one]).start()
+    try:
+        one.run().value()
+    except KeyboardInterrupt:
+        ends.append(("interrupt", True, held()))
+    return ends
+
+
+def test_memory_comes_back_however_a_call_ends(machine: Machine) -> None:
+    assert run_on(machine, every_end) == [
+        ("", True, 0),
+        ("SIGSEGV, segmentation fault.", True, 0),
+        ("exit status 3.", True, 0),
+        ("timeout", True, 0),
+        ("interrupt", True, 0),
+    ]
+
+
+def two_draws() -> tuple[tuple[float, ...], tuple[float, ...], int]:
+    return run(draw, (), {}), run(draw, (), {}), psutil.Process(KEEPER.nursery().pid).num_threads()
+
+
+def test_two_calls_draw_different_numbers(machine: Machine) -> None:
+    one, other, threads = run_on(machine, two_draws, env={"CUDA_VISIBLE_DEVICES": "-1"})
+
+    assert all(a != b for a, b in zip(one, other, strict=True))
+    assert threads == 1
+
+
+def imports() -> bool:
+    return "tensorflow" in sys.modules
+
+
+def warm_with_warnings_as_errors() -> tuple[bool, float]:
+    run(imports, (), {})
+    begin = time.monotonic()
+    return run(imports, (), {}), time.monotonic() - begin
+
+
+def test_warnings_that_are_errors_do_not_keep_a_nursery_cold(machine: Machine) -> None:
+    imported, seconds = run_on(machine, warm_with_warnings_as_errors, env={"PYTHONWARNINGS": "error"})
+
+    assert imported
+    assert seconds < 1

@@ -1,0 +1,299 @@
+"""Whatever a call does, and whoever is killed: a clear outcome in bounded time, no orphan, and the next call works."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.isolate import deeds
+from tests.isolate.rig import RUNNER, Paper, call, descriptors, interrupt_twice
+from tfgpu_magic.errors import TimedOut, WorkerDied
+from tfgpu_magic.isolate import call as calls
+from tfgpu_magic.isolate.keeper import KEEPER
+from tfgpu_magic.isolate.prepare import prepare, run
+
+pytestmark = pytest.mark.usefixtures("light")
+
+LOOPS = [deeds.loop_in_python, deeds.loop_in_python_deaf, deeds.loop_in_c, deeds.hang_in_c]
+DEAF = LOOPS[1:]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that does not heed is killed after half a second."""
+    monkeypatch.setattr(calls, "GRACE", 0.5)
+    monkeypatch.setattr(calls, "_PATIENCE", 0.5)
+
+
+def soon(mark: Path, action: Callable[[], object]) -> threading.Thread:
+    """Do it once the mark is there."""
+
+    def act() -> None:
+        while not mark.exists():
+            time.sleep(0.01)
+        action()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "told"),
+    [
+        (deeds.segfault, (), "SIGSEGV, segmentation fault"),
+        (deeds.leave, (3,), "exit status 3"),
+        (deeds.leave, (0,), "exit status 0"),
+        (deeds.kill_itself, (signal.SIGKILL,), "SIGKILL, killed. Somebody sent it"),
+        (deeds.kill_itself, (signal.SIGTERM,), "SIGTERM, terminated"),
+        (deeds.kill_itself, (signal.SIGHUP,), "SIGHUP, hangup"),
+    ],
+)
+def test_a_process_that_dies_is_told_how(function: Callable[..., Any], args: tuple[Any, ...], told: str) -> None:
+    begin = time.monotonic()
+    with pytest.raises(WorkerDied) as caught:
+        run(function, args, {})
+
+    assert f"The call's process ended without an answer: {told}" in str(caught.value)
+    assert time.monotonic() - begin < 1
+    assert run(deeds.nothing, (), {}) == 1
+
+
+def test_a_crash_shows_the_line_that_it_came_from() -> None:
+    one, paper = call(deeds.segfault)
+    with pytest.raises(WorkerDied):
+        one.run()
+
+    assert "in segfault" in paper.text["stderr"]
+
+
+def test_memory_that_runs_out_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError):
+        run(deeds.run_out_of_memory, (), {})
+
+
+def test_what_was_printed_before_a_crash_is_seen() -> None:
+    one, paper = call(deeds.say_and_crash)
+    with pytest.raises(WorkerDied):
+        one.run()
+
+    assert paper.text["stdout"] == "last words"
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("loop", LOOPS)
+def test_an_endless_loop_is_ended_by_its_timeout(loop: Callable[..., Any]) -> None:
+    begin = time.monotonic()
+    with pytest.raises(TimedOut, match=r"longer than 0\.3 s"):
+        call(loop, timeout=0.3)[0].run()
+
+    assert time.monotonic() - begin < 2
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("loop", LOOPS)
+def test_an_endless_loop_is_ended_by_an_interrupt(loop: Callable[..., Any], tmp_path: Path) -> None:
+    one, _ = call(loop, str(tmp_path / "mark"))
+    thread = soon(tmp_path / "mark", one.interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        one.run().value()
+    thread.join()
+
+    assert ("did not heed" in str(caught.value)) == (loop in DEAF)
+
+
+@pytest.mark.parametrize("loop", DEAF)
+def test_a_second_interrupt_ends_it_at_once(loop: Callable[..., Any], tmp_path: Path) -> None:
+    one, _ = call(loop, str(tmp_path / "mark"))
+    thread = soon(tmp_path / "mark", lambda: interrupt_twice(one))
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        one.run()
+    thread.join()
+
+    assert time.monotonic() - begin < 2 < calls.GRACE
+
+
+def test_ctrl_c_goes_to_the_call_and_a_call_may_heed_it(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    thread = soon(tmp_path / "mark", lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        run(deeds.loop_in_python, (str(tmp_path / "mark"),), {})
+    thread.join()
+    (tmp_path / "mark").unlink()
+    thread = soon(tmp_path / "mark", lambda: os.kill(os.getpid(), signal.SIGINT))
+
+    assert run(deeds.heed, (str(tmp_path / "mark"),), {}) == "heeded"
+    assert signal.getsignal(signal.SIGINT) is before
+    thread.join()
+
+
+def test_ctrl_c_that_comes_when_the_call_has_answered_is_not_lost() -> None:
+    one, _ = call(deeds.echo, 5)
+    one.order = prepare(None, runner=RUNNER, lingers=True)
+    one.answered = lambda _: os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        one.run()
+
+
+@pytest.mark.parametrize("delay", [n * 0.002 for n in range(20)])
+def test_an_interrupt_at_any_moment_is_heeded(delay: float) -> None:
+    one, _ = call(deeds.loop_in_python)
+    timer = threading.Timer(delay, one.interrupt)
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        one.run().value()
+    timer.join()
+
+    assert time.monotonic() - begin < 2 < calls.GRACE
+
+
+def test_an_interrupt_before_the_call_is_heeded() -> None:
+    one, _ = call(deeds.loop_in_python)
+    one.interrupt()
+    with pytest.raises(KeyboardInterrupt):
+        one.run()
+
+
+def test_a_call_that_is_never_run_holds_no_descriptor() -> None:
+    before = descriptors()
+    kept = [call(deeds.nothing) for _ in range(10)]
+
+    assert descriptors() == before
+    del kept
+
+
+def test_descriptors_that_are_closed_are_told() -> None:
+    one, paper = call(deeds.close_all)
+    with pytest.raises(WorkerDied, match="exit status 1"):
+        one.run()
+
+    assert "closed descriptors that were not its own" in paper.text["stderr"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_call_that_closes_its_connection_and_goes_on_is_ended() -> None:
+    with pytest.raises(WorkerDied, match="has closed its connection"):
+        run(deeds.close_all_and_go_on, (), {})
+
+
+class Torn(Paper):
+    def write(self, stream: str, text: str) -> None:
+        raise ZeroDivisionError(stream, text)
+
+
+def test_a_screen_that_fails_ends_the_call() -> None:
+    one, _ = call(deeds.flood_lines, 10**12)
+    one.screen = Torn()
+    with pytest.raises(ZeroDivisionError):
+        one.run()
+
+    assert one.pid is not None
+    assert not psutil.pid_exists(one.pid)
+
+
+def test_a_result_that_has_no_room_is_told() -> None:
+    with pytest.raises(OSError, match=r"no room for .* bytes of memory to share with another process"):
+        run(deeds.limited, (resource.RLIMIT_FSIZE, 2**20, 2**22), {})
+    with pytest.raises(OSError, match="Too many open files"):
+        run(deeds.limited, (resource.RLIMIT_NOFILE, 3, 2**22), {})
+
+
+def test_without_descriptors_a_call_is_refused_clearly() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for spare in range(9):
+        free = [os.dup(0) for _ in range(spare)]
+        os.close(limit := os.dup(0))
+        for descriptor in free:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                run(deeds.nothing, (), {})
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_directory_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    one, _ = call(deeds.nothing)
+    (tmp_path / "there").rmdir()
+    answer = one.run()
+
+    with pytest.raises(FileNotFoundError, match="there"):
+        answer.value()
+
+
+def test_a_nursery_that_is_killed_takes_its_calls_along_and_the_next_call_works(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    nursery = KEEPER.nursery().pid
+    thread = soon(done, lambda: os.kill(nursery, signal.SIGKILL))
+    with pytest.raises(WorkerDied, match=r"that starts isolated calls has died \(SIGKILL, killed\), and this call"):
+        run(deeds.leave_processes_and_loop, (str(tmp_path / "mark"), str(done)), {})
+    thread.join()
+    loop, plain, apart, daemon = map(int, done.read_text().split())
+    time.sleep(0.1)
+    alive = {pid for pid in (loop, plain, apart, daemon) if psutil.pid_exists(pid) and _lives(pid)}
+    for pid in alive & {apart, daemon}:  # what has cut itself off from its group is beyond our reach then
+        os.kill(pid, signal.SIGKILL)
+
+    assert not alive & {loop, plain}
+    assert run(deeds.nothing, (), {}) == 1
+
+
+def test_a_nursery_that_dies_while_it_becomes_warm_is_told() -> None:
+    KEEPER.stop()
+    KEEPER.preload, before = ("tests.isolate.dies",), KEEPER.preload
+    try:
+        with pytest.raises(WorkerDied, match=r"has died \(exit status 7\)\. The next call gets a new one"):
+            run(deeds.nothing, (), {})
+    finally:
+        KEEPER.preload = before
+
+    assert run(deeds.nothing, (), {}) == 1
+
+
+def test_an_interrupt_while_it_becomes_warm_ends_the_wait(tmp_path: Path) -> None:
+    KEEPER.stop()
+    KEEPER.preload, before = ("tests.isolate.slow", *KEEPER.preload), KEEPER.preload
+    try:
+        one, _ = call(deeds.loop_in_python)
+        one.warming = one.interrupt
+        with pytest.raises(KeyboardInterrupt):
+            one.run()
+        assert run(deeds.nothing, (), {}) == 1
+    finally:
+        KEEPER.preload = before
+        KEEPER.stop()
+
+
+def test_a_variable_that_counts_at_tensorflows_import_gets_a_new_nursery(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, old = KEEPER.nursery(), KEEPER.nursery().pid
+    runs = threading.Thread(target=run, args=(time.sleep, (3,), {}))
+    runs.start()
+    time.sleep(0.2)
+    monkeypatch.setenv("KERAS_BACKEND", "numpy")
+
+    assert run(deeds.environment, ("KERAS_BACKEND",), {}) == "numpy"
+    assert KEEPER.nursery() is not one
+    assert runs.is_alive()
+    runs.join()
+    assert not psutil.pid_exists(old)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
