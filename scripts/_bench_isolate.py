@@ -122,15 +122,15 @@ def _cases(pool: ProcessPoolExecutor, *, peer: bool) -> dict[str, dict[str, Call
     """What is measured, and who does it how."""
     import numpy as np
 
-    from tfgpu_magic.isolate.prepare import run
+    from tfgpu_magic import isolated
 
-    array = np.ones(GIB // 4, np.float32)
+    array, echo = np.ones(GIB // 4, np.float32), isolated(_add_one)
     cases: dict[str, dict[str, Callable[[], Any]]] = {
-        "first op": {"isolated": lambda: run(_first_op, (), {}), "spawn": lambda: _spawned(_first_op)},
-        "first op, limit": {"isolated": lambda: run(_first_op, (), {}, "limit 2GiB")},
-        "trivial": {"isolated": lambda: run(_nothing, (), {}), "spawn": lambda: _spawned(_nothing)},
+        "first op": {"isolated": isolated(_first_op), "spawn": lambda: _spawned(_first_op)},
+        "first op, limit": {"isolated": isolated(policy="limit 2GiB")(_first_op)},
+        "trivial": {"isolated": isolated(_nothing), "spawn": lambda: _spawned(_nothing)},
         "1 GiB": {
-            "isolated": lambda: run(_add_one, (array,), {}),
+            "isolated": lambda: echo(array),
             "ProcessPoolExecutor": lambda: pool.submit(_add_one, array).result(),
         },
     }

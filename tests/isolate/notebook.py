@@ -102,7 +102,9 @@ class Notebook:
 
 @contextmanager
 def notebook(machine: Machine, home: Path, *lines: str) -> Iterator[Notebook]:
-    with serving(machine, home, environment=QUIET) as server:
+    temporary = home / "tmp"
+    temporary.mkdir()
+    with serving(machine, home, environment={**QUIET, "TMPDIR": str(temporary)}) as server:
         one = Notebook(server, *lines)
         try:
             yield one

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfgpu_magic.config import words
+from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.isolate import pickling
 from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.prepare import prepare
+from tfgpu_magic.isolate.order import Order
+from tfgpu_magic.isolate.prepare import order
+from tfgpu_magic.monitor.look import look
 
 RUNNER = "tfgpu_magic.isolate.infant:call"
 MIB = 2**20
@@ -39,7 +43,25 @@ class Paper:
 def call(function: Callable[..., Any], *args: Any, timeout: float | None = None) -> tuple[Call, Paper]:
     """A call, and where its output is going to be."""
     work, paper = pickling.dump_call(function, args, {}), Paper()
-    return Call(order=prepare(None, runner=RUNNER), work=work, timeout=timeout, screen=paper), paper
+    return Call(order=prepare(), work=work, timeout=timeout, screen=paper), paper
+
+
+def run(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    policy: str | None = None,
+    timeout: float | None = None,
+) -> Any:
+    """Run a call to its end, and return what it returns."""
+    prepared = prepare(policy, settings={"name": pickling.name_of(function)})
+    return Call(order=prepared, work=pickling.dump_call(function, args, kwargs), timeout=timeout).run().value()
+
+
+def prepare(policy: str | None = None, **more: Any) -> Order:
+    """An order for a process that is as this one is, with a policy."""
+    asked = words.parse(policy) if policy else NOTHING
+    return order(asked, look() if policy else None, runner=RUNNER, **more)
 
 
 def interrupt_twice(one: Call) -> None:

@@ -16,9 +16,8 @@ import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import MIB, Paper, belongings, call
+from tests.isolate.rig import MIB, Paper, belongings, call, run
 from tfgpu_magic.isolate.keeper import KEEPER
-from tfgpu_magic.isolate.prepare import run
 
 pytestmark = pytest.mark.usefixtures("light")
 

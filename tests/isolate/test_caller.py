@@ -23,7 +23,7 @@ import numpy as np
 from tests.isolate import deeds
 from tfgpu_magic.errors import *
 from tfgpu_magic.isolate.keeper import KEEPER
-from tfgpu_magic.isolate.prepare import run
+from tests.isolate.rig import run
 KEEPER.preload = ("numpy", "tests.isolate.deeds")
 """
 

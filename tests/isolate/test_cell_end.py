@@ -88,9 +88,11 @@ def test_a_cell_may_heed_an_interrupt_in_its_own_way(book: Notebook) -> None:
 @pytest.mark.parametrize("body", [PYTHON, C])
 def test_a_timeout_ends_a_cell(book: Notebook, body: str) -> None:
     begin = time.monotonic()
-    ran = book.isolated(body, "--timeout 500ms")
+    ran = book.isolated("got = 'so far'\n" + body, "--timeout 500ms -o got")
 
     assert ran.error["ename"] == "TimedOut"
+    assert body == C or "----> 3 while True: pass" in ran.traceback  # where it was
+    assert body == C or book.run("got").value == "'so far'"
     assert "longer than 0.5 s" in ran.error["evalue"]
     assert "tfgpu_magic/isolate" not in ran.traceback  # it is no fault of ours
     assert time.monotonic() - begin < 8

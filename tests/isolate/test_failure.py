@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.isolate import deeds
+from tests.isolate.rig import run
 from tfgpu_magic.errors import Raised
-from tfgpu_magic.isolate.prepare import run
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -110,7 +110,7 @@ def test_a_type_of_the_main_program_is_raised_as_that_type(tmp_path: Path) -> No
     script.write_text(
         """
 from tfgpu_magic.isolate.keeper import KEEPER
-from tfgpu_magic.isolate.prepare import run
+from tests.isolate.rig import run
 
 class Mine(Exception):
     def __init__(self, *, code):

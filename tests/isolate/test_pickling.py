@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.isolate import deeds
+from tests.isolate.rig import run
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate import pickling
-from tfgpu_magic.isolate.prepare import run
 
 LOCK = threading.Lock()
 LARGE = pickling.APART // 8

@@ -15,11 +15,10 @@ import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import RUNNER, Paper, call, descriptors, interrupt_twice
+from tests.isolate.rig import RUNNER, Paper, call, descriptors, interrupt_twice, prepare, run
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.keeper import KEEPER
-from tfgpu_magic.isolate.prepare import prepare, run
 
 pytestmark = pytest.mark.usefixtures("light")
 

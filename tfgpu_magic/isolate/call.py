@@ -12,7 +12,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfgpu_magic.errors import TimedOut, Unpicklable, WorkerDied
@@ -42,19 +42,26 @@ class Answer:
         facts: what its process knew at its end.
         parts: what it gave, pickled.
         seconds: how long it took.
+        late: the seconds that it might have taken, where it took longer and was asked to end.
     """
 
     failed: bool
     facts: Facts
     parts: tuple[memoryview, ...]
     seconds: float
+    late: float | None = None
 
     def error(self) -> BaseException | None:
-        """What it raised, as its own type."""
-        if not self.failed:
-            return None
-        told: Failure = pickle.loads(self.parts[0])  # noqa: S301  # from our own process
-        return failure.revive(told, self.parts[1:])
+        """What it raised, as its own type; `TimedOut` where it was late."""
+        raised: BaseException | None = None
+        if self.failed:
+            told: Failure = pickle.loads(self.parts[0])  # noqa: S301  # from our own process
+            raised = failure.revive(told, self.parts[1:])
+        if self.late is None:
+            return raised
+        late = timed_out(self.late)
+        late.__cause__ = raised
+        return late
 
     def value(self) -> Any:
         """What it returned.
@@ -106,7 +113,7 @@ class Call:
 
         Raises:
             WorkerDied: its process ended without an answer.
-            TimedOut: it took too long.
+            TimedOut: it took too long, and did not heed an interrupt; one that does answers, late.
             KeyboardInterrupt: it was interrupted and had to be killed; one that heeds an interrupt answers.
             OSError: no process could be started.
         """
@@ -120,6 +127,11 @@ class Call:
         if answer is None:
             raise WorkerDied(ending.died(process.status or 0, kills, ending.memory_kills()))
         return answer
+
+
+def timed_out(seconds: float) -> TimedOut:
+    """The error of a call that took longer than so many seconds."""
+    return TimedOut(f"The call took longer than {seconds:g} s, and was ended.")
 
 
 class _Step(enum.Enum):
@@ -267,11 +279,10 @@ class _Watch:
                 self._hear()
 
     def _outcome(self) -> Answer | None:
-        if self._timed_out:
-            cause = self._answer.error() if self._answer is not None else None
-            raise TimedOut(f"The call took longer than {self._call.timeout:g} s, and was ended.") from cause
         if self._answer is not None:
-            return self._answer
+            return replace(self._answer, late=self._call.timeout) if self._timed_out else self._answer
+        if self._timed_out:
+            raise timed_out(self._call.timeout or 0.0)
         if self._interrupted:
             ended = ending.tell(self._process.status or 0)
             raise KeyboardInterrupt(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import time
 from collections.abc import Mapping, Sequence
@@ -9,16 +10,17 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
+from tfgpu_magic import control
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
-from tfgpu_magic.isolate import failure, pickling
-from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate import failure, pickling, prepare
+from tfgpu_magic.isolate.call import Answer, Call, timed_out
 from tfgpu_magic.isolate.cellshell import CellFacts, CellSettings, ends_quietly
 from tfgpu_magic.isolate.closing import Closing, close
 from tfgpu_magic.isolate.failure import Failure
 from tfgpu_magic.isolate.guard import Unpickler
+from tfgpu_magic.isolate.ledger import LEDGER, Abandoned, Lease
 from tfgpu_magic.isolate.names import names
 from tfgpu_magic.isolate.pickling import Pickled
-from tfgpu_magic.isolate.prepare import prepare
 from tfgpu_magic.isolate.screen import Screen
 from tfgpu_magic.isolate.words import Asked
 from tfgpu_magic.monitor.look import look
@@ -39,7 +41,7 @@ class Cell:
 
     Attributes:
         title: its first line.
-        call: the call that runs it.
+        screen: where its output goes.
 
     Raises:
         PolicyError: a name to send is not in the notebook.
@@ -60,20 +62,22 @@ class Cell:
             shell={name: getattr(shell, name) for name in _TRAITS},
             traceback=shell.InteractiveTB.mode,
         )
-        order = prepare(
-            asked.policy,
-            runner="tfgpu_magic.isolate.cellshell:cell",
-            lingers=True,
-            settings={"cell": settings},
-        )
-        self.call = Call(
-            order=order,
-            work=_pickle(self._inputs(seen.reads)),
-            timeout=asked.timeout,
-            screen=screen,
-            warming=self._tell_of_warming,
-            answered=self._look,
-        )
+        self._settings = settings
+        self._work = _pickle(self._inputs(seen.reads))
+        self._call: Call | None = None
+        self._stopped = False
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, once it has one."""
+        return None if self._call is None else self._call.pid
+
+    def stop(self) -> None:
+        """Interrupt it, from any thread; where it waits for GPUs, it does not begin."""
+        self._stopped = True
+        if self._call is not None:
+            self._call.interrupt()
+        LEDGER.stir()
 
     def run(self) -> Any:
         """Run it, show how it ended, bring its names into the notebook, and return its value.
@@ -83,22 +87,61 @@ class Cell:
         """
         begin = time.monotonic()
         try:
-            answer = self.call.run()
+            answer = self._answer()
         except (TfGpuError, KeyboardInterrupt) as error:
-            self._show(close((), None, look(), self.call.pid, time.monotonic() - begin))
+            if self.pid is not None:
+                self._show(close((), None, look(), self.pid, time.monotonic() - begin))
             raise _shown_as(error, _story(error)) from None
         facts = answer.facts.more.get("cell")
         if not isinstance(facts, CellFacts):  # it was not run: its process could not be set up
             raise UsageError(str(answer.error()))
-        values = pickling.load(answer.parts[: facts.values], Unpickler)
-        value = values.pop("", None)
-        self._shell.user_ns.update(values)
+        value = self._bring(answer.parts[: facts.values])
         after = look() if answer.facts.uses else None
-        self._show(close(answer.facts.uses, self._before, after, self.call.pid, answer.seconds, facts))
-        raised = _error(answer.parts[facts.values :])
+        self._show(close(answer.facts.uses, self._before, after, self.pid, answer.seconds, facts))
+        raised = _raised(answer, facts)
         if raised is not None:
             raise raised
         return None if ends_quietly(self._body) else value
+
+    def _answer(self) -> Answer:
+        try:
+            with self._lease() as lease:
+                self._call = Call(
+                    order=prepare.order(
+                        lease.policy,
+                        lease.snapshot,
+                        runner="tfgpu_magic.isolate.cellshell:cell",
+                        lingers=True,
+                        settings={"cell": self._settings},
+                    ),
+                    work=self._work,
+                    timeout=self._asked.timeout,
+                    screen=self.screen,
+                    warming=self._tell_of_warming,
+                    answered=self._look,
+                )
+                lease.pid = lambda: self.pid
+                return self._call.run()
+        except Abandoned:
+            raise KeyboardInterrupt("The cell was stopped while it waited for a GPU.") from None
+
+    def _lease(self) -> contextlib.AbstractContextManager[Lease]:
+        """GPUs of its own where a number of them is asked; else those that the notebook sees."""
+        if self._asked.gpus is not None:
+            return LEDGER.lease(self._asked.policy, self._asked.gpus, wanted=lambda: not self._stopped)
+        policy = control.current().settled.then(self._asked.policy)
+        return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
+
+    def _bring(self, parts: Sequence[memoryview]) -> object:
+        """Bring the names into the notebook, and return the cell's value."""
+        try:
+            values = pickling.load(parts, Unpickler)
+        except Exception as error:  # a module that only the cell's process has; somebody's own __setstate__
+            told = f"What the cell gives back cannot be made again in this kernel ({error})."
+            raise UsageError(told) from None
+        value = values.pop("", None)
+        self._shell.user_ns.update(values)
+        return value
 
     def _inputs(self, reads: frozenset[str]) -> dict[str, object]:
         """The names to send."""
@@ -148,18 +191,23 @@ def _trouble(name: str, value: object) -> str:
     return ""
 
 
-def _error(parts: tuple[memoryview, ...]) -> BaseException | None:
-    """What the cell raised, which IPython will show as the cell's process did."""
-    if not parts:
-        return None
-    told: Failure = pickle.loads(parts[0])  # noqa: S301  # from our own process
-    return _shown_as(failure.revive(told, parts[1:]), told.shown)
+def _raised(answer: Answer, facts: CellFacts) -> BaseException | None:
+    """What the cell raised, or that it was late, which IPython will show with what the cell's process saw."""
+    parts = answer.parts[facts.values :]
+    error: BaseException | None = None
+    shown: tuple[str, ...] = ()
+    if parts:
+        told: Failure = pickle.loads(parts[0])  # noqa: S301  # from our own process
+        error, shown = failure.revive(told, parts[1:]), told.shown
+    if answer.late is not None:
+        error = timed_out(answer.late)
+        shown = (*shown, *_story(error))
+    return None if error is None else _shown_as(error, shown)
 
 
 def _story(error: BaseException) -> list[str]:
     """How an end without an answer is told: what happened, and no frame of ours."""
-    before = [str(error.__cause__.__cause__)] if error.__cause__ is not None else []
-    return [*before, f"{type(error).__name__}: {error}"]
+    return [f"{type(error).__name__}: {error}"]
 
 
 def _shown_as(error: BaseException, lines: Sequence[str]) -> BaseException:

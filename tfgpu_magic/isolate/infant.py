@@ -35,8 +35,14 @@ Runner = Callable[[socket.socket, Order, Sequence[memoryview]], Answer]
 """Runs the work of a call: its connection, its order, and the parts that its caller pickled."""
 
 
+running = False
+"""Whether this process is that of an isolated call."""
+
+
 def live(connection: socket.socket) -> None:
     """Run the one call that comes over the connection; where none comes, its caller has thought better of it."""
+    global running
+    running = True
     with contextlib.suppress(ConnectionResetError):
         message = wire.receive(connection)
         if message is not None:

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.isolate import inside, terms
+from tfgpu_magic.isolate import infant, terms
 from tfgpu_magic.isolate.executor import IsolatedExecutor
 from tfgpu_magic.isolate.terms import Terms
 
@@ -110,7 +110,7 @@ class Isolated(Generic[P, R]):
             WorkerDied: its process ended without an answer.
             TimedOut: it took too long.
         """
-        if inside.running:
+        if infant.running:
             return self.__wrapped__(*args, **kwargs)
         what = self._asked.terms
         leased = bool(what.policy.requests) or what.gpus is not None

@@ -57,7 +57,7 @@ class Job(Future[Any]):
 
     def stop(self) -> None:
         """Interrupt it, as Ctrl-C interrupts a cell; it is killed when it does not heed that, or at the second time."""
-        self._cell.call.interrupt()
+        self._cell.stop()
 
     def standing(self) -> Standing:
         """How it stands now."""
@@ -66,7 +66,7 @@ class Job(Future[Any]):
             number=self.number,
             state=RUNNING if not self.done() else DONE if error is None else type(error).__name__,
             seconds=time.monotonic() - self._began,
-            pid=None if self.done() else self._cell.call.pid,
+            pid=None if self.done() else self._cell.pid,
             title=self._cell.title,
         )
 

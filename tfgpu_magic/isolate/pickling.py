@@ -104,21 +104,29 @@ def dump(value: object, name: str = "", *, reduce: Reduce | None = None, at_home
     return Pickled(memoryview(stream.getvalue()), tuple(buffers))
 
 
-def dump_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pickled:
+def dump_call(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, reduce: Reduce | None = None
+) -> Pickled:
     """Pickle a call: the function, its arguments and its keywords, together, so that what they share they still do.
+
+    Args:
+        function: what is called.
+        args: with what.
+        kwargs: and by name.
+        reduce: a special way to pickle some objects.
 
     Raises:
         Unpicklable: a part cannot be pickled; the error names it.
     """
     name = name_of(function)
     try:
-        return dump((function, args, kwargs), name)
+        return dump((function, args, kwargs), name, reduce=reduce)
     except Unpicklable:
-        dump(function, name)
+        dump(function, name, reduce=reduce)
         for number, value in enumerate(args, start=1):
-            dump(value, f"argument {number} of {name}")
+            dump(value, f"argument {number} of {name}", reduce=reduce)
         for keyword, value in kwargs.items():
-            dump(value, f"argument {keyword} of {name}")
+            dump(value, f"argument {keyword} of {name}", reduce=reduce)
         raise
 
 

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfgpu_magic.config import visible, words
+from tfgpu_magic.config import visible
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.runtime import RUNTIME
-from tfgpu_magic.isolate import pickling
-from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.guard import ROOTS
 from tfgpu_magic.isolate.order import Order
-from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
-
-
-def prepare(policy: str | Policy | None, *, runner: str, **more: Any) -> Order:
-    """The order for a process that is as this one is, with the policy that holds here and then the one that is given.
-
-    Raises:
-        PolicyError: the words are no policy.
-    """
-    _, asked = RUNTIME.bequest()
-    if policy:
-        asked = asked.then(words.parse(policy) if isinstance(policy, str) else policy)
-    return order(asked, look() if asked.requests else None, runner=runner, **more)
 
 
 def order(policy: Policy, snapshot: Snapshot | None, *, runner: str, hidden: bool = False, **more: Any) -> Order:
@@ -52,17 +36,3 @@ def order(policy: Policy, snapshot: Snapshot | None, *, runner: str, hidden: boo
         imported=ROOTS & sys.modules.keys(),
         **more,
     )
-
-
-def run(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    policy: str | None = None,
-    timeout: float | None = None,
-) -> Any:
-    """Run a call to its end, and return what it returns."""
-    settings = {"name": pickling.name_of(function)}
-    order = prepare(policy, runner="tfgpu_magic.isolate.infant:call", settings=settings)
-    work = pickling.dump_call(function, args, kwargs)
-    return Call(order=order, work=work, timeout=timeout).run().value()

@@ -10,13 +10,13 @@ from typing import Any
 from tfgpu_magic import control, units
 from tfgpu_magic.config import words
 from tfgpu_magic.config.policy import NOTHING, Pick, Policy, SplitCpu
-from tfgpu_magic.errors import PolicyError, Unpicklable
+from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate import pickling, prepare
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.ledger import LEDGER, Lease
-from tfgpu_magic.isolate.pickling import Pickled, Reduce
+from tfgpu_magic.isolate.pickling import Reduce
 
-_RUNNER = "tfgpu_magic.isolate.inside:call"
+_RUNNER = "tfgpu_magic.isolate.infant:call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ def run(
         WorkerDied: its process ended without an answer.
         TimedOut: it took too long.
     """
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    work = _pack(function, args, kwargs, name, reduce)
+    name = pickling.name_of(function)
+    work = pickling.dump_call(function, args, kwargs, reduce=reduce)
     with _leased(terms, wanted) if leased else _as_here(terms) as lease:
         order = prepare.order(
             lease.policy, lease.snapshot, runner=_RUNNER, hidden=terms.gpus == 0, settings={"name": name}
@@ -104,17 +104,3 @@ def _leased(terms: Terms, wanted: Callable[[], bool]) -> contextlib.AbstractCont
 
 def _as_here(terms: Terms) -> contextlib.AbstractContextManager[Lease]:
     return contextlib.nullcontext(Lease(control.current().settled.then(terms.policy)))
-
-
-def _pack(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str, reduce: Reduce | None
-) -> Pickled:
-    try:
-        return pickling.dump((function, args, kwargs), name, reduce=reduce)
-    except Unpicklable:
-        pickling.dump(function, name, reduce=reduce)  # which of them it is
-        for number, value in enumerate(args, 1):
-            pickling.dump(value, f"argument {number} of {name}", reduce=reduce)
-        for word, value in kwargs.items():
-            pickling.dump(value, f"argument {word!r} of {name}", reduce=reduce)
-        raise
