@@ -69,7 +69,8 @@ def test_twenty_cells_leave_nothing(book: Notebook, machine: Machine) -> None:
     figures = (
         "import os, psutil, gc, tempfile, threading; gc.collect(); me = psutil.Process()\n"
         "print(len(os.listdir('/proc/self/fd')), threading.active_count(), len(me.children(recursive=True)), "
-        "me.memory_info().rss >> 20, len(os.listdir(tempfile.gettempdir())), open('/proc/self/maps').read().count('memfd'))"
+        "me.memory_info().rss >> 20, len(os.listdir(tempfile.gettempdir())), "
+        "open('/proc/self/maps').read().count('memfd'))"
     )
     cell = "import tensorflow as tf, numpy as np\nx = tf.zeros((1024, 1024))\ny = np.ones((1024, 1024))"
     for _ in range(3):

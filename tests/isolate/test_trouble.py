@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import RUNNER, Paper, call, descriptors, interrupt_twice, prepare, run
+from tests.isolate.rig import Paper, call, descriptors, interrupt_twice, prepare, run
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.keeper import KEEPER
@@ -93,7 +93,7 @@ def test_what_was_printed_before_a_crash_is_seen() -> None:
 def test_an_endless_loop_is_ended_by_its_timeout(loop: Callable[..., Any]) -> None:
     begin = time.monotonic()
     with pytest.raises(TimedOut, match=r"longer than 0\.3 s"):
-        call(loop, timeout=0.3)[0].run()
+        call(loop, timeout=0.3)[0].run().value()
 
     assert time.monotonic() - begin < 2
 
@@ -138,7 +138,7 @@ def test_ctrl_c_goes_to_the_call_and_a_call_may_heed_it(tmp_path: Path) -> None:
 
 def test_ctrl_c_that_comes_when_the_call_has_answered_is_not_lost() -> None:
     one, _ = call(deeds.echo, 5)
-    one.order = prepare(None, runner=RUNNER, lingers=True)
+    one.order = prepare(lingers=True)
     one.answered = lambda _: os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         one.run()

@@ -126,7 +126,7 @@ def dump_call(
         for number, value in enumerate(args, start=1):
             dump(value, f"argument {number} of {name}", reduce=reduce)
         for keyword, value in kwargs.items():
-            dump(value, f"argument {keyword} of {name}", reduce=reduce)
+            dump(value, f"argument {keyword!r} of {name}", reduce=reduce)
         raise
 
 
