@@ -16,7 +16,18 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.config.plan import Plan
     from tfgpu_magic.control import apply, plan, status
-    from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
+    from tfgpu_magic.errors import (
+        PolicyError,
+        Raised,
+        Refused,
+        TfGpuError,
+        TimedOut,
+        TooLate,
+        Unpicklable,
+        WorkerDied,
+    )
+    from tfgpu_magic.isolate.executor import IsolatedExecutor
+    from tfgpu_magic.isolate.isolated import isolated
     from tfgpu_magic.monitor.look import look
     from tfgpu_magic.monitor.snapshot import Snapshot
     from tfgpu_magic.views.status import Status
@@ -25,15 +36,21 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "IsolatedExecutor",
     "MemoryTable",
     "Plan",
     "PolicyError",
+    "Raised",
     "Refused",
     "Snapshot",
     "Status",
     "TfGpuError",
+    "TimedOut",
     "TooLate",
+    "Unpicklable",
+    "WorkerDied",
     "apply",
+    "isolated",
     "load_ipython_extension",
     "look",
     "plan",
@@ -43,15 +60,21 @@ __all__ = [
 
 # Where each public name lives; nothing is imported before it is used.
 _HOMES = {
+    "IsolatedExecutor": "isolate.executor",
     "MemoryTable": "views.widget",
     "Plan": "config.plan",
     "PolicyError": "errors",
+    "Raised": "errors",
     "Refused": "errors",
     "Snapshot": "monitor.snapshot",
     "Status": "views.status",
     "TfGpuError": "errors",
+    "TimedOut": "errors",
     "TooLate": "errors",
+    "Unpicklable": "errors",
+    "WorkerDied": "errors",
     "apply": "control",
+    "isolated": "isolate.isolated",
     "look": "monitor.look",
     "plan": "control",
     "status": "control",

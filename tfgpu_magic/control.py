@@ -36,7 +36,7 @@ def plan(policy: str | Policy, *, see: Callable[[], Snapshot] = look) -> Plan:
     """
     asked = words.parse(policy) if isinstance(policy, str) else policy
     snapshot = see()
-    made = planning.make(asked, snapshot, RUNTIME.observe(snapshot.gpus), lambda: _names(snapshot))
+    made = planning.make(asked, snapshot, RUNTIME.observe(snapshot.gpus), lambda: names(snapshot))
     return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
 
 
@@ -83,7 +83,7 @@ def sketch(policy: str) -> Plan:
         Refused: they cannot be enforced together, or name what is not there.
     """
     snapshot = look()
-    return planning.draft(words.parse(policy), snapshot, _anew(snapshot))
+    return planning.draft(words.parse(policy), snapshot, anew(snapshot))
 
 
 def foresee(policy: str) -> Plan:
@@ -103,10 +103,10 @@ def foresee(policy: str) -> Plan:
     )
     processes = tuple(process for process in now.processes if process.pid != os.getpid())
     then = replace(now, gpus=gpus, processes=processes)
-    return planning.make(words.parse(policy), then, _anew(now), lambda: _names(then))
+    return planning.make(words.parse(policy), then, anew(now), lambda: names(then))
 
 
-def _anew(snapshot: Snapshot) -> Kernel:
+def anew(snapshot: Snapshot) -> Kernel:
     """A process that starts from here, in which nothing has happened yet."""
     here = RUNTIME.observe(snapshot.gpus)
     return Kernel(
@@ -152,7 +152,7 @@ def status(timeout: float = 1.5) -> Status:
     return views.status(account.report, timeout=timeout)
 
 
-def _names(snapshot: Snapshot) -> dict[int, str]:
+def names(snapshot: Snapshot) -> dict[int, str]:
     """Who is behind each pid, in words."""
     from tfgpu_magic.monitor import owners  # psutil is slow to import, and only a refusal names anyone
 

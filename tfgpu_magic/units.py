@@ -1,4 +1,4 @@
-"""Bytes to text and back. Everywhere else memory is an integer of bytes, and unknown is None."""
+"""Bytes to text and back, and text to seconds. Everywhere else memory is an integer of bytes, and unknown is None."""
 
 import re
 from decimal import Decimal
@@ -12,8 +12,11 @@ MIB = BINARY["MiB"]
 LARGEST = 2**50
 """Bytes that no GPU has; up to here a size is read and written exactly."""
 
+TIMES = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "min": Decimal(60), "h": Decimal(3600)}
+LONGEST = 24 * 24 * 3600
+"""Seconds that Linux can wait for at once: 2**31 milliseconds, in whole days (epoll_wait(2))."""
+
 _BYTES_PER_UNIT = {unit.lower(): size for unit, size in (BINARY | DECIMAL).items()}
-_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,6})?)\s*(?P<unit>[a-z]*)", re.IGNORECASE | re.ASCII)
 
 
@@ -44,17 +47,26 @@ def parse_bytes(text: str) -> int:
     return size
 
 
-def parse_seconds(text: str) -> float:
-    """Read a time such as ``90s``, ``10m``, ``2h`` or ``500ms``, and return it in seconds; above zero.
+def seconds(time: float | str) -> float:
+    """Read a time such as ``90s``, ``10m``, ``1.5h`` or ``500ms``; a number is seconds already.
 
     Raises:
-        PolicyError: the text is no time, or its unit is missing or unknown.
+        PolicyError: the text is no time, one that is nothing or more than `LONGEST`, or a number without its unit.
     """
-    match = _SIZE.fullmatch(text.strip())
-    scale = _SECONDS_PER_UNIT.get(match["unit"].lower()) if match else None
-    if match is None or scale is None or not float(match["number"]):
-        raise PolicyError(f"{text!r} is not a time above zero. Write one as 90s, 10m or 2h.")
-    return float(match["number"]) * scale
+    if isinstance(time, str):
+        match = _SIZE.fullmatch(time.strip())
+        if not match or match["unit"].lower() not in ("", *TIMES):
+            raise PolicyError(f"{time!r} is not a time. Write one as 90s, 10m, 1.5h or 500ms.")
+        if not match["unit"]:
+            raise PolicyError(f"{match['number']} of what? Write {match['number']}s or {match['number']}m.")
+        value = float(Decimal(match["number"]) * TIMES[match["unit"].lower()])
+    elif isinstance(time, int | float) and not isinstance(time, bool):
+        value = float(time)
+    else:
+        raise PolicyError(f"{time!r} is not a time. Write seconds, or a text such as '10m'.")
+    if not 0 < value <= LONGEST:
+        raise PolicyError(f"{time!r} cannot be waited for: a time is above zero, and {LONGEST // 86400} days at most.")
+    return value
 
 
 def exact(size: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 
 import pytest
@@ -76,6 +77,45 @@ def test_saying_the_same_again_changes_nothing(first: Policy, then: Policy) -> N
     once = first.then(then)
 
     assert once.then(then) == once
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [
+        ("90s", 90),
+        ("10m", 600),
+        ("1.5h", 5400),
+        ("500 ms", 0.5),
+        ("2M", 120),
+        (3, 3),
+        (0.25, 0.25),
+        ("576h", 576 * 3600),
+    ],
+)
+def test_a_time_in_seconds(time: float | str, seconds: float) -> None:
+    assert units.seconds(time) == seconds
+
+
+@pytest.mark.parametrize(
+    ("time", "says"),
+    [
+        ("10", "10 of what? Write 10s or 10m."),
+        ("10 minutes", "is not a time. Write one as 90s"),
+        ("1h30m", "is not a time"),
+        ("-1s", "is not a time"),
+        ("", "is not a time"),
+        ("0s", "a time is above zero"),
+        (0, "a time is above zero"),
+        (-2.5, "a time is above zero"),
+        (float("nan"), "a time is above zero"),
+        (float("inf"), "24 days at most"),
+        ("577h", "24 days at most"),
+        (True, "True is not a time"),
+    ],
+)
+def test_what_is_no_time_is_a_clear_error(time: float | str, says: str) -> None:
+    with pytest.raises(PolicyError, match=re.escape(says)):
+        units.seconds(time)
 
 
 @given(sizes)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfgpu_magic.config import words
+from tfgpu_magic.config import visible, words
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.isolate import pickling
@@ -15,6 +15,7 @@ from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.guard import ROOTS
 from tfgpu_magic.isolate.order import Order
 from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.snapshot import Snapshot
 
 
 def prepare(policy: str | Policy | None, *, runner: str, **more: Any) -> Order:
@@ -23,18 +24,32 @@ def prepare(policy: str | Policy | None, *, runner: str, **more: Any) -> Order:
     Raises:
         PolicyError: the words are no policy.
     """
-    environment, asked = RUNTIME.bequest()
+    _, asked = RUNTIME.bequest()
     if policy:
         asked = asked.then(words.parse(policy) if isinstance(policy, str) else policy)
+    return order(asked, look() if asked.requests else None, runner=runner, **more)
+
+
+def order(policy: Policy, snapshot: Snapshot | None, *, runner: str, hidden: bool = False, **more: Any) -> Order:
+    """The order for a process that is as this one is, but for its policy.
+
+    Args:
+        policy: all that is asked of TensorFlow there.
+        snapshot: the GPUs, as they were when the policy was chosen; None to look there, if the policy needs it.
+        runner: as in `Order`.
+        hidden: no GPU is seen there, whoever looks.
+        more: as in `Order`.
+    """
+    environment, _ = RUNTIME.bequest()
     return Order(
         runner=runner,
-        environment=environment,
+        environment=environment | (visible.variable(()) if hidden else {}),
         directory=str(Path.cwd()),
         path=tuple(sys.path),
         arguments=tuple(sys.argv),
-        policy=asked,
+        policy=policy,
         imported=ROOTS & sys.modules.keys(),
-        snapshot=look() if asked.requests else None,
+        snapshot=snapshot,
         **more,
     )
 

@@ -70,7 +70,7 @@ def parse(line: str) -> Asked:
         outputs=_names(flags.get("-o", "-")),
         policy=words.parse(" ".join(policy)) if policy else NOTHING,
         gpus=_count(flags["--gpus"]) if "--gpus" in flags else None,
-        timeout=units.parse_seconds(flags["--timeout"]) if "--timeout" in flags else None,
+        timeout=units.seconds(flags["--timeout"]) if "--timeout" in flags else None,
         detach="--detach" in flags,
     )
 

@@ -1,0 +1,165 @@
+"""Isolated functions of a module that every process can import, and what a resident process does with them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from tests.isolate import on_machine as on
+from tests.isolate.on_machine import Seen
+from tfgpu_magic import isolated
+
+count = 0
+"""How often `counted` was called in this process."""
+
+
+@isolated
+def double(number: int, *, times: int = 1) -> int:
+    """Twice as much."""
+    return number << times
+
+
+@isolated
+def fibonacci(number: int) -> tuple[int, set[int]]:
+    """The number, and the processes that it was made in."""
+    if number < 2:
+        return number, {os.getpid()}
+    (one, here), (other, there) = fibonacci(number - 1), fibonacci(number - 2)
+    return one + other, here | there
+
+
+@isolated
+def counted() -> int:
+    """Count in the module itself, and not in a copy of it."""
+    global count
+    count += 1
+    from tests.isolate import functions
+
+    assert functions.count == count
+    return count
+
+
+@isolated(policy="limit 1GiB")
+def limited(folder: str = "", others: int = 1) -> Seen:
+    return on.hold(folder, others)
+
+
+@isolated(policy="visible 0; limit 50%")
+def half(folder: str, others: int) -> Seen:
+    return on.hold(folder, others)
+
+
+@isolated(gpus=0)
+def blind() -> tuple[int, str | None]:
+    return on.sees()
+
+
+@isolated(timeout="300ms")
+def slow(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@isolated
+def parallel(number: int) -> tuple[int, int, int]:
+    """An isolated call that submits others."""
+    return os.getpid(), where(), where.submit().result() + 0 * number
+
+
+@isolated
+def where() -> int:
+    return os.getpid()
+
+
+@isolated
+def refuses(number: int) -> None:
+    raise ValueError(f"{number} is no good")
+
+
+class Trainer:
+    """Something with a state."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    @isolated
+    def train(self, steps: int) -> tuple[int, int]:
+        """Work with the state, of which this process has a copy."""
+        self.factor *= 10
+        return self.factor * steps, os.getpid()
+
+    @staticmethod
+    @isolated
+    def still(steps: int) -> int:
+        return steps
+
+    @classmethod
+    @isolated
+    def named(cls, steps: int) -> str:
+        return f"{cls.__name__} {steps}"
+
+
+# --- in the resident process ---
+
+
+def use(name: str, *args: Any, **kwargs: Any) -> Any:
+    """Call one of the functions, and return what it returns."""
+    return globals()[name](*args, **kwargs)
+
+
+def counts() -> tuple[list[int], int]:
+    """What calls count, and what is counted here."""
+    return [counted(), counted(), counted.submit().result()], count
+
+
+def methods() -> tuple[list[tuple[int, int]], int, int, int, str, int]:
+    """What methods return, called and submitted; and what became of the object here."""
+    trainer = Trainer(2)
+    trained = [trainer.train(3), trainer.train.submit(4).result(), Trainer.train(trainer, 5)]
+    still = Trainer.still.submit(7).result()
+    named: Any = Trainer.named  # mypy binds only functions to classes
+    return trained, trainer.factor, trainer.train.__wrapped__(1)[0], still, named(8), os.getpid()
+
+
+def at_home() -> tuple[list[int], int, int]:
+    """What nested functions and lambdas return; and where the function runs that `__wrapped__` is."""
+    more = 5
+
+    @isolated
+    def nested(number: int) -> int:
+        return number + more if number else nested(1) * 100
+
+    add: Callable[[int], int] = isolated(lambda number: number + more)
+    return [nested(1), nested(0), nested.submit(2).result(), add(3)], where.__wrapped__(), os.getpid()
+
+
+def submitted(name: str, calls: int) -> list[Seen]:
+    """So many submitted calls that hold their GPUs at the same time."""
+    with tempfile.TemporaryDirectory() as folder:
+        futures: list[Future[Seen]] = [globals()[name].submit(folder, calls) for _ in range(calls)]
+        return [future.result() for future in futures]
+
+
+def called_by_threads(name: str, calls: int) -> list[Seen]:
+    """So many calls of threads of this process that hold their GPUs at the same time."""
+    seen: list[Seen] = []
+    with tempfile.TemporaryDirectory() as folder:
+        threads = [threading.Thread(target=lambda: seen.append(globals()[name](folder, calls))) for _ in range(calls)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return seen
+
+
+def raised(name: str, *args: Any) -> tuple[str, str, str]:
+    """What a call raises: type, text, and the story that its cause tells."""
+    try:
+        globals()[name](*args)
+    except Exception as error:
+        return type(error).__name__, str(error), str(error.__cause__)
+    raise AssertionError("it returned")

@@ -1,0 +1,190 @@
+"""`@isolated` over the simulated machine: each call a process, from modules, scripts and notebooks alike."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.isolate import functions as f
+from tests.isolate.resident import Resident
+from tests.processes import QUIET
+from tfgpu_magic import PolicyError, isolated
+from tfgpu_magic.simgpu import Machine
+
+MIB, GIB = 2**20, 2**30
+CONTEXT = 256 * MIB
+
+
+def test_a_call_returns_what_the_function_returns(resident: Resident) -> None:
+    assert resident.run(f.use, "double", 21) == 42
+
+
+def test_a_policy_is_in_force_by_the_drivers_account(resident: Resident) -> None:
+    seen = resident.run(f.use, "limited")
+
+    assert sorted(seen.mine) == [0, 0, 0, GIB + CONTEXT]
+
+
+def test_with_no_gpus_the_call_sees_none(resident: Resident) -> None:
+    assert resident.run(f.use, "blind") == (0, "-1")
+
+
+def test_calls_of_several_threads_get_different_gpus(resident: Resident) -> None:
+    seen = resident.run(f.called_by_threads, "limited", 3)
+
+    assert len({one.gpus[0] for one in seen}) == 3
+
+
+def test_submitted_calls_share_a_gpu_that_they_fit_on(resident: Resident) -> None:
+    seen = resident.run(f.submitted, "half", 2)
+
+    assert [one.gpus for one in seen] == [[0], [0]]
+    assert max(one.all[0] for one in seen) <= 8 * GIB
+
+
+def test_a_call_within_a_call_is_an_ordinary_one(resident: Resident) -> None:
+    number, processes = resident.run(f.use, "fibonacci", 10)
+
+    assert number == 55
+    assert len(processes) == 1
+
+
+def test_one_that_is_submitted_within_a_call_has_a_process_of_its_own(resident: Resident) -> None:
+    outer, called, submitted = resident.run(f.use, "parallel", 1)
+
+    assert called == outer
+    assert submitted != outer
+
+
+def test_a_module_is_imported_and_not_copied(resident: Resident) -> None:
+    assert resident.run(f.counts) == ([1, 1, 1], 0)
+
+
+def test_methods_are_bound_to_an_instance_that_travels(resident: Resident) -> None:
+    trained, factor, wrapped, still, named, here = resident.run(f.methods)
+
+    assert [value for value, _ in trained] == [60, 80, 100]
+    assert factor == 2  # the copies changed, and this did not
+    assert wrapped == 20
+    assert here not in {pid for _, pid in trained}
+    assert (still, named) == (7, "Trainer 8")
+
+
+def test_nested_functions_and_lambdas_are_isolated_too(resident: Resident) -> None:
+    values, wrapped, here = resident.run(f.at_home)
+
+    assert values == [6, 600, 7, 8]
+    assert wrapped == here
+
+
+def test_a_call_that_takes_too_long_is_ended(resident: Resident) -> None:
+    kind, text, _ = resident.run(f.raised, "slow", 60.0)
+
+    assert kind == "TimedOut"
+    assert "longer than 0.3 s" in text
+
+
+def test_an_exception_is_raised_as_its_own_with_the_functions_own_lines(resident: Resident) -> None:
+    kind, text, story = resident.run(f.raised, "refuses", 13)
+
+    assert (kind, text) == ("ValueError", "13 is no good")
+    assert 'raise ValueError(f"{number} is no good")' in story
+    assert "tfgpu_magic/isolate" not in story
+
+
+def test_it_keeps_the_functions_name_signature_and_types() -> None:
+    assert (f.double.__name__, f.double.__doc__) == ("double", "Twice as much.")  # type: ignore[attr-defined]
+    assert str(inspect.signature(f.double)) == "(number: 'int', *, times: 'int' = 1) -> 'int'"
+    assert pickle.loads(pickle.dumps(f.double)) is f.double
+    assert pickle.loads(pickle.dumps(f.Trainer.train)) is f.Trainer.train
+    assert repr(f.double).startswith("<isolated <function double")
+
+
+def _types() -> None:
+    """For mypy, which fails where one of these is not as it says."""
+    number: int = f.double(1, times=2)
+    future: Future[int] = f.double.submit(1)
+    pair: tuple[int, int] = f.Trainer(1).train(2)
+    pairs: Future[tuple[int, int]] = f.Trainer(1).train.submit(2)
+    f.double("1")  # type: ignore[arg-type]
+    f.double.submit(1, time=2)  # type: ignore[call-arg]
+    f.Trainer(1).train("2")  # type: ignore[arg-type]
+    f.limited(others="2")  # type: ignore[arg-type]
+    del number, future, pair, pairs
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"policy": "limt 1GiB"}, "Did you mean 'limit'"),
+        ({"gpus": "all"}, "gpus='all' is no number of GPUs"),
+        ({"timeout": "10 minutes"}, "Write one as 90s, 10m"),
+    ],
+)
+def test_what_makes_no_sense_is_an_error_where_it_is_written(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(PolicyError, match=says):
+        isolated(**options)(print)
+
+
+def test_only_what_can_be_called_is_isolated() -> None:
+    with pytest.raises(TypeError, match="a int cannot"):
+        isolated(3)  # type: ignore[call-overload]
+
+
+PROGRAM = """
+import os
+import tfgpu_magic
+
+FACTOR = 3
+
+def held(pid):
+    from tfgpu_magic.simgpu import Machine
+    return Machine.current().held(pid=pid)
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+    @tfgpu_magic.isolated
+    def grown(self, by=1):
+        return Point(self.x + by)
+
+@tfgpu_magic.isolated(policy="limit 512MiB")
+def train(steps):
+    import tensorflow as tf
+    tf.zeros(1000)
+    return steps * FACTOR, held(os.getpid()) // 2**20, os.getpid() != HERE
+
+@tfgpu_magic.isolated
+def factorial(n):
+    return n * factorial(n - 1) if n else 1
+
+HERE = os.getpid()
+print(train(2), [future.result() for future in [train.submit(3), train.submit(4)]])
+print(factorial(5), Point(1).grown().x, Point(1).grown.submit(by=2).result().x, isinstance(Point(1).grown(), Point))
+print(held(HERE), __name__)
+"""
+SAYS = "(6, 768, True) [(9, 768, True), (12, 768, True)]\n120 2 3 True\n0 __main__\n"
+IN_A_SHELL = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_cell({program!r}).raise_error()
+shell.history_manager.end_session()
+"""
+
+
+@pytest.mark.parametrize("where", ["script", "shell"])
+def test_it_works_in_scripts_as_in_notebooks(tmp_path: Path, where: str) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM if where == "script" else IN_A_SHELL.format(program=PROGRAM))
+    with Machine.create("1x8GiB") as machine:
+        env = {**QUIET, "IPYTHONDIR": str(tmp_path)}
+        done = machine.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=100)
+
+        assert (done.stdout, done.stderr) == (SAYS, "")
+        assert machine.held() == 0

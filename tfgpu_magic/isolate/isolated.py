@@ -1,0 +1,172 @@
+"""`@isolated`: a function whose every call has a process of its own; what is asked for the calls, `terms` knows."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import sys
+import threading
+import types
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from tfgpu_magic.config.policy import Policy
+from tfgpu_magic.isolate import inside, terms
+from tfgpu_magic.isolate.executor import IsolatedExecutor
+from tfgpu_magic.isolate.terms import Terms
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+@overload
+def isolated(function: Callable[P, R], /) -> Isolated[P, R]: ...
+@overload
+def isolated(
+    *, policy: str | Policy | None = None, gpus: int | None = None, timeout: float | str | None = None
+) -> Callable[[Callable[P, R]], Isolated[P, R]]: ...
+def isolated(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    policy: str | Policy | None = None,
+    gpus: int | None = None,
+    timeout: float | str | None = None,
+) -> Isolated[P, R] | Callable[[Callable[P, R]], Isolated[P, R]]:
+    """Have each call of a function run in a process of its own, which gives its GPU memory back when it returns.
+
+    Without a policy and a number of GPUs a call sees the GPUs as this process would, and nothing is reserved for it.
+    With either it gets GPUs that no other call of this process has, and waits for them; see `IsolatedExecutor`.
+
+    Args:
+        function: the function.
+        policy: what each call asks of its GPUs, such as ``"limit 4GiB"``, beyond what holds in this process.
+        gpus: how many GPUs each call gets; 0 hides them all.
+        timeout: seconds that a call may take, or a text such as ``"10m"``.
+
+    Returns:
+        The function in its new form. ``f(x)`` waits for the call; ``f.submit(x)`` returns its future;
+        ``f.__wrapped__(x)`` calls it in this process. In an isolated call, ``f(x)`` is an ordinary call: it has a
+        process of its own already.
+
+    Raises:
+        PolicyError: the policy, the number of GPUs or the timeout is none.
+
+    Examples:
+        ``@isolated(policy="limit 4GiB", timeout="10m")``
+    """
+    asked = _Asked(terms.read(policy, gpus, timeout))
+    if function is None:
+        return lambda function: Isolated(function, asked)
+    return Isolated(function, asked)
+
+
+class _Asked:
+    """What is asked for the calls of a function, and the executor of those that are submitted."""
+
+    def __init__(self, what: Terms) -> None:
+        self.terms = what
+        self._lock = threading.Lock()
+        self._executor: IsolatedExecutor | None = None
+
+    def executor(self) -> IsolatedExecutor:
+        """The executor, made when it is first needed."""
+        with self._lock:
+            if self._executor is None:
+                what = self.terms
+                self._executor = IsolatedExecutor(policy=what.policy, gpus=what.gpus, timeout=what.timeout)
+            return self._executor
+
+    def __reduce__(self) -> tuple[type[_Asked], tuple[Terms]]:
+        return _Asked, (self.terms,)
+
+
+class Isolated(Generic[P, R]):
+    """A function whose calls have processes of their own; `isolated` makes it.
+
+    Attributes:
+        __wrapped__: the function itself, which calls in this process.
+    """
+
+    __wrapped__: Callable[P, R]
+
+    def __init__(self, function: Callable[P, R], asked: _Asked) -> None:
+        if not callable(function):
+            raise TypeError(f"only what can be called can be isolated, and a {type(function).__name__} cannot")
+        functools.update_wrapper(self, function)
+        self._asked = asked
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it in a process of its own, and wait for what it returns or raises.
+
+        Raises:
+            BaseException: what it raised.
+            Unpicklable: the function, an argument or the result cannot be sent; it is named.
+            Refused: others hold what it needs of the GPUs.
+            WorkerDied: its process ended without an answer.
+            TimedOut: it took too long.
+        """
+        if inside.running:
+            return self.__wrapped__(*args, **kwargs)
+        what = self._asked.terms
+        leased = bool(what.policy.requests) or what.gpus is not None
+        function, values = _function(self.__wrapped__, args)
+        value: R = terms.run(what, function, values, kwargs, leased=leased, reduce=_by_wrapper)
+        return value
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Have it called in a process of its own, with GPUs of its own, and return the future of its value.
+
+        How many run at once is decided at the first time, as in `IsolatedExecutor`; the others wait.
+        """
+        function, values = _function(self.__wrapped__, args)
+        return self._asked.executor()._submit(function, values, kwargs, _by_wrapper)
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Isolated[P, R]: ...
+    @overload
+    def __get__(self: Isolated[Concatenate[S, Q], R], instance: S, owner: type | None = None) -> Isolated[Q, R]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Bind it as a function is bound to an instance, which travels with each call."""
+        bind = getattr(self.__wrapped__, "__get__", None)
+        if instance is None or bind is None:
+            return self
+        return Isolated(bind(instance, owner), self._asked)
+
+    def __repr__(self) -> str:
+        return f"<isolated {self.__wrapped__!r}>"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """By its name where other processes can import it, as a function is; else by what it consists of."""
+        return vars(self)["__qualname__"] if _importable(self) is self else super().__reduce_ex__(protocol)
+
+
+def _function(function: Callable[..., R], args: tuple[Any, ...]) -> tuple[Callable[..., R], tuple[Any, ...]]:
+    """A method as its function and its instance: by its name, the other process would find the isolated one."""
+    if isinstance(function, types.MethodType):
+        return function.__func__, (function.__self__, *args)
+    return function, args
+
+
+def _by_wrapper(part: Any) -> Any:
+    """Pickle a function that was isolated where it was defined by what has its name now."""
+    if isinstance(part, types.FunctionType):
+        found = _importable(part)
+        if isinstance(found, Isolated) and found.__wrapped__ is part:
+            return operator.attrgetter("__wrapped__"), (found,)
+    return NotImplemented
+
+
+def _importable(part: Any) -> object:
+    """What another process gets when it imports something by its module and name; None where it cannot."""
+    place, name = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
+    if place == "__main__" or name is None or place not in sys.modules:
+        return None
+    found: object = sys.modules[place]
+    for part_name in name.split("."):
+        found = inspect.getattr_static(found, part_name, None)
+    return found

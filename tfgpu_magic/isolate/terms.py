@@ -1,0 +1,120 @@
+"""What is asked for isolated calls of functions, checked; and one such call, from its values to its value."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tfgpu_magic import control, units
+from tfgpu_magic.config import words
+from tfgpu_magic.config.policy import NOTHING, Pick, Policy, SplitCpu
+from tfgpu_magic.errors import PolicyError, Unpicklable
+from tfgpu_magic.isolate import pickling, prepare
+from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.ledger import LEDGER, Lease
+from tfgpu_magic.isolate.pickling import Pickled, Reduce
+
+_RUNNER = "tfgpu_magic.isolate.inside:call"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is asked for each call.
+
+    Attributes:
+        policy: what its TensorFlow is asked beyond what holds in this process.
+        gpus: how many GPUs it gets; 0 hides them all, and None is one where there is one.
+        timeout: seconds that it may take.
+    """
+
+    policy: Policy = NOTHING
+    gpus: int | None = None
+    timeout: float | None = None
+
+
+def read(policy: str | Policy | None, gpus: int | None, timeout: float | str | None) -> Terms:
+    """Check what is asked, as far as that can be done without a look at the GPUs.
+
+    Raises:
+        PolicyError: the words are no policy, the number is none of GPUs, or the time is no time.
+    """
+    asked = words.parse(policy) if isinstance(policy, str) else policy or NOTHING
+    if gpus is not None and (not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 0):
+        raise PolicyError(f"gpus={gpus!r} is no number of GPUs. Write how many each call gets: 1, or 0 to hide them.")
+    picks = [request for request in asked if isinstance(request, Pick)]
+    if picks:
+        raise PolicyError(
+            f"`{picks[0]}` is not for isolated calls: each gets the GPUs with most memory left, as many as gpus= says."
+        )
+    return Terms(asked, gpus, None if timeout is None else units.seconds(timeout))
+
+
+def run(
+    terms: Terms,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    leased: bool,
+    reduce: Reduce | None = None,
+    begun: Callable[[Call], None] = lambda _: None,
+    wanted: Callable[[], bool] = lambda: True,
+) -> Any:
+    """Call a function in a process of its own, and return what it returns.
+
+    Args:
+        terms: what is asked for the call.
+        function: what is called.
+        args: with what.
+        kwargs: and by name.
+        leased: whether it gets GPUs by a lease; else it sees them as this process would, and nothing is looked at.
+        reduce: a special way to pickle some objects.
+        begun: is told of the call before it runs.
+        wanted: whether there is still need for it, while it waits for GPUs.
+
+    Raises:
+        BaseException: what it raised.
+        Unpicklable: the function, an argument or the result cannot be sent; it is named.
+        Refused: its GPUs cannot be had.
+        Abandoned: it is no longer wanted, and has not run.
+        WorkerDied: its process ended without an answer.
+        TimedOut: it took too long.
+    """
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    work = _pack(function, args, kwargs, name, reduce)
+    with _leased(terms, wanted) if leased else _as_here(terms) as lease:
+        order = prepare.order(
+            lease.policy, lease.snapshot, runner=_RUNNER, hidden=terms.gpus == 0, settings={"name": name}
+        )
+        call = Call(order=order, work=work, timeout=terms.timeout)
+        lease.pid = lambda: call.pid
+        begun(call)
+        answer = call.run()
+    return answer.value()
+
+
+def _leased(terms: Terms, wanted: Callable[[], bool]) -> contextlib.AbstractContextManager[Lease]:
+    if terms.gpus != 0:
+        return LEDGER.lease(terms.policy, terms.gpus, wanted=wanted)
+    asked = control.current().settled.then(terms.policy)
+    return contextlib.nullcontext(Lease(Policy(tuple(request for request in asked if isinstance(request, SplitCpu)))))
+
+
+def _as_here(terms: Terms) -> contextlib.AbstractContextManager[Lease]:
+    return contextlib.nullcontext(Lease(control.current().settled.then(terms.policy)))
+
+
+def _pack(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str, reduce: Reduce | None
+) -> Pickled:
+    try:
+        return pickling.dump((function, args, kwargs), name, reduce=reduce)
+    except Unpicklable:
+        pickling.dump(function, name, reduce=reduce)  # which of them it is
+        for number, value in enumerate(args, 1):
+            pickling.dump(value, f"argument {number} of {name}", reduce=reduce)
+        for word, value in kwargs.items():
+            pickling.dump(value, f"argument {word!r} of {name}", reduce=reduce)
+        raise
