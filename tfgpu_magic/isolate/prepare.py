@@ -30,7 +30,15 @@ def prepare(policy: str | Policy | None, *, runner: str, **more: Any) -> Order:
     return order(asked, look() if asked.requests else None, runner=runner, **more)
 
 
-def order(policy: Policy, snapshot: Snapshot | None, *, runner: str, hidden: bool = False, **more: Any) -> Order:
+def order(
+    policy: Policy,
+    snapshot: Snapshot | None,
+    *,
+    runner: str,
+    hidden: bool = False,
+    imported: frozenset[str] | None = None,
+    **more: Any,
+) -> Order:
     """The order for a process that is as this one is, but for its policy.
 
     Args:
@@ -38,6 +46,7 @@ def order(policy: Policy, snapshot: Snapshot | None, *, runner: str, hidden: boo
         snapshot: the GPUs, as they were when the policy was chosen; None to look there, if the policy needs it.
         runner: as in `Order`.
         hidden: no GPU is seen there, whoever looks.
+        imported: as in `Order`; None where this process is the caller.
         more: as in `Order`.
     """
     environment, _ = RUNTIME.bequest()
@@ -48,7 +57,7 @@ def order(policy: Policy, snapshot: Snapshot | None, *, runner: str, hidden: boo
         path=tuple(sys.path),
         arguments=tuple(sys.argv),
         policy=policy,
-        imported=ROOTS & sys.modules.keys(),
+        imported=ROOTS & sys.modules.keys() if imported is None else imported,
         snapshot=snapshot,
         **more,
     )
