@@ -91,6 +91,13 @@ def test_only_the_server_knows_jupyter_server() -> None:
     assert importing == {"server"}
 
 
+def test_only_the_ends_of_the_cluster_know_dask_and_import_it_late() -> None:
+    importing = [room for room in ROOMS if any(name.startswith(("dask", "distributed")) for name in imports(room))]
+
+    assert importing == ["isolate/link.py", "isolate/remote.py"]
+    assert not imported_after("import tfgpu_magic.isolate.link, tfgpu_magic.isolate.remote") & {"dask", "distributed"}
+
+
 def test_only_cuda_py_loads_libcuda() -> None:
     ours = [room for room in ROOMS if not room.startswith("simgpu/")]
     loading = [

@@ -12,7 +12,7 @@ MIB = BINARY["MiB"]
 LARGEST = 2**50
 """Bytes that no GPU has; up to here a size is read and written exactly."""
 
-TIMES = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+TIMES = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "min": Decimal(60), "h": Decimal(3600)}
 LONGEST = 24 * 24 * 3600
 """Seconds that Linux can wait for at once: 2**31 milliseconds, in whole days (epoll_wait(2))."""
 

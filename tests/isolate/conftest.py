@@ -48,7 +48,7 @@ def light(quick: None) -> Iterator[None]:
     assert nursery.is_warm(20)
     before = belongings()
     yield
-    deadline = time.monotonic() + 1.0  # a call that was interrupted before it had a process gets one, which ends
+    deadline = time.monotonic() + 10.0  # a call that was interrupted before it had a process gets one, which ends
     while (psutil.Process(KEEPER.nursery().pid).children() or belongings() != before) and time.monotonic() < deadline:
         time.sleep(0.01)
     if KEEPER.nursery() is nursery:  # else it was the test's to end it

@@ -103,7 +103,7 @@ def test_a_hostile_value_is_named_too() -> None:
     [
         (deeds.echo, (LOCK,), {}, "argument 1 of echo cannot be sent to another process: a _thread.lock"),
         (deeds.echo, (1, [LOCK]), {}, "argument 2 of echo cannot be sent to another process: a _thread.lock, in"),
-        (deeds.echo, (), {"value": {"k": LOCK}}, "in argument value of echo['k'], cannot be pickled"),
+        (deeds.echo, (), {"value": {"k": LOCK}}, "in argument 'value' of echo['k'], cannot be pickled"),
         (lambda: LOCK, (), {}, "<lambda> cannot be sent to another process"),
     ],
 )

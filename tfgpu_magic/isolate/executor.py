@@ -38,17 +38,28 @@ class IsolatedExecutor(Executor):
         policy: what each call asks of its GPUs, such as ``"limit 4GiB"``, beyond what holds in this process.
         gpus: how many GPUs each call gets; 0 hides them all. By default one, where there is one.
         timeout: seconds that a call may take, or a text such as ``"10m"``; waiting for a GPU is not counted.
+        cluster: run the calls on the machines of a Dask cluster: its scheduler's address, or a `distributed.Client`.
+            What holds in this process is not asked there; `max_workers` is then how many calls Dask is given at
+            once, by default all; see `cluster`.
         initializer: is called in each call's process before its function.
         initargs: with what.
 
     Raises:
         PolicyError: the policy, the number of GPUs or the timeout is none.
-        Refused: no call could have what is asked.
+        Refused: no call could have what is asked, or there is no such cluster.
         ValueError: `max_workers` is not above zero.
 
     Examples:
         ``with IsolatedExecutor(policy="limit 25%") as executor: list(executor.map(train, range(5)))``
     """
+
+    def __new__(cls, *_: Any, cluster: Any = None, **__: Any) -> IsolatedExecutor:
+        """One for calls elsewhere, where a cluster is given."""
+        if cluster is None or cls is not IsolatedExecutor:
+            return super().__new__(cls)
+        from tfgpu_magic.isolate.cluster import ClusterExecutor  # which is one of these
+
+        return super().__new__(ClusterExecutor)
 
     def __init__(
         self,
@@ -57,6 +68,7 @@ class IsolatedExecutor(Executor):
         gpus: int | None = None,
         timeout: float | str | None = None,
         *,
+        cluster: Any = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
     ) -> None:
@@ -66,12 +78,15 @@ class IsolatedExecutor(Executor):
         self._first = None if initializer is None else (initializer, initargs)
         if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
-        room = None if gpus == 0 else LEDGER.survey(self._terms.policy, gpus)
+        self._lock = threading.Lock()
+        self._ended = False
+        self._open(max_workers, cluster)
+
+    def _open(self, max_workers: int | None, _cluster: Any) -> None:
+        room = None if self._terms.gpus == 0 else LEDGER.survey(self._terms.policy, self._terms.gpus)
         workers = max_workers or room or len(os.sched_getaffinity(0))
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="tfgpu_magic-call")
-        self._lock = threading.Lock()
         self._calls: set[Call] = set()
-        self._ended = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Have a function called, and return the future of its value.
@@ -137,8 +152,7 @@ class IsolatedExecutor(Executor):
         self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any], reduce: Reduce | None
     ) -> T:
         """Run a call to its end, in a thread of ours."""
-        if self._first is not None:
-            function = _Prepared(*self._first, function)
+        function = self._prepared(function)
         with contextlib.ExitStack() as begun:
             try:
                 value: T = terms.run(
@@ -156,6 +170,9 @@ class IsolatedExecutor(Executor):
                     raise WorkerDied("The call was ended, because all calls of its executor were.") from error
                 raise
             return value
+
+    def _prepared(self, function: Callable[..., T]) -> Callable[..., T]:
+        return function if self._first is None else _Prepared(*self._first, function)
 
     @contextlib.contextmanager
     def _known(self, call: Call) -> Iterator[None]:

@@ -14,7 +14,15 @@ from tfgpu_magic.isolate.order import Order
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 
-def order(policy: Policy, snapshot: Snapshot | None, *, runner: str, hidden: bool = False, **more: Any) -> Order:
+def order(
+    policy: Policy,
+    snapshot: Snapshot | None,
+    *,
+    runner: str,
+    hidden: bool = False,
+    imported: frozenset[str] | None = None,
+    **more: Any,
+) -> Order:
     """The order for a process that is as this one is, but for its policy.
 
     Args:
@@ -22,6 +30,7 @@ def order(policy: Policy, snapshot: Snapshot | None, *, runner: str, hidden: boo
         snapshot: the GPUs, as they were when the policy was chosen; None to look there, if the policy needs it.
         runner: as in `Order`.
         hidden: no GPU is seen there, whoever looks.
+        imported: as in `Order`; None where this process is the caller.
         more: as in `Order`.
     """
     environment, _ = RUNTIME.bequest()
@@ -32,7 +41,7 @@ def order(policy: Policy, snapshot: Snapshot | None, *, runner: str, hidden: boo
         path=tuple(sys.path),
         arguments=tuple(sys.argv),
         policy=policy,
+        imported=ROOTS & sys.modules.keys() if imported is None else imported,
         snapshot=snapshot,
-        imported=ROOTS & sys.modules.keys(),
         **more,
     )

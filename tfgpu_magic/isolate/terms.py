@@ -12,9 +12,10 @@ from tfgpu_magic.config import words
 from tfgpu_magic.config.policy import NOTHING, Pick, Policy, SplitCpu
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate import pickling, prepare
-from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.call import Answer, Call
 from tfgpu_magic.isolate.ledger import LEDGER, Lease
-from tfgpu_magic.isolate.pickling import Reduce
+from tfgpu_magic.isolate.pickling import Pickled, Reduce
+from tfgpu_magic.isolate.screen import Here, Screen
 
 _RUNNER = "tfgpu_magic.isolate.infant:call"
 
@@ -82,17 +83,53 @@ def run(
         WorkerDied: its process ended without an answer.
         TimedOut: it took too long.
     """
-    name = pickling.name_of(function)
     work = pickling.dump_call(function, args, kwargs, reduce=reduce)
+    name = pickling.name_of(function)
+    return answer(terms, name, work, leased=leased, begun=begun, wanted=wanted).value()
+
+
+def answer(
+    terms: Terms,
+    name: str,
+    work: Pickled,
+    *,
+    leased: bool,
+    begun: Callable[[Call], None],
+    wanted: Callable[[], bool],
+    screen: Screen | None = None,
+    imported: frozenset[str] | None = None,
+) -> Answer:
+    """Run a call whose values are pickled already, and return what came of it.
+
+    Args:
+        terms: what is asked for the call.
+        name: what people call its function.
+        work: its values, as `pack` makes them.
+        leased: as in `run`.
+        begun: is told of the call before it runs; where that raises, it does not run.
+        wanted: as in `run`.
+        screen: where its output goes; None is here.
+        imported: which of `guard.ROOTS` its caller has imported; None where that is this process.
+
+    Raises:
+        Refused: its GPUs cannot be had.
+        Abandoned: it is no longer wanted, and has not run.
+        WorkerDied: its process ended without an answer.
+        TimedOut: it took too long.
+    """
     with _leased(terms, wanted) if leased else _as_here(terms) as lease:
         order = prepare.order(
-            lease.policy, lease.snapshot, runner=_RUNNER, hidden=terms.gpus == 0, settings={"name": name}
+            lease.policy,
+            lease.snapshot,
+            runner=_RUNNER,
+            hidden=terms.gpus == 0,
+            imported=imported,
+            settings={"name": name},
         )
-        call = Call(order=order, work=work, timeout=terms.timeout)
+        call = Call(order=order, work=work, timeout=terms.timeout, screen=screen or Here())
         lease.pid = lambda: call.pid
         begun(call)
-        answer = call.run()
-    return answer.value()
+        return call.run()
 
 
 def _leased(terms: Terms, wanted: Callable[[], bool]) -> contextlib.AbstractContextManager[Lease]:

@@ -1,0 +1,92 @@
+"""What the tests of the cluster call on its workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from tfgpu_magic.simgpu import Machine
+
+
+class Odd(Exception):
+    def __init__(self, code: int, *, where: str) -> None:
+        super().__init__(f"{code} at {where}")
+        self.code = code
+
+
+def grow() -> tuple[str, int]:
+    """Take a GPU with TensorFlow; where that was, and what the driver says that this process holds."""
+    import tensorflow as tf
+
+    with tf.device("GPU:0"):
+        tf.zeros(2**20) + 1
+    machine = Machine.current()
+    assert machine is not None
+    time.sleep(0.3)
+    return str(machine.path), machine.held(pid=os.getpid())
+
+
+def name_of_machine() -> str:
+    machine = Machine.current()
+    assert machine is not None
+    return str(machine.path)
+
+
+def crash(file: Path) -> None:
+    with file.open("a") as lines:
+        lines.write(f"{os.getpid()}\n")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def wait_for(file: Path, begun: Path) -> str:
+    """Say in one file that it has begun, and wait for the other."""
+    with begun.open("a") as lines:
+        lines.write(f"{os.getpid()}\n")
+    print("it has begun")
+    print("and so it says", file=sys.stderr)
+    while not file.exists():
+        time.sleep(0.05)
+    return "done"
+
+
+def flood(mebibytes: int) -> str:
+    for number in range(mebibytes * 2**10):
+        print(f"{number:>9} {'x' * 1013}")
+    return "done"
+
+
+def fail(kind: str) -> Any:
+    match kind:
+        case "odd":
+            raise Odd(7, where="there")
+        case "value":
+            raise ValueError("wrong")
+        case "exit":
+            os._exit(3)
+        case "lock":
+            return threading.Lock()
+        case "module":
+            import tensorflow as tf
+
+            return tf
+    raise AssertionError(kind)
+
+
+def add_tensor(array: Any) -> Any:
+    import tensorflow as tf
+
+    with tf.device("CPU:0"):
+        return tf.constant(array) + 1
+
+
+def environment() -> dict[str, Any]:
+    return {"variable": os.environ.get("ON_THIS_MACHINE"), "directory": os.getcwd(), "argv": sys.argv}  # noqa: PTH109
+
+
+def imported() -> set[str]:
+    return {"tensorflow", "keras"} & set(sys.modules)

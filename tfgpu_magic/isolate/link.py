@@ -1,0 +1,138 @@
+"""A caller's connection to a Dask cluster: tasks go there, and what workers tell of them is heard.
+
+What tasks are and what becomes of them is not known here. `distributed` is imported when a cluster is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import tfgpu_magic
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.isolate import parcel
+from tfgpu_magic.isolate.parcel import Errand
+from tfgpu_magic.isolate.pickling import Pickled
+
+CONNECT = 10.0
+"""Seconds in which a scheduler must answer."""
+
+Hear = Callable[[Mapping[str, Any]], None]
+"""Is given what a worker tells of a task, in Dask's own thread: it must not wait."""
+
+_LARGE = "distributed.admin.large-graph-warning-threshold"
+_LOCK = threading.Lock()
+_HEARD: weakref.WeakKeyDictionary[Any, dict[str, Hear]] = weakref.WeakKeyDictionary()
+
+
+class Link:
+    """A connection to a cluster.
+
+    Args:
+        cluster: the scheduler's address, a cluster object of Dask's, or a `distributed.Client`, which stays open.
+
+    Raises:
+        Refused: `distributed` is not installed, no scheduler answers, or the client is one for coroutines.
+
+    Attributes:
+        address: the scheduler's.
+        topic: where workers tell what is for us.
+    """
+
+    def __init__(self, cluster: Any) -> None:
+        self._client, self._own = _connect(cluster)
+        self.address = str(self._client.scheduler.address)
+        # The client's own name, because what is told there the scheduler forgets when the client has left.
+        self.topic = str(self._client.id)
+        self._heard = _heard_by(self._client)
+
+    def send(self, errand: Errand, work: Pickled, gpus: int, hear: Hear) -> Any:
+        """Have a call run, once, by a worker with as many GPUs; its task is returned, and its messages are heard."""
+        import dask
+
+        self._heard[errand.key] = hear
+        with _LOCK, dask.config.set({_LARGE: sys.maxsize}):  # what Dask advises then is for its own tasks
+            return self._client.submit(
+                parcel.task(),
+                tfgpu_magic.__version__,
+                pickle.dumps(errand),
+                *map(parcel.packed, work.parts),
+                key=errand.key,
+                resources={parcel.GPU: gpus} if gpus else None,
+                retries=0,
+                pure=False,
+            )
+
+    def forget(self, key: str, task: Any) -> None:
+        """Let go of a task; where it still runs, its worker sees that."""
+        self._heard.pop(key, None)
+        with contextlib.suppress(Exception):  # of a scheduler that is gone
+            task.release() if task.done() else task.cancel()
+
+    def clear(self, keys: Iterable[str]) -> None:
+        """Have the scheduler forget that these calls had begun; their tasks must be forgotten before."""
+        import distributed
+
+        with contextlib.suppress(Exception):  # as above
+            for key in keys:
+                distributed.Event(key, client=self._client).clear()
+
+    def gpus(self) -> dict[str, float] | None:
+        """How many GPUs each worker was started with, by its address; None where the scheduler cannot be asked."""
+        if self.is_lost():
+            return None
+        try:
+            workers = self._client.scheduler_info()["workers"]
+        except Exception:  # it is lost just now
+            return None
+        return {address: float(worker.get("resources", {}).get(parcel.GPU, 0)) for address, worker in workers.items()}
+
+    def is_lost(self) -> bool:
+        """Tell whether there is no connection now."""
+        return str(self._client.status) != "running"
+
+    def close(self) -> None:
+        """End the connection, unless it was given to us."""
+        if self._own:
+            self._client.close()
+
+
+def _connect(cluster: Any) -> tuple[Any, bool]:
+    try:
+        import distributed
+    except ImportError as error:
+        raise Refused(
+            f"Calls on a cluster need dask.distributed ({error}). Install it with: pip install 'tfgpu-magic[dask]'"
+        ) from error
+    if isinstance(cluster, distributed.Client):
+        if cluster.asynchronous:
+            raise Refused("This Dask client is for coroutines. Give cluster= one that was made without asynchronous=.")
+        return cluster, False
+    try:
+        return distributed.Client(cluster, timeout=CONNECT, set_as_default=False, name="tfgpu_magic"), True
+    except Exception as error:  # an address that is none, a name that cannot be resolved, a scheduler that is silent
+        raise Refused(
+            f"No Dask scheduler answers at {cluster} within {CONNECT:g} s ({error or type(error).__name__}). "
+            "Start one with `dask scheduler`, which says its address."
+        ) from error
+
+
+def _heard_by(client: Any) -> dict[str, Hear]:
+    """Who hears what is told of each task; a client has one such table, whoever uses it."""
+    with _LOCK:
+        if client not in _HEARD:
+            tasks: dict[str, Hear] = {}
+
+            def hear(event: tuple[float, Any]) -> None:
+                message = event[1]  # the scheduler itself tells things there too
+                if isinstance(message, Mapping) and message.get("call") in tasks:
+                    tasks[message["call"]](message)
+
+            client.subscribe_topic(client.id, hear)
+            _HEARD[client] = tasks
+        return _HEARD[client]

@@ -1,0 +1,162 @@
+"""An isolated call as a Dask worker runs it: in a process of its own on the worker's machine, for a caller elsewhere.
+
+It has the environment, working directory and modules of the worker's process, and the caller's policy. The worker's
+process unpickles no value of it, and so imports nothing for it. How the caller learns of it, `cluster` knows.
+
+A worker that is lost has its tasks run again elsewhere, which Dask decides and nobody can forbid. So a call first sets
+an event at the scheduler, and one that finds it set does not begin. Whether a caller still wants its call, the worker
+itself knows: its scheduler takes back the task when the caller cancels it, disconnects or dies.
+Source: `distributed`'s "Worker State Machine" (a task that is taken back while it runs is ``cancelled``).
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfgpu_magic.isolate import failure, parcel, terms
+from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.keeper import KEEPER
+from tfgpu_magic.isolate.ledger import LEDGER, Abandoned
+from tfgpu_magic.isolate.parcel import Errand
+from tfgpu_magic.isolate.pickling import Pickled
+from tfgpu_magic.isolate.screen import Screen
+
+TICK = 0.1
+"""Seconds between two messages with a call's output, and between two looks at whether it is still wanted."""
+
+LETTER = 16 * 2**10
+"""Characters in one message: a scheduler keeps the last 1000."""
+
+KEPT = 2**20
+"""Characters that wait to be sent; of more, the oldest are left out."""
+
+_WANTED = ("executing", "long-running")  # the states of a worker's task that runs and is to run on
+
+
+class _Again(Exception):
+    """The call has begun before, elsewhere."""
+
+
+def dask_setup(_worker: Any) -> None:
+    """Warm the nursery when the worker starts: ``dask worker … --preload tfgpu_magic.isolate.remote``."""
+    KEEPER.nursery()
+
+
+def run(errand: bytes, work: Sequence[Any]) -> list[Any]:
+    """Run a call to its end, in a thread of a Dask worker; what becomes of it is told, and nothing raised.
+
+    Returns:
+        How it ended, the machine's name, and the parts of what it gave; see `parcel`.
+    """
+    import distributed
+
+    told: Errand = pickle.loads(errand)  # noqa: S301  # from a caller that may have us run anything
+    worker = distributed.get_worker()
+    place = f"{socket.gethostname()} (Dask worker {worker.name})"
+    stream, *buffers = map(parcel.unpacked, work)
+    with _Watch(worker, told) as watch:
+
+        def begin(call: Call) -> None:
+            guard = distributed.Event(told.key)
+            if guard.is_set():
+                raise _Again
+            guard.set()
+            watch.begin(call, place)
+
+        try:
+            answer = terms.answer(
+                told.terms,
+                told.name,
+                Pickled(stream, tuple(buffers)),
+                leased=True,
+                screen=watch,
+                imported=told.imported,
+                begun=begin,
+                wanted=lambda: watch.wanted,
+            )
+        except (_Again, Abandoned):
+            return [parcel.LOST, place]
+        except BaseException as error:  # also KeyboardInterrupt: it is the call's, and not the worker's
+            return [parcel.RAISED, place, *_raised(error)]
+    return [parcel.RAISED if answer.failed else parcel.ANSWERED, place, *map(parcel.packed, answer.parts)]
+
+
+class _Watch(Screen):
+    """Tells a call's output to its caller, and stops the call when that does not want it any more."""
+
+    def __init__(self, worker: Any, errand: Errand) -> None:
+        self._worker, self._errand = worker, errand
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[str, str]] = deque()
+        self._kept = self._left_out = 0
+        self._call: Call | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tfgpu_magic-watch", daemon=True)
+        self.wanted = True
+
+    def __enter__(self) -> _Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        while self._tell():
+            pass
+
+    def begin(self, call: Call, place: str) -> None:
+        """Know the call that begins, and have its caller know."""
+        self._call = call
+        self._worker.log_event(self._errand.topic, {"call": self._errand.key, "place": place})
+        if not self.wanted:
+            raise Abandoned
+
+    def write(self, stream: str, text: str) -> None:
+        """Keep it until it is sent; when there is too much of it, leave out the oldest."""
+        with self._lock:
+            for start in range(0, len(text), LETTER):
+                self._waiting.append((stream, text[start : start + LETTER]))
+            self._kept += len(text)
+            while self._kept > KEPT:
+                left_out = len(self._waiting.popleft()[1])
+                self._kept -= left_out
+                self._left_out += left_out
+
+    def show(self, message: Mapping[str, Any]) -> None:
+        """Write a display's text; only cells have others, and no cell comes here."""
+        self.write("stdout", str(message.get("data", {}).get("text/plain", "")) + "\n")
+
+    def _run(self) -> None:
+        while not self._over.wait(TICK):
+            self._tell()
+            task = self._worker.state.tasks.get(self._errand.key)
+            if self.wanted and (task is None or task.state not in _WANTED):
+                self.wanted = False
+                LEDGER.stir()
+                if self._call is not None:
+                    self._call.interrupt()
+
+    def _tell(self) -> bool:
+        """Send one message of what waits; tell whether there was any."""
+        with self._lock:
+            if not self._waiting:
+                return False
+            stream, text = self._waiting.popleft()
+            while self._waiting and self._waiting[0][0] == stream and len(text) + len(self._waiting[0][1]) <= LETTER:
+                text += self._waiting.popleft()[1]
+            self._kept -= len(text)
+            left_out, self._left_out = self._left_out, 0
+        if left_out:
+            text = f"\n[{left_out} characters that it printed were left out: it prints faster than they travel]\n{text}"
+        self._worker.log_event(self._errand.topic, {"call": self._errand.key, "stream": stream, "text": text})
+        return True
+
+
+def _raised(error: BaseException) -> list[Any]:
+    told, pickled = failure.capture(error)
+    return [pickle.dumps(told), *map(parcel.packed, pickled.parts)]
