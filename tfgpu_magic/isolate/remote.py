@@ -83,6 +83,9 @@ def run(errand: bytes, work: Sequence[Any]) -> list[Any]:
             return [parcel.LOST, place]
         except BaseException as error:  # also KeyboardInterrupt: it is the call's, and not the worker's
             return [parcel.RAISED, place, *_raised(error)]
+    late = answer.error() if answer.late is not None else None
+    if late is not None:
+        return [parcel.RAISED, place, *_raised(late)]
     return [parcel.RAISED if answer.failed else parcel.ANSWERED, place, *map(parcel.packed, answer.parts)]
 
 
