@@ -71,7 +71,10 @@ def test_only_runtime_touches_tensorflow_and_a_handle_makes_its_model() -> None:
         )
     ]
 
-    assert importing == ["config/runtime/devices.py", "isolate/handle.py"]  # its load(), which is there to wake it
+    assert importing == [
+        "config/runtime/devices.py",
+        "isolate/values/handle.py",
+    ]  # its load(), which is there to wake it
     assert {Path(room).parent.as_posix() for room in configuring} == {"config/runtime"}
 
 
@@ -94,8 +97,11 @@ def test_only_the_server_knows_jupyter_server() -> None:
 def test_only_the_ends_of_the_cluster_know_dask_and_import_it_late() -> None:
     importing = [room for room in ROOMS if any(name.startswith(("dask", "distributed")) for name in imports(room))]
 
-    assert importing == ["isolate/link.py", "isolate/remote.py"]
-    assert not imported_after("import tfgpu_magic.isolate.link, tfgpu_magic.isolate.remote") & {"dask", "distributed"}
+    assert importing == ["isolate/cluster/link.py", "isolate/cluster/remote.py"]
+    assert not imported_after("import tfgpu_magic.isolate.cluster.link, tfgpu_magic.isolate.cluster.remote") & {
+        "dask",
+        "distributed",
+    }
 
 
 def test_only_cuda_py_loads_libcuda() -> None:

@@ -84,9 +84,9 @@ def _isolated(shell: Any, line: str, cell: str) -> Callable[[], Any]:
     name, _, rest = line.partition("#")[0].strip().partition(" ")
     if name.lower() != "isolate":
         raise PolicyError(f"%%tf_gpu with a cell below it can {grammar.ISOLATE}, not {name!r}. `%tf_gpu?` explains it.")
-    from tfgpu_magic.isolate import words
-    from tfgpu_magic.isolate.cell import Cell
-    from tfgpu_magic.isolate.jobs import Job
+    from tfgpu_magic.isolate.cells import words
+    from tfgpu_magic.isolate.cells.cell import Cell
+    from tfgpu_magic.isolate.cells.jobs import Job
     from tfgpu_magic.isolate.screen import here
 
     asked = words.parse(rest)
@@ -95,7 +95,7 @@ def _isolated(shell: Any, line: str, cell: str) -> Callable[[], Any]:
 
 
 def _jobs(rest: str) -> Jobs:
-    from tfgpu_magic.isolate.jobs import standings
+    from tfgpu_magic.isolate.cells.jobs import standings
     from tfgpu_magic.monitor.look import look
     from tfgpu_magic.views.jobs import Jobs
 
@@ -106,8 +106,8 @@ def _jobs(rest: str) -> Jobs:
 
 def _warm(rest: str) -> None:
     """Get ready for isolated cells, without waiting for it."""
-    from tfgpu_magic.isolate import words
-    from tfgpu_magic.isolate.keeper import KEEPER
+    from tfgpu_magic.isolate.cells import words
+    from tfgpu_magic.isolate.process.keeper import KEEPER
 
     if rest != words.WARM:
         raise PolicyError(f"`isolate` stands above a cell: {words.usage()}")
@@ -199,7 +199,7 @@ def load(shell: InteractiveShell) -> None:
     """Register the magics with a shell, and apply the policy that the environment or the configuration gives."""
     magics = attach(shell)
     if magics.warm:
-        from tfgpu_magic.isolate.keeper import KEEPER
+        from tfgpu_magic.isolate.process.keeper import KEEPER
 
         KEEPER.nursery()
     given = os.environ.get(VARIABLE) or magics.policy

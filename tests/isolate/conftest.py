@@ -10,8 +10,8 @@ import pytest
 
 from tests.isolate.resident import Resident
 from tests.isolate.rig import belongings
-from tfgpu_magic.isolate.keeper import KEEPER
-from tfgpu_magic.isolate.nursery import PRELOAD
+from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.process.nursery import PRELOAD
 from tfgpu_magic.simgpu import Machine
 
 

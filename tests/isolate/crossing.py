@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import cloudpickle
 
 from tests.processes import run
-from tfgpu_magic.isolate import guard, plain
+from tfgpu_magic.isolate.values import guard, plain
 from tfgpu_magic.simgpu import Machine
 
 Sent: TypeAlias = tuple[bytes, list[bytes]]

@@ -10,13 +10,13 @@ from typing import Any
 
 from tfgpu_magic.config import words
 from tfgpu_magic.config.policy import NOTHING
-from tfgpu_magic.isolate import pickling
 from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.order import Order
 from tfgpu_magic.isolate.prepare import order
+from tfgpu_magic.isolate.process.order import Order
+from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.monitor.look import look
 
-RUNNER = "tfgpu_magic.isolate.infant:call"
+RUNNER = "tfgpu_magic.isolate.process.infant:call"
 MIB = 2**20
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.isolate import deeds
 from tests.isolate.rig import MIB, Paper, belongings, call, run
-from tfgpu_magic.isolate.keeper import KEEPER
+from tfgpu_magic.isolate.process.keeper import KEEPER
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -155,7 +155,7 @@ def test_they_are_gone_also_while_other_calls_run(tmp_path: Path) -> None:
 
 def test_a_call_may_make_calls() -> None:
     def outer() -> int:
-        from tfgpu_magic.isolate.keeper import KEEPER as THERE  # the call's own
+        from tfgpu_magic.isolate.process.keeper import KEEPER as THERE  # the call's own
 
         THERE.preload = ()
         return int(run(os.getpid, (), {}))

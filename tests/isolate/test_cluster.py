@@ -25,8 +25,8 @@ import pytest
 from tests.isolate import on_cluster
 from tests.processes import PATIENCE, QUIET
 from tfgpu_magic import IsolatedExecutor, Refused, TimedOut, Unpicklable, WorkerDied
-from tfgpu_magic.isolate import cluster as room
-from tfgpu_magic.isolate import link
+from tfgpu_magic.isolate.cluster import executor as room
+from tfgpu_magic.isolate.cluster import link
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -375,7 +375,7 @@ def test_a_worker_without_this_package_is_named(cluster: Cluster, tmp_path: Path
 def test_dask_is_imported_when_a_cluster_is_asked_for_and_its_absence_is_told() -> None:
     code = """
         import sys
-        import tfgpu_magic.isolate.cluster, tfgpu_magic.isolate.executor, tfgpu_magic.isolate.remote
+        import tfgpu_magic.isolate.cluster.executor, tfgpu_magic.isolate.executor, tfgpu_magic.isolate.cluster.remote
         print({"dask", "distributed"} & set(sys.modules))
         sys.modules["distributed"] = None
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfgpu_magic.isolate import ending
+from tfgpu_magic.isolate.process import ending
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from tests.isolate.crossing import Sent, is_awake, packages, receive, send, told
 from tests.processes import run
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate.guard import Unpickler
+from tfgpu_magic.isolate.values.guard import Unpickler
 from tfgpu_magic.simgpu import Machine
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.isolate.crossing import Sent, is_awake, on_cpu, packages, receive, send, told
 from tests.processes import run
 from tests.tf.on_machine import held
-from tfgpu_magic.isolate.handle import ModelHandle
+from tfgpu_magic.isolate.values.handle import ModelHandle
 from tfgpu_magic.simgpu import Machine
 
 INPUT = np.arange(6, dtype=np.float32).reshape(3, 2)

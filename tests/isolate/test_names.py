@@ -10,7 +10,7 @@ import sys
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
-from tfgpu_magic.isolate.names import Names, names
+from tfgpu_magic.isolate.cells.names import Names, names
 
 NOTEBOOK = frozenset({"a", "b", "c", "f", "m", "np", "p", "x", "y", "z"})
 """What the notebook has, for the rows below."""

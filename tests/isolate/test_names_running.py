@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tfgpu_magic.isolate.names import names
+from tfgpu_magic.isolate.cells.names import names
 
 
 class Thing:

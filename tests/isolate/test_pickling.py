@@ -12,7 +12,7 @@ import pytest
 from tests.isolate import deeds
 from tests.isolate.rig import run
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate import pickling
+from tfgpu_magic.isolate.values import pickling
 
 LOCK = threading.Lock()
 LARGE = pickling.APART // 8

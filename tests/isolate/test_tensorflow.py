@@ -17,7 +17,7 @@ from tests.isolate.rig import call, interrupt_twice, run
 from tests.processes import run as run_on
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.keeper import KEEPER
+from tfgpu_magic.isolate.process.keeper import KEEPER
 from tfgpu_magic.simgpu import Machine
 
 

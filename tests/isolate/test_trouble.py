@@ -18,7 +18,7 @@ from tests.isolate import deeds
 from tests.isolate.rig import Paper, call, descriptors, interrupt_twice, prepare, run
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.keeper import KEEPER
+from tfgpu_magic.isolate.process.keeper import KEEPER
 
 pytestmark = pytest.mark.usefixtures("light")
 

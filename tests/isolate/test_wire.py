@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.isolate.rig import descriptors
-from tfgpu_magic.isolate import wire
+from tfgpu_magic.isolate.process import wire
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -6,7 +6,7 @@ import pytest
 
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.isolate.words import Asked, parse
+from tfgpu_magic.isolate.cells.words import Asked, parse
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfgpu_magic.errors import TimedOut, Unpicklable, WorkerDied
-from tfgpu_magic.isolate import ending, failure, pickling, wire
-from tfgpu_magic.isolate.bell import Bell, heard_by
-from tfgpu_magic.isolate.failure import Failure
-from tfgpu_magic.isolate.guard import Unpickler
-from tfgpu_magic.isolate.keeper import KEEPER, Process
-from tfgpu_magic.isolate.order import LEAVE, RAISED, SHOW, SHOWN, WORK, Facts, Order
-from tfgpu_magic.isolate.pickling import Pickled
+from tfgpu_magic.isolate.process import ending, wire
+from tfgpu_magic.isolate.process.bell import Bell, heard_by
+from tfgpu_magic.isolate.process.keeper import KEEPER, Process
+from tfgpu_magic.isolate.process.order import LEAVE, RAISED, SHOW, SHOWN, WORK, Facts, Order
 from tfgpu_magic.isolate.screen import Here, Screen
+from tfgpu_magic.isolate.values import failure, pickling
+from tfgpu_magic.isolate.values.failure import Failure
+from tfgpu_magic.isolate.values.guard import Unpickler
+from tfgpu_magic.isolate.values.pickling import Pickled
 
 GRACE = 5.0
 """Seconds from an interrupt to the end of a process that does not heed it: TensorFlow may sit in C++."""

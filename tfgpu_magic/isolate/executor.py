@@ -17,7 +17,7 @@ from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate import terms
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.ledger import LEDGER, Abandoned
-from tfgpu_magic.isolate.pickling import Reduce
+from tfgpu_magic.isolate.values.pickling import Reduce
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class IsolatedExecutor(Executor):
         """One for calls elsewhere, where a cluster is given."""
         if cluster is None or cls is not IsolatedExecutor:
             return super().__new__(cls)
-        from tfgpu_magic.isolate.cluster import ClusterExecutor  # which is one of these
+        from tfgpu_magic.isolate.cluster.executor import ClusterExecutor  # which is one of these
 
         return super().__new__(ClusterExecutor)
 

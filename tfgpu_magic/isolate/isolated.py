@@ -13,8 +13,9 @@ from concurrent.futures import Future
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.isolate import infant, terms
+from tfgpu_magic.isolate import terms
 from tfgpu_magic.isolate.executor import IsolatedExecutor
+from tfgpu_magic.isolate.process import infant
 from tfgpu_magic.isolate.terms import Terms
 
 P = ParamSpec("P")

@@ -9,8 +9,8 @@ from typing import Any
 from tfgpu_magic.config import visible
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.runtime import RUNTIME
-from tfgpu_magic.isolate.guard import ROOTS
-from tfgpu_magic.isolate.order import Order
+from tfgpu_magic.isolate.process.order import Order
+from tfgpu_magic.isolate.values.guard import ROOTS
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 

@@ -11,13 +11,14 @@ from tfgpu_magic import control, units
 from tfgpu_magic.config import words
 from tfgpu_magic.config.policy import NOTHING, Pick, Policy, SplitCpu
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.isolate import pickling, prepare
+from tfgpu_magic.isolate import prepare
 from tfgpu_magic.isolate.call import Answer, Call
 from tfgpu_magic.isolate.ledger import LEDGER, Lease
-from tfgpu_magic.isolate.pickling import Pickled, Reduce
 from tfgpu_magic.isolate.screen import Here, Screen
+from tfgpu_magic.isolate.values import pickling
+from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
 
-_RUNNER = "tfgpu_magic.isolate.infant:call"
+_RUNNER = "tfgpu_magic.isolate.process.infant:call"
 
 
 @dataclass(frozen=True, slots=True)

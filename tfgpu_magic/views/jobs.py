@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.views import html, text, words
 
 if TYPE_CHECKING:
-    from tfgpu_magic.isolate.jobs import Standing
+    from tfgpu_magic.isolate.cells.jobs import Standing
     from tfgpu_magic.monitor.snapshot import Snapshot
 
 _HEADS = (">Job", "<State", ">Time", ">PID", "<Held", "<Cell")

@@ -23,10 +23,11 @@ from tfgpu_magic import control
 from tfgpu_magic.config import account
 from tfgpu_magic.config.runtime import adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
-from tfgpu_magic.isolate import failure, pickling, plain, wire
-from tfgpu_magic.isolate.guard import Unpickler
-from tfgpu_magic.isolate.order import RAISED, RETURNED, Facts, Order
-from tfgpu_magic.isolate.pickling import Pickled
+from tfgpu_magic.isolate.process import wire
+from tfgpu_magic.isolate.process.order import RAISED, RETURNED, Facts, Order
+from tfgpu_magic.isolate.values import failure, pickling, plain
+from tfgpu_magic.isolate.values.guard import Unpickler
+from tfgpu_magic.isolate.values.pickling import Pickled
 
 Answer = tuple[str, Facts, Sequence[memoryview]]
 """How a call ended: `RETURNED` or `RAISED`, what is known of it, and the parts of what it gave."""

@@ -31,15 +31,16 @@ from typing import Any, TypeVar
 
 import tfgpu_magic
 from tfgpu_magic.errors import Refused, TfGpuError, Unpicklable, WorkerDied
-from tfgpu_magic.isolate import parcel, pickling
 from tfgpu_magic.isolate.call import Answer
+from tfgpu_magic.isolate.cluster import parcel
+from tfgpu_magic.isolate.cluster.link import Link
+from tfgpu_magic.isolate.cluster.parcel import Errand
 from tfgpu_magic.isolate.executor import IsolatedExecutor
-from tfgpu_magic.isolate.guard import ROOTS
-from tfgpu_magic.isolate.link import Link
-from tfgpu_magic.isolate.order import Facts
-from tfgpu_magic.isolate.parcel import Errand
-from tfgpu_magic.isolate.pickling import Pickled, Reduce
+from tfgpu_magic.isolate.process.order import Facts
 from tfgpu_magic.isolate.screen import Here
+from tfgpu_magic.isolate.values import pickling
+from tfgpu_magic.isolate.values.guard import ROOTS
+from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
 
 T = TypeVar("T")
 

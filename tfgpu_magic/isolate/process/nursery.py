@@ -25,7 +25,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-PRELOAD = ("tensorflow", "keras", "cloudpickle", "tfgpu_magic.isolate.infant", "tfgpu_magic.isolate.cellshell")
+PRELOAD = (
+    "tensorflow",
+    "keras",
+    "cloudpickle",
+    "tfgpu_magic.isolate.process.infant",
+    "tfgpu_magic.isolate.cells.shell",
+)
 """What is imported before the first call; what is not installed is left out."""
 
 FIGURE = struct.Struct("=q")
@@ -193,7 +199,7 @@ def main(control: int, kernel: int, preload: Sequence[str] = PRELOAD) -> None:
     for name in preload:
         with contextlib.suppress(Exception):  # whoever imports it in a call is told what is wrong with it
             importlib.import_module(name)
-    from tfgpu_magic.isolate import infant
+    from tfgpu_magic.isolate.process import infant
 
     gc.collect()
     gc.freeze()  # what is collected in a child would be copied first

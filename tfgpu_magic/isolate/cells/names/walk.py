@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
-from tfgpu_magic.isolate.names.functions import Function, Functions
-from tfgpu_magic.isolate.names.magics import meaning
-from tfgpu_magic.isolate.names.tally import ClassBody, Settled, Tally, met
+from tfgpu_magic.isolate.cells.names.functions import Function, Functions
+from tfgpu_magic.isolate.cells.names.magics import meaning
+from tfgpu_magic.isolate.cells.names.tally import ClassBody, Settled, Tally, met
 
 _ALIKE = {
     "AsyncFor": "For",

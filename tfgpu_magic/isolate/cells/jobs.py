@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from tfgpu_magic.isolate.cell import Cell
+from tfgpu_magic.isolate.cells.cell import Cell
 
 RUNNING, DONE = "running", "done"
 

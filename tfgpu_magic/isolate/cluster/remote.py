@@ -18,13 +18,15 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfgpu_magic.isolate import failure, parcel, terms
+from tfgpu_magic.isolate import terms
 from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.keeper import KEEPER
+from tfgpu_magic.isolate.cluster import parcel
+from tfgpu_magic.isolate.cluster.parcel import Errand
 from tfgpu_magic.isolate.ledger import LEDGER, Abandoned
-from tfgpu_magic.isolate.parcel import Errand
-from tfgpu_magic.isolate.pickling import Pickled
+from tfgpu_magic.isolate.process.keeper import KEEPER
 from tfgpu_magic.isolate.screen import Screen
+from tfgpu_magic.isolate.values import failure
+from tfgpu_magic.isolate.values.pickling import Pickled
 
 TICK = 0.1
 """Seconds between two messages with a call's output, and between two looks at whether it is still wanted."""
@@ -43,7 +45,7 @@ class _Again(Exception):
 
 
 def dask_setup(_worker: Any) -> None:
-    """Warm the nursery when the worker starts: ``dask worker … --preload tfgpu_magic.isolate.remote``."""
+    """Warm the nursery when the worker starts: ``dask worker … --preload tfgpu_magic.isolate.cluster.remote``."""
     KEEPER.nursery()
 
 

@@ -12,17 +12,18 @@ from IPython.core.error import UsageError
 
 from tfgpu_magic import control
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
-from tfgpu_magic.isolate import failure, pickling, prepare
+from tfgpu_magic.isolate import prepare
 from tfgpu_magic.isolate.call import Answer, Call, timed_out
-from tfgpu_magic.isolate.cellshell import CellFacts, CellSettings, ends_quietly
-from tfgpu_magic.isolate.closing import Closing, close
-from tfgpu_magic.isolate.failure import Failure
-from tfgpu_magic.isolate.guard import Unpickler
+from tfgpu_magic.isolate.cells.closing import Closing, close
+from tfgpu_magic.isolate.cells.names import names
+from tfgpu_magic.isolate.cells.shell import CellFacts, CellSettings, ends_quietly
+from tfgpu_magic.isolate.cells.words import Asked
 from tfgpu_magic.isolate.ledger import LEDGER, Abandoned, Lease
-from tfgpu_magic.isolate.names import names
-from tfgpu_magic.isolate.pickling import Pickled
 from tfgpu_magic.isolate.screen import Screen
-from tfgpu_magic.isolate.words import Asked
+from tfgpu_magic.isolate.values import failure, pickling
+from tfgpu_magic.isolate.values.failure import Failure
+from tfgpu_magic.isolate.values.guard import Unpickler
+from tfgpu_magic.isolate.values.pickling import Pickled
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -110,7 +111,7 @@ class Cell:
                     order=prepare.order(
                         lease.policy,
                         lease.snapshot,
-                        runner="tfgpu_magic.isolate.cellshell:cell",
+                        runner="tfgpu_magic.isolate.cells.shell:cell",
                         lingers=True,
                         settings={"cell": self._settings},
                     ),

@@ -6,7 +6,7 @@ import re
 import warnings
 from dataclasses import dataclass
 
-from tfgpu_magic.isolate.names.walk import walked
+from tfgpu_magic.isolate.cells.names.walk import walked
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfgpu_magic.errors import WorkerDied
-from tfgpu_magic.isolate import ending, wire
-from tfgpu_magic.isolate.nursery import FIGURE, ORDER, PRELOAD, READY
+from tfgpu_magic.isolate.process import ending, wire
+from tfgpu_magic.isolate.process.nursery import FIGURE, ORDER, PRELOAD, READY
 
 EARLY = (
     "KERAS_BACKEND", "KERAS_HOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
@@ -120,7 +120,7 @@ class Nursery:
         path = [entry for entry in sys.path if isinstance(entry, str)]
         self._control, theirs = wire.pair()
         code = (
-            f"import sys; sys.path[:] = {path!r}; from tfgpu_magic.isolate import nursery; "
+            f"import sys; sys.path[:] = {path!r}; from tfgpu_magic.isolate.process import nursery; "
             f"nursery.main({theirs.fileno()}, {os.getpid()}, {tuple(preload)!r})"
         )
         try:

@@ -23,10 +23,11 @@ from traitlets.config import Config
 
 from tfgpu_magic import magic
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate import failure, pickling, plain, wire
-from tfgpu_magic.isolate.infant import Answer, give
-from tfgpu_magic.isolate.order import RETURNED, SHOW, Facts, Order
-from tfgpu_magic.isolate.pickling import Pickled
+from tfgpu_magic.isolate.process import wire
+from tfgpu_magic.isolate.process.infant import Answer, give
+from tfgpu_magic.isolate.process.order import RETURNED, SHOW, Facts, Order
+from tfgpu_magic.isolate.values import failure, pickling, plain
+from tfgpu_magic.isolate.values.pickling import Pickled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tfgpu_magic.isolate.pickling import APART
 from tfgpu_magic.isolate.terms import Terms
+from tfgpu_magic.isolate.values.pickling import APART
 
 GPU = "GPU"
 """The resource of Dask workers that calls need."""
@@ -65,7 +65,7 @@ def task() -> Callable[..., list[Any]]:
         where = f"{socket.gethostname()} ({sys.executable})"
         try:
             import tfgpu_magic
-            from tfgpu_magic.isolate import remote
+            from tfgpu_magic.isolate.cluster import remote
         except ImportError as error:
             return ["absent", where, str(error)]
         if tfgpu_magic.__version__ != version:

@@ -15,9 +15,9 @@ from typing import Any
 
 import tfgpu_magic
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import parcel
-from tfgpu_magic.isolate.parcel import Errand
-from tfgpu_magic.isolate.pickling import Pickled
+from tfgpu_magic.isolate.cluster import parcel
+from tfgpu_magic.isolate.cluster.parcel import Errand
+from tfgpu_magic.isolate.values.pickling import Pickled
 
 CONNECT = 10.0
 """Seconds in which a scheduler must answer."""

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 from cloudpickle.cloudpickle import subimport
 
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate.guard import ROOTS
-from tfgpu_magic.isolate.handle import ModelHandle, TrainingHistory
+from tfgpu_magic.isolate.values.guard import ROOTS
+from tfgpu_magic.isolate.values.handle import ModelHandle, TrainingHistory
 
 if TYPE_CHECKING:
     import numpy as np

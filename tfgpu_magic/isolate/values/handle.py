@@ -25,7 +25,7 @@ import cloudpickle
 
 from tfgpu_magic import units
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate.guard import ROOTS
+from tfgpu_magic.isolate.values.guard import ROOTS
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Any
 
 from tfgpu_magic.errors import Raised
-from tfgpu_magic.isolate import pickling
-from tfgpu_magic.isolate.guard import Unpickler
-from tfgpu_magic.isolate.pickling import Pickled, Reduce
+from tfgpu_magic.isolate.values import pickling
+from tfgpu_magic.isolate.values.guard import Unpickler
+from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
 
 
 @dataclass(frozen=True, slots=True)

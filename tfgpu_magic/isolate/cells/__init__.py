@@ -1,0 +1,1 @@
+"""Isolated cells: `%%tf_gpu isolate`."""

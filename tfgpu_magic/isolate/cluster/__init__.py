@@ -1,0 +1,1 @@
+"""Isolated calls as tasks of a Dask cluster."""

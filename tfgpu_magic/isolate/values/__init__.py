@@ -1,0 +1,1 @@
+"""What crosses processes: values, TensorFlow's objects as plain ones, exceptions."""
