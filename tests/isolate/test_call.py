@@ -112,7 +112,7 @@ def test_a_call_has_no_descriptor_that_is_not_its_own() -> None:
     for other in others:
         other.join()
 
-    assert found == ["/dev/null", "pipe", "pipe", "socket"]
+    assert found == ["/dev/null", "pipe", "pipe", "pipe", "socket"]
 
 
 def test_when_memory_runs_out_a_call_dies_before_its_caller() -> None:

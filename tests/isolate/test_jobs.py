@@ -60,6 +60,7 @@ def test_the_notebook_goes_on_meanwhile_and_jobs_are_listed(book: Notebook) -> N
     assert time.monotonic() - begin < 2
     until(lambda: "MiB" in listed(book) or "GiB of GPU 0" in listed(book))
     row = listed(book).splitlines()[-1].split()
+    assert "this notebook's isolated call" in book.run("%tf_gpu").shown()[0]["text/plain"]
 
     assert row[1] == "running"
     assert row[-5:] == ["import", "tensorflow", "as", "tf,", "time"]

@@ -69,10 +69,13 @@ def test_a_process_that_dies_is_told_how(function: Callable[..., Any], args: tup
 
 def test_a_crash_shows_the_line_that_it_came_from() -> None:
     one, paper = call(deeds.segfault)
-    with pytest.raises(WorkerDied):
+    with pytest.raises(WorkerDied) as caught:
         one.run()
 
-    assert "in segfault" in paper.text["stderr"]
+    where = str(caught.value).splitlines()[1:]
+    assert [line.partition(", line ")[2].partition(", ")[2] for line in where] == ["string_at", "segfault"]
+    assert where[1].startswith(f"  in {deeds.__file__}, line ")
+    assert paper.text["stderr"] == ""
 
 
 def test_memory_that_runs_out_is_a_memory_error() -> None:

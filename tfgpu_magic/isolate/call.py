@@ -123,10 +123,11 @@ class Call:
             process = KEEPER.start()
             try:
                 answer = _Watch(self, process, self._bell).run()
+                words = process.last_words() if answer is None else ""
             finally:
                 process.close()
         if answer is None:
-            raise WorkerDied(ending.died(process.status or 0, kills, ending.memory_kills()))
+            raise WorkerDied(ending.died(process.status or 0, kills, ending.memory_kills(), words))
         return answer
 
 

@@ -223,6 +223,11 @@ def _command(process: psutil.Process) -> str:
         return str(process.name())
 
 
+_NURSERY = "tfgpu_magic.isolate.process import nursery"
+ISOLATED = "isolated call"
+"""What a process is called that is one of ours for isolated cells and calls."""
+
+
 def short_command(name: str, words: Sequence[str]) -> str:
     """Name a process by its program; Python, whatever its version is called, by its script or module. Never by more.
 
@@ -241,7 +246,7 @@ def short_command(name: str, words: Sequence[str]) -> str:
         elif word == "-m":
             return f"{program} -m {next(rest, '')}".rstrip()
         elif word == "-c":
-            break
+            return ISOLATED if _NURSERY in next(rest, "") else program
         elif not word.startswith("-"):
             return f"{program} {PurePath(word).name}"
     return program

@@ -95,7 +95,7 @@ class Cell:
             raise _shown_as(error, _story(error)) from None
         facts = answer.facts.more.get("cell")
         if not isinstance(facts, CellFacts):  # it was not run: its process could not be set up
-            raise UsageError(str(answer.error()))
+            raise UsageError(str(answer.error()).replace("\n  %tf_gpu ", "\n  %%tf_gpu isolate "))
         value = self._bring(answer.parts[: facts.values])
         after = look() if answer.facts.uses else None
         self._show(close(answer.facts.uses, self._before, after, self.pid, answer.seconds, facts))

@@ -7,6 +7,7 @@ import re
 import signal
 from pathlib import Path
 
+_HERE, _SHELL = str(Path(__file__).parents[1]), "/IPython/core/"
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -47,9 +48,16 @@ def _count(file: Path) -> list[int]:
     return []
 
 
-def died(status: int, kills_before: int | None, kills_now: int | None) -> str:
-    """What became of a process that gave no answer, in a sentence or two."""
-    said = f"The call's process ended without an answer: {tell(status)}."
+def died(status: int, kills_before: int | None, kills_now: int | None, last_words: str = "") -> str:
+    """What became of a process that gave no answer.
+
+    Args:
+        status: its exit status, as in `tell`.
+        kills_before: what `memory_kills` gave before it began.
+        kills_now: what that gives now.
+        last_words: what Python's `faulthandler` wrote when it crashed.
+    """
+    said = "\n".join([f"The call's process ended without an answer: {tell(status)}.", *_places(last_words)])
     if status != -signal.SIGKILL:
         return said
     if kills_before is None or kills_now is None:
@@ -57,3 +65,13 @@ def died(status: int, kills_before: int | None, kills_now: int | None) -> str:
     if kills_now > kills_before:
         return f"{said} The kernel's out-of-memory killer was at work meanwhile: most likely memory ran out."
     return f"{said} Somebody sent it; the kernel's out-of-memory killer did not."
+
+
+def _places(last_words: str) -> list[str]:
+    """Where it crashed: the frames of the user's own code, the innermost first."""
+    frames = re.findall(r'^  File "(.+)", line (\d+) in (.+)$', last_words, re.MULTILINE)
+    ours = next((n for n, (file, *_) in enumerate(frames) if file.startswith(_HERE) or _SHELL in file), len(frames))
+    found = [(re.sub(r"<ipython-input-(\d+)-.*>", r"Cell In[\1]", file), *where) for file, *where in frames[:ours]]
+    return [
+        f"  {'in' if n else 'It crashed in'} {file}, line {line}, {name}" for n, (file, line, name) in enumerate(found)
+    ]

@@ -40,10 +40,16 @@ running = False
 """Whether this process is that of an isolated call."""
 
 
-def live(connection: socket.socket) -> None:
-    """Run the one call that comes over the connection; where none comes, its caller has thought better of it."""
+def live(connection: socket.socket, crash: int) -> None:
+    """Run the one call that comes over the connection; where none comes, its caller has thought better of it.
+
+    Args:
+        connection: where messages come and go.
+        crash: the descriptor to say at where Python was when it crashed.
+    """
     global running
     running = True
+    faulthandler.enable(crash, all_threads=False)
     with contextlib.suppress(ConnectionResetError):
         message = wire.receive(connection)
         if message is not None:
@@ -142,7 +148,6 @@ def _become(order: Order) -> None:
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # it is no constant, and who uses it would be unheard
     sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
-    faulthandler.enable(2)  # a crash shows where it came from
     with contextlib.suppress(ValueError, AttributeError):
         libc = ctypes.CDLL(None)  # a C library's prints would wait in a buffer, because a pipe is no terminal
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)  # 1 is _IOLBF

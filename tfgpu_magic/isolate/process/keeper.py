@@ -40,6 +40,7 @@ class Process:
         out: what it prints, Python or C.
         err: what it prints to standard error.
         told: where its pid comes, and its exit status when it has ended and its descendants have.
+        crash: where Python says at a crash where it was.
         pid: its process id; None before it is told.
         status: its exit status, negative for a signal; None while it lives.
         taken: how the nursery ended that took it along; empty where it ended by itself.
@@ -49,6 +50,7 @@ class Process:
     out: int
     err: int
     told: int
+    crash: int
     _nursery: Nursery
     pid: int | None = None
     status: int | None = None
@@ -72,6 +74,13 @@ class Process:
                 raise OSError(-number, f"No process can be started for the call: {os.strerror(-number)}")
             self.pid = number
 
+    def last_words(self) -> str:
+        """What Python said when it crashed."""
+        os.set_blocking(self.crash, False)
+        with contextlib.suppress(BlockingIOError):  # it said nothing, and something it has started lives
+            return os.read(self.crash, _PIPE).decode(errors="replace")
+        return ""
+
     def signal(self, number: int) -> None:
         """Send a signal to it and all that it has started; to one that has ended already, nothing happens."""
         if self.pid is not None and self.status is None:
@@ -85,7 +94,7 @@ class Process:
         while self.pid is not None and self.status is None and _readable(self.told, _PARTING):
             self.hear()
         self.connection.close()
-        for descriptor in (self.out, self.err, self.told):
+        for descriptor in (self.out, self.err, self.told, self.crash):
             os.close(descriptor)
         self._nursery.over()
 
@@ -165,20 +174,20 @@ class Nursery:
             ours.callback(connection.close)
             theirs.callback(its_connection.close)
             pipes: list[tuple[int, int]] = []
-            for _ in range(3):
+            for _ in range(4):
                 pipes.append(os.pipe2(os.O_CLOEXEC))
                 ours.callback(os.close, pipes[-1][0])
                 theirs.callback(os.close, pipes[-1][1])
-            told, out, err = pipes
+            told, out, err, crash = pipes
             for pipe in (out, err):
                 with contextlib.suppress(OSError):  # unprivileged users have a limit
                     fcntl.fcntl(pipe[0], fcntl.F_SETPIPE_SZ, _PIPE)
             with self._lock:
-                handed = [told[1], its_connection.fileno(), out[1], err[1]]
+                handed = [told[1], its_connection.fileno(), out[1], err[1], crash[1]]
                 socket.send_fds(self._control, [ORDER.pack(0, 0)], handed)
                 self._calls += 1
             ours.pop_all()
-        return Process(connection, out[0], err[0], told[0], self)
+        return Process(connection, out[0], err[0], told[0], crash[0], self)
 
     def signal(self, pid: int, number: int) -> None:
         """Signal a call's process group. The nursery does it, because only it knows that the number is the call's."""

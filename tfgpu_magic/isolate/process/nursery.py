@@ -64,7 +64,7 @@ class Nursery:
 
     control: socket.socket
     kernel: int | None
-    grow_up: Callable[[socket.socket], None]
+    grow_up: Callable[[socket.socket, int], None]
     calls: dict[int, int] = field(default_factory=dict)
     over: list[tuple[int, int]] = field(default_factory=list)
 
@@ -106,7 +106,7 @@ class Nursery:
         """Start a call; where that fails, the negative errno is told for its pid."""
         told, *its_own = descriptors
         pid = -errno.EMFILE  # where some did not arrive
-        if len(its_own) == 3:
+        if len(its_own) == 4:
             try:
                 pid = os.fork()
             except OSError as error:
@@ -143,12 +143,12 @@ class Nursery:
             self.control.detach()
             for descriptor in strange:
                 os.close(descriptor)
-            connection, *prints = its_own
+            connection, *prints, crash = its_own
             for number, descriptor in enumerate(prints, start=1):
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             way_home = socket.socket(fileno=connection)  # kept to the end: the call may have closed its descriptor
-            self.grow_up(way_home)
+            self.grow_up(way_home, crash)
             status = 0  # and nothing of Python's end: what TensorFlow would do takes a second, the system does it too
         except BaseException:
             sys.excepthook(*sys.exc_info())
