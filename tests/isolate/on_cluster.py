@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tfgpu_magic.simgpu import Machine
 
 
@@ -90,3 +92,7 @@ def environment() -> dict[str, Any]:
 
 def imported() -> set[str]:
     return {"tensorflow", "keras"} & set(sys.modules)
+
+
+def resident() -> int:
+    return psutil.Process().memory_info().rss

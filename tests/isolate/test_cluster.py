@@ -54,6 +54,11 @@ def running(machine: Machine | None, *command: str, **variables: str) -> Iterato
                 process.kill()
 
 
+def answers(port: int) -> bool:
+    with socket.socket() as ours:
+        return ours.connect_ex(("127.0.0.1", port)) == 0
+
+
 @contextmanager
 def scheduler() -> Iterator[tuple[str, subprocess.Popen[Any]]]:
     with socket.socket() as free:
@@ -61,6 +66,7 @@ def scheduler() -> Iterator[tuple[str, subprocess.Popen[Any]]]:
         port = free.getsockname()[1]
     words = ("--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
     with running(None, "distributed.cli.dask_scheduler", *words) as process:
+        until(lambda: answers(port), PATIENCE)
         yield f"tcp://127.0.0.1:{port}", process
 
 
@@ -164,6 +170,21 @@ def test_large_arrays_cross_both_ways_and_come_back_writable(executor: IsolatedE
     assert back.flags.writeable
 
 
+def test_a_workers_own_process_keeps_nothing_of_a_call(executor: IsolatedExecutor, cluster: Cluster) -> None:
+    array = np.zeros(2**23)
+    executor.submit(len, array).result(PATIENCE)
+    with distributed.Client(cluster.address, set_as_default=False) as client:
+        before = client.run(on_cluster.resident)
+        for _ in range(6):
+            executor.submit(len, array).result(PATIENCE)
+
+        def grown() -> int:
+            after = client.run(on_cluster.resident)
+            return max(int(after[address] - before[address]) for address in before)
+
+        until(lambda: grown() < array.nbytes)
+
+
 def test_what_a_notebook_defines_travels_and_map_keeps_the_order(executor: IsolatedExecutor) -> None:
     base = 10
 
@@ -178,6 +199,8 @@ def test_a_client_that_was_given_stays_open(cluster: Cluster) -> None:
 
         assert client.status == "running"
         assert client.submit(pow, 2, 5).result(PATIENCE) == 32
+        with IsolatedExecutor(cluster=client, max_workers=1) as third:
+            assert list(third.map(pow, range(4), range(4), timeout=PATIENCE)) == [1, 1, 4, 27]
 
 
 # What comes home
@@ -328,7 +351,7 @@ def test_a_waiting_call_can_be_cancelled_and_never_runs(executor: IsolatedExecut
 
 
 def test_a_scheduler_that_dies_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "CONNECT", 3.0)
+    monkeypatch.setattr(link, "CONNECT", 3.0)  # it is tried so long to find it again
     with scheduler() as (address, process), IsolatedExecutor(cluster=address) as executor:
         future = executor.submit(pow, 2, 3)
         time.sleep(0.3)

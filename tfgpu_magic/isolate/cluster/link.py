@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import tfgpu_magic
@@ -27,7 +28,28 @@ Hear = Callable[[Mapping[str, Any]], None]
 
 _LARGE = "distributed.admin.large-graph-warning-threshold"
 _LOCK = threading.Lock()
-_HEARD: weakref.WeakKeyDictionary[Any, dict[str, Hear]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(slots=True, eq=False)
+class _Table:
+    """Who hears what is told of each task; a client has one, whoever uses it.
+
+    Attributes:
+        tasks: who hears, by the task's key.
+        links: how many use it.
+    """
+
+    tasks: dict[str, Hear] = field(default_factory=dict)
+    links: int = 0
+
+    def hear(self, event: tuple[float, Any]) -> None:
+        """Pass a message on; the scheduler itself tells a client things in the same place."""
+        message = event[1]
+        if isinstance(message, Mapping) and message.get("call") in self.tasks:
+            self.tasks[message["call"]](message)
+
+
+_TABLES: weakref.WeakKeyDictionary[Any, _Table] = weakref.WeakKeyDictionary()
 
 
 class Link:
@@ -49,13 +71,17 @@ class Link:
         self.address = str(self._client.scheduler.address)
         # The client's own name, because what is told there the scheduler forgets when the client has left.
         self.topic = str(self._client.id)
-        self._heard = _heard_by(self._client)
+        with _LOCK:
+            self._table = _TABLES.setdefault(self._client, _Table())
+            self._table.links += 1
+            if self._table.links == 1:
+                self._client.subscribe_topic(self.topic, self._table.hear)
 
     def send(self, errand: Errand, work: Pickled, gpus: int, hear: Hear) -> Any:
         """Have a call run, once, by a worker with as many GPUs; its task is returned, and its messages are heard."""
         import dask
 
-        self._heard[errand.key] = hear
+        self._table.tasks[errand.key] = hear
         with _LOCK, dask.config.set({_LARGE: sys.maxsize}):  # what Dask advises then is for its own tasks
             return self._client.submit(
                 parcel.task(),
@@ -70,7 +96,7 @@ class Link:
 
     def forget(self, key: str, task: Any) -> None:
         """Let go of a task; where it still runs, its worker sees that."""
-        self._heard.pop(key, None)
+        self._table.tasks.pop(key, None)
         with contextlib.suppress(Exception):  # of a scheduler that is gone
             task.release() if task.done() else task.cancel()
 
@@ -97,7 +123,11 @@ class Link:
         return str(self._client.status) != "running"
 
     def close(self) -> None:
-        """End the connection, unless it was given to us."""
+        """Leave the cluster, and end the connection unless it was given to us."""
+        with _LOCK, contextlib.suppress(Exception):  # as above
+            self._table.links -= 1
+            if not self._table.links:
+                self._client.unsubscribe_topic(self.topic)  # else the scheduler would tell it of its own end
         if self._own:
             self._client.close()
 
@@ -120,19 +150,3 @@ def _connect(cluster: Any) -> tuple[Any, bool]:
             f"No Dask scheduler answers at {cluster} within {CONNECT:g} s ({error or type(error).__name__}). "
             "Start one with `dask scheduler`, which says its address."
         ) from error
-
-
-def _heard_by(client: Any) -> dict[str, Hear]:
-    """Who hears what is told of each task; a client has one such table, whoever uses it."""
-    with _LOCK:
-        if client not in _HEARD:
-            tasks: dict[str, Hear] = {}
-
-            def hear(event: tuple[float, Any]) -> None:
-                message = event[1]  # the scheduler itself tells things there too
-                if isinstance(message, Mapping) and message.get("call") in tasks:
-                    tasks[message["call"]](message)
-
-            client.subscribe_topic(client.id, hear)
-            _HEARD[client] = tasks
-        return _HEARD[client]

@@ -111,6 +111,7 @@ class _Watch(Screen):
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+        self._call = None  # which knows us: what it was sent would stay until somebody collects garbage
         while self._tell():
             pass
 
