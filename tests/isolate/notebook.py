@@ -34,6 +34,11 @@ class Ran:
         return [content["data"] for _, what, content in self.messages if what == kind]
 
     @property
+    def number(self) -> int:
+        """Its number in the notebook."""
+        return next(int(content["execution_count"]) for _, kind, content in self.messages if kind == "execute_input")
+
+    @property
     def value(self) -> str:
         """Its value's text."""
         return "".join(data["text/plain"] for data in self.shown("execute_result"))

@@ -185,6 +185,7 @@ def test_an_error_is_its_own_type_and_shows_the_cells_line_as_a_plain_cell_does(
         return [line.partition("], ")[2] or line for line in telling]
 
     assert lines(ours.traceback) == lines(plain.traceback)
+    assert f"Cell In[{ours.number}], line 5" in ours.traceback
     assert len(lines(ours.traceback)) == 4
     assert "tfgpu_magic" not in ours.traceback
 

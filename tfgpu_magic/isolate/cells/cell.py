@@ -57,7 +57,7 @@ class Cell:
         seen = names(shell.transform_cell(body))
         settings = CellSettings(
             source=_as_numbered(body),
-            number=shell.execution_count,
+            number=shell.displayhook.prompt_count,  # which is its number also where IPython counts on before it
             outputs=asked.outputs,
             imports=seen.imports,
             shell={name: getattr(shell, name) for name in _TRAITS},
