@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 import pytest
@@ -72,6 +73,27 @@ def test_the_live_table_shows_a_kernel_with_both_accounts() -> None:
     assert row.use is not None
     assert 256 * MIB <= (row.use.in_use or 0) < 320 * MIB
     assert row.use.policy == "limit 2 GiB"
+
+
+def test_an_isolated_call_gives_its_memory_back_and_does_not_wake_its_caller() -> None:
+    inside, before, after, woken = run(None, _call_isolated, fresh=True)
+
+    assert inside > 2 * GIB
+    assert after < before + 64 * MIB
+    assert not woken
+
+
+def _call_isolated() -> tuple[int, int, int, bool]:
+    """What an isolated call holds, what is used before and after, and whether TensorFlow was imported here for it."""
+    before = sum(gpu.used or 0 for gpu in tfgpu_magic.look().gpus)
+    inside = tfgpu_magic.isolated(policy="visible 0; limit 2GiB")(_held_by_an_op)()
+    after = sum(gpu.used or 0 for gpu in tfgpu_magic.look().gpus)
+    return inside, before, after, "tensorflow" in sys.modules
+
+
+def _held_by_an_op() -> int:
+    touch_every_gpu()
+    return held()
 
 
 def _seen_live() -> tuple[ProcessRow, int]:

@@ -281,3 +281,11 @@ def fail_needs_more() -> None:
 
 def fail_counts() -> None:
     raise Counts(5)
+
+
+def raise_with_tblib() -> None:
+    """As where TensorFlow is imported beside tblib."""
+    import tblib.pickling_support
+
+    tblib.pickling_support.install()
+    raise KeyError("here")

@@ -133,3 +133,11 @@ if __name__ == "__main__":
     )
 
     assert (done.stdout, done.stderr) == ("mine 7 code 7\n", "")
+
+
+def test_the_frames_of_the_call_are_in_its_story_and_not_once_more_in_the_error() -> None:
+    with pytest.raises(KeyError) as caught:
+        run(deeds.raise_with_tblib, (), {})
+
+    assert "in raise_with_tblib" in str(caught.value.__cause__)
+    assert not [frame for frame in traceback.extract_tb(caught.value.__traceback__) if frame.name == "raise_with_tblib"]

@@ -75,6 +75,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # clou
             return obj.__reduce__()
         if self._reduce is not None and (reduced := self._reduce(obj)) is not NotImplemented:
             return reduced
+        if isinstance(obj, BaseException):
+            # As it pickles itself: where tblib is installed, TensorFlow has exceptions pickled with their tracebacks.
+            return obj.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         return super().reducer_override(obj)
 
 
