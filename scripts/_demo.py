@@ -1,4 +1,4 @@
-"""Opens JupyterLab on a copy of the tour, the panel beside it: on the GPUs that NVML finds, else on simulated ones."""
+"""Opens JupyterLab on copies of the notebooks, with the panel: on the GPUs that NVML finds, else on simulated ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from jupyterlab_server.workspaces_handler import WorkspacesManager
 import tfgpu_magic
 from scripts._machine import simulated
 
-TOUR = Path(__file__).parents[1] / "notebooks" / "tour.ipynb"
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+TOUR = "tour.ipynb"
+"""The one that is opened."""
+
 PATIENCE = 120.0
 """Seconds in which JupyterLab must listen."""
 
@@ -37,7 +40,7 @@ def main() -> int:
         signal.signal(number, _end)
     try:
         with _machine() as (what, environment), tempfile.TemporaryDirectory(prefix="tfgpu_magic-demo-") as folder:
-            _copy_tour(Path(folder))
+            _copy_notebooks(Path(folder))
             with _lab(Path(folder), options.port, environment) as lab:
                 url = _url(lab, Path(folder))
                 print(f"The tour, on {what}: {url}   (Ctrl-C ends it)", flush=True)
@@ -69,13 +72,14 @@ def _machine() -> Iterator[tuple[str, dict[str, str]]]:
         )
 
 
-def _copy_tour(folder: Path) -> None:
-    """Put a copy, whose changes are not the repository's, into a folder, without outputs: they were not made here."""
-    tour = nbformat.read(TOUR, as_version=4)  # type: ignore[no-untyped-call]  # nbformat's
-    for cell in tour.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    nbformat.write(tour, folder / TOUR.name)  # type: ignore[no-untyped-call]  # nbformat's
+def _copy_notebooks(folder: Path) -> None:
+    """Put copies, whose changes are not the repository's, into a folder, without outputs: they were not made here."""
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]  # nbformat's
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+        nbformat.write(notebook, folder / path.name)  # type: ignore[no-untyped-call]  # nbformat's
 
 
 @contextmanager
@@ -123,7 +127,7 @@ def _url(lab: subprocess.Popen[bytes], folder: Path) -> str:
         except (OSError, ValueError):  # not there yet, or half written
             time.sleep(0.05)
         else:
-            return f"{server['url']}lab/tree/{TOUR.name}?token={server['token']}"
+            return f"{server['url']}lab/tree/{TOUR}?token={server['token']}"
     raise SystemExit("JupyterLab did not start; what it says is above.")
 
 

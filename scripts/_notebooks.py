@@ -9,11 +9,19 @@ from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionComplete
+from nbclient.util import ensure_async
 
 from scripts._machine import simulated
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
-_PID = re.compile(r"^ *\d+ +(\d+) +[CGM] ", re.MULTILINE)
+_PID = re.compile(r"^ *\d+ +(\d+) +[CGM] |^ *\d+ +running +[\d.]+ s +(\d+) ", re.MULTILINE)
+"""A process in the table of processes, or in that of jobs."""
+
+_CRASH = re.compile(
+    r"(Fatal Python error: [^\n]+\n).*?\n(Current thread )\w+( [^\n]+\n).*?( +File \"<[^\n]+\n).*", re.DOTALL
+)
+"""What Python writes of a crash: its name, the thread, frames down to the cell's own line, and all else."""
 
 
 def main() -> None:
@@ -35,25 +43,55 @@ def run(path: Path) -> Any:
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]  # nbformat's
     with simulated() as machine, tempfile.TemporaryDirectory() as folder:
         environment = machine.environ() | {"IPYTHONDIR": folder}
-        client = NotebookClient(
-            notebook, timeout=240, record_timing=False, coalesce_streams=True, resources={"metadata": {"path": folder}}
-        )
+        client = _Client(notebook, timeout=240, record_timing=False, resources={"metadata": {"path": folder}})
         client.execute(env=environment)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = _joined(cell.outputs)
     _make_alike(notebook)
     return notebook
 
 
+class _Client(NotebookClient):
+    """Keeps also what a cell shows after its end, as front ends do; nbclient has no public way to it."""
+
+    async def _async_poll_output_msg(self, parent_msg_id: str, cell: Any, cell_index: int) -> None:
+        assert self.kc is not None
+        asked = self.__dict__.setdefault("_asked", {})
+        asked[parent_msg_id] = (cell, cell_index)
+        while True:
+            message = await ensure_async(self.kc.iopub_channel.get_msg(timeout=None))
+            place = asked.get(message["parent_header"].get("msg_id"))
+            if place is not None:
+                try:
+                    self.process_message(message, *place)
+                except CellExecutionComplete:
+                    return
+
+
+def _joined(outputs: list[Any]) -> list[Any]:
+    """Text that came in pieces in one piece, as front ends show it."""
+    joined: list[Any] = []
+    for output in outputs:
+        if joined and output["output_type"] == "stream" and joined[-1].get("name") == output["name"]:
+            joined[-1]["text"] += output["text"]
+        else:
+            joined.append(output)
+    return joined
+
+
 def _make_alike(notebook: Any) -> None:
-    """Number the processes by their first appearance, and drop the names of this machine's Python and of widgets."""
+    """Number the processes by their first appearance, and drop what is this machine's: its Python, widgets, crashes."""
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
     texts = [text for cell in notebook.cells for output in cell.get("outputs", ()) for text in _texts(output)]
-    pids = dict.fromkeys(pid for text in texts for pid in _PID.findall(text))
+    pids = dict.fromkeys(found[found.lastindex] for text in texts for found in _PID.finditer(text) if found.lastindex)
     alike = {pid: str(4 * 10 ** (len(pid) - 1) + place) for place, pid in enumerate(pids, 1)}  # as long as it was
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
             for holder, key in _places(output):
-                holder[key] = re.sub(r"\b\d+\b", lambda number: alike.get(number[0], number[0]), holder[key])
+                text = re.sub(r"\b\d+\b", lambda number: alike.get(number[0], number[0]), holder[key])
+                holder[key] = _CRASH.sub(r"\1…\n\g<2>…\3…\n\4…\n", text)
 
 
 def _texts(output: Any) -> list[str]:

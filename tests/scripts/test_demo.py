@@ -1,4 +1,4 @@
-"""`scripts/demo` serves the tour, says on which machine, and leaves nothing behind."""
+"""`scripts/demo` serves the notebooks, says on which machine, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def test_the_demo_serves_the_tour_and_is_gone_when_told(end: signal.Signals, tmp
             url, _, _ = line[line.index("http") :].partition(" ")
             server, _, rest = url.partition("lab/tree/tour.ipynb?token=")
             contents = _call(server, "api/contents/tour.ipynb", rest)
+            beside = _call(server, "api/contents/isolation.ipynb", rest)
             _call(server, "api/kernels", rest, post=True)
             started = psutil.Process(demo.pid).children(recursive=True)
         finally:
@@ -65,6 +66,7 @@ def test_the_demo_serves_the_tour_and_is_gone_when_told(end: signal.Signals, tmp
     assert line.startswith(f"The tour, on {expected}")
     assert f":{port}/" in server
     assert contents["content"]["cells"][0]["source"].startswith("# A tour of tfgpu_magic")
+    assert beside["content"]["cells"][0]["source"].startswith("# Cells that give their GPU memory back")
     assert len(started) >= (2 if real else 4)  # JupyterLab and a kernel, and two neighbours
     assert psutil.wait_procs(started, timeout=10)[1] == []
     assert list(tmp_path.iterdir()) == []
