@@ -18,11 +18,6 @@ FOLDER = Path(__file__).parents[1] / "notebooks"
 _PID = re.compile(r"^ *\d+ +(\d+) +[CGM] |^ *\d+ +running +[\d.]+ s +(\d+) ", re.MULTILINE)
 """A process in the table of processes, or in that of jobs."""
 
-_CRASH = re.compile(
-    r"(Fatal Python error: [^\n]+\n).*?\n(Current thread )\w+( [^\n]+\n).*?( +File \"<[^\n]+\n).*", re.DOTALL
-)
-"""What Python writes of a crash: its name, the thread, frames down to the cell's own line, and all else."""
-
 
 def main() -> None:
     """Run every notebook, and write it back with its new outputs."""
@@ -81,7 +76,7 @@ def _joined(outputs: list[Any]) -> list[Any]:
 
 
 def _make_alike(notebook: Any) -> None:
-    """Number the processes by their first appearance, and drop what is this machine's: its Python, widgets, crashes."""
+    """Number the processes by their first appearance, and drop the names of this machine's Python and of widgets."""
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"], "language_info": {"name": "python"}}
     texts = [text for cell in notebook.cells for output in cell.get("outputs", ()) for text in _texts(output)]
     pids = dict.fromkeys(found[found.lastindex] for text in texts for found in _PID.finditer(text) if found.lastindex)
@@ -90,8 +85,7 @@ def _make_alike(notebook: Any) -> None:
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
             for holder, key in _places(output):
-                text = re.sub(r"\b\d+\b", lambda number: alike.get(number[0], number[0]), holder[key])
-                holder[key] = _CRASH.sub(r"\1…\n\g<2>…\3…\n\4…\n", text)
+                holder[key] = re.sub(r"\b\d+\b", lambda number: alike.get(number[0], number[0]), holder[key])
 
 
 def _texts(output: Any) -> list[str]:

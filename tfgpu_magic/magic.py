@@ -75,6 +75,7 @@ Several at once: `%tf_gpu pick 1; limit 2GiB`. Sizes: KiB MiB GiB TiB, kB MB GB 
 GPU numbers are nvidia-smi's. Later words replace earlier ones for the GPUs they name.
 Above a cell, `%%tf_gpu isolate` runs it in a process of its own: names that it reads are sent along (-i narrows them),
 -o names come back, and all GPU memory does. WORDS are a policy for it; `--limit 2GiB` is `limit 2GiB`.
+{grammar.flags()}
 When it is too late, {grammar.RESTART} restarts this kernel and applies the words in the new one.
 """
 
@@ -95,13 +96,14 @@ def _isolated(shell: Any, line: str, cell: str) -> Callable[[], Any]:
 
 
 def _jobs(rest: str) -> Jobs:
-    from tfgpu_magic.isolate.cells.jobs import standings
+    """List the jobs, once the one that is to be stopped is told so."""
+    from tfgpu_magic.isolate.cells import jobs
     from tfgpu_magic.monitor.look import look
     from tfgpu_magic.views.jobs import Jobs
 
     if rest:
-        raise PolicyError(f"{rest} has no place beside jobs. `%tf_gpu?` explains it.")
-    return Jobs(tuple(standings()), look())
+        jobs.stop(rest)
+    return Jobs(tuple(jobs.standings()), look())
 
 
 def _warm(rest: str) -> None:

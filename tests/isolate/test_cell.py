@@ -190,6 +190,14 @@ def test_an_error_is_its_own_type_and_shows_the_cells_line_as_a_plain_cell_does(
     assert "tfgpu_magic" not in ours.traceback
 
 
+def test_a_function_of_an_earlier_cell_is_shown_with_its_lines_in_a_traceback(book: Notebook) -> None:
+    before = book.run("def broken(x):\n    # a comment\n    return 1 / x")
+    ran = book.isolated("broken(0)")
+
+    assert f"Cell In[{before.number}], line 3, in broken(x)" in ran.traceback
+    assert "----> 3     return 1 / x" in ran.traceback
+
+
 def test_what_was_bound_before_an_error_comes_back(book: Notebook) -> None:
     ran = book.isolated("got = [1, 2]\nraise ValueError('later')", "-o got")
 

@@ -63,7 +63,7 @@ def test_the_notebook_goes_on_meanwhile_and_jobs_are_listed(book: Notebook) -> N
     assert "this notebook's isolated call" in book.run("%tf_gpu").shown()[0]["text/plain"]
 
     assert row[1] == "running"
-    assert row[-5:] == ["import", "tensorflow", "as", "tf,", "time"]
+    assert row[-5:] == ["x", "=", "tf.constant(1.0)", "+", "1"]  # what tells more than the import before it
     until(lambda: " done " in listed(book).splitlines()[-1])
 
 
@@ -89,8 +89,14 @@ def test_a_job_can_be_stopped_and_an_interrupt_of_the_notebook_does_not(book: No
     book.interrupt()
 
     assert book.run("job.done()").value == "False"
-    book.run("job.stop()")
+    number = book.run("job.number").value
+    assert "KeyboardInterrupt" in book.run(f"%tf_gpu jobs stop {number}").shown()[0]["text/plain"].splitlines()[-1]
     assert book.run("job.exception(timeout=10)").value.startswith("KeyboardInterrupt")
+
+
+def test_only_a_job_that_runs_can_be_stopped(book: Notebook) -> None:
+    assert "`jobs stop 99` cannot be done. No job runs." in book.run("%tf_gpu jobs stop 99").stream("stderr")
+    assert "`jobs stopp 1` cannot be done." in book.run("%tf_gpu jobs stopp 1").stream("stderr")
 
 
 def test_without_jobs_the_list_says_how_to_begin_one(book: Notebook) -> None:

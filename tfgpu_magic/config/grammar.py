@@ -61,7 +61,7 @@ OTHER_WORDS = (
         ("%%tf_gpu isolate", "%%tf_gpu isolate -o model limit 2GiB", "isolate --warm"),
         "run the cell in a process of its own, which gives its GPU memory back; --warm gets ready for that",
     ),
-    Word("jobs", ("jobs",), "the isolated cells that go on by themselves, and how they stand"),
+    Word("jobs", ("jobs", "jobs stop 1"), "the isolated cells that go on by themselves, and how they stand; end one"),
     Word("plan", ("plan WORDS",), "what the words would do, GPU by GPU; nothing is done"),
     Word("code", ("code [WORDS]",), "Python for a script that does what the words do, or what is asked already"),
     Word("env", ("env [WORDS]",), "shell lines that do it, as far as variables can"),
@@ -70,8 +70,22 @@ OTHER_WORDS = (
 WORDS = POLICY_WORDS + OTHER_WORDS
 ISOLATE = "isolate"
 """The word that may stand above a cell."""
+ISOLATE_FLAGS = (
+    ("-i", "NAMES", "send only these names (`-` for none); else every name of the notebook that the cell reads"),
+    ("-o", "NAMES", "bring these names back, as in `-o model,history`"),
+    ("--gpus", "N", "see only N GPUs, the free ones with most memory"),
+    ("--timeout", "TIME", "end it after so long: 90s, 10m, 2h"),
+    ("--detach", "", "don't wait: the cell goes on by itself, and `%tf_gpu jobs` lists it"),
+)
+"""Each flag, the value it takes, and its meaning."""
 RESTART = "--restart"
 """The flag of the magic that restarts this kernel when it is too late, and applies the words in the new one."""
+
+
+def flags() -> str:
+    """The flags of an isolated cell's line and their meanings, as aligned text."""
+    width = max(len(f"{flag} {takes}") for flag, takes, _ in ISOLATE_FLAGS)
+    return "\n".join(f"  {f'{flag} {takes}':<{width}}  {meaning}" for flag, takes, meaning in ISOLATE_FLAGS)
 
 
 def usage(words: Sequence[Word] = WORDS) -> str:

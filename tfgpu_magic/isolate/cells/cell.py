@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import pickle
 import time
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,7 @@ class Cell:
         screen: where its output goes.
 
     Attributes:
-        title: its first line.
+        title: its first line that says more than an import does.
         screen: where its output goes.
 
     Raises:
@@ -52,7 +53,7 @@ class Cell:
 
     def __init__(self, shell: Any, asked: Asked, body: str, screen: Screen) -> None:
         self._shell, self._asked, self._body, self.screen = shell, asked, body, screen
-        self.title = next((line.strip() for line in body.splitlines() if line.strip()), "")
+        self.title = _title(body)
         self._before: Snapshot | None = None
         seen = names(shell.transform_cell(body))
         settings = CellSettings(
@@ -62,6 +63,7 @@ class Cell:
             imports=seen.imports,
             shell={name: getattr(shell, name) for name in _TRAITS},
             traceback=shell.InteractiveTB.mode,
+            cells=_cells(shell),
         )
         self._settings = settings
         self._work = _pickle(self._inputs(seen.reads))
@@ -97,8 +99,7 @@ class Cell:
         if not isinstance(facts, CellFacts):  # it was not run: its process could not be set up
             raise UsageError(str(answer.error()).replace("\n  %tf_gpu ", "\n  %%tf_gpu isolate "))
         value = self._bring(answer.parts[: facts.values])
-        after = look() if answer.facts.uses else None
-        self._show(close(answer.facts.uses, self._before, after, self.pid, answer.seconds, facts))
+        self._show(close(answer.facts.uses, self._before, self._look_again(answer), self.pid, answer.seconds, facts))
         raised = _raised(answer, facts)
         if raised is not None:
             raise raised
@@ -165,6 +166,11 @@ class Cell:
         """See what the cell's process holds, while it still does."""
         self._before = look()
 
+    def _look_again(self, answer: Answer) -> Snapshot | None:
+        """See what its process still holds, if it held anything."""
+        before = self._before.processes if self._before is not None else ()
+        return look() if answer.facts.uses or any(row.pid == self.pid for row in before) else None
+
     def _show(self, closing: Closing) -> None:
         data, metadata = self._shell.display_formatter.format(closing)
         self.screen.show({"data": data, "metadata": metadata})
@@ -173,6 +179,18 @@ class Cell:
 def _as_numbered(body: str) -> str:
     """The cell's text with its lines numbered as in the notebook, whose first line is the magic's."""
     return body if body.lstrip().startswith("%%") else f"# %%tf_gpu isolate\n{body}"
+
+
+def _title(body: str) -> str:
+    lines = [line.strip() for line in body.splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("#", "import ", "from ", "%"))]
+    return next(iter([*telling, *lines]), "")
+
+
+def _cells(shell: Any) -> dict[str, tuple[int, str]]:
+    """The notebook's cells: each one's number and text, by the name that its functions are known by."""
+    numbers = getattr(shell.compile, "_filename_map", {})  # IPython's own, and there is no other way to it
+    return {name: (number, "".join(linecache.getlines(name))) for name, number in numbers.items()}
 
 
 def _pickle(inputs: Mapping[str, object]) -> Pickled:
@@ -202,7 +220,8 @@ def _raised(answer: Answer, facts: CellFacts) -> BaseException | None:
         error, shown = failure.revive(told, parts[1:]), told.shown
     if answer.late is not None:
         error = timed_out(answer.late)
-        shown = (*shown, *_story(error))
+        # It was stopped as by Ctrl-C, and nobody pressed that.
+        shown = (*(line.replace("KeyboardInterrupt", "TimedOut") for line in shown), *_story(error))
     return None if error is None else _shown_as(error, shown)
 
 

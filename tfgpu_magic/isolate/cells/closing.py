@@ -52,7 +52,7 @@ def close(
     lines += [f"{name or 'Its value'} stays in its process: {why}" for name, why in facts.kept.items()]
     if facts.lacks:
         lines.append(f"Not there to bring back: {', '.join(facts.lacks)}.")
-    if facts.stays:
+    if facts.stays and not facts.failed:
         lines.append(f"Gone with its process: {', '.join(facts.stays)}. To bring back: -o {','.join(facts.stays)}")
     return Closing(tuple(lines))
 
@@ -71,6 +71,8 @@ def _peaks(uses: Sequence[GpuUse], before: Snapshot | None) -> list[str]:
 
 def _back(uses: Sequence[GpuUse], before: Snapshot | None, after: Snapshot | None, pid: int | None) -> str:
     """What the driver had again when the process was gone."""
+    if any(look is not None and look.error and not look.absent for look in (before, after)):
+        return "what it held is N/A: the driver was not heard"
     if after is not None and (left := _held(after, pid)):
         return f"and its process still holds {_amounts(left)}"
     if before is None:
@@ -96,7 +98,11 @@ def _held(snapshot: Snapshot, pid: int | None) -> dict[str, int]:
 
 
 def _amounts(held: dict[str, int]) -> str:
-    return " and ".join(f"{rounded(size)} of GPU {label}" for label, size in held.items())
+    """Each GPU's; of many the two with most, and the others together: they have no more than a context, as a rule."""
+    most = sorted(held, key=lambda label: -held[label])
+    shown = [f"{rounded(held[label])} of GPU {label}" for label in held if label in most[: 3 if len(held) == 3 else 2]]
+    rest = [held[label] for label in held if label not in most[: 3 if len(held) == 3 else 2]]
+    return " and ".join([*shown, f"{rounded(sum(rest))} of {len(rest)} others"] if rest else shown)
 
 
 def _size(size: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import itertools
 import threading
@@ -10,9 +11,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from tfgpu_magic.config.grammar import forms
+from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate.cells.cell import Cell
 
 RUNNING, DONE = "running", "done"
+
+STOPPING = 1.0
+"""Seconds to wait for the end of a job that is stopped, so that the list shows it."""
 
 _REMEMBERED = 100  # jobs that have ended and are still listed
 
@@ -91,3 +97,19 @@ class Job(Future[Any]):
 def standings() -> list[Standing]:
     """Every job of this kernel, the oldest first."""
     return [job if isinstance(job, Standing) else job.standing() for job in list(_listed.values())]
+
+
+def stop(words: str) -> None:
+    """Stop a job by its number: what follows `jobs`.
+
+    Raises:
+        PolicyError: it is not `stop` and the number of a job that runs.
+    """
+    verb, _, number = words.partition(" ")
+    job = _listed.get(int(number)) if number.strip().isdecimal() else None
+    if verb != "stop" or not isinstance(job, Job):
+        running = [str(one.number) for one in standings() if one.state == RUNNING]
+        these = f"Job {', '.join(running)} can be stopped." if running else "No job runs."
+        raise PolicyError(f"`jobs {words}` cannot be done. {these}{forms('jobs')}")
+    job.stop()
+    concurrent.futures.wait([job], STOPPING)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import linecache
 import pickle
 import socket
 import sys
 import threading
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from IPython.core.displayhook import DisplayHook
@@ -41,6 +42,8 @@ class CellSettings:
         imports: the names that its imports bind.
         shell: traits of the notebook's shell that the cell's has too.
         traceback: the mode of its tracebacks.
+        cells: the notebook's cells, for tracebacks that go through functions of theirs: number and text, by the name
+            that the compiler knows them by.
     """
 
     source: str
@@ -49,6 +52,7 @@ class CellSettings:
     imports: frozenset[str] = frozenset()
     shell: Mapping[str, object]
     traceback: str = "Context"
+    cells: Mapping[str, tuple[int, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,7 @@ class CellFacts:
         stays: names that it has bound and that stay behind.
         lacks: names to bring back that it has not bound.
         kept: why something cannot come home, by name; the value's name is empty.
+        failed: whether it raised.
         values: how many of the answer's parts are values; the others are its error.
     """
 
@@ -67,6 +72,7 @@ class CellFacts:
     stays: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     kept: Mapping[str, str]
+    failed: bool
     values: int
 
 
@@ -163,6 +169,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.imports, *shell.user_ns_hidden})),
         lacks=tuple(name for name in settings.outputs if name not in namespace),
         kept=kept,
+        failed=error is not None,
         values=len(given.parts),
     )
     parts = list(given.parts)
@@ -186,6 +193,9 @@ def _shell(connection: socket.socket, settings: CellSettings) -> Any:
     shell.execution_count = settings.number
     with contextlib.suppress(ValueError):  # a mode of a newer IPython than this process's: there is none
         shell.InteractiveTB.set_mode(settings.traceback)
+    for name, (number, text) in settings.cells.items():
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        shell.compile._filename_map[name] = number
     magic.attach(shell)
     builtins.input = _cannot_ask
     import getpass

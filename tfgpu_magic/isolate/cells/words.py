@@ -10,15 +10,6 @@ from tfgpu_magic.config import grammar, words
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.errors import PolicyError
 
-FLAGS = (
-    ("-i", "NAMES", "send only these names (`-` for none); else every name of the notebook that the cell reads"),
-    ("-o", "NAMES", "bring these names back, as in `-o model,history`"),
-    ("--gpus", "N", "see only N GPUs, the free ones with most memory"),
-    ("--timeout", "TIME", "end it after so long: 90s, 10m, 2h"),
-    ("--detach", "", "don't wait: the cell goes on by itself, and `%tf_gpu jobs` lists it"),
-)
-"""Each flag, the value it takes, and its meaning."""
-
 WARM = "--warm"
 
 
@@ -54,7 +45,7 @@ def parse(line: str) -> Asked:
     tokens = iter(line.split())
     for token in tokens:
         flag, equals, value = token.partition("=")
-        takes = {flag: takes for flag, takes, _ in FLAGS}
+        takes = {flag: takes for flag, takes, _ in grammar.ISOLATE_FLAGS}
         if flag in takes:
             if flag in flags:
                 raise PolicyError(f"{flag} is given twice.")
@@ -77,7 +68,7 @@ def parse(line: str) -> Asked:
 
 def usage() -> str:
     """How the line is written."""
-    flags = " ".join(f"[{f'{flag} {takes}'.rstrip()}]" for flag, takes, _ in FLAGS)
+    flags = " ".join(f"[{f'{flag} {takes}'.rstrip()}]" for flag, takes, _ in grammar.ISOLATE_FLAGS)
     return f"Write `%%tf_gpu isolate {flags} [POLICY]`, with a policy as in `limit 2GiB` or `--limit 2GiB`."
 
 
@@ -87,7 +78,7 @@ def _word(token: str, *, begun: bool) -> Iterator[str]:
     known = names | {flag for word in grammar.POLICY_WORDS for flag, _ in word.flags}
     flag = token.partition("=")[0]
     if token.startswith("-") and flag not in known:
-        near = grammar.nearest(flag, [*sorted(known), *(name for name, *_ in FLAGS)])
+        near = grammar.nearest(flag, [*sorted(known), *(name for name, *_ in grammar.ISOLATE_FLAGS)])
         raise PolicyError(f"isolate has no flag {flag!r}.{near} {usage()}")
     if flag in names:
         if begun:

@@ -1,0 +1,89 @@
+"""What is said at the end of an isolated cell: figures that were seen, and N/A where they were not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfgpu_magic.isolate.cells.closing import close
+from tfgpu_magic.isolate.cells.shell import CellFacts
+from tfgpu_magic.monitor.report import GpuUse, LogicalGpu
+from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+
+MIB, GIB = 2**20, 2**30
+PID = 42
+
+
+def machine(*held: int, used: int = 0, error: str | None = None) -> Snapshot:
+    """A machine with as many GPUs as there are figures, of which our process holds so much."""
+    return Snapshot(
+        time=0.0,
+        gpus=tuple(Gpu(index=n, uuid=f"GPU-{n}", used=used + size) for n, size in enumerate(held)),
+        processes=tuple(Process(gpu=str(n), pid=PID, kind="C", held=size) for n, size in enumerate(held) if size),
+        error=error,
+    )
+
+
+def use(*peaks: int | None, gpu: int = 0) -> GpuUse:
+    return GpuUse(
+        gpu=f"GPU-{gpu}", logical=tuple(LogicalGpu(name=f"GPU:{n}", peak=peak) for n, peak in enumerate(peaks))
+    )
+
+
+@pytest.mark.parametrize(
+    ("uses", "before", "after", "said"),
+    [
+        ([use(3 * GIB)], machine(4 * GIB), machine(0), "peak 3 GiB in use on GPU 0, 4 GiB of GPU 0 given back"),
+        ([use(GIB, GIB)], machine(3 * GIB), machine(0), "peaks 2 GiB in use on GPU 0, 3 GiB of GPU 0 given back"),
+        (
+            [use(1)],
+            machine(GIB, 256 * MIB),
+            machine(0, 0),
+            "peak below 1 MiB in use on GPU 0, 1 GiB of GPU 0 and 256 MiB",
+        ),
+        (
+            [],
+            machine(GIB, 2 * GIB, 256 * MIB, 256 * MIB),
+            machine(0, 0, 0, 0),
+            "1 GiB of GPU 0 and 2 GiB of GPU 1 and 512 MiB of 2 others given back",
+        ),
+        ([], machine(0), None, "no GPU memory held"),
+        ([], machine(GIB), machine(GIB), "and its process still holds 1 GiB of GPU 0"),
+        ([], None, machine(0), "no GPU memory held any more"),
+        ([use(GIB)], machine(0, used=3 * GIB), machine(0, used=GIB), "about 2 GiB of GPU 0 given back"),
+        ([use(GIB)], machine(0, used=GIB), machine(0, used=GIB), "what it gave back is N/A"),
+        (
+            [use(GIB)],
+            machine(0, error="NVML did not answer"),
+            machine(0),
+            "what it held is N/A: the driver was not heard",
+        ),
+        ([], machine(GIB), machine(0, error="NVML did not answer"), "what it held is N/A: the driver was not heard"),
+    ],
+)
+def test_what_was_used_and_given_back(
+    uses: list[GpuUse], before: Snapshot | None, after: Snapshot | None, said: str
+) -> None:
+    assert said in repr(close(uses, before, after, PID, 1.5))
+
+
+def test_what_stayed_behind_is_named_with_the_way_to_bring_it() -> None:
+    facts = CellFacts(stays=("x", "model"), lacks=("y",), kept={"ds": "it cannot be sent."}, failed=False, values=1)
+
+    assert repr(close([], machine(0), None, PID, 90, facts)).splitlines() == [
+        "Isolated: 1 min 30 s, no GPU memory held.",
+        "ds stays in its process: it cannot be sent.",
+        "Not there to bring back: y.",
+        "Gone with its process: x, model. To bring back: -o x,model",
+    ]
+
+
+def test_a_cell_that_failed_is_not_told_what_it_might_have_brought_back() -> None:
+    facts = CellFacts(stays=("x",), kept={}, failed=True, values=1)
+
+    assert "Gone" not in repr(close([], machine(0), None, PID, 1, facts))
+
+
+def test_in_html_nothing_of_a_cell_is_markup() -> None:
+    facts = CellFacts(kept={"x": "<b>no</b>"}, failed=False, values=1)
+
+    assert "&lt;b&gt;" in close([], machine(0), None, PID, 1, facts)._repr_html_()
