@@ -96,3 +96,12 @@ def test_a_job_can_be_stopped_and_an_interrupt_of_the_notebook_does_not(book: No
 def test_without_jobs_the_list_says_how_to_begin_one(book: Notebook) -> None:
     with Notebook(book.server) as other:
         assert "`%%tf_gpu isolate --detach` begins one" in listed(other)
+
+
+def test_a_job_has_the_notebooks_arrays_as_they_were_when_it_was_begun(book: Notebook) -> None:
+    book.run("import numpy as np; a = np.zeros(10**6)")
+    book.run("%%tf_gpu isolate --detach --gpus 1\nimport time\ntime.sleep(1)")
+    book.run("%%tf_gpu isolate --detach --gpus 1\nfloat(a.sum())")  # it waits for the GPU
+    book.run("job = _; a += 1")
+
+    assert book.run("job.result(timeout=30)").value == "0.0"

@@ -64,7 +64,8 @@ class Cell:
             traceback=shell.InteractiveTB.mode,
         )
         self._settings = settings
-        self._work = _pickle(self._inputs(seen.reads))
+        work = _pickle(self._inputs(seen.reads))
+        self._work = work.copied() if asked.detach else work  # the notebook goes on, and changes its arrays
         self._call: Call | None = None
         self._stopped = False
 
