@@ -104,6 +104,14 @@ def test_names_that_the_cell_reads_go_along_and_those_asked_for_come_back(book: 
     assert "NameError" in book.run("other").text
 
 
+def test_names_that_who_does_not_list_go_along_too(book: Notebook) -> None:
+    book.run("get_ipython().push({'of_a_startup_file': 5}, interactive=False)")
+    book.run("40 + 2")
+
+    assert book.isolated("_ + 1, max(Out) in Out, of_a_startup_file").value == "(43, True, 5)"
+    assert book.isolated("open('/dev/null').read(), type(get_ipython()).__name__").value == "('', 'CellShell')"
+
+
 def test_a_function_of_the_notebook_sees_what_the_cell_binds_anew(book: Notebook) -> None:
     book.run("base = 1\ndef plus(x):\n    return x + base\ndef count():\n    global calls\n    calls += 1\ncalls = 0")
     ran = book.isolated("base = 100\ncount()\ncount()\nplus(1), calls")

@@ -30,6 +30,10 @@ from tfgpu_magic.monitor.snapshot import Snapshot
 _TRAITS = ("ast_node_interactivity", "autoawait", "colors")
 """What a cell's shell has of the notebook's."""
 
+_SHELLS_OWN = frozenset({"get_ipython", "exit", "quit", "open"})
+"""What every shell puts into its namespace for itself. Others that are hidden from `%who` are the notebook's all the
+same: `_`, `Out`, and whatever a startup file defines."""
+
 
 class Cell:
     """A cell to be run once, in a process of its own, with the notebook's names as they are now.
@@ -149,11 +153,8 @@ class Cell:
         """The names to send."""
         there, hidden = self._shell.user_ns, self._shell.user_ns_hidden
         if self._asked.inputs is None:
-            return {
-                name: there[name]
-                for name in sorted(reads)
-                if name in there and not (name in hidden and hidden[name] is there[name])
-            }
+            own = {name for name in _SHELLS_OWN & there.keys() if there[name] is hidden.get(name)}
+            return {name: there[name] for name in sorted(reads & (there.keys() - own))}
         for name in self._asked.inputs:
             if name not in there:
                 raise PolicyError(f"-i {name}: this notebook has no {name!r}.")

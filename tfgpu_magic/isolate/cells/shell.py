@@ -147,9 +147,9 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     """Run a cell: the runner of `%%tf_gpu isolate`."""
     settings = order.settings["cell"]
     assert isinstance(settings, CellSettings)  # noqa: S101  # by our own kernel
-    namespace = pickling.main_namespace()
-    namespace.update(pickling.load(work))
     shell = _shell(connection, settings)
+    namespace = pickling.main_namespace()
+    namespace.update(pickling.load(work))  # now, because a new shell resets `_` and `In`
     before = dict(namespace)
     result = shell.run_cell(settings.source, store_history=False)
     error = result.error_before_exec or result.error_in_exec
