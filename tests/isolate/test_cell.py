@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 
-from tests.isolate.notebook import Notebook, notebook
+from tests.isolate.notebook import Notebook, Ran, notebook
 from tfgpu_magic.simgpu import Machine
 
 MIB, GIB = 2**20, 2**30
@@ -191,6 +192,12 @@ def test_an_error_is_its_own_type_and_shows_the_cells_line_as_a_plain_cell_does(
         """Each frame's head without the cell's number, and the line that the arrow points at."""
         telling = [line for line in text.splitlines() if "----> " in line or line.startswith("Cell In[")]
         return [line.partition("], ")[2] or line for line in telling]
+
+    def numbers(ran: Ran) -> set[int]:
+        return {int(number) for number in re.findall(r"Cell In\[(\d+)\]", ran.traceback)}
+
+    assert len(numbers(plain)) == 1
+    assert numbers(ours) == {number + 1 for number in numbers(plain)}
 
     assert lines(ours.traceback) == lines(plain.traceback)
     assert len(lines(ours.traceback)) == 4

@@ -61,7 +61,7 @@ class Cell:
         seen = names(shell.transform_cell(body))
         settings = CellSettings(
             source=_as_numbered(body),
-            number=shell.execution_count,
+            number=shell.displayhook.prompt_count,  # not execution_count, which newer IPythons raise too early
             outputs=asked.outputs,
             imports=seen.imports,
             shell={name: getattr(shell, name) for name in _TRAITS},
