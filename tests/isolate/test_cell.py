@@ -153,6 +153,14 @@ def test_what_cannot_be_sent_is_refused_by_name_before_the_cell_runs(book: Noteb
     assert book.isolated("print('ran')\nif False: lock", "-i -").stream() == "ran\n"
 
 
+def test_what_cannot_be_made_again_in_its_process_is_told(book: Notebook) -> None:
+    book.run("class Odd:\n    def __reduce__(self):\n        return int, ('x',)\nodd = Odd()")
+    ran = book.isolated("print('ran')\nodd")
+
+    assert "ran\n" not in ran.stream()
+    assert "What the cell reads cannot be made again in its process (ValueError: invalid lit" in ran.stream("stderr")
+
+
 def test_what_cannot_come_back_is_said_by_name_and_all_else_comes(book: Notebook) -> None:
     ran = book.isolated(
         "import threading, tensorflow as tf\nlock = threading.Lock()\nds = tf.data.Dataset.range(3)\nn = 1\nlock",

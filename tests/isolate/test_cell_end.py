@@ -66,6 +66,15 @@ def test_an_interrupt_reaches_the_cell(book: Notebook) -> None:
     assert calls(book) == []
 
 
+def test_an_interrupt_before_the_cell_has_its_names_is_one(book: Notebook) -> None:
+    book.run("import time\nclass Slow:\n    def __reduce__(self):\n        return time.sleep, (60,)\nslow = Slow()")
+    ran, seconds = interrupted(book, "slow")
+
+    assert ran.error["ename"] == "KeyboardInterrupt"
+    assert "tfgpu_magic" not in ran.traceback
+    assert seconds < 5
+
+
 def test_a_cell_that_does_not_heed_an_interrupt_is_killed_after_its_grace(book: Notebook) -> None:
     ran, seconds = interrupted(book, C)
 

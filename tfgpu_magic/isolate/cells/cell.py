@@ -94,13 +94,13 @@ class Cell:
         begin = time.monotonic()
         try:
             answer = self._answer()
-        except (TfGpuError, KeyboardInterrupt) as error:
+        except (TfGpuError, OSError, KeyboardInterrupt) as error:
             if self.pid is not None:
                 self._show(close((), None, look(), self.pid, time.monotonic() - begin))
             raise _shown_as(error, _story(error)) from None
         facts = answer.facts.more.get("cell")
-        if not isinstance(facts, CellFacts):  # it was not run: its process could not be set up
-            raise UsageError(str(answer.error()).replace("\n  %tf_gpu ", "\n  %%tf_gpu isolate "))
+        if not isinstance(facts, CellFacts):
+            raise _not_run(answer)
         value = self._bring(answer.parts[: facts.values])
         after = look() if answer.facts.uses else None
         self._show(close(answer.facts.uses, self._before, after, self.pid, answer.seconds, facts))
@@ -192,6 +192,14 @@ def _trouble(name: str, value: object) -> str:
     except Unpicklable as error:
         return str(error)
     return ""
+
+
+def _not_run(answer: Answer) -> BaseException:
+    """Why the cell was not run: its process could not be set up, or an interrupt came before."""
+    error = answer.error()
+    if error is None or isinstance(error, TfGpuError):
+        return UsageError(str(error).replace("\n  %tf_gpu ", "\n  %%tf_gpu isolate "))
+    return _shown_as(error, _story(error))
 
 
 def _raised(answer: Answer, facts: CellFacts) -> BaseException | None:

@@ -149,7 +149,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     assert isinstance(settings, CellSettings)  # noqa: S101  # by our own kernel
     shell = _shell(connection, settings)
     namespace = pickling.main_namespace()
-    namespace.update(pickling.load(work))  # now, because a new shell resets `_` and `In`
+    namespace.update(_inputs(work))  # now, because a new shell resets `_` and `In`
     before = dict(namespace)
     result = shell.run_cell(settings.source, store_history=False)
     error = result.error_before_exec or result.error_in_exec
@@ -192,6 +192,18 @@ def _shell(connection: socket.socket, settings: CellSettings) -> Any:
 
     getpass.getpass = _cannot_ask
     return shell
+
+
+def _inputs(work: Sequence[memoryview]) -> dict[str, object]:
+    """The notebook's names that came along."""
+    try:
+        inputs: dict[str, object] = pickling.load(work)
+    except Exception as error:  # a module that is not found here; whatever an object's own __setstate__ raises
+        raise Unpicklable(
+            f"What the cell reads cannot be made again in its process ({type(error).__name__}: {error}). "
+            "Make it in the cell, or name with -i what to send."
+        ) from None
+    return inputs
 
 
 def _give(value: object, bound: Mapping[str, object], imported: frozenset[str]) -> tuple[Pickled, dict[str, str]]:
