@@ -71,9 +71,10 @@ def test_twenty_cells_leave_nothing(book: Notebook, machine: Machine) -> None:
         "import os, psutil, gc, tempfile, threading; gc.collect(); me = psutil.Process()\n"
         "print(len(os.listdir('/proc/self/fd')), threading.active_count(), len(me.children(recursive=True)), "
         "me.memory_info().rss >> 20, len(os.listdir(tempfile.gettempdir())), "
+        "len(os.listdir(os.environ['TFGPU_MAGIC_DIR'])), "
         "open('/proc/self/maps').read().count('memfd'))"
     )
-    cell = "import tensorflow as tf, numpy as np\nx = tf.zeros((1024, 1024))\ny = np.ones((1024, 1024))"
+    cell = "import time, tensorflow as tf, numpy as np\nx = tf.zeros((1024, 1024))\ntime.sleep(0.3)\ny = np.ones((1024, 1024))"
     for _ in range(3):
         book.isolated(cell, "-o y --growth")
     before = [int(part) for part in book.run(figures).stream().split()]
@@ -84,7 +85,7 @@ def test_twenty_cells_leave_nothing(book: Notebook, machine: Machine) -> None:
     assert after[0] - before[0] < 5  # descriptors; ZeroMQ opens one now and then
     assert after[1:3] == before[1:3]  # threads, processes
     assert after[3] - before[3] < 10  # MiB
-    assert after[4:] == before[4:]  # files, and memory that was sent
+    assert after[4:] == before[4:]  # files, on the board too, and memory that was sent
     assert held(machine, book) == 0
 
 
@@ -217,6 +218,28 @@ def test_what_was_bound_before_an_error_comes_back(book: Notebook) -> None:
 
     assert ran.error["ename"] == "ValueError"
     assert book.run("got").value == "[1, 2]"
+
+
+def test_a_value_before_an_error_is_seen(book: Notebook) -> None:
+    book.run("get_ipython().ast_node_interactivity = 'all'")
+    ran = book.isolated("'seen'\n1 / 0")
+    book.run("get_ipython().ast_node_interactivity = 'last_expr'")
+
+    assert ran.shown()[0]["text/plain"] == "'seen'"
+    assert ran.error["ename"] == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize("leave", ["import sys; sys.exit(3)", "exit()"])
+def test_a_cell_that_leaves_ends_and_the_notebook_does_not(book: Notebook, leave: str) -> None:
+    ran = book.isolated(f"got = 1\n{leave}", "-o got")
+
+    assert ran.error["ename"] == "SystemExit"
+    assert ran.stream("stderr").count("UserWarning: To exit") == 1
+    assert book.run("got").value == "1"
+
+
+def test_a_magic_that_is_not_there_is_told_once(book: Notebook) -> None:
+    assert book.isolated("%nowhere").stream("stderr") == "UsageError: Line magic function `%nowhere` not found.\n"
 
 
 def test_a_syntax_error_is_one(book: Notebook) -> None:

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -122,6 +123,13 @@ class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPytho
     def enable_gui(self, gui: object = None) -> None:
         """Have no event loop of a GUI: `%matplotlib inline` asks for none."""
 
+    def ask_exit(self) -> NoReturn:
+        """Do what `exit()` asks: this process is the cell's."""
+        raise SystemExit
+
+    def show_usage_error(self, exc: object) -> None:
+        """Leave it to the notebook's shell, which has the error too."""
+
     def _showtraceback(self, etype: object, evalue: object, stb: Sequence[str]) -> None:
         del etype, evalue
         self.shown = tuple(stb)
@@ -150,10 +158,13 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     shell = _shell(connection, settings)
     namespace = pickling.main_namespace()
     namespace.update(_inputs(work))  # now, because a new shell resets `_` and `In`
+    reporter = magic.attach(shell).reporter
     before = dict(namespace)
     result = shell.run_cell(settings.source, store_history=False)
     error = result.error_before_exec or result.error_in_exec
-    value = None if error else shell.displayhook.value
+    if error is not None:
+        shell.displayhook()  # shows a value that came before it
+    value = shell.displayhook.value
     bound = {name: namespace[name] for name in settings.outputs if name in namespace}
     given, kept = _give(value, bound, order.imported)
     if "" in kept and not ends_quietly(settings.source):
@@ -169,6 +180,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     if error is not None:
         told, pickled = failure.capture(error, shown=shell.shown, reduce=plain.reduce)
         parts += [memoryview(pickle.dumps(told)), *pickled.parts]
+    reporter.stop()  # which takes its file from the board: nothing runs at this process's exit
     return RETURNED, Facts(more={"cell": facts}), parts
 
 
@@ -186,7 +198,7 @@ def _shell(connection: socket.socket, settings: CellSettings) -> Any:
     shell.execution_count = settings.number
     with contextlib.suppress(ValueError):  # a mode of a newer IPython than this process's: there is none
         shell.InteractiveTB.set_mode(settings.traceback)
-    magic.attach(shell)
+    warnings.filterwarnings("ignore", "To exit: use", UserWarning)  # the notebook's shell says it
     builtins.input = _cannot_ask
     import getpass
 
