@@ -79,7 +79,7 @@ class Cell:
         return None if self._call is None else self._call.pid
 
     def stop(self) -> None:
-        """Interrupt it, from any thread; where it waits for GPUs, it does not begin."""
+        """Interrupt it, from any thread; where it has not begun, as it waits for GPUs, it does not."""
         self._stopped = True
         if self._call is not None:
             self._call.interrupt()
@@ -127,9 +127,11 @@ class Cell:
                     answered=self._look,
                 )
                 lease.pid = lambda: self.pid
+                if self._stopped:  # before there was a call to interrupt
+                    raise Abandoned
                 return self._call.run()
         except Abandoned:
-            raise KeyboardInterrupt("The cell was stopped while it waited for a GPU.") from None
+            raise KeyboardInterrupt("The cell was stopped before it began.") from None
 
     def _lease(self) -> contextlib.AbstractContextManager[Lease]:
         """GPUs of its own where a number of them is asked; else those that the notebook sees."""
