@@ -141,14 +141,19 @@ class Home:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lock = threading.Lock()
+        self._shown = 0
 
     def show(self, message: Mapping[str, Any]) -> None:
         """Show it, after all that was printed before and before all that is printed next."""
         sys.stdout.flush()
         sys.stderr.flush()
         with self._lock:
-            wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message))])
-            wire.receive(self._connection)
+            self._shown += 1
+            number = str(self._shown).encode()
+            wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message)), number])
+            # One that was interrupted here has left behind what it waited for.
+            while (said := wire.receive(self._connection)) is not None and bytes(said.parts[0]) != number:
+                pass
 
 
 def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Answer:
