@@ -74,7 +74,10 @@ def test_twenty_cells_leave_nothing(book: Notebook, machine: Machine) -> None:
         "len(os.listdir(os.environ['TFGPU_MAGIC_DIR'])), "
         "open('/proc/self/maps').read().count('memfd'))"
     )
-    cell = "import time, tensorflow as tf, numpy as np\nx = tf.zeros((1024, 1024))\ntime.sleep(0.3)\ny = np.ones((1024, 1024))"
+    cell = (
+        "import time, tensorflow as tf, numpy as np\nx = tf.zeros((1024, 1024))\ntime.sleep(0.3)\n"
+        "y = np.ones((1024, 1024))"
+    )
     for _ in range(3):
         book.isolated(cell, "-o y --growth")
     before = [int(part) for part in book.run(figures).stream().split()]

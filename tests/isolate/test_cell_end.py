@@ -74,13 +74,14 @@ def test_an_interrupt_amid_displays_leaves_their_order_and_the_end_as_they_are(b
     )
     ran, _ = interrupted(book, body, "--growth")
     said = [
-        content["text"].split() if kind == "stream" else [content["data"]["text/plain"].strip("'")]
+        text
         for _, kind, content in ran.messages
         if kind in ("stream", "display_data")
+        for text in (content["text"].split() if kind == "stream" else [content["data"]["text/plain"].strip("'")])
     ]
 
     assert ran.status == "ok", ran.text
-    assert sum(said, [])[-41:-1] == [text for n in range(20) for text in (str(n), "after")]
+    assert said[-41:-1] == [text for n in range(20) for text in (str(n), "after")]
     assert "of GPU 0 given back" in ran.closing
 
 

@@ -110,28 +110,25 @@ class Cell:
         return None if ends_quietly(self._body) else value
 
     def _answer(self) -> Answer:
-        try:
-            with self._lease() as lease:
-                self._call = Call(
-                    order=prepare.order(
-                        lease.policy,
-                        lease.snapshot,
-                        runner="tfgpu_magic.isolate.cells.shell:cell",
-                        lingers=True,
-                        settings={"cell": self._settings},
-                    ),
-                    work=self._work,
-                    timeout=self._asked.timeout,
-                    screen=self.screen,
-                    warming=self._tell_of_warming,
-                    answered=self._look,
-                )
-                lease.pid = lambda: self.pid
-                if self._stopped:  # before there was a call to interrupt
-                    raise Abandoned
+        with contextlib.suppress(Abandoned), self._lease() as lease:
+            self._call = Call(
+                order=prepare.order(
+                    lease.policy,
+                    lease.snapshot,
+                    runner="tfgpu_magic.isolate.cells.shell:cell",
+                    lingers=True,
+                    settings={"cell": self._settings},
+                ),
+                work=self._work,
+                timeout=self._asked.timeout,
+                screen=self.screen,
+                warming=self._tell_of_warming,
+                answered=self._look,
+            )
+            lease.pid = lambda: self.pid
+            if not self._stopped:  # else there was no call yet that could be interrupted
                 return self._call.run()
-        except Abandoned:
-            raise KeyboardInterrupt("The cell was stopped before it began.") from None
+        raise KeyboardInterrupt("The cell was stopped before it began.")
 
     def _lease(self) -> contextlib.AbstractContextManager[Lease]:
         """GPUs of its own where a number of them is asked; else those that the notebook sees."""
