@@ -319,6 +319,17 @@ def test_a_line_that_cannot_be_read_says_how_to_write_it(book: Notebook, line: s
     assert "ran\n" not in ran.stream()
 
 
+def test_unloading_the_extension_lets_go_of_the_process_that_cells_start_from(book: Notebook) -> None:
+    with Notebook(book.server) as one:
+        assert one.isolated("1").value == "1"
+        assert one.family()
+        one.run("%unload_ext tfgpu_magic")
+
+        assert one.family() == []
+        assert one.run("%load_ext tfgpu_magic").status == "ok"
+        assert one.isolated("2").value == "2"
+
+
 def test_only_isolate_stands_above_a_cell(book: Notebook) -> None:
     assert "can isolate, not 'limit'" in book.run("%%tf_gpu limit 2GiB\nprint(1)").stream("stderr")
     assert "stands above a cell" in book.run("%tf_gpu isolate").stream("stderr")
