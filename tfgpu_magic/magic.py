@@ -229,7 +229,7 @@ def _starting(shell: InteractiveShell) -> bool:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take the magics away again; what they set stays."""
+    """Take the magics away again; what they set stays, and calls that run go on."""
     magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
     if magics is not None:
         magics.watch.stop()
@@ -237,6 +237,8 @@ def unload(shell: InteractiveShell) -> None:
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop("tf_gpu", None)
         shell.Completer.custom_matchers.remove(matcher)
+    if (used := sys.modules.get("tfgpu_magic.isolate.process.keeper")) is not None:
+        used.KEEPER.stop()  # 600 MB, which the next call, if any, has anew
 
 
 def resume(policy: str) -> None:

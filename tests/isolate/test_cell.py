@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 
-from tests.isolate.notebook import Notebook, notebook
+from tests.isolate.notebook import Notebook, Ran, notebook
 from tfgpu_magic.simgpu import Machine
 
 MIB, GIB = 2**20, 2**30
@@ -70,9 +71,13 @@ def test_twenty_cells_leave_nothing(book: Notebook, machine: Machine) -> None:
         "import os, psutil, gc, tempfile, threading; gc.collect(); me = psutil.Process()\n"
         "print(len(os.listdir('/proc/self/fd')), threading.active_count(), len(me.children(recursive=True)), "
         "me.memory_info().rss >> 20, len(os.listdir(tempfile.gettempdir())), "
+        "len(os.listdir(os.environ['TFGPU_MAGIC_DIR'])), "
         "open('/proc/self/maps').read().count('memfd'))"
     )
-    cell = "import tensorflow as tf, numpy as np\nx = tf.zeros((1024, 1024))\ny = np.ones((1024, 1024))"
+    cell = (
+        "import time, tensorflow as tf, numpy as np\nx = tf.zeros((1024, 1024))\ntime.sleep(0.3)\n"
+        "y = np.ones((1024, 1024))"
+    )
     for _ in range(3):
         book.isolated(cell, "-o y --growth")
     before = [int(part) for part in book.run(figures).stream().split()]
@@ -83,7 +88,7 @@ def test_twenty_cells_leave_nothing(book: Notebook, machine: Machine) -> None:
     assert after[0] - before[0] < 5  # descriptors; ZeroMQ opens one now and then
     assert after[1:3] == before[1:3]  # threads, processes
     assert after[3] - before[3] < 10  # MiB
-    assert after[4:] == before[4:]  # files, and memory that was sent
+    assert after[4:] == before[4:]  # files, on the board too, and memory that was sent
     assert held(machine, book) == 0
 
 
@@ -102,6 +107,14 @@ def test_names_that_the_cell_reads_go_along_and_those_asked_for_come_back(book: 
     assert book.run("result").value == "8"
     assert "Gone with its process: other, Kind. To bring back: -o other,Kind" in ran.closing
     assert "NameError" in book.run("other").text
+
+
+def test_names_that_who_does_not_list_go_along_too(book: Notebook) -> None:
+    book.run("get_ipython().push({'of_a_startup_file': 5}, interactive=False)")
+    book.run("40 + 2")
+
+    assert book.isolated("_ + 1, max(Out) in Out, of_a_startup_file").value == "(43, True, 5)"
+    assert book.isolated("open('/dev/null').read(), type(get_ipython()).__name__").value == "('', 'CellShell')"
 
 
 def test_a_function_of_the_notebook_sees_what_the_cell_binds_anew(book: Notebook) -> None:
@@ -144,6 +157,14 @@ def test_what_cannot_be_sent_is_refused_by_name_before_the_cell_runs(book: Noteb
     assert book.isolated("print('ran')\nif False: lock", "-i -").stream() == "ran\n"
 
 
+def test_what_cannot_be_made_again_in_its_process_is_told(book: Notebook) -> None:
+    book.run("class Odd:\n    def __reduce__(self):\n        return int, ('x',)\nodd = Odd()")
+    ran = book.isolated("print('ran')\nodd")
+
+    assert "ran\n" not in ran.stream()
+    assert "What the cell reads cannot be made again in its process (ValueError: invalid lit" in ran.stream("stderr")
+
+
 def test_what_cannot_come_back_is_said_by_name_and_all_else_comes(book: Notebook) -> None:
     ran = book.isolated(
         "import threading, tensorflow as tf\nlock = threading.Lock()\nds = tf.data.Dataset.range(3)\nn = 1\nlock",
@@ -184,6 +205,12 @@ def test_an_error_is_its_own_type_and_shows_the_cells_line_as_a_plain_cell_does(
         telling = [line for line in text.splitlines() if "----> " in line or line.startswith("Cell In[")]
         return [line.partition("], ")[2] or line for line in telling]
 
+    def numbers(ran: Ran) -> set[int]:
+        return {int(number) for number in re.findall(r"Cell In\[(\d+)\]", ran.traceback)}
+
+    assert len(numbers(plain)) == 1
+    assert numbers(ours) == {number + 1 for number in numbers(plain)}
+
     assert lines(ours.traceback) == lines(plain.traceback)
     assert f"Cell In[{ours.number}], line 5" in ours.traceback
     assert len(lines(ours.traceback)) == 4
@@ -203,6 +230,28 @@ def test_what_was_bound_before_an_error_comes_back(book: Notebook) -> None:
 
     assert ran.error["ename"] == "ValueError"
     assert book.run("got").value == "[1, 2]"
+
+
+def test_a_value_before_an_error_is_seen(book: Notebook) -> None:
+    book.run("get_ipython().ast_node_interactivity = 'all'")
+    ran = book.isolated("'seen'\n1 / 0")
+    book.run("get_ipython().ast_node_interactivity = 'last_expr'")
+
+    assert ran.shown()[0]["text/plain"] == "'seen'"
+    assert ran.error["ename"] == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize("leave", ["import sys; sys.exit(3)", "exit()"])
+def test_a_cell_that_leaves_ends_and_the_notebook_does_not(book: Notebook, leave: str) -> None:
+    ran = book.isolated(f"got = 1\n{leave}", "-o got")
+
+    assert ran.error["ename"] == "SystemExit"
+    assert ran.stream("stderr").count("UserWarning: To exit") == 1
+    assert book.run("got").value == "1"
+
+
+def test_a_magic_that_is_not_there_is_told_once(book: Notebook) -> None:
+    assert book.isolated("%nowhere").stream("stderr") == "UsageError: Line magic function `%nowhere` not found.\n"
 
 
 def test_a_syntax_error_is_one(book: Notebook) -> None:
@@ -277,6 +326,17 @@ def test_a_line_that_cannot_be_read_says_how_to_write_it(book: Notebook, line: s
 
     assert said in ran.stream("stderr")
     assert "ran\n" not in ran.stream()
+
+
+def test_unloading_the_extension_lets_go_of_the_process_that_cells_start_from(book: Notebook) -> None:
+    with Notebook(book.server) as one:
+        assert one.isolated("1").value == "1"
+        assert one.family()
+        one.run("%unload_ext tfgpu_magic")
+
+        assert one.family() == []
+        assert one.run("%load_ext tfgpu_magic").status == "ok"
+        assert one.isolated("2").value == "2"
 
 
 def test_only_isolate_stands_above_a_cell(book: Notebook) -> None:

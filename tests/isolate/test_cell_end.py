@@ -66,6 +66,34 @@ def test_an_interrupt_reaches_the_cell(book: Notebook) -> None:
     assert calls(book) == []
 
 
+def test_an_interrupt_amid_displays_leaves_their_order_and_the_end_as_they_are(book: Notebook) -> None:
+    body = (
+        "import tensorflow as tf\nfrom IPython.display import display\nx = tf.ones(3)\n"
+        "try:\n    while True: display('before')\nexcept KeyboardInterrupt: pass\n"
+        "for n in range(20):\n    print(n)\n    display('after')"
+    )
+    ran, _ = interrupted(book, body, "--growth")
+    said = [
+        text
+        for _, kind, content in ran.messages
+        if kind in ("stream", "display_data")
+        for text in (content["text"].split() if kind == "stream" else [content["data"]["text/plain"].strip("'")])
+    ]
+
+    assert ran.status == "ok", ran.text
+    assert said[-41:-1] == [text for n in range(20) for text in (str(n), "after")]
+    assert "of GPU 0 given back" in ran.closing
+
+
+def test_an_interrupt_before_the_cell_has_its_names_is_one(book: Notebook) -> None:
+    book.run("import time\nclass Slow:\n    def __reduce__(self):\n        return time.sleep, (60,)\nslow = Slow()")
+    ran, seconds = interrupted(book, "slow")
+
+    assert ran.error["ename"] == "KeyboardInterrupt"
+    assert "tfgpu_magic" not in ran.traceback
+    assert seconds < 5
+
+
 def test_a_cell_that_does_not_heed_an_interrupt_is_killed_after_its_grace(book: Notebook) -> None:
     ran, seconds = interrupted(book, C)
 

@@ -102,3 +102,34 @@ def test_only_a_job_that_runs_can_be_stopped(book: Notebook) -> None:
 def test_without_jobs_the_list_says_how_to_begin_one(book: Notebook) -> None:
     with Notebook(book.server) as other:
         assert "`%%tf_gpu isolate --detach` begins one" in listed(other)
+
+
+def test_a_job_has_the_notebooks_arrays_as_they_were_when_it_was_begun(book: Notebook) -> None:
+    book.run("import numpy as np; a = np.zeros(10**6)")
+    book.run("%%tf_gpu isolate --detach --gpus 1\nimport time\ntime.sleep(1)")
+    book.run("%%tf_gpu isolate --detach --gpus 1\nfloat(a.sum())")  # it waits for the GPU
+    book.run("job = _; a += 1")
+
+    assert book.run("job.result(timeout=30)").value == "0.0"
+
+
+@pytest.mark.parametrize("last", ["1", "1 / 0"])
+def test_a_job_that_has_ended_keeps_nothing_of_what_it_read(book: Notebook, last: str) -> None:
+    memory = "import gc, os; gc.collect(); print(psutil.Process().memory_info().rss >> 20)"
+    book.run("import psutil, numpy as np; big = np.ones(100 * 2**20 // 8)")
+    before = int(book.run(memory).stream())
+    book.run(f"%%tf_gpu isolate --detach\nbig.sum()\n{last}")
+    book.run("job = _; job.exception(timeout=30)")
+
+    assert int(book.run(memory).stream()) < before + 50  # MiB; a copy is 100
+    assert "big.sum()" in book.run("job").value
+
+
+def test_a_cell_that_is_stopped_before_it_begins_does_not(book: Notebook) -> None:
+    ran = book.run(
+        "from tfgpu_magic import magic\nrun = magic._isolated(get_ipython(), 'isolate', 'print(1)')\n"
+        "run.__self__.stop()\nrun()"
+    )
+
+    assert ran.error["evalue"] == "The cell was stopped before it began."
+    assert ran.stream() == ""

@@ -214,7 +214,7 @@ class _Watch:
             for descriptor in self._decoders:  # what it printed before
                 self._read(descriptor)
             self._call.screen.show(pickle.loads(message.parts[0]))  # noqa: S301  # from our own process
-            self._say(SHOWN)
+            self._say(SHOWN, message.parts[1:])  # which one
         else:
             facts: Facts = pickle.loads(message.parts[0])  # noqa: S301  # as above
             seconds = time.monotonic() - self._began

@@ -31,6 +31,10 @@ from tfgpu_magic.monitor.snapshot import Snapshot
 _TRAITS = ("ast_node_interactivity", "autoawait", "colors")
 """What a cell's shell has of the notebook's."""
 
+_SHELLS_OWN = frozenset({"get_ipython", "exit", "quit", "open"})
+"""What every shell puts into its namespace for itself. Others that are hidden from `%who` are the notebook's all the
+same: `_`, `Out`, and whatever a startup file defines."""
+
 
 class Cell:
     """A cell to be run once, in a process of its own, with the notebook's names as they are now.
@@ -58,7 +62,7 @@ class Cell:
         seen = names(shell.transform_cell(body))
         settings = CellSettings(
             source=_as_numbered(body),
-            number=shell.displayhook.prompt_count,  # which is its number also where IPython counts on before it
+            number=shell.displayhook.prompt_count,  # not execution_count, which newer IPythons raise too early
             outputs=asked.outputs,
             imports=seen.imports,
             shell={name: getattr(shell, name) for name in _TRAITS},
@@ -66,7 +70,8 @@ class Cell:
             cells=_cells(shell),
         )
         self._settings = settings
-        self._work = _pickle(self._inputs(seen.reads))
+        work = _pickle(self._inputs(seen.reads))
+        self._work = work.copied() if asked.detach else work  # the notebook goes on, and changes its arrays
         self._call: Call | None = None
         self._stopped = False
 
@@ -76,7 +81,7 @@ class Cell:
         return None if self._call is None else self._call.pid
 
     def stop(self) -> None:
-        """Interrupt it, from any thread; where it waits for GPUs, it does not begin."""
+        """Interrupt it, from any thread; where it has not begun, as it waits for GPUs, it does not."""
         self._stopped = True
         if self._call is not None:
             self._call.interrupt()
@@ -91,13 +96,13 @@ class Cell:
         begin = time.monotonic()
         try:
             answer = self._answer()
-        except (TfGpuError, KeyboardInterrupt) as error:
+        except (TfGpuError, OSError, KeyboardInterrupt) as error:
             if self.pid is not None:
                 self._show(close((), None, look(), self.pid, time.monotonic() - begin))
             raise _shown_as(error, _story(error)) from None
         facts = answer.facts.more.get("cell")
-        if not isinstance(facts, CellFacts):  # it was not run: its process could not be set up
-            raise UsageError(str(answer.error()).replace("\n  %tf_gpu ", "\n  %%tf_gpu isolate "))
+        if not isinstance(facts, CellFacts):
+            raise _not_run(answer)
         value = self._bring(answer.parts[: facts.values])
         self._show(close(answer.facts.uses, self._before, self._look_again(answer), self.pid, answer.seconds, facts))
         raised = _raised(answer, facts)
@@ -106,26 +111,25 @@ class Cell:
         return None if ends_quietly(self._body) else value
 
     def _answer(self) -> Answer:
-        try:
-            with self._lease() as lease:
-                self._call = Call(
-                    order=prepare.order(
-                        lease.policy,
-                        lease.snapshot,
-                        runner="tfgpu_magic.isolate.cells.shell:cell",
-                        lingers=True,
-                        settings={"cell": self._settings},
-                    ),
-                    work=self._work,
-                    timeout=self._asked.timeout,
-                    screen=self.screen,
-                    warming=self._tell_of_warming,
-                    answered=self._look,
-                )
-                lease.pid = lambda: self.pid
+        with contextlib.suppress(Abandoned), self._lease() as lease:
+            self._call = Call(
+                order=prepare.order(
+                    lease.policy,
+                    lease.snapshot,
+                    runner="tfgpu_magic.isolate.cells.shell:cell",
+                    lingers=True,
+                    settings={"cell": self._settings},
+                ),
+                work=self._work,
+                timeout=self._asked.timeout,
+                screen=self.screen,
+                warming=self._tell_of_warming,
+                answered=self._look,
+            )
+            lease.pid = lambda: self.pid
+            if not self._stopped:  # else there was no call yet that could be interrupted
                 return self._call.run()
-        except Abandoned:
-            raise KeyboardInterrupt("The cell was stopped while it waited for a GPU.") from None
+        raise KeyboardInterrupt("The cell was stopped before it began.")
 
     def _lease(self) -> contextlib.AbstractContextManager[Lease]:
         """GPUs of its own where a number of them is asked; else those that the notebook sees."""
@@ -149,11 +153,8 @@ class Cell:
         """The names to send."""
         there, hidden = self._shell.user_ns, self._shell.user_ns_hidden
         if self._asked.inputs is None:
-            return {
-                name: there[name]
-                for name in sorted(reads)
-                if name in there and not (name in hidden and hidden[name] is there[name])
-            }
+            own = {name for name in _SHELLS_OWN & there.keys() if there[name] is hidden.get(name)}
+            return {name: there[name] for name in sorted(reads & (there.keys() - own))}
         for name in self._asked.inputs:
             if name not in there:
                 raise PolicyError(f"-i {name}: this notebook has no {name!r}.")
@@ -208,6 +209,14 @@ def _trouble(name: str, value: object) -> str:
     except Unpicklable as error:
         return str(error)
     return ""
+
+
+def _not_run(answer: Answer) -> BaseException:
+    """Why the cell was not run: its process could not be set up, or an interrupt came before."""
+    error = answer.error()
+    if error is None or isinstance(error, TfGpuError):
+        return UsageError(str(error).replace("\n  %tf_gpu ", "\n  %%tf_gpu isolate "))
+    return _shown_as(error, _story(error))
 
 
 def _raised(answer: Answer, facts: CellFacts) -> BaseException | None:

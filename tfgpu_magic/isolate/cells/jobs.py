@@ -55,38 +55,45 @@ class Job(Future[Any]):
     def __init__(self, cell: Cell) -> None:
         super().__init__()
         self.number = next(_numbers)
-        self._cell = cell
+        self._cell: Cell | None = cell  # until it has ended: it has a copy of all that it reads
+        self._title = cell.title
         self._began = time.monotonic()
         _listed[self.number] = self
         self.set_running_or_notify_cancel()
-        threading.Thread(target=self._run, name=f"tfgpu_magic-job-{self.number}", daemon=True).start()
+        threading.Thread(target=self._run, args=(cell,), name=f"tfgpu_magic-job-{self.number}", daemon=True).start()
 
     def stop(self) -> None:
         """Interrupt it, as Ctrl-C interrupts a cell; it is killed when it does not heed that, or at the second time."""
-        self._cell.stop()
+        cell = self._cell
+        if cell is not None:
+            cell.stop()
 
     def standing(self) -> Standing:
         """How it stands now."""
+        cell = self._cell
         error = self.exception() if self.done() else None
         return Standing(
             number=self.number,
             state=RUNNING if not self.done() else DONE if error is None else type(error).__name__,
             seconds=time.monotonic() - self._began,
-            pid=None if self.done() else self._cell.pid,
-            title=self._cell.title,
+            pid=None if self.done() or cell is None else cell.pid,
+            title=self._title,
         )
 
     def __repr__(self) -> str:
-        return f"<Job {self.number}, {self.standing().state}: {self._cell.title}>"
+        return f"<Job {self.number}, {self.standing().state}: {self._title}>"
 
-    def _run(self) -> None:
+    def _run(self, cell: Cell) -> None:
         try:
-            self.set_result(self._cell.run())
+            value = cell.run()
+            self._cell = None
+            self.set_result(value)
         except BaseException as error:  # also the KeyboardInterrupt of `stop`
-            self.set_exception(error)
+            self._cell = None
+            self.set_exception(error.with_traceback(None))  # which is ours, and would keep the cell
             lines = getattr(error, "_render_traceback_", list)() or [f"{type(error).__name__}: {error}"]
             with contextlib.suppress(Exception):  # a kernel that is ending hears nothing any more
-                self._cell.screen.write("stderr", "\n".join(lines) + "\n")
+                cell.screen.write("stderr", "\n".join(lines) + "\n")
         # Its value is the notebook's alone from here on.
         _listed[self.number] = self.standing()
         for number in list(_listed)[:-_REMEMBERED]:

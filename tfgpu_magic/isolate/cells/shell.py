@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -128,6 +129,13 @@ class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPytho
     def enable_gui(self, gui: object = None) -> None:
         """Have no event loop of a GUI: `%matplotlib inline` asks for none."""
 
+    def ask_exit(self) -> NoReturn:
+        """Do what `exit()` asks: this process is the cell's."""
+        raise SystemExit
+
+    def show_usage_error(self, exc: object) -> None:
+        """Leave it to the notebook's shell, which has the error too."""
+
     def _showtraceback(self, etype: object, evalue: object, stb: Sequence[str]) -> None:
         del etype, evalue
         self.shown = tuple(stb)
@@ -139,27 +147,35 @@ class Home:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lock = threading.Lock()
+        self._shown = 0
 
     def show(self, message: Mapping[str, Any]) -> None:
         """Show it, after all that was printed before and before all that is printed next."""
         sys.stdout.flush()
         sys.stderr.flush()
         with self._lock:
-            wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message))])
-            wire.receive(self._connection)
+            self._shown += 1
+            number = str(self._shown).encode()
+            wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message)), number])
+            # One that was interrupted here has left behind what it waited for.
+            while (said := wire.receive(self._connection)) is not None and bytes(said.parts[0]) != number:
+                pass
 
 
 def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Answer:
     """Run a cell: the runner of `%%tf_gpu isolate`."""
     settings = order.settings["cell"]
     assert isinstance(settings, CellSettings)  # noqa: S101  # by our own kernel
-    namespace = pickling.main_namespace()
-    namespace.update(pickling.load(work))
     shell = _shell(connection, settings)
+    namespace = pickling.main_namespace()
+    namespace.update(_inputs(work))  # now, because a new shell resets `_` and `In`
+    reporter = magic.attach(shell).reporter
     before = dict(namespace)
     result = shell.run_cell(settings.source, store_history=False)
     error = result.error_before_exec or result.error_in_exec
-    value = None if error else shell.displayhook.value
+    if error is not None:
+        shell.displayhook()  # shows a value that came before it
+    value = shell.displayhook.value
     bound = {name: namespace[name] for name in settings.outputs if name in namespace}
     given, kept = _give(value, bound, order.imported)
     if "" in kept and not ends_quietly(settings.source):
@@ -176,6 +192,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     if error is not None:
         told, pickled = failure.capture(error, shown=shell.shown, reduce=plain.reduce)
         parts += [memoryview(pickle.dumps(told)), *pickled.parts]
+    reporter.stop()  # which takes its file from the board: nothing runs at this process's exit
     return RETURNED, Facts(more={"cell": facts}), parts
 
 
@@ -196,12 +213,24 @@ def _shell(connection: socket.socket, settings: CellSettings) -> Any:
     for name, (number, text) in settings.cells.items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         shell.compile._filename_map[name] = number
-    magic.attach(shell)
+    warnings.filterwarnings("ignore", "To exit: use", UserWarning)  # the notebook's shell says it
     builtins.input = _cannot_ask
     import getpass
 
     getpass.getpass = _cannot_ask
     return shell
+
+
+def _inputs(work: Sequence[memoryview]) -> dict[str, object]:
+    """The notebook's names that came along."""
+    try:
+        inputs: dict[str, object] = pickling.load(work)
+    except Exception as error:  # a module that is not found here; whatever an object's own __setstate__ raises
+        raise Unpicklable(
+            f"What the cell reads cannot be made again in its process ({type(error).__name__}: {error}). "
+            "Make it in the cell, or name with -i what to send."
+        ) from None
+    return inputs
 
 
 def _give(value: object, bound: Mapping[str, object], imported: frozenset[str]) -> tuple[Pickled, dict[str, str]]:

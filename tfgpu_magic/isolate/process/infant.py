@@ -24,7 +24,7 @@ from tfgpu_magic.config import account
 from tfgpu_magic.config.runtime import adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.isolate.process import wire
-from tfgpu_magic.isolate.process.order import RAISED, RETURNED, Facts, Order
+from tfgpu_magic.isolate.process.order import LEAVE, RAISED, RETURNED, Facts, Order
 from tfgpu_magic.isolate.values import failure, pickling, plain
 from tfgpu_magic.isolate.values.guard import Unpickler
 from tfgpu_magic.isolate.values.pickling import Pickled
@@ -102,8 +102,8 @@ def _run(connection: socket.socket, order: Order) -> None:
     _flush()
     try:
         _send(connection, answer)
-        if order.lingers:
-            wire.receive(connection)
+        while order.lingers and (said := wire.receive(connection)) is not None and said.kind != LEAVE:
+            pass  # a display that was interrupted has left behind what it waited for
     except ConnectionError:  # nobody waits any more
         return
     except OSError as error:

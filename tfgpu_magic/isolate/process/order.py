@@ -10,7 +10,7 @@ from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 WORK, SHOW, SHOWN, LEAVE = "work", "show", "shown", "leave"
-"""Messages: the values of a call; a display and that it was shown; that the process may end."""
+"""Messages: the values of a call; a display and its number, and that it was shown; that the process may end."""
 
 RETURNED, RAISED = "returned", "raised"
 """Messages that end a call."""

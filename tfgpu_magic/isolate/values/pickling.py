@@ -43,6 +43,10 @@ class Pickled:
         """What is to be sent, the stream first."""
         return (self.stream, *self.buffers)
 
+    def copied(self) -> Pickled:
+        """The same with memory of its own, so that it can be sent when its arrays have changed."""
+        return Pickled(self.stream, tuple(memoryview(bytes(buffer)) for buffer in self.buffers))
+
 
 Reduce = Callable[[Any], Any]
 """What `pickle.Pickler.reducer_override` is: a way to pickle an object, or `NotImplemented`."""
