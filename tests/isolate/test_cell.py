@@ -254,11 +254,14 @@ def test_a_magic_that_is_not_there_is_told_once(book: Notebook) -> None:
     assert book.isolated("%nowhere").stream("stderr") == "UsageError: Line magic function `%nowhere` not found.\n"
 
 
-def test_a_syntax_error_is_one(book: Notebook) -> None:
+def test_a_syntax_error_is_one_and_ends_with_its_line(book: Notebook) -> None:
     ran = book.isolated("def f(:\n    pass")
 
     assert ran.error["ename"] == "SyntaxError"
+    assert ran.traceback.rstrip().endswith("SyntaxError: invalid syntax")
+    assert f"Cell In[{ran.number}], line 2" in ran.traceback.replace("<", "")
     assert "def f(:" in ran.traceback
+    assert "ChildTraceback" not in ran.traceback
 
 
 def test_magics_shell_lines_and_await_work_as_in_any_cell(book: Notebook) -> None:
@@ -271,6 +274,15 @@ def test_magics_shell_lines_and_await_work_as_in_any_cell(book: Notebook) -> Non
     assert "shell from the notebook" in ran.stream()
     assert ran.value == "(['listed'], '1')"
     assert book.isolated("%%time\nprint('timed')").stream().startswith("timed\nCPU times")
+
+
+def test_a_handle_that_is_taken_for_the_model_says_how_to_get_that(book: Notebook) -> None:
+    book.isolated("import keras\nm = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])", "-o m --growth")
+    ran = book.isolated("m.evaluate(1)")
+    after = book.isolated("m.load().count_params()", "--growth")
+
+    assert "load() makes the model here" in ran.error["evalue"]
+    assert after.value == "16"
 
 
 def test_it_works_within_capture(book: Notebook) -> None:
@@ -288,6 +300,18 @@ def test_the_policy_is_in_force_by_the_drivers_account(book: Notebook, machine: 
     assert "1.2 GiB of GPU 0 given back" in ran.closing  # the limit and the context
     assert "not applied" in book.isolated("1", "--limit 12GiB").text.lower()
     assert "is not a word" in book.isolated("1", "limti 1GiB").text
+
+
+def test_a_refusal_says_whose_policy_it_was(book: Notebook) -> None:
+    with Notebook(book.server, "%tf_gpu limit 5GiB") as one:
+        book.run("%%tf_gpu isolate --detach --limit 4GiB\nimport tensorflow as tf, time\ntf.zeros(9)\ntime.sleep(60)")
+        until(lambda: "4.2 GiB" in book.run("%tf_gpu jobs").shown()[0]["text/plain"])
+        ran = one.isolated("1")
+        other = one.isolated("1", "default")
+        book.run("%tf_gpu jobs stop 1")
+
+    assert "The notebook's own `limit 5GiB` holds for its isolated cells too" in ran.stream("stderr")
+    assert other.value == "1"
 
 
 def test_the_notebooks_own_policy_holds_for_its_cells_too(book: Notebook) -> None:

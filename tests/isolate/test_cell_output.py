@@ -109,12 +109,15 @@ def test_a_display_is_updated_in_place_and_output_is_cleared(book: Notebook) -> 
 
 
 def test_a_widget_shows_its_text(book: Notebook) -> None:
-    ran = book.isolated(
+    shown = book.isolated(
         "import ipywidgets\nfrom IPython.display import display\ndisplay(ipywidgets.IntSlider(value=7))"
     )
-    data = next(data for data in ran.shown() if "IntSlider" in data["text/plain"])
+    value = book.isolated("import ipywidgets\nipywidgets.IntSlider(value=7)")
 
-    assert data.keys() == {"text/plain"}
+    for ran in (shown, value):
+        data = next(data for data in ran.shown() if "IntSlider" in data["text/plain"])
+        assert data.keys() == {"text/plain"}
+    assert value.value == ""
 
 
 def test_asking_for_input_is_refused_in_words(book: Notebook) -> None:

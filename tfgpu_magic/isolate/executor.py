@@ -121,6 +121,12 @@ class IsolatedExecutor(Executor):
         """Take no more calls; those that run go on to their end, as do those that wait unless they are cancelled."""
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
 
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for all calls, as every executor; but a Ctrl-C in the block is for them too."""
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self.terminate_workers()
+        self.shutdown()
+
     def terminate_workers(self) -> None:
         """Cancel what waits, and stop what runs as Ctrl-C does; what does not heed it in 5 seconds is killed.
 

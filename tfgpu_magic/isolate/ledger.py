@@ -75,13 +75,21 @@ class Ledger:
         return leases.places(devices, claims, gpus or 1)
 
     @contextlib.contextmanager
-    def lease(self, policy: Policy, gpus: int | None, *, wanted: Callable[[], bool] = lambda: True) -> Iterator[Lease]:
+    def lease(
+        self,
+        policy: Policy,
+        gpus: int | None,
+        *,
+        wanted: Callable[[], bool] = lambda: True,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> Iterator[Lease]:
         """Lease GPUs for a call, which ends with the block; waits while other calls of ours are in the way.
 
         Args:
             policy: what is asked beyond what holds in this process.
             gpus: how many GPUs; None is one, where there is one.
             wanted: whether there is still need for it, asked again at each `stir`.
+            waiting: called once where it has to wait.
 
         Raises:
             Refused: others are in the way.
@@ -89,7 +97,7 @@ class Ledger:
         """
         lease = Lease(policy)
         try:
-            self._take(lease, policy, gpus, wanted)
+            self._take(lease, policy, gpus, wanted, waiting)
             yield lease
         finally:
             with self._changed:
@@ -103,7 +111,15 @@ class Ledger:
         with self._changed:
             self._changed.notify_all()
 
-    def _take(self, lease: Lease, policy: Policy, gpus: int | None, wanted: Callable[[], bool]) -> None:
+    def _take(
+        self,
+        lease: Lease,
+        policy: Policy,
+        gpus: int | None,
+        wanted: Callable[[], bool],
+        waiting: Callable[[], None],
+    ) -> None:
+        told = False
         while wanted():
             ended, snapshot = self._look()
             lease.snapshot = snapshot
@@ -118,6 +134,10 @@ class Ledger:
                     lease.policy, lease.devices = leases.settle(together, chosen), chosen
                     self._leases.append(lease)
                     return
+            if not told:
+                waiting()
+                told = True
+            with self._changed:
                 # What one that ended meanwhile held is in the snapshot, as if it were another's.
                 self._wait(ended, wanted)
         raise Abandoned

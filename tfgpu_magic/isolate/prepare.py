@@ -40,6 +40,7 @@ def order(
         directory=str(Path.cwd()),
         path=tuple(sys.path),
         arguments=tuple(sys.argv),
+        package=getattr(sys.modules["__main__"], "__package__", None),
         policy=policy,
         imported=ROOTS & sys.modules.keys() if imported is None else imported,
         snapshot=snapshot,

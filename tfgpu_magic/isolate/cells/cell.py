@@ -13,7 +13,7 @@ from IPython.core.error import UsageError
 
 from tfgpu_magic import control
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
-from tfgpu_magic.isolate import prepare
+from tfgpu_magic.isolate import leases, prepare
 from tfgpu_magic.isolate.call import Answer, Call, timed_out
 from tfgpu_magic.isolate.cells.closing import Closing, close
 from tfgpu_magic.isolate.cells.names import names
@@ -134,7 +134,13 @@ class Cell:
     def _lease(self) -> contextlib.AbstractContextManager[Lease]:
         """GPUs of its own where a number of them is asked; else those that the notebook sees."""
         if self._asked.gpus is not None:
-            return LEDGER.lease(self._asked.policy, self._asked.gpus, wanted=lambda: not self._stopped)
+            gpus = leases.gpus(self._asked.gpus)
+            return LEDGER.lease(
+                self._asked.policy,
+                self._asked.gpus,
+                wanted=lambda: not self._stopped,
+                waiting=lambda: self.screen.write("stdout", f"Waits for {gpus}, which other calls of here have.\n"),
+            )
         policy = control.current().settled.then(self._asked.policy)
         return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
 
@@ -215,7 +221,10 @@ def _not_run(answer: Answer) -> BaseException:
     """Why the cell was not run: its process could not be set up, or an interrupt came before."""
     error = answer.error()
     if error is None or isinstance(error, TfGpuError):
-        return UsageError(str(error).replace("\n  %tf_gpu ", "\n  %%tf_gpu isolate "))
+        here = control.current().asked
+        whose = f"\nThe notebook's own `{here}` holds for its isolated cells too, unless they say another policy."
+        told = str(error).replace("\n  %tf_gpu ", "\n  %%tf_gpu isolate ")
+        return UsageError(f"{told}{whose if here.requests else ''}")
     return _shown_as(error, _story(error))
 
 
@@ -227,6 +236,8 @@ def _raised(answer: Answer, facts: CellFacts) -> BaseException | None:
     if parts:
         told: Failure = pickle.loads(parts[0])  # noqa: S301  # from our own process
         error, shown = failure.revive(told, parts[1:]), told.shown
+        if isinstance(error, SyntaxError):  # IPython asks none how it wants to be shown
+            error.__cause__ = None
     if answer.late is not None:
         error = timed_out(answer.late)
         # It was stopped as by Ctrl-C, and nobody pressed that.

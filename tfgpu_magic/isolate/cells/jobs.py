@@ -15,7 +15,7 @@ from tfgpu_magic.config.grammar import forms
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate.cells.cell import Cell
 
-RUNNING, DONE = "running", "done"
+RUNNING, DONE, STOPPED = "running", "done", "stopped"
 
 STOPPING = 1.0
 """Seconds to wait for the end of a job that is stopped, so that the list shows it."""
@@ -32,7 +32,7 @@ class Standing:
 
     Attributes:
         number: its number.
-        state: `RUNNING`, `DONE`, or the name of what it raised.
+        state: `RUNNING`, `DONE`, `STOPPED`, or the name of what it raised.
         seconds: how long it runs, or ran.
         pid: its process; None before it has one, and when it has ended.
         title: the first line of its cell.
@@ -71,14 +71,21 @@ class Job(Future[Any]):
     def standing(self) -> Standing:
         """How it stands now."""
         cell = self._cell
-        error = self.exception() if self.done() else None
         return Standing(
             number=self.number,
-            state=RUNNING if not self.done() else DONE if error is None else type(error).__name__,
+            state=self._word(),
             seconds=time.monotonic() - self._began,
             pid=None if self.done() or cell is None else cell.pid,
             title=self._title,
         )
+
+    def _word(self) -> str:
+        if not self.done():
+            return RUNNING
+        error = self.exception()
+        if isinstance(error, KeyboardInterrupt):
+            return STOPPED
+        return DONE if error is None else type(error).__name__
 
     def __repr__(self) -> str:
         return f"<Job {self.number}, {self.standing().state}: {self._title}>"

@@ -102,6 +102,7 @@ class Publisher(DisplayPublisher):  # type: ignore[misc,unused-ignore]  # IPytho
         self.home.show({"clear": wait})
 
 
+_WIDGETS_STAY = "a widget lives in the process that made it."
 WIDGET = "application/vnd.jupyter.widget-view+json"
 """A widget lives in a process's comms, which this one has not; its text is shown instead."""
 
@@ -235,17 +236,24 @@ def _inputs(work: Sequence[memoryview]) -> dict[str, object]:
 
 def _give(value: object, bound: Mapping[str, object], imported: frozenset[str]) -> tuple[Pickled, dict[str, str]]:
     """Pickle the cell's value and the names to bring back, together where that can be; and say what cannot come."""
+    kept = {name: _WIDGETS_STAY for name, part in {"": value, **bound}.items() if _is_widget(part)}
     try:
-        return give({"": value, **bound}, "", imported), {}
+        if not kept:
+            return give({"": value, **bound}, "", imported), {}
     except Unpicklable:
-        kept: dict[str, str] = {}
-        for name, part in {"": value, **bound}.items():
-            try:
+        pass
+    for name, part in {"": value, **bound}.items():
+        try:
+            if name not in kept:
                 give(part, name or "its value", imported)
-            except Unpicklable as error:
-                kept[name] = str(error)
-        rest = {name: part for name, part in {"": value, **bound}.items() if name not in kept}
-        return give(rest, "", imported), kept
+        except Unpicklable as error:
+            kept[name] = str(error)
+    rest = {name: part for name, part in {"": value, **bound}.items() if name not in kept}
+    return give(rest, "", imported), kept
+
+
+def _is_widget(value: object) -> bool:
+    return any(base.__module__.partition(".")[0] == "ipywidgets" for base in type(value).__mro__)
 
 
 def _stays(before: Mapping[str, object], now: Mapping[str, object], known: set[str]) -> list[str]:

@@ -10,6 +10,9 @@ from tfgpu_magic.config import grammar, words
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.errors import PolicyError
 
+_WORDS = {word.name for word in grammar.POLICY_WORDS}
+_NAMES = "Write names with commas and no blanks between them: `x,y`."
+
 WARM = "--warm"
 
 
@@ -43,6 +46,7 @@ def parse(line: str) -> Asked:
     flags: dict[str, str] = {}
     policy: list[str] = []
     tokens = iter(line.split())
+    listed = False  # whether the token before was a list of names
     for token in tokens:
         flag, equals, value = token.partition("=")
         takes = {flag: takes for flag, takes, _ in grammar.ISOLATE_FLAGS}
@@ -54,8 +58,11 @@ def parse(line: str) -> Asked:
                 raise PolicyError(f"{flag} needs {takes[flag]}. {usage()}")
             if equals and not takes[flag]:
                 raise PolicyError(f"{flag} takes no value. {usage()}")
+        elif listed and token.rstrip(",").isidentifier() and token not in _WORDS:
+            raise PolicyError(f"{token!r} stands apart. {_NAMES}")
         else:
             policy += _word(token, begun=bool(policy))
+        listed = flag in ("-i", "-o")
     return Asked(
         inputs=_names(flags["-i"]) if "-i" in flags else None,
         outputs=_names(flags.get("-o", "-")),
@@ -74,9 +81,11 @@ def usage() -> str:
 
 def _word(token: str, *, begun: bool) -> Iterator[str]:
     """A token of the policy: a flag that is a word of its own begins the next request."""
-    names = {f"--{word.name}" for word in grammar.POLICY_WORDS}
-    known = names | {flag for word in grammar.POLICY_WORDS for flag, _ in word.flags}
+    names = {f"--{name}" for name in _WORDS}
+    known = names | {flag for word in grammar.POLICY_WORDS for flag, _ in word.flags if begun}
     flag = token.partition("=")[0]
+    if flag == "--help":
+        raise PolicyError(f"{usage()}\n{grammar.flags()}")
     if token.startswith("-") and flag not in known:
         near = grammar.nearest(flag, [*sorted(known), *(name for name, *_ in grammar.ISOLATE_FLAGS)])
         raise PolicyError(f"isolate has no flag {flag!r}.{near} {usage()}")
@@ -91,11 +100,13 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name for name in text.split(",") if name and name != "-"))
     for name in names:
         if not name.isidentifier():
-            raise PolicyError(f"{name!r} is not a name. Write names with commas and no blanks between them: `x,y`.")
+            raise PolicyError(f"{name!r} is not a name. {_NAMES}")
     return names
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= words.MOST_PARTS:
-        raise PolicyError(f"--gpus is a number from 1 to {words.MOST_PARTS}, not {text!r}.")
+        raise PolicyError(
+            f"--gpus is a number from 1 to {words.MOST_PARTS}, not {text!r}. For none, say `visible none`."
+        )
     return int(text)

@@ -145,7 +145,8 @@ def _become(order: Order) -> None:
     sys.path[:], sys.argv[:] = order.path, order.arguments
     importlib.invalidate_caches()
     os.chdir(order.directory)
-    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.modules["__main__"] = main = types.ModuleType("__main__")
+    main.__package__ = order.package
     sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # it is no constant, and who uses it would be unheard
     sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
     with contextlib.suppress(ValueError, AttributeError):

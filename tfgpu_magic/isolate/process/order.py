@@ -26,6 +26,7 @@ class Order:
         directory: the working directory.
         path: where modules are imported from.
         arguments: the program's command line.
+        package: the package that the program's main module is in, for its relative imports.
         policy: what is asked of TensorFlow's GPUs.
         snapshot: the GPUs, as they were when the policy was chosen; None to look anew.
         imported: which of `guard.ROOTS` the caller has imported; no other may come home.
@@ -38,6 +39,7 @@ class Order:
     directory: str
     path: tuple[str, ...]
     arguments: tuple[str, ...] = ()
+    package: str | None = None
     policy: Policy = NOTHING
     snapshot: Snapshot | None = None
     imported: frozenset[str] = frozenset()

@@ -33,6 +33,10 @@ class Failure:
     shown: tuple[str, ...] = field(default=())
 
 
+_SYNTAX = ("msg", "filename", "lineno", "offset", "text", "end_lineno", "end_offset")
+"""What a syntax error tells besides its arguments; IPython changes it on the way."""
+
+
 class ChildTraceback(Exception):  # it is no error: it tells where one came from
     """The traceback of a call's process; the cause of what is raised here."""
 
@@ -62,7 +66,7 @@ def capture(
         text=_story(error, trace),
         shown=tuple(shown),
     )
-    for form in (_itself, _rebuilt):
+    for form in (_rebuilt,) if isinstance(error, SyntaxError) else (_itself, _rebuilt):
         try:
             pickled = pickling.dump(form(error, reduce), reduce=reduce)
             again = _own_type(pickling.load(pickled.parts, Unpickler))
@@ -104,7 +108,8 @@ def _itself(error: BaseException, reduce: Reduce | None) -> BaseException:
 
 def _rebuilt(error: BaseException, reduce: Reduce | None) -> _Rebuilt:
     arguments = tuple(part if _can_travel(part, reduce) else repr(part) for part in error.args)
-    state = {name: part for name, part in vars(error).items() if _can_travel(part, reduce)}
+    told = {name: getattr(error, name, None) for name in _SYNTAX} if isinstance(error, SyntaxError) else {}
+    state = {name: part for name, part in (told | vars(error)).items() if _can_travel(part, reduce)}
     return _Rebuilt(type(error), arguments, state)
 
 
@@ -112,7 +117,8 @@ def _own_type(loaded: object) -> BaseException | None:
     if isinstance(loaded, _Rebuilt):
         error = loaded.kind.__new__(loaded.kind, *loaded.arguments)
         error.args = loaded.arguments
-        error.__dict__.update(loaded.state)
+        for name, part in loaded.state.items():
+            setattr(error, name, part)
         return error
     return loaded if isinstance(loaded, BaseException) else None
 

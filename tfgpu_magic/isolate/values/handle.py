@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
-from typing import Any, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex
 
 import cloudpickle
 
@@ -131,15 +131,27 @@ class ModelHandle:
             with contextlib.suppress(OSError):
                 part.unlink()
 
+    def __getattr__(self, name: str) -> NoReturn:
+        """Tell who takes the handle for the model how to get that.
+
+        Raises:
+            AttributeError: always; what a handle has is found before.
+        """
+        raise AttributeError(
+            f"This is a handle, and has no {name!r}: the model {self.name!r} is in another process's archive. "
+            "load() makes the model here, in an isolated cell as in the notebook."
+        )
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         apart = protocol.__index__() >= 5
         archive = pickle.PickleBuffer(self.archive) if apart else bytes(self.archive)
         return ModelHandle, (self.name, self.parameters, archive, self.customs, self.left_out)
 
     def __repr__(self) -> str:
+        size = units.rounded(self.size) if self.size >= units.MIB else "below 1 MiB"
         return (
             f"<Keras model {self.name!r} of another process: {self.parameters:,} parameters, "
-            f"{units.rounded(self.size)}. load() makes it here and takes the GPU, save('….keras') writes it>"
+            f"{size}. load() makes it here and takes the GPU, save('….keras') writes it>"
         )
 
 
