@@ -281,6 +281,13 @@ def test_the_policy_is_in_force_by_the_drivers_account(book: Notebook, machine: 
     assert "is not a word" in book.isolated("1", "limti 1GiB").text
 
 
+def test_loading_the_extension_in_the_cell_leaves_its_policy_as_it_is(book: Notebook) -> None:
+    with Notebook(book.server, "import os; os.environ['TFGPU_POLICY'] = 'limit 3GiB'") as one:
+        ran = one.isolated("%load_ext tfgpu_magic\nimport tensorflow as tf\nx = tf.constant(1.0) + 1", "--limit 1GiB")
+
+    assert "1.2 GiB of GPU 0 given back" in ran.closing  # the limit and the context
+
+
 def test_the_notebooks_own_policy_holds_for_its_cells_too(book: Notebook) -> None:
     with Notebook(book.server, "%tf_gpu limit 2GiB") as one:
         ran = one.isolated("import tensorflow as tf\nx = tf.constant(1.0) + 1")

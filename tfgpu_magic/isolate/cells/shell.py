@@ -164,6 +164,8 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     namespace = pickling.main_namespace()
     namespace.update(_inputs(work))  # now, because a new shell resets `_` and `In`
     reporter = magic.attach(shell).reporter
+    # A %load_ext in the cell must not apply the kernel's policy over that of the cell.
+    shell.extension_manager.loaded.add("tfgpu_magic")
     before = dict(namespace)
     result = shell.run_cell(settings.source, store_history=False)
     error = result.error_before_exec or result.error_in_exec
