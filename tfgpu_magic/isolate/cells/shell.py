@@ -57,14 +57,12 @@ class CellFacts:
     """What came of a cell.
 
     Attributes:
-        has_value: whether it has a value that comes home.
         stays: names that it has bound and that stay behind.
         lacks: names to bring back that it has not bound.
         kept: why something cannot come home, by name; the value's name is empty.
         values: how many of the answer's parts are values; the others are its error.
     """
 
-    has_value: bool = False
     stays: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     kept: Mapping[str, str]
@@ -177,7 +175,6 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     if "" in kept and not ends_quietly(settings.source):
         shell.display_pub.publish(*shell.display_formatter.format(value))
     facts = CellFacts(
-        has_value=value is not None and "" not in kept,
         stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.imports, *shell.user_ns_hidden})),
         lacks=tuple(name for name in settings.outputs if name not in namespace),
         kept=kept,
