@@ -96,6 +96,17 @@ def test_a_figure_and_a_table_are_shown_as_by_a_plain_cell(book: Notebook) -> No
     assert "<table" in two.shown("execute_result")[0]["text/html"]
 
 
+def test_a_figure_that_is_the_value_is_shown_as_its_picture(book: Notebook) -> None:
+    with Notebook(book.server) as other:  # in which nobody has imported matplotlib
+        ran = other.isolated(
+            "%matplotlib inline\nimport matplotlib.pyplot as plt\nfig, ax = plt.subplots()\nplt.close()\nfig"
+        )
+        again = other.run("1 + 1")
+
+    assert "image/png" in ran.shown("execute_result")[0]
+    assert again.value == "2"
+
+
 def test_a_display_is_updated_in_place_and_output_is_cleared(book: Notebook) -> None:
     ran = book.isolated(
         "from IPython.display import display, clear_output\n"

@@ -33,10 +33,9 @@ def order(
         imported: as in `Order`; None where this process is the caller.
         more: as in `Order`.
     """
-    environment, _ = RUNTIME.bequest()
     return Order(
         runner=runner,
-        environment=environment | (visible.variable(()) if hidden else {}),
+        environment=RUNTIME.bequest() | (visible.variable(()) if hidden else {}),
         directory=str(Path.cwd()),
         path=tuple(sys.path),
         arguments=tuple(sys.argv),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tfgpu_magic.config import cuda, visible
 from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
 from tfgpu_magic.config.runtime.ledger import Ledger, adopt
@@ -117,10 +117,10 @@ class Runtime:
         except Exception as error:  # TensorFlow's errors have no common root
             raise Refused(f"Not applied. TensorFlow did not take it: {error}") from error
 
-    def bequest(self) -> tuple[dict[str, str], Policy]:
-        """What a new process is to have of this one: its environment without what we changed, and what was asked."""
+    def bequest(self) -> dict[str, str]:
+        """The environment that a new process is to have of this one: without what we changed."""
         theirs = {name: value for name, value in os.environ.items() if name not in VARIABLES}
-        return theirs | self._ledger.outside(), self.plan.settled if self.plan else NOTHING
+        return theirs | self._ledger.outside()
 
     def withdraw(self) -> None:
         """Take back what was asked and could not be told, so that nothing of it is in force."""

@@ -17,7 +17,7 @@ from tfgpu_magic.isolate import leases, prepare
 from tfgpu_magic.isolate.call import Answer, Call, timed_out
 from tfgpu_magic.isolate.cells.closing import Closing, close
 from tfgpu_magic.isolate.cells.names import names
-from tfgpu_magic.isolate.cells.shell import CellFacts, CellSettings, ends_quietly
+from tfgpu_magic.isolate.cells.shell import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.words import Asked
 from tfgpu_magic.isolate.ledger import LEDGER, Abandoned, Lease
 from tfgpu_magic.isolate.screen import Screen
@@ -108,7 +108,11 @@ class Cell:
         raised = _raised(answer, facts)
         if raised is not None:
             raise raised
-        return None if ends_quietly(self._body) else value
+        if facts.shown is None or value is None:
+            return None
+        if facts.shown[0].keys() - {"text/plain"}:  # the text is that of what came home: an array, and no tensor
+            _display_once(self._shell.displayhook, value, facts.shown)
+        return value
 
     def _answer(self) -> Answer:
         with contextlib.suppress(Abandoned), self._lease() as lease:
@@ -149,8 +153,9 @@ class Cell:
         try:
             values = pickling.load(parts, Unpickler)
         except Exception as error:  # a module that only the cell's process has; somebody's own __setstate__
-            told = f"What the cell gives back cannot be made again in this kernel ({error})."
-            raise UsageError(told) from None
+            told = f"What the cell gives back cannot be made again in this kernel ({error}).\n"
+            self.screen.write("stderr", told)
+            return None
         value = values.pop("", None)
         self._shell.user_ns.update(values)
         return value
@@ -198,6 +203,16 @@ def _cells(shell: Any) -> dict[str, tuple[int, str]]:
     """The notebook's cells: each one's number and text, by the name that its functions are known by."""
     numbers = getattr(shell.compile, "_filename_map", {})  # IPython's own, and there is no other way to it
     return {name: (number, "".join(linecache.getlines(name))) for name, number in numbers.items()}
+
+
+def _display_once(hook: Any, value: object, shown: tuple[Mapping[str, Any], Mapping[str, Any]]) -> None:
+    """Have IPython display a value as the cell's process did, which knows more of how: of a figure, its picture."""
+
+    def compute(result: object) -> Any:
+        hook.__dict__.pop("compute_format_data", None)
+        return shown if result is value else hook.compute_format_data(result)
+
+    hook.compute_format_data = compute
 
 
 def _pickle(inputs: Mapping[str, object]) -> Pickled:

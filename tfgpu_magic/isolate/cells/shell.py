@@ -61,18 +61,18 @@ class CellFacts:
     """What came of a cell.
 
     Attributes:
-        has_value: whether it has a value that comes home.
         stays: names that it has bound and that stay behind.
         lacks: names to bring back that it has not bound.
         kept: why something cannot come home, by name; the value's name is empty.
+        shown: how its value is displayed there, data and metadata; None where it is not.
         failed: whether it raised.
         values: how many of the answer's parts are values; the others are its error.
     """
 
-    has_value: bool = False
     stays: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     kept: Mapping[str, str]
+    shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
     failed: bool
     values: int
 
@@ -171,6 +171,8 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     namespace = pickling.main_namespace()
     namespace.update(_inputs(work))  # now, because a new shell resets `_` and `In`
     reporter = magic.attach(shell).reporter
+    # A %load_ext in the cell must not apply the kernel's policy over that of the cell.
+    shell.extension_manager.loaded.add("tfgpu_magic")
     before = dict(namespace)
     result = shell.run_cell(settings.source, store_history=False)
     error = result.error_before_exec or result.error_in_exec
@@ -179,13 +181,14 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     value = shell.displayhook.value
     bound = {name: namespace[name] for name in settings.outputs if name in namespace}
     given, kept = _give(value, bound, order.imported)
-    if "" in kept and not ends_quietly(settings.source):
-        shell.display_pub.publish(*shell.display_formatter.format(value))
+    shown = None if value is None or ends_quietly(settings.source) else shell.display_formatter.format(value)
+    if "" in kept and shown is not None:
+        shell.display_pub.publish(*shown)
     facts = CellFacts(
-        has_value=value is not None and "" not in kept,
         stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.imports, *shell.user_ns_hidden})),
         lacks=tuple(name for name in settings.outputs if name not in namespace),
         kept=kept,
+        shown=shown,
         failed=error is not None,
         values=len(given.parts),
     )
