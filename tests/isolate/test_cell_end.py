@@ -150,6 +150,19 @@ def test_a_cell_that_dies_says_of_what_and_the_notebook_loses_nothing(book: Note
     assert calls(book) == []
 
 
+def test_a_cell_that_runs_out_of_memory_says_who_has_it(book: Notebook) -> None:
+    with Notebook(book.server, "%tf_gpu limit 5GiB", "import tensorflow as tf; x = tf.ones(9)") as other:
+        ran = other.isolated("import tensorflow as tf\ntf.zeros((1024, 2**20))", "--growth")
+        woken = book.isolated("import tensorflow as tf\ntf.zeros((1024, 2**20))", "--growth")
+        imported = book.run("import sys; 'tensorflow' in sys.modules").value
+
+    assert ran.error["ename"] == woken.error["ename"] == "ResourceExhaustedError"
+    told = next(data["text/plain"] for data in ran.shown() if data["text/plain"].startswith("Of GPU 0"))
+    assert "Of GPU 0 others held then: this notebook 5.2 GiB." in told
+    assert "`--gpus 1`" in told
+    assert imported == "False"  # its own type is had without TensorFlow
+
+
 def test_what_a_cell_has_started_ends_with_it(book: Notebook) -> None:
     ran = book.isolated(
         "import subprocess, threading, time\none = subprocess.Popen(['sleep', '1000'])\n"

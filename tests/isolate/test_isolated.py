@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pickle
 import sys
 from concurrent.futures import Future
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import tfgpu_magic
 from tests.isolate import functions as f
 from tests.isolate.resident import Resident
 from tests.processes import QUIET
@@ -188,3 +190,25 @@ def test_it_works_in_scripts_as_in_notebooks(tmp_path: Path, where: str) -> None
 
         assert (done.stdout, done.stderr) == (SAYS, "")
         assert machine.held() == 0
+
+
+def test_the_main_module_of_a_package_may_import_relatively_in_its_functions(tmp_path: Path) -> None:
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "part.py").write_text("answer = 42\n")
+    (package / "__main__.py").write_text(
+        "from tfgpu_magic import isolated\n\n@isolated\ndef ask():\n    from .part import answer\n    return answer\n\n"
+        "print(ask())\n"
+    )
+    with Machine.create("1x8GiB") as machine:
+        paths = os.pathsep.join([str(tmp_path), str(Path(tfgpu_magic.__file__).parents[1])])
+        done = machine.run(
+            [sys.executable, "-m", "pkg"],
+            env={**QUIET, "PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+
+    assert (done.stdout, done.stderr) == ("42\n", "")

@@ -94,6 +94,14 @@ def test_a_job_can_be_stopped_and_an_interrupt_of_the_notebook_does_not(book: No
     assert book.run("job.exception(timeout=10)").value.startswith("KeyboardInterrupt")
 
 
+def test_a_cell_that_waits_for_a_gpu_says_so(book: Notebook) -> None:
+    book.isolated("import time\ntime.sleep(2)", "--detach --gpus 1")
+    ran = book.isolated("'done'", "--gpus 1")
+
+    assert "Waits for 1 GPU, which other calls of here have." in ran.stream()
+    assert ran.value == "'done'"
+
+
 def test_only_a_job_that_runs_can_be_stopped(book: Notebook) -> None:
     assert "`jobs stop 99` cannot be done. No job runs." in book.run("%tf_gpu jobs stop 99").stream("stderr")
     assert "`jobs stopp 1` cannot be done." in book.run("%tf_gpu jobs stopp 1").stream("stderr")

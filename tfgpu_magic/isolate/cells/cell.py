@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import linecache
 import pickle
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from tfgpu_magic import control
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
 from tfgpu_magic.isolate import leases, prepare
 from tfgpu_magic.isolate.call import Answer, Call, timed_out
-from tfgpu_magic.isolate.cells.closing import Closing, close
+from tfgpu_magic.isolate.cells.closing import Closing, close, crowd
 from tfgpu_magic.isolate.cells.names import names
 from tfgpu_magic.isolate.cells.shell import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.words import Asked
@@ -107,6 +108,8 @@ class Cell:
         self._show(close(answer.facts.uses, self._before, self._look_again(answer), self.pid, answer.seconds, facts))
         raised = _raised(answer, facts)
         if raised is not None:
+            if re.search(r"out.of.memory|OOM", str(raised), re.IGNORECASE) and self._before is not None:
+                self._show(crowd(answer.facts.uses, self._before, self.pid, control.names(self._before)))
             raise raised
         if facts.shown is None or value is None:
             return None

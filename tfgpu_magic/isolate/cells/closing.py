@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -55,6 +55,28 @@ def close(
     if facts.stays and not facts.failed:
         lines.append(f"Gone with its process: {', '.join(facts.stays)}. To bring back: -o {','.join(facts.stays)}")
     return Closing(tuple(lines))
+
+
+def crowd(uses: Sequence[GpuUse], snapshot: Snapshot, pid: int | None, names: Mapping[int, str]) -> Closing:
+    """Tell why a cell may have run out of memory: who else held it, or its own limit.
+
+    Args:
+        uses: TensorFlow's figures in its process, by GPU UUID.
+        snapshot: the GPUs when it had failed.
+        pid: its process.
+        names: who is behind each pid.
+    """
+    policies = {use.gpu: use.policy for use in uses}
+    labels = {gpu.label: policies.get(gpu.uuid or "", "") for gpu in snapshot.gpus}
+    lines, crowded = [], False
+    for label in _held(snapshot, pid):
+        others = [row for row in snapshot.processes if row.gpu == label and row.pid != pid and row.held]
+        told = ", ".join(f"{names.get(row.pid, 'others')} {rounded(row.held)}" for row in others)
+        own = f", and the cell may have no more than its own `{labels[label]}`" if "limit" in labels[label] else ""
+        crowded = crowded or bool(others)
+        lines.append(f"Of GPU {label} others held then: {told or 'nothing'}{own}.")
+    hint = ["`--gpus 1` gives a cell the GPU with most free memory."] if crowded else []
+    return Closing((*lines, *hint))
 
 
 def _peaks(uses: Sequence[GpuUse], before: Snapshot | None) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
+import sys
 from pathlib import Path
 
 _HERE, _SHELL = str(Path(__file__).parents[1]), "/IPython/core/"
@@ -71,7 +72,14 @@ def _places(last_words: str) -> list[str]:
     """Where it crashed: the frames of the user's own code, the innermost first."""
     frames = re.findall(r'^  File "(.+)", line (\d+) in (.+)$', last_words, re.MULTILINE)
     ours = next((n for n, (file, *_) in enumerate(frames) if file.startswith(_HERE) or _SHELL in file), len(frames))
-    found = [(re.sub(r"<ipython-input-(\d+)-.*>", r"Cell In[\1]", file), *where) for file, *where in frames[:ours]]
+    found = [(_short(file), *where) for file, *where in frames[:ours]]
     return [
         f"  {'in' if n else 'It crashed in'} {file}, line {line}, {name}" for n, (file, line, name) in enumerate(found)
     ]
+
+
+def _short(file: str) -> str:
+    """A file as it is imported; a cell as IPython calls it."""
+    bases = sorted((base.rstrip("/") for base in sys.path if file.startswith(f"{base.rstrip('/')}/") and base), key=len)
+    name = file.removeprefix(f"{bases[-1]}/") if bases else file
+    return re.sub(r"<ipython-input-(\d+)-.*>", r"Cell In[\1]", name)
