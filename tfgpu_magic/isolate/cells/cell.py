@@ -57,7 +57,7 @@ class Cell:
     """
 
     def __init__(self, shell: Any, asked: Asked, body: str, screen: Screen) -> None:
-        self._shell, self._asked, self._body, self.screen = shell, asked, body, screen
+        self._shell, self._asked, self.screen = shell, asked, screen
         self.title = _title(body)
         self._before: Snapshot | None = None
         seen = names(shell.transform_cell(body))
