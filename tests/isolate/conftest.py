@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 
@@ -46,12 +47,15 @@ def light(quick: None) -> Iterator[None]:
     """Calls without TensorFlow; afterwards no process of theirs lives and no descriptor or thread of theirs is left."""
     nursery = KEEPER.nursery()
     assert nursery.is_warm(20)
-    before = belongings()
+    gc.collect()  # what earlier tests have left would go in the midst of this one
+    before, threads = belongings()
     yield
     # A call that was interrupted before it had a process may still get one, which ends at once.
     deadline, quiet = time.monotonic() + 10.0, 0
     while quiet < 10 and time.monotonic() < deadline:
         time.sleep(0.005)
-        own = KEEPER.nursery() is not nursery or belongings() == before  # else it was the test's to end the nursery
+        now, running = belongings()
+        own = now.items() <= before.items() and running <= threads
+        own = own or KEEPER.nursery() is not nursery  # then it was the test's to end it
         quiet = quiet + 1 if own and not psutil.Process(KEEPER.nursery().pid).children() else 0
     assert quiet, "a process, a descriptor or a thread was left"

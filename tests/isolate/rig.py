@@ -81,6 +81,6 @@ def descriptors() -> dict[str, str]:
     return found
 
 
-def belongings() -> tuple[object, ...]:
+def belongings() -> tuple[dict[str, str], int]:
     """What this process has that a call might leave behind."""
     return descriptors(), threading.active_count()
