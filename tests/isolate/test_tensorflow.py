@@ -83,7 +83,7 @@ def every_end() -> list[tuple[str, bool, int]]:
         try:
             run(take_and, (end,), {})
         except WorkerDied as error:
-            ends.append((str(error).rpartition(": ")[2], True, held()))
+            ends.append((str(error).splitlines()[0].rpartition(": ")[2], True, held()))
     try:
         run(take_and, ("loop",), {}, timeout=2)
     except TimedOut:
