@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import threading
@@ -34,7 +35,8 @@ class Child:
         # A session of its own: Ctrl-C and Jupyter's interrupt go to a whole process group, and are not for the child.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", *arguments],
-            env=env,
+            # Named also where it is ours: the process's own may move in memory while another thread imports TensorFlow.
+            env=dict(os.environ if env is None else env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

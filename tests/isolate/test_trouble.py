@@ -54,7 +54,7 @@ def soon(mark: Path, action: Callable[[], object]) -> threading.Thread:
         (deeds.leave, (0,), "exit status 0"),
         (deeds.kill_itself, (signal.SIGKILL,), "SIGKILL, killed. Somebody sent it"),
         (deeds.kill_itself, (signal.SIGTERM,), "SIGTERM, terminated"),
-        (deeds.kill_itself, (signal.SIGHUP,), "SIGHUP, hangup"),
+        (deeds.kill_itself, (signal.SIGUSR1,), "SIGUSR1, user defined signal 1"),
     ],
 )
 def test_a_process_that_dies_is_told_how(function: Callable[..., Any], args: tuple[Any, ...], told: str) -> None:

@@ -140,6 +140,7 @@ class Nursery:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                env=dict(os.environ),  # see `child`
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
