@@ -43,7 +43,7 @@ def main() -> int:
     if options.inside:
         print(json.dumps(_inside(max(2, options.runs), peer=options.inside == "peer")))
         return 0
-    with Machine.create("2x16GiB") as machine, tempfile.TemporaryDirectory() as folder:
+    with Machine.create("1x8GiB") as machine, tempfile.TemporaryDirectory() as folder:
         peer = _install(Path(folder, "peer"))
         environment = {"TF_CPP_MIN_LOG_LEVEL": "2", "TFGPU_MAGIC_DIR": f"{folder}/board"}
         # Behind ours: it must not bring another version of anything.
