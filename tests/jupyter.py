@@ -55,10 +55,17 @@ class Server:
         self.home = home
         self.runtime = home / "runtime"
         self.log = home / "server.log"
-        variables = {"JUPYTER_RUNTIME_DIR": str(self.runtime), "HOME": str(home), **(environment or {})}
+        variables = {
+            "JUPYTER_RUNTIME_DIR": str(self.runtime),
+            "HOME": str(home),
+            "IPYTHONDIR": str(home / ".ipython"),
+            "JUPYTER_CONFIG_DIR": str(home / ".jupyter"),
+            **(environment or {}),
+        }
         command = [
             *(python, "-m", application, "--allow-root", "--ServerApp.open_browser=False"),
             *(f"--ServerApp.root_dir={home}", f"--ServerApp.port={self.port}", f"--ServerApp.base_url={base}"),
+            "--ServerApp.port_retries=0",  # should another have taken the port meanwhile, that is said
             *(f"--IdentityProvider.token={self.token}", *options),
         ]
         self._start = command, variables, machine

@@ -17,6 +17,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from playwright.sync_api import Browser, Page, Playwright
 
 from tests.jupyter import Server, execute, until
+from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 MIB, GIB = 2**20, 2**30
@@ -110,7 +111,7 @@ def playing(machine: Machine, home: Path, application: str = "jupyterlab", **opt
 
 def soon(promise: Callable[[], Any], seconds: float = 15) -> Any:
     """What a promise comes to, once it is true; an assertion that fails is tried again."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * SLACK
     while True:
         try:
             if (value := promise()) or time.monotonic() > end:

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 from tests.browser.panel import View, choose, open_panel, panel_of, restored, visit
 from tests.browser.scene import MIB, Notebook, Scene, playing, shot, soon
+from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ def test_each_notebook_has_the_drivers_figure_to_the_mib_and_tensorflows_own(
 ) -> None:
     soon(lambda: panel.held("train.ipynb") == scene.held(train) // MIB)
     soon(lambda: panel.held("eval.ipynb") == scene.held(eval_) // MIB)
+    # A page that attaches makes a kernel busy for a moment.
+    soon(lambda: (row := panel.row("train.ipynb")) and row.state == "idle")
     rows = {row.owner: row for row in panel.rows()}
     shot(panel.page, f"{scene.application}-panel")
 
@@ -209,7 +212,7 @@ def test_a_driver_that_hangs_is_said_with_since_when_and_the_page_goes_on(scene:
     scene.machine.clear_faults()
     soon(lambda: panel.link().startswith("live"), 20)
 
-    assert seconds < 4.5  # a reading that had just begun, and the 3 seconds promised
+    assert seconds < 4.5 * SLACK  # a reading that had just begun, and the 3 seconds promised
     assert {row.owner for row in rows} == {"train.ipynb", "eval.ipynb", "nobody"}
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.slack import SLACK
+
 ROOT = Path(__file__).parents[2]
 
 BEGIN = """
@@ -58,7 +60,7 @@ def wait_for(*marks: Path) -> None:
 
 def outlive(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
     """Those who are still there so many seconds later."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * SLACK
     while (alive := [p for p in processes if p.is_running() and p.status() != "zombie"]) and (
         time.monotonic() < deadline
     ):
@@ -105,7 +107,7 @@ def test_ctrl_c_in_a_script_ends_it_and_its_call(group: bool, tmp_path: Path) ->
         wait_for(tmp_path / "mark")
         family = psutil.Process(program.pid).children(recursive=True)
         (os.killpg if group else os.kill)(program.pid, signal.SIGINT)
-        _, err = program.communicate(timeout=4)
+        _, err = program.communicate(timeout=4 * SLACK)
 
     assert program.returncode == -signal.SIGINT
     assert err.rstrip().endswith("KeyboardInterrupt")
@@ -156,7 +158,7 @@ def test_a_forked_child_does_not_keep_the_nursery_alive() -> None:
     nursery = KEEPER.nursery().pid
     begin = time.monotonic()
     KEEPER.stop()
-    print(Path(f"/proc/{nursery}").exists(), time.monotonic() - begin < 0.9)
+    print(Path(f"/proc/{nursery}").exists(), time.monotonic() - begin < 30)
     os.kill(child, signal.SIGKILL)
     """
 
@@ -218,7 +220,7 @@ def test_where_no_process_can_be_started_that_is_told() -> None:
     try:
         run(deeds.nothing, (), {})
     except OSError as error:
-        print(error.strerror, time.monotonic() - begin < 1)
+        print(error.strerror, time.monotonic() - begin < 30)
     KEEPER.stop()
     resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
     try:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.isolate.notebook import Notebook, Ran, notebook
 from tests.jupyter import until
+from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 PYTHON = "while True: pass"
@@ -61,7 +62,7 @@ def test_an_interrupt_reaches_the_cell(book: Notebook) -> None:
 
     assert ran.error["ename"] == "KeyboardInterrupt"
     assert "----> 3 while True: pass" in ran.traceback
-    assert seconds < 5
+    assert seconds < 5 * SLACK
     assert book.run("got, kept").value == "('so far', 'still here')"  # what was bound by then is not lost
     assert calls(book) == []
 
@@ -91,7 +92,7 @@ def test_an_interrupt_before_the_cell_has_its_names_is_one(book: Notebook) -> No
 
     assert ran.error["ename"] == "KeyboardInterrupt"
     assert "tfgpu_magic" not in ran.traceback
-    assert seconds < 5
+    assert seconds < 5 * SLACK
 
 
 def test_a_cell_that_does_not_heed_an_interrupt_is_killed_after_its_grace(book: Notebook) -> None:
@@ -99,7 +100,7 @@ def test_a_cell_that_does_not_heed_an_interrupt_is_killed_after_its_grace(book: 
 
     assert ran.error["ename"] == "KeyboardInterrupt"
     assert "did not heed the interrupt within 1 s, and was killed" in ran.error["evalue"]
-    assert seconds < 6
+    assert seconds < 6 * SLACK
     assert calls(book) == []
     assert book.run("kept").value == "'still here'"
 
@@ -124,7 +125,7 @@ def test_a_timeout_ends_a_cell(book: Notebook, body: str) -> None:
     assert body == C or book.run("got").value == "'so far'"
     assert "longer than 0.5 s" in ran.error["evalue"]
     assert "tfgpu_magic/isolate" not in ran.traceback  # it is no fault of ours
-    assert time.monotonic() - begin < 8
+    assert time.monotonic() - begin < 8 * SLACK
     assert calls(book) == []
 
 

@@ -24,6 +24,7 @@ import pytest
 
 from tests.isolate import on_cluster
 from tests.processes import PATIENCE, QUIET
+from tests.slack import SLACK
 from tfgpu_magic import IsolatedExecutor, Refused, TimedOut, Unpicklable, WorkerDied
 from tfgpu_magic.isolate.cluster import executor as room
 from tfgpu_magic.isolate.cluster import link
@@ -98,7 +99,7 @@ def executor(cluster: Cluster) -> Iterator[IsolatedExecutor]:
 
 
 def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * SLACK
     while not (value := condition()):
         assert time.monotonic() < end, "it did not come true"
         time.sleep(0.05)

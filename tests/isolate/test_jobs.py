@@ -10,6 +10,7 @@ import pytest
 
 from tests.isolate.notebook import Notebook, notebook
 from tests.jupyter import until
+from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 
@@ -57,7 +58,7 @@ def test_the_notebook_goes_on_meanwhile_and_jobs_are_listed(book: Notebook) -> N
     )
     begin = time.monotonic()
     assert book.run("1 + 1").value == "2"
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 2 * SLACK
     until(lambda: "MiB" in listed(book) or "GiB of GPU 0" in listed(book))
     row = listed(book).splitlines()[-1].split()
     assert "this notebook's isolated call" in book.run("%tf_gpu").shown()[0]["text/plain"]

@@ -15,6 +15,7 @@ import pytest
 
 from tests.isolate.rig import call, interrupt_twice, run
 from tests.processes import run as run_on
+from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.process.keeper import KEEPER
@@ -132,4 +133,4 @@ def test_warnings_that_are_errors_do_not_keep_a_nursery_cold(machine: Machine) -
     imported, seconds = run_on(machine, warm_with_warnings_as_errors, env={"PYTHONWARNINGS": "error"})
 
     assert imported
-    assert seconds < 1
+    assert seconds < 1 * SLACK  # and not the five of TensorFlow's import

@@ -16,6 +16,7 @@ import pytest
 
 from tests.isolate import deeds
 from tests.isolate.rig import Paper, call, descriptors, interrupt_twice, prepare, run
+from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.process.keeper import KEEPER
@@ -63,7 +64,7 @@ def test_a_process_that_dies_is_told_how(function: Callable[..., Any], args: tup
         run(function, args, {})
 
     assert f"The call's process ended without an answer: {told}" in str(caught.value)
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < 1 * SLACK
     assert run(deeds.nothing, (), {}) == 1
 
 
@@ -99,7 +100,7 @@ def test_an_endless_loop_is_ended_by_its_timeout(loop: Callable[..., Any]) -> No
     with pytest.raises(TimedOut, match=r"longer than 0\.3 s"):
         call(loop, timeout=0.3)[0].run().value()
 
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 2 * SLACK
 
 
 @pytest.mark.usefixtures("impatient")
@@ -123,7 +124,7 @@ def test_a_second_interrupt_ends_it_at_once(loop: Callable[..., Any], tmp_path: 
         one.run()
     thread.join()
 
-    assert time.monotonic() - begin < 2 < calls.GRACE
+    assert time.monotonic() - begin < calls.GRACE
 
 
 def test_ctrl_c_goes_to_the_call_and_a_call_may_heed_it(tmp_path: Path) -> None:
@@ -158,7 +159,7 @@ def test_an_interrupt_at_any_moment_is_heeded(delay: float) -> None:
         one.run().value()
     timer.join()
 
-    assert time.monotonic() - begin < 2 < calls.GRACE
+    assert time.monotonic() - begin < calls.GRACE
 
 
 def test_an_interrupt_before_the_call_is_heeded() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tests.slack import SLACK
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def collectors(machine: Machine) -> list[psutil.Process]:
 
 def until(live: Live, promise: Callable[[Look], bool], seconds: float) -> Look:
     """Look ten times a second until it is so, or fail when the time is over."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * SLACK
     while time.monotonic() < end:
         seen = live.look()
         if promise(seen):
@@ -59,7 +60,7 @@ def fresh(seen: Look) -> bool:
 
 
 def gone(machine: Machine, seconds: float) -> bool:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * SLACK
     while collectors(machine) and time.monotonic() < end:
         time.sleep(0.1)
     return not collectors(machine)

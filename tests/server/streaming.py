@@ -15,6 +15,7 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from tests.jupyter import Server
+from tests.slack import SLACK
 from tests.views.test_message import applied
 
 State = dict[str, Any]
@@ -46,7 +47,7 @@ class Stream:
 
     def until(self, promise: Callable[[State], object], seconds: float) -> State:
         """Wait until the state is so, or fail when the time is over."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * SLACK
         while time.monotonic() < end:
             state = self.state
             if state and promise(state):

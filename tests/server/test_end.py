@@ -19,6 +19,7 @@ from tests.jupyter import Server
 from tests.monitor.boards import collectors
 from tests.server.conftest import Serve
 from tests.server.streaming import fresh, rows, streaming
+from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def test_what_a_client_does_not_read_is_not_kept_for_it_and_holds_up_nobody(
 
     assert [message["type"] for message in got[:2]] == ["full", "tick"]
     assert got[2]["sequence"] >= missed  # what came between is in no buffer
-    assert max(later - earlier for earlier, later in pairwise(times[1:])) < 2.5
+    assert max(later - earlier for earlier, later in pairwise(times[1:])) < 2.5 * SLACK
 
 
 def test_when_all_have_left_nobody_looks(machine: Machine, serve: Serve) -> None:
@@ -112,7 +113,7 @@ def test_when_all_have_left_nobody_looks(machine: Machine, serve: Serve) -> None
     time.sleep(2)
 
     assert max(path.stat().st_mtime for path in (server.home / "board").glob("lock*")) == looked
-    assert sum(process.cpu_times()[:2]) - sum(before[:2]) < 0.2
+    assert sum(process.cpu_times()[:2]) - sum(before[:2]) < 0.2 * SLACK
 
 
 def test_a_server_that_ends_ends_its_streams_and_leaves_nothing(machine: Machine, serve: Serve) -> None:

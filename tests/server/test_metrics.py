@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.jupyter import Server, until
 from tests.server.conftest import Serve
 from tests.server.streaming import fresh, streaming
+from tests.slack import SLACK
 from tfgpu_magic.monitor.owners import by_user
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 from tfgpu_magic.server import metrics
@@ -70,7 +71,7 @@ def test_scraping_takes_milliseconds_and_wakes_a_collector_by_itself(server: Ser
         assert scraped(server)
         times.append(time.monotonic() - begun)
 
-    assert sorted(times)[15] < 0.05
+    assert sorted(times)[15] < 0.05 * SLACK
 
 
 def test_stale_figures_are_none(machine: Machine, server: Server) -> None:

@@ -15,6 +15,7 @@ import pytest
 from tests.jupyter import Server
 from tests.monitor.boards import collectors
 from tests.server.streaming import Stream, fresh, streaming
+from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -49,12 +50,12 @@ def test_a_hang_of_nvml_is_stale_and_hinders_no_page(machine: Machine, server: S
     with server.open("tfgpu-magic/snapshot") as answer:
         assert b'"stale":' in answer.read()
 
-    assert time.monotonic() - begun < 0.5
-    assert abs(stale["stale"] - time.time()) < 5
+    assert time.monotonic() - begun < 0.5 * SLACK
+    assert abs(stale["stale"] - time.time()) < 5 * SLACK
     assert stale["gpus"]["0"]["total"]  # the last figures, and since when they are old
     quiet = len(stream.messages)
     stream.until(lambda _: len(stream.messages) >= quiet + 2, 4)  # it is told that we live, though nothing is new
-    assert time.monotonic() - hung < 9
+    assert time.monotonic() - hung < 9 * SLACK
     for collector in collectors(machine):  # its alarm would end it, a minute later
         collector.kill()
 

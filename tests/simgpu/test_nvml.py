@@ -169,8 +169,8 @@ def test_a_hang_holds_up_nobody_else_and_a_kill_ends_it() -> None:
         while "nvmlDeviceGetMemoryInfo" not in machine.calls():
             time.sleep(0.01)
 
-        assert run(machine, timed, "nvmlDeviceGetMemoryInfo", 1) < 1
-        assert run(machine, timed, COMPUTE, 0) < 1
+        assert run(machine, timed, "nvmlDeviceGetMemoryInfo", 1) < 30  # and not the 600 of the other
+        assert run(machine, timed, COMPUTE, 0) < 30
         assert stuck.poll() is None
         stuck.kill()
         assert stuck.wait(5) == -9
@@ -178,10 +178,10 @@ def test_a_hang_holds_up_nobody_else_and_a_kill_ends_it() -> None:
 
 def test_a_hang_takes_as_long_as_told() -> None:
     with Machine.create("8GiB") as machine:
-        machine.hang("nvmlDeviceGetName", 0.3)
-        assert 0.3 <= run(machine, timed, "nvmlDeviceGetName", 0) < 2
+        machine.hang("nvmlDeviceGetName", 2)
+        assert run(machine, timed, "nvmlDeviceGetName", 0) >= 2
         machine.hang("nvmlDeviceGetName", 0)
-        assert run(machine, timed, "nvmlDeviceGetName", 0) < 0.3
+        assert run(machine, timed, "nvmlDeviceGetName", 0) < 2
 
 
 def test_a_lost_gpu_answers_15_and_the_others_live_on() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from tests.magic.shell import cells
 from tests.processes import program, run
+from tests.slack import SLACK
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.state import Stage
 from tfgpu_magic.monitor.place import Place
@@ -36,7 +37,7 @@ def board(machine: Machine) -> Iterator[Callable[..., Report]]:
         postings = Postings(place)
 
         def wait(wanted: Callable[[Report], object] = lambda _: True, *, seconds: float = 10) -> Report:
-            end = time.monotonic() + seconds
+            end = time.monotonic() + seconds * SLACK
             while True:
                 found = postings.read()
                 with contextlib.suppress(LookupError):
@@ -166,7 +167,7 @@ def _reports() -> tuple[str, ...]:
 
 
 def _until(promise: Callable[[], object], seconds: float = 10) -> bool:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * SLACK
     while not promise() and time.monotonic() < end:
         time.sleep(0.05)
     return bool(promise())
