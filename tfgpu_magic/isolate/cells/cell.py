@@ -110,6 +110,8 @@ class Cell:
         if raised is not None:
             if re.search(r"out.of.memory|OOM", str(raised), re.IGNORECASE) and self._before is not None:
                 self._show(crowd(answer.facts.uses, self._before, self.pid, control.names(self._before)))
+            if isinstance(raised, SystemExit):
+                raise raised from None  # the cell's way out is no trouble, and IPython 7 cannot show its cause
             raise raised
         if facts.shown is None or value is None:
             return None
@@ -204,7 +206,8 @@ def _title(body: str) -> str:
 
 def _cells(shell: Any) -> dict[str, tuple[int, str]]:
     """The notebook's cells: each one's number and text, by the name that its functions are known by."""
-    numbers = getattr(shell.compile, "_filename_map", {})  # IPython's own, and there is no other way to it
+    # IPython's own, and there is no other way to it; IPython 7 has the names without numbers.
+    numbers = getattr(shell.compile, "_filename_map", dict.fromkeys(getattr(linecache, "_ipython_cache", ()), 0))
     return {name: (number, "".join(linecache.getlines(name))) for name, number in numbers.items()}
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import io
 import linecache
 import pickle
 import socket
 import sys
 import threading
+import tokenize
 import types
 import warnings
 from collections.abc import Mapping, Sequence
@@ -202,8 +204,12 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
 
 def ends_quietly(source: str) -> bool:
     """Whether a cell's last expression ends with a semicolon, so that its value is not shown."""
-    quiet: bool = DisplayHook.semicolon_at_end_of_expression(source)  # type: ignore[no-untyped-call]  # IPython's
-    return quiet
+    nothing = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER)
+    try:  # as IPython's display hook does, which before 8.4 has no function for it
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return False
+    return any(token.string == ";" for token in [token for token in tokens if token.type not in nothing][-1:])
 
 
 def _shell(connection: socket.socket, settings: CellSettings) -> Any:
@@ -215,8 +221,12 @@ def _shell(connection: socket.socket, settings: CellSettings) -> Any:
     with contextlib.suppress(ValueError):  # a mode of a newer IPython than this process's: there is none
         shell.InteractiveTB.set_mode(settings.traceback)
     for name, (number, text) in settings.cells.items():
-        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        shell.compile._filename_map[name] = number
+        entry = (len(text), None, text.splitlines(keepends=True), name)
+        linecache.cache[name] = entry
+        if hasattr(linecache, "_ipython_cache"):  # from which IPython 7 fills the other again
+            linecache._ipython_cache[name] = entry
+        else:
+            shell.compile._filename_map[name] = number
     warnings.filterwarnings("ignore", "To exit: use", UserWarning)  # the notebook's shell says it
     builtins.input = _cannot_ask
     import getpass
