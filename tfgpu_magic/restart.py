@@ -1,7 +1,7 @@
 """Restarts this kernel through its Jupyter Server and has words applied in the new one.
 
 The kernel dies on the way, so a process of its own does it: this module, run with `python -m`.
-Source: Jupyter Server REST API, ``POST /api/kernels/<id>/restart``; its info files in Jupyter's runtime folder.
+Source: Jupyter Server REST API, ``POST /api/kernels/<id>/restart``.
 """
 
 from __future__ import annotations
@@ -10,51 +10,19 @@ import atexit
 import json
 import os
 import re
-import ssl
 import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
 from tfgpu_magic.errors import Refused
-
-PATIENCE = 60.0
-"""Seconds in which a new kernel must answer."""
+from tfgpu_magic.parent import BY_HAND, PATIENCE, Server, find
 
 LAST_WORDS = 0.5
 """Seconds for the old kernel's last output to reach the browser before it is killed."""
-
-BY_HAND = "Restart the kernel from its menu, and say it in the first cell."
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A Jupyter Server that runs our kernel: where it listens, and the token it takes."""
-
-    url: str
-    token: str
-    kernel: str
-
-    def call(self, path: str = "", *, post: bool = False) -> None:
-        """Call the kernel's REST resource.
-
-        Raises:
-            OSError: it does not answer, or does not let us.
-        """
-        url = urllib.parse.urljoin(self.url, f"api/kernels/{self.kernel}{path}")
-        if not url.startswith(("http://", "https://")):
-            raise OSError(f"{url} is not a web address")
-        headers = {"Authorization": f"token {self.token}"} if self.token else {}
-        request = urllib.request.Request(url, data=b"" if post else None, headers=headers)  # noqa: S310  # checked above
-        with urllib.request.urlopen(request, timeout=PATIENCE if post else 2.0, context=_trust(url)):  # noqa: S310
-            pass
 
 
 def restart(words: str) -> NoReturn:
@@ -113,40 +81,9 @@ def _connection_file() -> Path:
 
 def _find_server(connection: Path) -> Server:
     match = re.fullmatch(r"kernel-(?P<id>[\w-]+)\.json", connection.name)
-    for url, token in _running_servers() if match else ():
-        server = Server(url, token, match["id"] if match else "")
-        try:
-            server.call()
-        except OSError:
-            continue
-        return server
-    raise Refused(f"No Jupyter Server that may restart this kernel was found. {BY_HAND}")
-
-
-def _running_servers() -> Iterator[tuple[str, str]]:
-    """Address and token of each of this user's servers, the one that started us first."""
-    from jupyter_core.paths import jupyter_runtime_dir
-
-    parent = os.environ.get("JPY_PARENT_PID", str(os.getppid()))
-    files = sorted(Path(jupyter_runtime_dir()).glob("jpserver-*.json"), key=lambda file: parent not in file.stem)
-    for file in files:
-        try:
-            info = json.loads(file.read_text())
-            # Under JupyterHub the file has no token, and the single-user server takes the Hub's.
-            yield info["url"], info["token"] or os.environ.get("JUPYTERHUB_API_TOKEN", "")
-        except (OSError, ValueError, KeyError):
-            continue  # a server that is just leaving
-
-
-def _trust(url: str) -> ssl.SSLContext | None:
-    """Verify certificates, but not those of this machine itself, which sign themselves."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme != "https":
-        return None
-    context = ssl.create_default_context()
-    if parts.hostname in ("localhost", "127.0.0.1", "::1"):
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
+    if match is None:
+        raise Refused(f"No Jupyter Server that may restart this kernel was found. {BY_HAND}")
+    return find(match["id"])
 
 
 def _main() -> None:
