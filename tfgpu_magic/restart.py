@@ -6,7 +6,6 @@ Source: Jupyter Server REST API, ``POST /api/kernels/<id>/restart``.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import re
@@ -14,28 +13,34 @@ import subprocess
 import sys
 import threading
 import time
+from bdb import BdbQuit
 from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.parent import BY_HAND, PATIENCE, Server, find
 
 LAST_WORDS = 0.5
-"""Seconds for the old kernel's last output to reach the browser before it is killed."""
+"""Seconds in which the user may think better of it; and as many in which pages hear what became of their cells."""
+
+
+class Restarting(BdbQuit):
+    """This kernel is to be restarted, and the rest of the cell is not to run. IPython ends the cell without a word."""
 
 
 def restart(words: str) -> NoReturn:
     """Restart this kernel, and have the words applied in the new one before any other cell.
 
-    It does not come back: it waits until the server asks the kernel to go, and then goes, so that no queued cell runs
-    in a kernel that is going.
+    The cell ends here, so that its page hears of its end as of any other's, and no later one runs: of each the page is
+    told so. Should the server not restart the kernel, that is said below this cell, and cells run again.
 
     Raises:
-        Refused: this is no kernel of a Jupyter Server that can be reached, or the server did not restart it; the error
-            says what to do by hand.
+        Refused: this is no kernel of a Jupyter Server that can be reached; the error says what to do by hand.
+        Restarting: it will be restarted.
     """
-    connection = _connection_file()
+    kernel = _kernel()
+    connection = Path(kernel.abs_connection_file)
     server = _find_server(connection)
     helper = subprocess.Popen(
         [sys.executable, "-m", "tfgpu_magic.restart"],
@@ -45,7 +50,6 @@ def restart(words: str) -> NoReturn:
         start_new_session=True,  # the kernel's process group is killed, and this one must outlive it
         text=True,
     )
-    assert helper.stdin is not None  # noqa: S101  # asked for
     order = {"server": asdict(server), "connection": str(connection), "words": words, "pid": os.getpid()}
     print(f"Restarting this kernel. `{words}` will be in force in the new one; what your cells say there still counts.")
     sys.stdout.flush()
@@ -53,30 +57,32 @@ def restart(words: str) -> NoReturn:
         time.sleep(LAST_WORDS)
     except KeyboardInterrupt:  # the user thought better of it
         helper.kill()
-        helper.wait()
+        helper.communicate()
         raise
-    with helper.stdin as pipe:  # not on the command line, where others could read the token
-        json.dump(order, pipe)
-    try:
-        time.sleep(PATIENCE)
-    except KeyboardInterrupt:  # how a server begins a restart; had this cell ended now, the next one might begin
-        _leave()
-    raise Refused(f"The Jupyter Server did not restart this kernel. {BY_HAND}")
+    kernel.kernel.do_execute = _not_run
+    threading.Thread(target=_send, args=(helper, json.dumps(order), kernel.kernel), daemon=True).start()
+    raise Restarting
 
 
-def _leave() -> NoReturn:
-    """End this process as a kernel that is asked to shut down does, but from within a cell."""
-    try:
-        atexit._run_exitfuncs()
-    finally:
-        os._exit(0)
+async def _not_run(*_: object, **__: object) -> dict[str, str]:
+    """Answer a page that a cell was not run."""
+    return {"status": "aborted"}
 
 
-def _connection_file() -> Path:
+def _send(helper: subprocess.Popen[str], order: str, kernel: Any) -> None:
+    """Have the kernel restarted once its pages have heard of its cells' ends; where that fails, let it run cells."""
+    time.sleep(LAST_WORDS)
+    helper.communicate(order)  # not on the command line, where others could read the token
+    del kernel.do_execute
+    print(f"The Jupyter Server did not restart this kernel. {BY_HAND}", file=sys.stderr)
+
+
+def _kernel() -> Any:
+    """Return the application that this kernel is."""
     kernel = sys.modules.get("ipykernel.kernelapp")
     if kernel is None or not kernel.IPKernelApp.initialized():
         raise Refused(f"This is no Jupyter kernel, so nobody can restart it. {BY_HAND}")
-    return Path(kernel.IPKernelApp.instance().abs_connection_file)
+    return kernel.IPKernelApp.instance()
 
 
 def _find_server(connection: Path) -> Server:
@@ -93,7 +99,7 @@ def _main() -> None:
     order = json.load(sys.stdin)
     asking = threading.Thread(target=Server(**order["server"]).call, args=("/restart",), kwargs={"post": True})
     asking.start()
-    _wait_for_the_end_of(order["pid"])
+    _wait_for_the_end_of(order["pid"], asking)
     # The new kernel listens where the old one did. What is sent now waits for it, and gets there first: other clients
     # look for it anew every tenth of a second, and this one every millisecond.
     context = zmq.Context()
@@ -107,18 +113,22 @@ def _main() -> None:
     asking.join()
 
 
-def _wait_for_the_end_of(pid: int) -> None:
-    """Wait until the old kernel is gone, or only its parent has not noticed yet."""
+def _wait_for_the_end_of(pid: int, asking: threading.Thread) -> None:
+    """Wait until the old kernel is gone, or only its parent has not noticed yet. Where it stays, we go."""
     import psutil
 
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
+        answered = not asking.is_alive()
         try:
             if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
                 return
         except psutil.NoSuchProcess:
             return
+        if answered:
+            break
         time.sleep(0.002)
+    sys.exit(1)
 
 
 if __name__ == "__main__":

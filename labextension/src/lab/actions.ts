@@ -2,7 +2,7 @@
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
-import { KernelAPI } from '@jupyterlab/services';
+import type { Kernel, Session } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { cut, withUnit, type Unit } from '../view/format';
 import { labels } from '../view/model';
@@ -20,7 +20,7 @@ export interface Surroundings {
 }
 
 export function actions({ app, words, unit, state }: Surroundings): Required<Actions> {
-  const { kernels, sessions, serverSettings } = app.serviceManager;
+  const { kernels, sessions } = app.serviceManager;
 
   /** Ask, do, and say if it failed. */
   async function confirmed(row: Row, ask: { title: string; label: string; failed: string }, act: () => Promise<void>) {
@@ -42,6 +42,21 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
       await act();
     } catch (error) {
       await failed(ask.failed, error);
+    }
+  }
+
+  /**
+   * Restart a kernel as its notebook's menu does where that is open here, so that no cell of it waits any more.
+   * Other pages are told by no server of a restart, and would show a kernel that starts; a cell that does nothing ends that.
+   */
+  async function restart(id: string): Promise<void> {
+    const own = opened(app, id);
+    const connection = kernels.connectTo({ model: { id, name: '' }, handleComms: false });
+    try {
+      await (own ? own.restart() : connection.restart());
+      await connection.requestExecute({ code: '', silent: true, store_history: false }).done;
+    } finally {
+      connection.dispose();
     }
   }
 
@@ -71,7 +86,7 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
           label: words.__('Restart'),
           failed: words.__('The kernel of %1 was not restarted', name)
         };
-        void confirmed(row, ask, () => KernelAPI.restartKernel(kernel, serverSettings));
+        void confirmed(row, ask, () => restart(kernel));
       }
     },
     shutDown(row) {
@@ -87,6 +102,22 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
       }
     }
   };
+}
+
+/** The connection to a kernel of a document or console that is open in this page. */
+function opened(app: JupyterFrontEnd, id: string): Kernel.IKernelConnection | null {
+  for (const widget of app.shell.widgets('main')) {
+    const { context, sessionContext } = widget as { context?: Sessions; sessionContext?: Sessions['sessionContext'] };
+    const kernel = (sessionContext ?? context?.sessionContext)?.session?.kernel;
+    if (kernel?.id === id) {
+      return kernel;
+    }
+  }
+  return null;
+}
+
+interface Sessions {
+  sessionContext?: { session?: Session.ISessionConnection | null };
 }
 
 /** Show an error as JupyterLab does. */
