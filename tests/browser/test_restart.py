@@ -87,7 +87,7 @@ def test_a_notebook_that_is_open_where_its_kernel_is_restarted_has_an_idle_one(s
     visit(page, scene, made.path)
     panel = open_panel(page)
     page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
-    soon(lambda: status(page) == "busy")
+    soon(lambda: status(page) == "busy", 60)
     page.evaluate(WATCH)
     restart(panel, "here.ipynb")
     soon(lambda: scene.held(made) == 0)

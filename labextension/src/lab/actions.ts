@@ -8,6 +8,7 @@ import { cut, withUnit, type Unit } from '../view/format';
 import { labels } from '../view/model';
 import type { Actions } from '../view/look';
 import type { State, Row } from '../view/wire';
+import type { Words } from '../view/words';
 
 /** Characters of a name in a dialog. */
 const SHOWN = 100;
@@ -27,7 +28,8 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
     const sentences = [
       row.state === 'busy' ? words.__('It is busy.') : '',
       comesBack(state(), row, unit(), words),
-      words.__('Its variables are lost.')
+      words.__('Its variables are lost.'),
+      shared(row, words)
     ];
     const answer = await showDialog({
       title: ask.title,
@@ -125,8 +127,14 @@ function failed(title: string, error: unknown): Promise<void> {
   return showErrorMessage(title, error instanceof Error ? error : String(error));
 }
 
+/** Say who else loses a kernel's variables, or nothing where that is nobody. */
+export function shared(row: Row, words: Words): string {
+  const names = (row.also ?? []).map(name => cut(name, SHOWN));
+  return names.length ? words.__('They are those of %1 too.', names.join(', ')) : '';
+}
+
 /** Say what a kernel gives back: `48.0 GiB on GPU 0 come back.`, or nothing where it is not known. */
-export function comesBack(state: State | null, row: Row, unit: Unit, words: TranslationBundle): string {
+export function comesBack(state: State | null, row: Row, unit: Unit, words: Words): string {
   const held = new Map<string, number>();
   for (const other of Object.values(state?.rows ?? {})) {
     if (other.kernel === row.kernel && other.held !== undefined) {
