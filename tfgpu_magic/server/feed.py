@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from logging import Logger
 
     from tfgpu_magic.monitor.owners import Notebook
-    from tfgpu_magic.monitor.rows import Table
 
 LOOK_EVERY = 0.25
 """Seconds between two looks for something new."""
@@ -30,8 +29,6 @@ FIRST = 2.0
 """Seconds to wait for the first reading of a collector that has just been started."""
 PATIENCE = 2.0
 """Seconds that a look may take, until the last one is called stale; one takes milliseconds."""
-FRESH = 2.5
-"""Seconds after which a look is too old for those who do not look themselves."""
 LONGEST = 10.0
 """Seconds that a client may wait between two messages: so long what it has is known here, and it knows that we live."""
 
@@ -93,7 +90,7 @@ class Feed:
         self._looker, self._worker = Looker(log), Worker()
         self._looking: asyncio.Future[Seen | None] | None = None
         self._seen: Seen | None = None
-        self._seen_at = self._state_at = float("-inf")
+        self._state_at = float("-inf")
         self._hung = self._complained = False
         self._asking: asyncio.Future[Mapping[int, Notebook]] | None = None
         self._known: Mapping[int, Notebook] = {}
@@ -104,12 +101,6 @@ class Feed:
         self._ready = False
         self._running: asyncio.Task[None] | None = None
         self._called = asyncio.Event()
-
-    @property
-    def table(self) -> Table | None:
-        """The rows, if they are fresh; None unless somebody looks."""
-        fresh = self._seen is not None and self._seen.fresh and time.monotonic() - self._seen_at < FRESH
-        return self._seen.table if fresh and self._seen is not None else None
 
     def join(self, client: Client) -> None:
         """Serve a client from now on; the first one has the looking begin. Who comes after the end is sent away."""
@@ -224,9 +215,8 @@ class Feed:
         if looking.cancelled():
             return
         seen = looking.result()
-        self._seen_at = time.monotonic()
         if seen is not None:
-            self._seen, self._state_at = seen, self._seen_at
+            self._seen, self._state_at = seen, time.monotonic()
         if self._seen is not None and (seen is not None or self._hung):
             self._states.add(self._seen.state)
         self._hung = False
