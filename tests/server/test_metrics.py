@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -193,7 +194,7 @@ def test_who_scrapes_rarely_finds_figures_from_the_third_time_on(monkeypatch: py
 
     now = 0.0
     monkeypatch.setattr(metrics, "Live", Never)
-    monkeypatch.setattr(metrics.time, "monotonic", lambda: now)
+    monkeypatch.setattr("tfgpu_magic.server.metrics.time", SimpleNamespace(monotonic=lambda: now))
     source = metrics.Source()
     for now in (1000.0, 1015.0, 1315.0, 1615.0, 1e6):  # noqa: B007  # read by the clock above
         source.read()

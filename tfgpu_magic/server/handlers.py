@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from jupyter_core.utils import ensure_async
 from jupyter_server.auth.decorator import authorized
@@ -15,11 +15,13 @@ from tornado.websocket import WebSocketHandler
 
 from tfgpu_magic.server.feed import Client
 
+FuncT = TypeVar("FuncT", bound="Callable[..., Any]")
+
 try:
     from jupyter_server.auth.decorator import ws_authenticated
 except ImportError:  # before 2.13, which JupyterLab 4.0 does not ask for
 
-    def ws_authenticated(method: Callable[..., Any]) -> Callable[..., Any]:
+    def ws_authenticated(method: FuncT) -> FuncT:
         """Let in who is logged in, and lead nobody to a page."""
 
         @wraps(method)
@@ -28,7 +30,7 @@ except ImportError:  # before 2.13, which JupyterLab 4.0 does not ask for
                 raise web.HTTPError(403)
             return method(self)
 
-        return asked
+        return cast("FuncT", asked)
 
 
 if TYPE_CHECKING:
