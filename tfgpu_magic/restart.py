@@ -70,8 +70,7 @@ async def _not_run(*_: object, **__: object) -> dict[str, str]:
 
 
 def _send(helper: subprocess.Popen[str], order: str, kernel: Any) -> None:
-    """Have the kernel restarted once its pages have heard of its cells' ends; where that fails, let it run cells."""
-    time.sleep(LAST_WORDS)
+    """Have the kernel restarted; where that fails, let it run cells again."""
     helper.communicate(order)  # not on the command line, where others could read the token
     del kernel.do_execute
     print(f"The Jupyter Server did not restart this kernel. {BY_HAND}", file=sys.stderr)
@@ -93,24 +92,31 @@ def _find_server(connection: Path) -> Server:
 
 
 def _main() -> None:
-    import zmq
-    from jupyter_client.blocking.client import BlockingKernelClient
-
     order = json.load(sys.stdin)
+    _say("", order["connection"])  # it is answered after the cells that were waiting: their pages have been told
+    time.sleep(LAST_WORDS)
     asking = threading.Thread(target=Server(**order["server"]).call, args=("/restart",), kwargs={"post": True})
     asking.start()
     _wait_for_the_end_of(order["pid"], asking)
     # The new kernel listens where the old one did. What is sent now waits for it, and gets there first: other clients
     # look for it anew every tenth of a second, and this one every millisecond.
+    _say(f"import tfgpu_magic.magic; tfgpu_magic.magic.resume({order['words']!r})", order["connection"])
+    asking.join()
+
+
+def _say(code: str, connection: str) -> None:
+    """Say something to the kernel of a connection file, and wait for its answer."""
+    import zmq
+    from jupyter_client.blocking.client import BlockingKernelClient
+
     context = zmq.Context()
     context.setsockopt(zmq.RECONNECT_IVL, 1)
-    client = BlockingKernelClient(connection_file=order["connection"], context=context)
+    client = BlockingKernelClient(connection_file=connection, context=context)
     client.load_connection_file()
     client.shell_channel.start()
-    code = f"import tfgpu_magic.magic; tfgpu_magic.magic.resume({order['words']!r})"
     client.execute(code, silent=True, store_history=False)
     client.get_shell_msg(timeout=PATIENCE)
-    asking.join()
+    client.stop_channels()
 
 
 def _wait_for_the_end_of(pid: int, asking: threading.Thread) -> None:
