@@ -55,7 +55,7 @@ function activate(
   addCommands(app, { words, panel, stream, palette });
   place(app, panel, words.__('GPU Memory'));
   restorer?.add(panel, panel.id);
-  followCurrent(app.shell, panel, path => panel.set({ current: path }));
+  followCurrent(app, panel, path => panel.set({ current: path }));
 
   const open = (): void => void app.commands.execute(OPEN);
   const item = statusBar ? new StatusItem(stream, words, open) : null;

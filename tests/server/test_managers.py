@@ -73,3 +73,22 @@ def test_what_kernels_and_those_who_start_them_say_has_bounds(
     (found,) = asyncio.run(kernels.notebooks()).values()
 
     assert (found.name, found.path, found.state) == notebook
+
+
+def test_a_kernel_of_several_is_named_by_its_oldest_notebook_and_the_others_are_told() -> None:
+    local = LocalProvisioner()
+    local.pid = 7
+    kernel = SimpleNamespace(provisioner=local, kernel_name="python3")
+    listed = [
+        {"kernel": {"id": "a"}, "type": kind, "path": path, "name": name}
+        for kind, path, name in [
+            ("console", "console-1-1f0e", "Console 1"),
+            ("notebook", "work/train.ipynb", "train.ipynb"),
+            ("notebook", "scratch.ipynb", "scratch.ipynb"),
+        ]
+    ]
+    kernels = Kernels(manager(a=kernel), SimpleNamespace(list_sessions=lambda: listed))
+    (found,) = asyncio.run(kernels.notebooks()).values()
+
+    assert found.path == "work/train.ipynb"
+    assert found.also == ("scratch.ipynb", "Console 1")

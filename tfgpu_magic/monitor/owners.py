@@ -30,6 +30,7 @@ class Notebook:
         kernel: the kernel's id on the server that said it; empty where it was not a server.
         state: ``busy``, ``idle`` or what else Jupyter calls a kernel's state; empty when not known.
         active: when it was last active, in seconds since the epoch; None when not known.
+        also: what other documents and consoles share the kernel, by path or name.
     """
 
     name: str = ""
@@ -37,6 +38,7 @@ class Notebook:
     kernel: str = ""
     state: str = ""
     active: float | None = None
+    also: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

@@ -95,8 +95,11 @@ class Feed:
         self._seen: Seen | None = None
         self._seen_at = self._state_at = float("-inf")
         self._hung = self._complained = False
+        self._asking: asyncio.Future[Mapping[int, Notebook]] | None = None
+        self._known: Mapping[int, Notebook] = {}
         self._states = States(int(self.longest) + 4)
         self._full: tuple[int, asyncio.Future[bytes]] | None = None
+        self._paced: dict[float, bytes] = {}
         self._clients: list[Client] = []
         self._ready = False
         self._running: asyncio.Task[None] | None = None
@@ -124,16 +127,17 @@ class Feed:
             self._clients.remove(client)
 
     async def full(self) -> bytes:
-        """Write the message that a view begins with. While nobody else looks, this does."""
+        """Write the message that a view begins with. While nobody else looks, this does; for more, come back late."""
         if not self._ready:
             await self._first()
-        return (await self._all())[1]
+        return (await self._all(self.longest))[1]
 
     def close(self) -> None:
         """End all streams, and let go of the board."""
         self.closed = True
-        if self._running is not None:
-            self._running.cancel()
+        for task in (self._running, self._asking):
+            if task is not None:
+                task.cancel()
         self._dismiss()
         self._worker.close(self._looker.close)
 
@@ -189,13 +193,26 @@ class Feed:
 
     async def _notebooks(self) -> Mapping[int, Notebook]:
         """Ask for the kernels. Managers can be of any make, and the GPUs are to be seen without them too."""
-        try:
-            return await self._kernels()
-        except Exception:
-            if not self._complained:
-                self._log.exception("tfgpu_magic: kernels are shown without their notebooks")
-            self._complained = True
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._kernels())
+            patience = PATIENCE
+        else:
+            patience = 0.0  # who has kept us waiting is not waited for again
+        await asyncio.wait({self._asking}, timeout=patience)
+        if not self._asking.done():
+            self._complain("they do not answer", None)
+            return self._known
+        asked, self._asking = self._asking, None
+        if asked.cancelled() or (error := asked.exception()):
+            self._complain("asking for them fails", None if asked.cancelled() else error)
             return {}
+        self._known = asked.result()
+        return self._known
+
+    def _complain(self, why: str, error: BaseException | None) -> None:
+        if not self._complained:
+            self._log.error("tfgpu_magic: kernels are shown without their notebooks: %s", why, exc_info=error)
+        self._complained = True
 
     def _begin(self, kernels: Mapping[int, Notebook]) -> asyncio.Future[Seen | None]:
         looking = self._worker.do(partial(self._looker.see, kernels))
@@ -234,15 +251,20 @@ class Feed:
         client.heard = now
         text = self._states.tick(client.has)
         if text is None:
-            newest, text = await self._all()
+            newest, text = await self._all(client.every)
         client.has = newest
         return text
 
-    async def _all(self) -> tuple[int, bytes]:
-        """Write all of the newest state, once for all who need it, and say which it is."""
+    async def _all(self, every: float) -> tuple[int, bytes]:
+        """Write all of the newest state, once for all who need it at that pace, and say which it is."""
         sequence, state = self._states.sequence, self._states.newest
         if self._full is None or self._full[0] != sequence:
             self._full = sequence, self._worker.do(partial(self._looker.full, sequence, state))
+            self._paced = {}
         writing = self._full[1]
         done, _ = await asyncio.wait({writing}, timeout=0 if self._hung else PATIENCE)
-        return sequence, writing.result() if done else message.full(sequence, state, History()).encode()
+        if not done:
+            return sequence, message.paced(message.full(sequence, state, History()).encode(), every)
+        if every not in self._paced:
+            self._paced[every] = message.paced(writing.result(), every)
+        return sequence, self._paced[every]

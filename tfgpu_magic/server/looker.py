@@ -66,6 +66,8 @@ class Looker:
             fresh = sight.look.age is not None and sight.look.stale_since is None
             return Seen(message.state(sight), sight.table, fresh)
         except MonitorError as error:
+            if self._before != (str(error),):
+                self._log.warning("tfgpu_magic: the GPUs cannot be looked at: %s", error)
             return self._failed(str(error))
         except Exception:
             if self._before != (BROKEN,):

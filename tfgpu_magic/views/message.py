@@ -76,6 +76,11 @@ def full(sequence: int, state: State, history: History) -> str:
     return _message("full", sequence, state=state, history=past(history))
 
 
+def paced(text: bytes, every: float) -> bytes:
+    """Say in a full message after how many seconds the next one comes: the rest of it is the same for all."""
+    return text[:-1] + b',"every":%g}' % every
+
+
 def tick(sequence: int, base: int, changes: State) -> str:
     """Write the message that brings a view from the state `base` to the state `sequence`."""
     return _message("tick", sequence, base=base, patch=changes)
@@ -135,6 +140,7 @@ def _row(row: ProcessRow) -> State:
         # A path of another server, or of none, leads nowhere here.
         "path": (served.path or None) if served else None,
         "kernel": served.kernel if served else None,
+        "also": [words.plain(name, longest=LONGEST) for name in served.also] or None if served else None,
         "state": (notebook.state or None) if notebook else None,
         "active": round(notebook.active, 1) if notebook and notebook.active is not None else None,
         "child": row.child or None,

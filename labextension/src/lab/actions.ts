@@ -2,12 +2,13 @@
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
-import { KernelAPI } from '@jupyterlab/services';
+import type { Kernel, Session } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { cut, withUnit, type Unit } from '../view/format';
 import { labels } from '../view/model';
 import type { Actions } from '../view/look';
 import type { State, Row } from '../view/wire';
+import type { Words } from '../view/words';
 
 /** Characters of a name in a dialog. */
 const SHOWN = 100;
@@ -20,14 +21,15 @@ export interface Surroundings {
 }
 
 export function actions({ app, words, unit, state }: Surroundings): Required<Actions> {
-  const { kernels, sessions, serverSettings } = app.serviceManager;
+  const { kernels, sessions } = app.serviceManager;
 
   /** Ask, do, and say if it failed. */
   async function confirmed(row: Row, ask: { title: string; label: string; failed: string }, act: () => Promise<void>) {
     const sentences = [
       row.state === 'busy' ? words.__('It is busy.') : '',
       comesBack(state(), row, unit(), words),
-      words.__('Its variables are lost.')
+      words.__('Its variables are lost.'),
+      shared(row, words)
     ];
     const answer = await showDialog({
       title: ask.title,
@@ -42,6 +44,21 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
       await act();
     } catch (error) {
       await failed(ask.failed, error);
+    }
+  }
+
+  /**
+   * Restart a kernel as its notebook's menu does where that is open here, so that no cell of it waits any more.
+   * Other pages are told by no server of a restart, and would show a kernel that starts; a cell that does nothing ends that.
+   */
+  async function restart(id: string): Promise<void> {
+    const own = opened(app, id);
+    const connection = kernels.connectTo({ model: { id, name: '' }, handleComms: false });
+    try {
+      await (own ? own.restart() : connection.restart());
+      await connection.requestExecute({ code: '', silent: true, store_history: false }).done;
+    } finally {
+      connection.dispose();
     }
   }
 
@@ -71,7 +88,7 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
           label: words.__('Restart'),
           failed: words.__('The kernel of %1 was not restarted', name)
         };
-        void confirmed(row, ask, () => KernelAPI.restartKernel(kernel, serverSettings));
+        void confirmed(row, ask, () => restart(kernel));
       }
     },
     shutDown(row) {
@@ -89,13 +106,35 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
   };
 }
 
+/** The connection to a kernel of a document or console that is open in this page. */
+function opened(app: JupyterFrontEnd, id: string): Kernel.IKernelConnection | null {
+  for (const widget of app.shell.widgets('main')) {
+    const { context, sessionContext } = widget as { context?: Sessions; sessionContext?: Sessions['sessionContext'] };
+    const kernel = (sessionContext ?? context?.sessionContext)?.session?.kernel;
+    if (kernel?.id === id) {
+      return kernel;
+    }
+  }
+  return null;
+}
+
+interface Sessions {
+  sessionContext?: { session?: Session.ISessionConnection | null };
+}
+
 /** Show an error as JupyterLab does. */
 function failed(title: string, error: unknown): Promise<void> {
   return showErrorMessage(title, error instanceof Error ? error : String(error));
 }
 
+/** Say who else loses a kernel's variables, or nothing where that is nobody. */
+export function shared(row: Row, words: Words): string {
+  const names = (row.also ?? []).map(name => cut(name, SHOWN));
+  return names.length ? words.__('They are those of %1 too.', names.join(', ')) : '';
+}
+
 /** Say what a kernel gives back: `48.0 GiB on GPU 0 come back.`, or nothing where it is not known. */
-export function comesBack(state: State | null, row: Row, unit: Unit, words: TranslationBundle): string {
+export function comesBack(state: State | null, row: Row, unit: Unit, words: Words): string {
   const held = new Map<string, number>();
   for (const other of Object.values(state?.rows ?? {})) {
     if (other.kernel === row.kernel && other.held !== undefined) {

@@ -2,7 +2,7 @@
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
-import type { World } from './stream';
+import type { Answer, World } from './stream';
 
 export function world(settings: ServerConnection.ISettings): World {
   return {
@@ -14,12 +14,21 @@ export function world(settings: ServerConnection.ISettings): World {
       const url = URLExt.join(settings.wsUrl, 'tfgpu-magic', 'stream') + URLExt.objectToQueryString(query);
       return new settings.WebSocket(url);
     },
-    async probe() {
-      const url = URLExt.join(settings.baseUrl, 'tfgpu-magic', 'snapshot');
+    async ask(): Promise<Answer> {
+      const get = (...path: string[]): Promise<Response> =>
+        ServerConnection.makeRequest(URLExt.join(settings.baseUrl, ...path), {}, settings);
       try {
-        return (await ServerConnection.makeRequest(url, {}, settings)).status;
+        const answer = await get('tfgpu-magic', 'snapshot');
+        if (answer.ok) {
+          return { text: await answer.text() };
+        }
+        if (answer.status === 401 || answer.status === 403) {
+          return (await get('api', 'me')).ok ? 'not allowed' : 'not logged in';
+        }
+        // In place of a server that is stopped, what is before it may answer so.
+        return answer.status === 404 && (await get('api', 'me')).status !== 404 ? 'not there' : null;
       } catch {
-        return 0; // there is no server: it will be tried again
+        return null; // there is no server: it will be tried again
       }
     },
     later(callback, milliseconds) {

@@ -98,8 +98,9 @@ function hint(words: Words): TemplateResult {
 }
 
 /** What a reader must know, below. */
-export function notes(state: State | null, { words, show }: Look): unknown {
-  const lines = state?.notes ?? [];
+export function notes(state: State | null, link: Link, { words, show }: Look): unknown {
+  const slow = link.kind === 'live' && link.slow ? [link.slow] : [];
+  const lines = [...slow, ...(state?.notes ?? [])];
   return lines.length && show.notes
     ? html`<ul class="tfgpu-view-notes" aria-label=${words.__('Notes')}>
         ${lines.map(line => html`<li>${prose(line)}</li>`)}

@@ -107,7 +107,7 @@ class Drawing {
           return gpuView({ label, gpu: shown!.gpus[label]!, entries, history, now: shown!.time, part }, look);
         }
       )}
-      ${notes(state, look)}`,
+      ${notes(state, link, look)}`,
       this.root
     );
     keep();

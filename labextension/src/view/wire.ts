@@ -34,6 +34,8 @@ export interface Row {
   path?: string;
   /** The id of a kernel of this server. */
   kernel?: string;
+  /** Other documents and consoles on that kernel. It may be hostile text. */
+  also?: string[];
   state?: string;
   /** Time of its last activity. */
   active?: number;
@@ -78,6 +80,8 @@ export interface Full {
   sequence: number;
   state: State;
   history: Past;
+  /** Seconds after which the next message comes, or may be asked for. */
+  every?: number;
 }
 
 export interface Tick {
