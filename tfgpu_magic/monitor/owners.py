@@ -149,9 +149,9 @@ class Owners:
         if read.stranger:
             return Owner(pid=pid, who="other", text=read.stranger)
         family = (pid, *read.parents)
-        kernel = next((one for one in family if one in notebooks), pid)
+        call = read.command == ISOLATED  # which reports of itself too, and is no notebook
+        kernel = next((one for one in family[call:] if one in notebooks), pid)
         known = notebooks.get(kernel) or (Notebook(path=read.notebook) if read.notebook else None)
-        call = read.command == ISOLATED
         if self._kernel in family:
             text = "this notebook" if pid == self._kernel else f"this notebook's {read.command}"
             return Owner(pid=pid, who="this", text=text, notebook=known, kernel=self._kernel, call=call)
@@ -257,6 +257,16 @@ def short_command(name: str, words: Sequence[str]) -> str:
         elif not word.startswith("-"):
             return f"{program} {PurePath(word).name}"
     return program
+
+
+def is_call(process: psutil.Process) -> bool:
+    """Tell whether a process of mine is an isolated call: not the one that such calls are forked from.
+
+    Raises:
+        psutil.Error: it has ended, or may not be read.
+    """
+    parent = process.parent()
+    return _command(process) == ISOLATED and parent is not None and _command(parent) == ISOLATED
 
 
 def _hidden(pid: int) -> bool:
