@@ -53,7 +53,7 @@ def find(pid: int, *, kernel: int = ELSE) -> Owner:
 def test_the_process_that_asks_is_this_notebook() -> None:
     pid = os.getpid()
 
-    assert Owners().find([pid]) == {pid: Owner(pid=pid, who="this", text="this notebook")}
+    assert Owners().find([pid]) == {pid: Owner(pid=pid, who="this", text="this notebook", kernel=pid)}
 
 
 def test_its_children_are_this_notebooks_and_named_by_their_script(start: Start) -> None:

@@ -61,12 +61,16 @@ class Owner:
         who: what it is to the one who looks.
         text: how people name it; as the process wrote it, so a view must escape it.
         notebook: what is known of the kernel that this process is, or is a child of; None if it is none.
+        kernel: the pid of that kernel; its own where it is no kernel's child.
+        call: whether it is one of our isolated cells and calls, which can be stopped without its kernel.
     """
 
     pid: int
     who: Who
     text: str
     notebook: Notebook | None = None
+    kernel: int | None = None
+    call: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +149,15 @@ class Owners:
         if read.stranger:
             return Owner(pid=pid, who="other", text=read.stranger)
         family = (pid, *read.parents)
-        kernel = next((one for one in family if one in notebooks), pid)
+        call = read.command == ISOLATED  # which reports of itself too, and is no notebook
+        kernel = next((one for one in family[call:] if one in notebooks), pid)
         known = notebooks.get(kernel) or (Notebook(path=read.notebook) if read.notebook else None)
         if self._kernel in family:
             text = "this notebook" if pid == self._kernel else f"this notebook's {read.command}"
-            return Owner(pid=pid, who="this", text=text, notebook=known)
+            return Owner(pid=pid, who="this", text=text, notebook=known, kernel=self._kernel, call=call)
         name = known.title if known else ""
         text = f"{name}'s {read.command}" if name and kernel != pid else name or read.command
-        return Owner(pid=pid, who="mine", text=text, notebook=known)
+        return Owner(pid=pid, who="mine", text=text, notebook=known, kernel=kernel, call=call)
 
 
 def by_user(pids: Iterable[int]) -> dict[int, Owner]:
@@ -252,6 +257,16 @@ def short_command(name: str, words: Sequence[str]) -> str:
         elif not word.startswith("-"):
             return f"{program} {PurePath(word).name}"
     return program
+
+
+def is_call(process: psutil.Process) -> bool:
+    """Tell whether a process of mine is an isolated call: not the one that such calls are forked from.
+
+    Raises:
+        psutil.Error: it has ended, or may not be read.
+    """
+    parent = process.parent()
+    return _command(process) == ISOLATED and parent is not None and _command(parent) == ISOLATED
 
 
 def _hidden(pid: int) -> bool:

@@ -11,6 +11,7 @@ from tfgpu_magic.server.feed import Feed
 from tfgpu_magic.server.handlers import SnapshotHandler, StreamHandler
 from tfgpu_magic.server.kernels import Kernels
 from tfgpu_magic.server.metrics import Source, start, stop
+from tfgpu_magic.server.stop import StopHandler
 
 if TYPE_CHECKING:
     from jupyter_server.serverapp import ServerApp
@@ -54,6 +55,7 @@ class TfGpuServer(ExtensionApp):
         self.handlers.extend([
             (r"/tfgpu-magic/snapshot", SnapshotHandler, {"feed": self._feed}),
             (r"/tfgpu-magic/stream", StreamHandler, {"feed": self._feed, "floor": self.floor}),
+            (r"/tfgpu-magic/stop", StopHandler, {"kernels": kernels.notebooks}),
         ])  # fmt: skip
 
     async def stop_extension(self) -> None:

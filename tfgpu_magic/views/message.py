@@ -119,6 +119,7 @@ def _gpu(row: GpuRow) -> State:
         "unified": row.unified or None,
         "logical": row.logical or None,
         "policy": row.policy or None,
+        "rest": next((share.text for share in row.shares if share.who == "others" and share.text != "others"), None),
     })  # fmt: skip
 
 
@@ -142,7 +143,12 @@ def _row(row: ProcessRow) -> State:
         "also": [words.plain(name, longest=LONGEST) for name in served.also] or None if served else None,
         "state": (notebook.state or None) if notebook else None,
         "active": round(notebook.active, 1) if notebook and notebook.active is not None else None,
+        "child": row.child or None,
+        "call": row.call or None,
+        "tone": row.tone,
         "held": row.held,
+        # What it says itself, where the driver cannot list it: of all its frameworks together.
+        "taken": row.known if row.held is None else None,
         "in_use": use.in_use if use else None,
         "peak": use.peak if use else None,
         "policy": (use.policy or None) if use else None,

@@ -2,10 +2,11 @@
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
-import type { Kernel, Session } from '@jupyterlab/services';
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection, type Kernel, type Session } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { cut, withUnit, type Unit } from '../view/format';
-import { labels } from '../view/model';
+import { known, labels } from '../view/model';
 import type { Actions } from '../view/look';
 import type { State, Row } from '../view/wire';
 import type { Words } from '../view/words';
@@ -21,7 +22,8 @@ export interface Surroundings {
 }
 
 export function actions({ app, words, unit, state }: Surroundings): Required<Actions> {
-  const { kernels, sessions } = app.serviceManager;
+  const { kernels, sessions, serverSettings } = app.serviceManager;
+  const asked = new Set<number>();
 
   /** Ask, do, and say if it failed. */
   async function confirmed(row: Row, ask: { title: string; label: string; failed: string }, act: () => Promise<void>) {
@@ -73,6 +75,37 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
     await kernels.shutdown(kernel);
   }
 
+  /** End an isolated call: at first as Ctrl-C does; one that was asked before and is still there is killed. */
+  async function stopCall(row: Row, pid: number): Promise<void> {
+    const name = cut(row.owner, SHOWN);
+    const kill = asked.has(pid);
+    const answer = await showDialog({
+      title: kill ? words.__('Kill %1?', name) : words.__('Stop %1?', name),
+      body: kill
+        ? words.__('It was asked to stop, and still runs. What it has not saved is lost; its notebook goes on.')
+        : words.__('It is interrupted, as by Ctrl-C. Its notebook goes on, and keeps its variables.'),
+      buttons: [
+        Dialog.cancelButton({ label: words.__('Cancel') }),
+        Dialog.warnButton({ label: kill ? words.__('Kill') : words.__('Stop') })
+      ],
+      defaultButton: 0
+    });
+    if (!answer.button.accept) {
+      return;
+    }
+    asked.add(pid);
+    const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', 'stop');
+    try {
+      const body = JSON.stringify({ pid, kill });
+      const response = await ServerConnection.makeRequest(url, { method: 'POST', body }, serverSettings);
+      if (!response.ok && response.status !== 404) {
+        throw new ServerConnection.ResponseError(response); // 404: it has ended by itself
+      }
+    } catch (error) {
+      await failed(words.__('%1 was not stopped', name), error);
+    }
+  }
+
   return {
     open(row) {
       void app.commands
@@ -101,6 +134,11 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
           failed: words.__('The kernel of %1 was not shut down', name)
         };
         void confirmed(row, ask, () => shutDown(kernel));
+      }
+    },
+    stop(row) {
+      if (row.pid !== undefined) {
+        void stopCall(row, row.pid);
       }
     }
   };
@@ -137,8 +175,9 @@ export function shared(row: Row, words: Words): string {
 export function comesBack(state: State | null, row: Row, unit: Unit, words: Words): string {
   const held = new Map<string, number>();
   for (const other of Object.values(state?.rows ?? {})) {
-    if (other.kernel === row.kernel && other.held !== undefined) {
-      held.set(other.gpu, (held.get(other.gpu) ?? 0) + other.held);
+    const size = other.kernel === row.kernel ? known(other) : undefined;
+    if (size !== undefined) {
+      held.set(other.gpu, (held.get(other.gpu) ?? 0) + size);
     }
   }
   const sizes = (state ? labels(state) : [])

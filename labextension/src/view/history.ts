@@ -94,6 +94,11 @@ export class History {
     return any ? path : '';
   }
 
+  /** The most that was used of a GPU; undefined where nothing is known. */
+  most(key: string): number | undefined {
+    return highest(this.used.get(key) ?? [], 0, this.times.length) ?? undefined;
+  }
+
   /** Drop what is too old or too much: by pieces, since each cut moves all that is left. */
   private trim(): void {
     const end = this.times[this.times.length - 1] ?? 0;

@@ -18,6 +18,8 @@ export interface Gpu {
   unified?: true;
   logical?: string;
   policy?: string;
+  /** What the memory is called that no row accounts for, where that may be anyone's. */
+  rest?: string;
 }
 
 export interface Row {
@@ -37,7 +39,15 @@ export interface Row {
   state?: string;
   /** Time of its last activity. */
   active?: number;
+  /** Whether it is a process that the notebook's kernel has started. */
+  child?: true;
+  /** Whether it is an isolated cell or call, which can be stopped without the kernel. */
+  call?: true;
+  /** The number of its notebook's look, in every view. */
+  tone?: number;
   held?: number;
+  /** What it says itself that it takes, where the driver cannot list it. */
+  taken?: number;
   in_use?: number;
   peak?: number;
   policy?: string;
