@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LEASE = 30.0
-"""Seconds that a page counts as there after it was heard; one that draws is heard each ten (`beat.ts`)."""
+"""Seconds that a page counts as there after it was heard; the widget is heard each eight while it is drawn."""
 EVERY = 1.0
 """Seconds between two states for a page that is there."""
 DOUBT = 60.0

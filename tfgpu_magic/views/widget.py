@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -68,6 +69,7 @@ class MemoryTable(anywidget.AnyWidget):
         history: what was used in the ten minutes before a page began to draw, as `views.message.past` writes it.
         every: seconds from this state to the next.
         live: whether it draws by itself.
+        kernel: the kernel's id on its Jupyter Server, from which a page may draw the same; empty where it has none.
 
     Raises:
         MonitorError: the widget's JavaScript is missing from this installation.
@@ -81,6 +83,7 @@ class MemoryTable(anywidget.AnyWidget):
     history = Dict().tag(sync=True)
     every = Float(EVERY).tag(sync=True)
     live = Bool(True).tag(sync=True)
+    kernel = Unicode().tag(sync=True)
     _esm = Unicode().tag(sync=True)
     _css = Unicode().tag(sync=True)
 
@@ -164,6 +167,14 @@ class MemoryTable(anywidget.AnyWidget):
         if bundle and self._rows is not None:
             bundle[0].update({"text/plain": text.render(self._rows), "text/html": html.render(self._rows)})
         return bundle
+
+    @default("kernel")
+    def _kernel(self) -> str:
+        app = sys.modules.get("ipykernel.kernelapp")
+        started = app is not None and app.IPKernelApp.initialized()
+        path = str(app.IPKernelApp.instance().abs_connection_file) if app is not None and started else ""
+        named = re.search(r"kernel-([\w-]+)\.json$", path)
+        return named[1] if named else ""
 
     @default("_esm")
     def _javascript(self) -> str:
