@@ -95,7 +95,7 @@ export class ModelStore implements Store {
   private listen(): void {
     clearTimeout(this.timer);
     const every = this.model.get('every') ?? 1;
-    this.link = !this.live ? { kind: 'saved' } : every > 1 ? { kind: 'live', every } : { kind: 'live' };
+    this.link = this.live ? { kind: 'live', every } : { kind: 'saved' };
     this.timer = setTimeout(this.age, PATIENCE + 1000 * every);
   }
 

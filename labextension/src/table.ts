@@ -62,6 +62,16 @@ export class Table implements Store {
 
   /** Look where it costs least, as things stand. */
   private settle = (): void => {
+    if (this.settling) {
+      return; // the stream tells what is done with it here
+    }
+    this.settling = true;
+    this.choose();
+    this.settling = false;
+    this.listeners.tell();
+  };
+
+  private choose(): void {
     const { kernel } = this;
     if (this.stream && (this.stream.link.kind === 'refused' || this.contradicted())) {
       this.leave();
@@ -78,8 +88,7 @@ export class Table implements Store {
       this.quiet();
     }
     this.read();
-    this.listeners.tell();
-  };
+  }
 
   /** Whether the server is seen to be on another machine than the kernel, or to see other GPUs. */
   private contradicted(): boolean {
@@ -100,7 +109,7 @@ export class Table implements Store {
         this.said = true;
         this.timer = setTimeout(say, BEAT);
       };
-      this.timer = setTimeout(say, this.from === this.stream ? GRACE : 0);
+      this.timer = setTimeout(say, this.kernel.answers && this.stream?.state ? GRACE : 0);
     }
   }
 
@@ -133,6 +142,7 @@ export class Table implements Store {
   private ends: (() => void)[];
   private watchers = new Set<object>();
   private hidden = false;
+  private settling = false;
   private said = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private listeners = new Listeners();

@@ -1,7 +1,8 @@
-"""A live table that nobody sees: nothing is sent, kernel and server are idle, and it is right again when somebody comes."""
+"""A live table that nobody sees: nothing is sent, kernel and server rest, and it is right when somebody comes again."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tests.browser.panel import View, restored, visit
-from tests.browser.scene import GIB, Notebook, Scene, playing, shot, soon
+from tests.browser.panel import View, visit
+from tests.browser.scene import MIB, Notebook, Scene, playing, shot, soon
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -72,14 +73,27 @@ def quiet(notebook: Notebook) -> None:
 
 def idle(scene: Scene, notebook: Notebook) -> float:
     """Seconds for which the server knows of no activity of a kernel."""
-    model: dict[str, Any] = scene.server.call(f"kernels/{notebook.kernel}")
+    model: dict[str, Any] = scene.server.call(f"kernels/{notebook.kernel}?no_track_activity=1")
     active = datetime.fromisoformat(model["last_activity"].replace("Z", "+00:00"))
     return time.time() - active.timestamp()
 
 
 def server_idle(scene: Scene) -> float:
-    active = datetime.fromisoformat(scene.server.call("status?no_track_activity=1")["last_activity"].replace("Z", "+00:00"))
+    active = datetime.fromisoformat(
+        scene.server.call("status?no_track_activity=1")["last_activity"].replace("Z", "+00:00")
+    )
     return time.time() - active.timestamp()
+
+
+def collectors(scene: Scene) -> list[int]:
+    """The scene's collectors that live."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            ours = process.environ().get("TFGPU_MAGIC_DIR") == str(scene.server.home / "board")
+            if ours and "monitor.collector" in " ".join(process.cmdline()):
+                found.append(process.pid)
+    return found
 
 
 def test_a_table_that_is_seen_draws_and_its_kernel_is_idle(scene: Scene, page: Page) -> None:
@@ -96,3 +110,48 @@ def test_a_table_that_is_seen_draws_and_its_kernel_is_idle(scene: Scene, page: P
     assert heard == []
     assert since > 8
     assert live.startswith("live")
+
+
+def test_when_the_page_is_closed_everything_rests_and_a_new_page_is_live(
+    scene: Scene, page: Page, browser: Browser
+) -> None:
+    notebook, _ = shown(scene, page, "closed.ipynb")
+    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    page.close()
+    quiet(notebook)
+    size = psutil.Process(scene.server.process.pid).memory_info().rss
+    heard = said(notebook, 10)
+    grown = psutil.Process(scene.server.process.pid).memory_info().rss - size
+    since, server_since = idle(scene, notebook), server_idle(scene)
+    soon(lambda: not collectors(scene), 60)
+    neighbour = scene.machine.add_neighbour("5GiB@1")
+    again = browser.new_page()
+    visit(again, scene, "closed.ipynb")
+    view = table(again)
+    soon(lambda: view.link().startswith("live") and view.row("neighbour", "1"), 30)
+    neighbour.stop()
+    soon(lambda: not view.row("neighbour", "1"))
+    again.close()
+
+    assert heard == []
+    assert grown < 2 * MIB
+    assert since > 8
+    assert server_since > 8
+
+
+def test_a_table_that_is_scrolled_away_or_in_a_hidden_tab_rests(scene: Scene, page: Page) -> None:
+    if scene.application == "notebook":
+        pytest.skip("Notebook has a page for each notebook")
+    notebook, view = shown(scene, page, "hidden.ipynb")
+    page.evaluate("jupyterapp.commands.execute('launcher:create')")
+    soon(lambda: not view.root.is_visible())
+    quiet(notebook)
+    page.evaluate("jupyterapp.shell.activateById(jupyterapp.shell.widgets('main').next().value.id)")
+    soon(lambda: view.root.is_visible() and view.link().startswith("live"), 30)
+
+
+def test_a_table_ends_with_its_kernel(scene: Scene, page: Page) -> None:
+    notebook, view = shown(scene, page, "ended.ipynb")
+    scene.server.call(f"kernels/{notebook.kernel}/restart", {}, method="POST")
+    soon(lambda: view.link().startswith("as of "), 30)
+    shot(page, f"{scene.application}-top-ended")
