@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tests.browser.panel import View, visit
+from tests.browser.panel import View, restored, visit
 from tests.browser.scene import MIB, Notebook, Scene, playing, shot, soon
 from tfgpu_magic.simgpu import Machine
 
@@ -155,3 +155,21 @@ def test_a_table_ends_with_its_kernel(scene: Scene, page: Page) -> None:
     scene.server.call(f"kernels/{notebook.kernel}/restart", {}, method="POST")
     soon(lambda: view.link().startswith("as of "), 30)
     shot(page, f"{scene.application}-top-ended")
+
+
+def test_a_table_that_was_saved_without_its_widget_is_a_table_and_no_error(scene: Scene, page: Page) -> None:
+    notebook, _ = shown(scene, page, "saved.ipynb")
+    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_timeout(1000)
+    scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
+    page.wait_for_timeout(1000)
+    page.reload()
+    restored(page)
+    saved = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-saved")
+    saved.wait_for(timeout=30_000)
+    cell = page.locator(".jp-NotebookPanel:visible .jp-OutputArea").last
+    text = soon(lambda: "Simulated GPU 16GiB" in (said := cell.inner_text()) and said)
+    shot(page, f"{scene.application}-top-reopened")
+
+    assert "As it was when its cell ran" in text
+    assert "Error" not in text
