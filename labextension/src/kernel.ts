@@ -15,6 +15,15 @@ export interface Model {
   on(event: string, callback: () => void): void;
   off(event: string, callback: () => void): void;
   send(message: unknown): void;
+  /** The page's manager of widgets; JupyterLab's and Notebook's know the kernel. */
+  widget_manager?: { kernel?: Kernel | null };
+}
+
+type StatusSlot = (sender: unknown, status: string) => void;
+
+/** What is used of a page's connection to a kernel. */
+interface Kernel {
+  statusChanged: { connect(slot: StatusSlot): unknown; disconnect(slot: StatusSlot): unknown };
 }
 
 /** What a page says to its kernel: that it draws, and that it lacks all there is to draw. */
@@ -38,6 +47,8 @@ export class ModelStore implements Store {
     model.on('change:history', this.past);
     model.on('change:live', this.updated);
     model.on('comm_live_update', this.parted);
+    this.connection = model.widget_manager?.kernel ?? null;
+    this.connection?.statusChanged.connect(this.changed);
   }
 
   dispose(): void {
@@ -46,11 +57,12 @@ export class ModelStore implements Store {
     this.model.off('change:history', this.past);
     this.model.off('change:live', this.updated);
     this.model.off('comm_live_update', this.parted);
+    this.connection?.statusChanged.disconnect(this.changed);
   }
 
   /** Whether it draws by itself: where updates are not drawn, as in Colab, it does not. */
   get live(): boolean {
-    return Boolean(this.model.get('live'));
+    return this.model.get('live');
   }
 
   /** The kernel's id on its server; empty where it has none. */
@@ -82,6 +94,13 @@ export class ModelStore implements Store {
     this.age();
   };
 
+  /** Who is neither idle nor busy is starting, dead, or out of reach: who is there afterwards may be another. */
+  private changed = (_: unknown, status: string): void => {
+    if (status !== 'idle' && status !== 'busy' && this.answers) {
+      this.parted();
+    }
+  };
+
   private read(): void {
     const state = this.model.get('state');
     if (state?.gpus && state.rows) {
@@ -110,6 +129,7 @@ export class ModelStore implements Store {
   link: Link = { kind: 'saved' };
   /** Whether the kernel is there, as far as it was heard. */
   answers = false;
+  private connection: Kernel | null = null;
   private listeners = new Listeners();
   readonly subscribe = this.listeners.subscribe;
   private timer: ReturnType<typeof setTimeout> | undefined;

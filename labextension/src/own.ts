@@ -32,7 +32,6 @@ export function asSeenBy(kernel: string, said: State, server: State): State {
 
 /** A row of the notebook itself; of a process that it started, what follows the notebook's name stays. */
 function own(row: Row): Row {
-  const { path: _path, kernel: _kernel, ...rest } = row;
   const child = /'s [^/]*$/u.exec(row.owner)?.[0] ?? '';
-  return { ...rest, who: 'this', owner: `this notebook${child}` };
+  return { ...row, who: 'this', owner: `this notebook${child}` };
 }

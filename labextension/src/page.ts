@@ -5,7 +5,10 @@ import type { World } from './lab/stream';
 /** Where the stream is; null on a page of something else. */
 export function server(page: Document): string | null {
   try {
-    const config = JSON.parse(page.getElementById('jupyter-config-data')?.textContent ?? '{}') as Record<string, string>;
+    const config = JSON.parse(page.getElementById('jupyter-config-data')?.textContent ?? '{}') as Record<
+      string,
+      string
+    >;
     const { baseUrl, wsUrl } = config;
     return baseUrl ? new URL('tfgpu-magic/', new URL(wsUrl || baseUrl, page.location.href)).href : null;
   } catch {

@@ -99,6 +99,24 @@ test('it answers from its first word until it is parted from the page', () => {
   mock.timers.reset();
 });
 
+test('a kernel that the page knows to start anew, or to be dead, does not answer', () => {
+  mock.timers.enable({ apis: ['setTimeout'] });
+  const model = new FakeModel();
+  const slots = new Set<(sender: unknown, status: string) => void>();
+  const statusChanged = { connect: slots.add.bind(slots), disconnect: slots.delete.bind(slots) };
+  const store = made(Object.assign(model, { widget_manager: { kernel: { statusChanged } } }));
+  const after = ['busy', 'idle', 'restarting', 'idle', 'dead'].map(status => {
+    model.set('state', state());
+    slots.forEach(slot => slot(null, status));
+    return store.answers;
+  });
+  store.dispose();
+
+  assert.deepEqual(after, [true, true, false, true, false]);
+  assert.equal(slots.size, 0);
+  mock.timers.reset();
+});
+
 test('where updates are not drawn, figures are of their time from the start', () => {
   mock.timers.enable({ apis: ['setTimeout'] });
   const model = new FakeModel();

@@ -240,5 +240,8 @@ test('it leaves nothing behind', () => {
 
   assert.equal(world.open, 0);
   assert.deepEqual(model.heard(), []);
-  assert.equal([...model.callbacks.values()].reduce((sum, callbacks) => sum + callbacks.size, 0), 0);
+  assert.equal(
+    [...model.callbacks.values()].reduce((sum, callbacks) => sum + callbacks.size, 0),
+    0
+  );
 });

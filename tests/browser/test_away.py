@@ -143,18 +143,25 @@ def test_a_table_that_is_scrolled_away_or_in_a_hidden_tab_rests(scene: Scene, pa
     if scene.application == "notebook":
         pytest.skip("Notebook has a page for each notebook")
     notebook, view = shown(scene, page, "hidden.ipynb")
+    tab = page.evaluate("jupyterapp.shell.currentWidget.id")
     page.evaluate("jupyterapp.commands.execute('launcher:create')")
     soon(lambda: not view.root.is_visible())
     quiet(notebook)
-    page.evaluate("jupyterapp.shell.activateById(jupyterapp.shell.widgets('main').next().value.id)")
+    page.evaluate("tab => jupyterapp.shell.activateById(tab)", tab)
     soon(lambda: view.root.is_visible() and view.link().startswith("live"), 30)
 
 
 def test_a_table_ends_with_its_kernel(scene: Scene, page: Page) -> None:
     notebook, view = shown(scene, page, "ended.ipynb")
-    scene.server.call(f"kernels/{notebook.kernel}/restart", {}, method="POST")
+    scene.server.open(f"api/kernels/{notebook.kernel}", method="DELETE").close()
     soon(lambda: view.link().startswith("as of "), 30)
     shot(page, f"{scene.application}-top-ended")
+
+
+def test_a_table_ends_when_its_kernel_is_restarted_from_elsewhere(scene: Scene, page: Page) -> None:
+    notebook, view = shown(scene, page, "restarted.ipynb")
+    scene.server.call(f"kernels/{notebook.kernel}/restart", {}, method="POST")
+    soon(lambda: view.link().startswith("as of "), 30)
 
 
 def test_a_table_that_was_saved_without_its_widget_is_a_table_and_no_error(scene: Scene, page: Page) -> None:

@@ -84,8 +84,13 @@ def test_a_table_that_cannot_be_drawn_is_drawn_when_it_can_be(
     table: MemoryTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = threading.Event()
+
+    def show(_: object) -> None:
+        tried.set()
+        fail()
+
     with monkeypatch.context() as patch:
-        patch.setattr(table, "show", lambda _: tried.set() or fail())
+        patch.setattr(table, "show", show)
         tried.wait(5)
     until(changes(table))
 

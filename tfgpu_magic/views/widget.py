@@ -26,6 +26,8 @@ from tfgpu_magic.views.presence import EVERY, Presence
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from IPython.core.events import EventManager
+
     from tfgpu_magic.monitor.rows import Table
 
 PATIENCE = 3.0
@@ -111,8 +113,8 @@ class MemoryTable(anywidget.AnyWidget):
         super().__init__(state=seen.state, history=seen.past or {}, live=live, **traits)
         self.on_msg(self._heard)
         if live:
-            for event, note in self._notes():
-                self._shell.events.register(event, note)
+            for events, name, note in self._notes():
+                events.register(name, note)
             _TICKER.go(self)
 
     def refresh(self) -> None:
@@ -122,9 +124,9 @@ class MemoryTable(anywidget.AnyWidget):
     def close(self) -> None:
         """Take the table away, everywhere it is shown."""
         if self.comm is not None and self.live:  # once only: the garbage collector closes it too, in any thread
-            for event, note in self._notes():
+            for events, name, note in self._notes():
                 with contextlib.suppress(ValueError):  # a shell that was reset has none
-                    self._shell.events.unregister(event, note)
+                    events.unregister(name, note)
         super().close()
 
     def show(self, seen: Seen) -> None:
@@ -150,9 +152,12 @@ class MemoryTable(anywidget.AnyWidget):
         if self.live:
             _TICKER.go(self)
 
-    def _notes(self) -> tuple[tuple[str, Callable[..., None]], ...]:
-        """What is called when a cell begins and ends."""
-        return (("pre_run_cell", self._begins), ("post_run_cell", self._ends)) if self._shell is not None else ()
+    def _notes(self) -> tuple[tuple[EventManager, str, Callable[..., None]], ...]:
+        """What is called when a cell begins and ends, and by whom."""
+        if self._shell is None:
+            return ()
+        events = self._shell.events
+        return (events, "pre_run_cell", self._begins), (events, "post_run_cell", self._ends)
 
     def _begins(self, *_: object) -> None:
         self._presence.begin()
