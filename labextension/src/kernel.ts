@@ -65,6 +65,11 @@ export class ModelStore implements Store {
     return this.model.get('live');
   }
 
+  /** Seconds from one state to the next: more than one while a cell runs and nothing that is said to the kernel arrives. */
+  get every(): number {
+    return this.model.get('every') ?? 1;
+  }
+
   /** The kernel's id on its server; empty where it has none. */
   get kernel(): string {
     return this.model.get('kernel') ?? '';
@@ -113,7 +118,7 @@ export class ModelStore implements Store {
   /** Count as live until updates stay away. The timer is the browser's: the kernel's clock may differ. */
   private listen(): void {
     clearTimeout(this.timer);
-    const every = this.model.get('every') ?? 1;
+    const { every } = this;
     this.link = this.live ? { kind: 'live', every } : { kind: 'saved' };
     this.timer = setTimeout(this.age, PATIENCE + 1000 * every);
   }

@@ -104,9 +104,14 @@ export class Table implements Store {
   /** Tell the kernel that it is drawn, and from now on; where the stream was there before, it may be there at once. */
   private speak(): void {
     if (this.timer === undefined) {
+      let beats = Infinity;
       const say = (): void => {
-        this.kernel.send(this.kernel.answers && this.said ? 'drawn' : 'refresh');
-        this.said = true;
+        // What is said to a kernel that hears nothing waits for the end of its cell, and is not to pile up there.
+        if (beats >= this.kernel.every) {
+          this.kernel.send(this.kernel.answers && Number.isFinite(beats) ? 'drawn' : 'refresh');
+          beats = 0;
+        }
+        beats += 1;
         this.timer = setTimeout(say, BEAT);
       };
       this.timer = setTimeout(say, this.kernel.answers && this.stream?.state ? GRACE : 0);
@@ -116,7 +121,6 @@ export class Table implements Store {
   private quiet(): void {
     clearTimeout(this.timer);
     this.timer = undefined;
-    this.said = false;
   }
 
   /** Take what is seen; what was seen last stays where the kernel is not there. */
@@ -143,7 +147,6 @@ export class Table implements Store {
   private watchers = new Set<object>();
   private hidden = false;
   private settling = false;
-  private said = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private listeners = new Listeners();
   readonly subscribe = this.listeners.subscribe;

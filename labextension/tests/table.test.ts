@@ -123,6 +123,28 @@ test('where there is no server it tells the kernel that it is drawn, until nobod
   assert.deepEqual([hidden, back, model.heard()], [[], ['refresh'], []]);
 });
 
+test('to a kernel that hears nothing, since a cell runs, it says less and less', () => {
+  const table = made(false);
+  table.watch(view, true);
+  model.traits['every'] = 4;
+  model.answer(state({ time: 1001 }));
+  pass(1);
+  model.heard();
+  pass(8 * 8000);
+  const deaf = model.heard();
+  model.traits['every'] = 1;
+  model.answer(state({ time: 1002 }));
+  pass(2 * 8000);
+
+  assert.deepEqual(
+    [deaf, model.heard()],
+    [
+      ['drawn', 'drawn'],
+      ['drawn', 'drawn']
+    ]
+  );
+});
+
 test('two views of it cost what one does', () => {
   const table = made(false);
   table.watch(view, true);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,8 @@ def table(page: Page) -> View:
 
 
 def shown(scene: Scene, page: Page, name: str) -> tuple[Notebook, View]:
-    """A notebook on a page, with a table that is live."""
+    """A notebook on a page, with a table that is live; the page has no other open from before."""
+    shutil.rmtree(scene.server.home / ".jupyter" / "workspaces", ignore_errors=True)
     notebook = scene.notebook(name, BRIEF, more=("%tf_gpu top",))
     visit(page, scene, name)
     page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from pathlib import Path
 
-from tests.jupyter import execute, serving, until
+from tornado.websocket import websocket_connect
+
+from tests.jupyter import Server, execute, serving, until
 from tests.server.test_kernels import Kernel
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.report import Report
@@ -42,6 +46,38 @@ def test_a_kernel_that_had_a_table_is_culled_and_one_with_a_detached_job_is_not(
 
     assert culled
     assert alive == [job.id]
+
+
+def page(server: Server, kernel: str, seconds: float) -> int:
+    """Be a page for a time, always the same one, and go without a word; return how many states of tables it got."""
+
+    async def draw() -> int:
+        where = f"ws://{server.base}api/kernels/{kernel}/channels?session_id=same&token={server.token}"
+        socket, states = await websocket_connect(where), 0
+        end = time.monotonic() + seconds
+        with contextlib.suppress(asyncio.TimeoutError):
+            while text := await asyncio.wait_for(socket.read_message(), end - time.monotonic()):
+                states += '"history"' in str(text) or '"every"' in str(text) or '"gpus"' in str(text)
+        socket.close()
+        return states
+
+    return asyncio.run(draw())
+
+
+def test_a_page_that_comes_back_gets_no_heap_of_old_states(tmp_path: Path) -> None:
+    with (
+        Machine.create("1x8GiB") as machine,
+        serving(machine, tmp_path, environment={"TFGPU_MAGIC_DIR": str(tmp_path / "board")}) as server,
+    ):
+        kernel = Kernel(server, "table.ipynb")
+        execute(kernel.client, f"%load_ext tfgpu_magic\n{BRIEF}\n%tf_gpu top")
+        seen = page(server, kernel.id, 2.5)
+        time.sleep(20)
+        heap = page(server, kernel.id, 2.5)
+        kernel.end()
+
+    assert seen >= 1
+    assert heap <= 4
 
 
 def test_a_kernel_with_a_detached_job_says_that_it_is_busy_until_the_job_ends(tmp_path: Path) -> None:
