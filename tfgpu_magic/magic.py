@@ -155,9 +155,9 @@ def _top() -> MemoryTable | Status:
         from tfgpu_magic import control
 
         return control.status()
-    from tfgpu_magic.views import widget
+    from tfgpu_magic.views.widget import MemoryTable
 
-    return widget.shown()
+    return MemoryTable()
 
 
 def _tell(what: str, policy: str) -> Outcome | Code:
