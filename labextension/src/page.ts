@@ -1,5 +1,6 @@
 // The server of the page that a widget is in: JupyterLab and Notebook write into their pages where it is.
 
+import { ask } from './lab/ask';
 import type { World } from './lab/stream';
 
 /** Where the stream is; null on a page of something else. */
@@ -21,13 +22,7 @@ export function world(url: string): World {
   const at = (protocol: string, path: string): string => url.replace(/^(http|ws)/u, protocol) + path;
   return {
     connect: every => new WebSocket(at('ws', `stream?every=${every}`)),
-    async probe() {
-      try {
-        return (await fetch(at('http', 'snapshot'))).status;
-      } catch {
-        return 0; // there is no server: it will be tried again
-      }
-    },
+    ask: () => ask(path => fetch(at('http', `../${path}`))),
     later(callback, milliseconds) {
       const timer = setTimeout(callback, milliseconds);
       return () => clearTimeout(timer);

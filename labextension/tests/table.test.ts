@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, mock, test } from 'node:test';
 import type { Model } from '../src/kernel';
-import { Stream, type Socket, type World } from '../src/lab/stream';
+import { Stream, type Answer, type Socket, type World } from '../src/lab/stream';
 import { Table } from '../src/table';
 import type { State } from '../src/view/wire';
 import { ENGLISH } from '../src/view/words';
@@ -50,13 +50,13 @@ class FakeSocket {
 
 class FakeWorld implements World {
   sockets: FakeSocket[] = [];
-  status = 200;
+  answer: Answer = null;
   connect(): Socket {
     this.sockets.push(new FakeSocket());
     return this.sockets[this.sockets.length - 1]!;
   }
-  probe(): Promise<number> {
-    return Promise.resolve(this.status);
+  ask(): Promise<Answer> {
+    return Promise.resolve(this.answer);
   }
   later(): () => void {
     return () => undefined;
@@ -222,7 +222,7 @@ test('a server that sees other GPUs than the kernel is left for good', () => {
 
 test('a server without the extension is left for good', async () => {
   const table = made();
-  world.status = 404;
+  world.answer = 'not there';
   table.watch(view, true);
   model.answer(state({ time: 1001 }));
   world.sockets[0]!.onclose?.();
