@@ -67,7 +67,7 @@ def test_what_was_used_and_given_back(
 
 
 def test_what_stayed_behind_is_named_with_the_way_to_bring_it() -> None:
-    facts = CellFacts(stays=("x", "model"), lacks=("y",), kept={"ds": "it cannot be sent."}, failed=False, values=1)
+    facts = CellFacts(stays=("x", "model"), lacks=("y",), kept={"ds": "it cannot be sent."}, failed=False)
 
     assert repr(close([], machine(0), None, PID, 90, facts)).splitlines() == [
         "Isolated: 1 min 30 s, no GPU memory held.",
@@ -78,12 +78,12 @@ def test_what_stayed_behind_is_named_with_the_way_to_bring_it() -> None:
 
 
 def test_a_cell_that_failed_is_not_told_what_it_might_have_brought_back() -> None:
-    facts = CellFacts(stays=("x",), kept={}, failed=True, values=1)
+    facts = CellFacts(stays=("x",), kept={}, failed=True)
 
     assert "Gone" not in repr(close([], machine(0), None, PID, 1, facts))
 
 
 def test_in_html_nothing_of_a_cell_is_markup() -> None:
-    facts = CellFacts(kept={"x": "<b>no</b>"}, failed=False, values=1)
+    facts = CellFacts(kept={"x": "<b>no</b>"}, failed=False)
 
     assert "&lt;b&gt;" in close([], machine(0), None, PID, 1, facts)._repr_html_()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from types import MappingProxyType
 
 from tfgpu_magic.isolate.cells.shell import CellFacts
 from tfgpu_magic.monitor.report import GpuUse
@@ -34,6 +35,9 @@ def close(
     pid: int | None,
     seconds: float,
     facts: CellFacts | None = None,
+    *,
+    lost: Mapping[str, str] = MappingProxyType({}),
+    hint: str | None = None,
 ) -> Closing:
     """Tell how a cell ended.
 
@@ -44,16 +48,21 @@ def close(
         pid: its process.
         seconds: how long it took.
         facts: what came of it; None where it did not answer.
+        lost: why something could not be made again in the notebook, by name; the value's name is empty.
+        hint: a name of the notebook's that it may have missed.
     """
     told = [words.seconds(seconds), *_peaks(uses, before), _back(uses, before, after, pid)]
     lines = [f"Isolated: {', '.join(told)}."]
     if facts is None:
         return Closing(tuple(lines))
     lines += [f"{name or 'Its value'} stays in its process: {why}" for name, why in facts.kept.items()]
+    lines += [f"{name or 'Its value'} cannot be made again in this notebook: {why}" for name, why in lost.items()]
     if facts.lacks:
         lines.append(f"Not there to bring back: {', '.join(facts.lacks)}.")
     if facts.stays and not facts.failed:
         lines.append(f"Gone with its process: {', '.join(facts.stays)}. To bring back: -o {','.join(facts.stays)}")
+    if hint:
+        lines.append(f"The notebook has {hint}, which the cell's text does not name. To send it too: -i +{hint}")
     return Closing(tuple(lines))
 
 

@@ -9,8 +9,9 @@ from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 
-WORK, SHOW, SHOWN, LEAVE = "work", "show", "shown", "leave"
-"""Messages: the values of a call; a display and its number, and that it was shown; that the process may end."""
+WORK, SHOW, SHOWN, APART, LEAVE = "work", "show", "shown", "apart", "leave"
+"""Messages: the values of a call; a display and its number, and that it was shown; that the answer is wanted once more,
+in pieces that stand by themselves; that the process may end."""
 
 RETURNED, RAISED = "returned", "raised"
 """Messages that end a call."""
