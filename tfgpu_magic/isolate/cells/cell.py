@@ -66,7 +66,8 @@ class Cell:
             source=_as_numbered(body),
             number=shell.displayhook.prompt_count,  # not execution_count, which newer IPythons raise too early
             outputs=asked.outputs,
-            imports=seen.imports,
+            passing=seen.imports | seen.turns,
+            changes=seen.changes,
             shell={name: getattr(shell, name) for name in _TRAITS},
             traceback=shell.InteractiveTB.mode,
             cells=_cells(shell),
@@ -218,13 +219,14 @@ class Cell:
     def _inputs(self, reads: frozenset[str]) -> dict[str, object]:
         """The names to send."""
         there, hidden = self._shell.user_ns, self._shell.user_ns_hidden
-        if self._asked.inputs is None:
-            own = {name for name in _SHELLS_OWN & there.keys() if there[name] is hidden.get(name)}
-            return {name: there[name] for name in sorted(reads & (there.keys() - own))}
-        for name in self._asked.inputs:
+        asked = (*(self._asked.inputs or ()), *self._asked.also)
+        for name in asked:
             if name not in there:
                 raise PolicyError(f"-i {name}: this notebook has no {name!r}.")
-        return {name: there[name] for name in self._asked.inputs}
+        if self._asked.inputs is not None:
+            return {name: there[name] for name in asked}
+        own = {name for name in _SHELLS_OWN & there.keys() if there[name] is hidden.get(name)}
+        return {name: there[name] for name in sorted((reads & (there.keys() - own)) | set(asked))}
 
     def _tell_of_warming(self) -> None:
         self.screen.write("stdout", "The first isolated cell waits some seconds for TensorFlow's import.\n")

@@ -39,7 +39,8 @@ class CellSettings:
         source: its text.
         number: its number in the notebook.
         outputs: the names to bring back.
-        imports: the names that its imports bind.
+        passing: the names that nothing but its imports and loops bind.
+        changes: the names whose objects its text says that it changes.
         shell: traits of the notebook's shell that the cell's has too.
         traceback: the mode of its tracebacks.
         cells: the notebook's cells, for tracebacks that go through functions of theirs: number and text, by the name
@@ -49,7 +50,8 @@ class CellSettings:
     source: str
     number: int
     outputs: tuple[str, ...] = ()
-    imports: frozenset[str] = frozenset()
+    passing: frozenset[str] = frozenset()
+    changes: tuple[str, ...] = ()
     shell: Mapping[str, object]
     traceback: str = "Context"
     cells: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -61,6 +63,7 @@ class CellFacts:
 
     Attributes:
         stays: names that it has bound and that stay behind.
+        changed: names of the notebook's whose objects it has changed, as its text says, and that stay behind.
         lacks: names to bring back that it has not bound.
         kept: why something cannot come home, by name; the value's name is empty.
         shown: how its value is displayed there, data and metadata; None where it is not.
@@ -70,6 +73,7 @@ class CellFacts:
     """
 
     stays: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     kept: Mapping[str, str]
     shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
@@ -125,7 +129,9 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         shell.displayhook()  # shows a value that came before it
     value = shell.displayhook.value
     bound = {name: namespace[name] for name in settings.outputs if name in namespace}
-    kept = {name: _CLASSES_STAY for name, part in bound.items() if isinstance(part, type) and before.get(name) is part}
+    changed = {name: namespace[name] for name in settings.changes if _is_changed(name, before, namespace)}
+    own = {name: part for name, part in (bound | changed).items() if isinstance(part, type)}
+    kept = {name: _CLASSES_STAY for name, part in own.items() if before.get(name) is part}
     kept |= {name: _WIDGETS_STAY for name, part in {"": value, **bound}.items() if _is_widget(part)}
     values = {name: part for name, part in {"": value, **bound}.items() if name not in kept}
     given, refused = _give(values, order)
@@ -141,7 +147,8 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         told, pickled = failure.capture(error, shown=shell.shown, reduce=plain.reduce)
         raised = [memoryview(pickle.dumps(told)), *pickled.parts]
     facts = CellFacts(
-        stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.imports, *shell.user_ns_hidden})),
+        stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.passing, *shell.user_ns_hidden})),
+        changed=tuple(name for name in changed if name not in {*settings.outputs, *kept}),
         lacks=tuple(name for name in settings.outputs if name not in namespace),
         kept=kept,
         shown=shown,
@@ -232,6 +239,12 @@ def _stays(before: Mapping[str, object], now: Mapping[str, object], known: set[s
         and not isinstance(value, types.ModuleType)
         and not (name in before and before[name] is value)
     ]
+
+
+def _is_changed(name: str, before: Mapping[str, object], now: Mapping[str, object]) -> bool:
+    """Whether what a name stood for before the cell, and still does, may have been changed."""
+    fixed = types.ModuleType | types.NoneType | int | float | complex | str | bytes | tuple | frozenset
+    return name in before and now.get(name) is before[name] and not isinstance(before[name], fixed)
 
 
 def _cannot_ask(*_: object, **__: object) -> NoReturn:
