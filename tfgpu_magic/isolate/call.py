@@ -96,6 +96,7 @@ class Call:
         answered: called with its answer, where its order says that it lingers, and before it ends; returns `LEAVE`, or
             `APART` to be called again with the answer in pieces.
         pid: its process, once it is there.
+        status: how that ended, as `subprocess` has it; None before.
     """
 
     order: Order
@@ -105,6 +106,7 @@ class Call:
     warming: Callable[[], None] = lambda: None
     answered: Callable[[Answer], str] = lambda _: LEAVE
     pid: int | None = None
+    status: int | None = None
     _bell: Bell = field(default_factory=Bell)
 
     def interrupt(self) -> None:
@@ -127,6 +129,7 @@ class Call:
                 answer = _Watch(self, process, self._bell).run()
                 words = process.last_words() if answer is None else ""
             finally:
+                self.status = process.status
                 process.close()
         if answer is None:
             raise WorkerDied(ending.died(process.status or 0, kills, ending.memory_kills(), words))

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import linecache
 import re
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from tfgpu_magic.isolate.cells.names import names
 from tfgpu_magic.isolate.cells.shell import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.words import Asked
 from tfgpu_magic.isolate.ledger import LEDGER, Abandoned, Lease
+from tfgpu_magic.isolate.process import ending
 from tfgpu_magic.isolate.process.order import APART, LEAVE
 from tfgpu_magic.isolate.screen import Screen
 from tfgpu_magic.isolate.values import pickling
@@ -116,7 +118,7 @@ class Cell:
             if self._answered is None:
                 if self.pid is not None:
                     self._show(close((), None, look(), self.pid, time.monotonic() - begin))
-                return None, as_told(error.with_traceback(None))
+                return None, as_told(self._stop_from_outside() or error.with_traceback(None))
             answer = self._answered
             interrupt = as_told(KeyboardInterrupt("The cell had ended, and what it gives is here."))
         facts = answer.facts.more.get("cell")
@@ -191,6 +193,13 @@ class Cell:
         self._answered, self._arrival = answer, arrive(facts, answer.parts)
         together = len(facts.given) == 1 and len(facts.given[0][0]) > 1
         return APART if self._arrival.lost and together else LEAVE
+
+    def _stop_from_outside(self) -> BaseException | None:
+        """What it is to the notebook when somebody ends the cell's process as one ends a program: it was stopped."""
+        status = None if self._call is None else self._call.status
+        if status not in (-signal.SIGINT, -signal.SIGTERM):
+            return None
+        return KeyboardInterrupt(f"The cell was stopped from outside: {ending.tell(status)}.")
 
     def _put(self, values: dict[str, object]) -> None:
         """Put names into the notebook: those of a job amid no other cell."""

@@ -23,6 +23,7 @@ from tfgpu_magic import control
 from tfgpu_magic.config import account
 from tfgpu_magic.config.runtime import adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
+from tfgpu_magic.isolate import precision
 from tfgpu_magic.isolate.process import wire
 from tfgpu_magic.isolate.process.order import APART, LEAVE, RAISED, RETURNED, Facts, Order
 from tfgpu_magic.isolate.values import failure, pickling, plain
@@ -160,6 +161,7 @@ def _become(order: Order) -> None:
     random.seed()
     if "numpy" in sys.modules:  # all calls are forks of one process, and would draw the same numbers
         sys.modules["numpy"].random.seed()
+    precision.make(order.precision)
     if order.policy.requests:
         snapshot = order.snapshot
         control.apply(order.policy, **({} if snapshot is None else {"see": lambda: snapshot}))

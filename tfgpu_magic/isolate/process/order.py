@@ -31,6 +31,7 @@ class Order:
         policy: what is asked of TensorFlow's GPUs.
         snapshot: the GPUs, as they were when the policy was chosen; None to look anew.
         imported: which of `guard.ROOTS` the caller has imported; no other may come home.
+        precision: Keras' settings for the whole process, as `precision.read` gives them.
         lingers: whether the process waits for leave when it has answered, so that what it holds can be seen.
         settings: what the runner wants to know.
     """
@@ -44,6 +45,7 @@ class Order:
     policy: Policy = NOTHING
     snapshot: Snapshot | None = None
     imported: frozenset[str] = frozenset()
+    precision: Mapping[str, object] = field(default_factory=dict)
     lingers: bool = False
     settings: Mapping[str, object] = field(default_factory=dict)
 
