@@ -183,6 +183,7 @@ def _shell(connection: socket.socket, settings: CellSettings) -> Any:
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         shell.compile._filename_map[name] = number
     warnings.filterwarnings("ignore", "To exit: use", UserWarning)  # the notebook's shell says it
+    sys.breakpointhook = _cannot_stop
     builtins.input = _cannot_ask
     import getpass
 
@@ -250,4 +251,10 @@ def _is_changed(name: str, before: Mapping[str, object], now: Mapping[str, objec
 def _cannot_ask(*_: object, **__: object) -> NoReturn:
     raise StdinNotImplementedError(
         "An isolated cell cannot ask for input: ask in a cell before it, and it reads the answer."
+    )
+
+
+def _cannot_stop(*_: object, **__: object) -> NoReturn:
+    raise StdinNotImplementedError(
+        "An isolated cell cannot stop for a debugger, which asks for input: run it as a plain cell for that."
     )
