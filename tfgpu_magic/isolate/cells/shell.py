@@ -244,8 +244,9 @@ def _stays(before: Mapping[str, object], now: Mapping[str, object], known: set[s
 
 def _is_changed(name: str, before: Mapping[str, object], now: Mapping[str, object]) -> bool:
     """Whether what a name stood for before the cell, and still does, may have been changed."""
-    fixed = types.ModuleType | types.NoneType | int | float | complex | str | bytes | tuple | frozenset
-    return name in before and now.get(name) is before[name] and not isinstance(before[name], fixed)
+    then = before.get(name)  # None where it was not: a name that is None has nothing to change either
+    fixed = isinstance(then, types.ModuleType | int | float | complex | str | bytes | tuple | frozenset)
+    return then is not None and now.get(name) is then and not fixed
 
 
 def _cannot_ask(*_: object, **__: object) -> NoReturn:

@@ -32,7 +32,8 @@ class Order:
         snapshot: the GPUs, as they were when the policy was chosen; None to look anew.
         imported: which of `guard.ROOTS` the caller has imported; no other may come home.
         precision: Keras' settings for the whole process, as `precision.read` gives them.
-        lingers: whether the process waits for leave when it has answered, so that what it holds can be seen.
+        lingers: whether the process waits for leave when it has answered, so that what it holds can be seen
+            and what it gives be taken.
         settings: what the runner wants to know.
     """
 
