@@ -158,8 +158,8 @@ def test_a_cell_that_runs_out_of_memory_says_who_has_it(book: Notebook) -> None:
         imported = book.run("import sys; 'tensorflow' in sys.modules").value
 
     assert ran.error["ename"] == woken.error["ename"] == "ResourceExhaustedError"
-    told = next(data["text/plain"] for data in ran.shown() if data["text/plain"].startswith("Of GPU 0"))
-    assert "Of GPU 0 others held then: this notebook 5.2 GiB." in told
+    told = next(data["text/plain"] for data in ran.shown() if data["text/plain"].startswith("Others held"))
+    assert "Others held of GPU 0: this notebook 5.2 GiB." in told
     assert "`--gpus 1`" in told
     assert imported == "False"  # its own type is had without TensorFlow
 

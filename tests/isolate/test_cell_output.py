@@ -136,3 +136,11 @@ def test_asking_for_input_is_refused_in_words(book: Notebook) -> None:
 
     assert ran.error["ename"] == "StdinNotImplementedError"
     assert "ask in a cell before it" in ran.error["evalue"]
+
+
+def test_stopping_for_a_debugger_is_refused_in_words(book: Notebook) -> None:
+    ran = book.isolated("x = 1\nbreakpoint()")
+
+    assert ran.error["ename"] == "StdinNotImplementedError"
+    assert "run it as a plain cell" in ran.error["evalue"]
+    assert "bdb.py" not in ran.traceback

@@ -15,6 +15,8 @@ from tfgpu_magic.isolate.cells.words import Asked, parse
         ("", Asked()),
         ("-i x,y -o z", Asked(inputs=("x", "y"), outputs=("z",))),
         ("-i -", Asked(inputs=())),
+        ("-i +x", Asked(also=("x",))),
+        ("-i +x,+y,z", Asked(also=("x", "y", "z"))),
         ("-o a,b,a", Asked(outputs=("a", "b"))),
         ("-o=a", Asked(outputs=("a",))),
         ("--timeout 10m --gpus 2 --detach", Asked(timeout=600.0, gpus=2, detach=True)),

@@ -71,7 +71,7 @@ WORDS = POLICY_WORDS + OTHER_WORDS
 ISOLATE = "isolate"
 """The word that may stand above a cell."""
 ISOLATE_FLAGS = (
-    ("-i", "NAMES", "send only these names (`-` for none); else every name of the notebook that the cell reads"),
+    ("-i", "NAMES", "send only these names (`-` for none), or as `+x,y` these too; else what the cell is seen to read"),
     ("-o", "NAMES", "bring these names back, as in `-o model,history`"),
     ("--gpus", "N", "see only N GPUs, the free ones with most memory"),
     ("--timeout", "TIME", "end it after so long: 90s, 10m, 2h"),

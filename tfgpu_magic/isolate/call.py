@@ -32,6 +32,7 @@ GRACE = 5.0
 _PATIENCE = 5.0  # seconds in which a process that is killed, or has answered, must be gone
 _LONG = 0.7  # seconds after which the caller is told that the nursery is still becoming warm
 _AT_ONCE = 2**20  # bytes read of its output at a time
+_SENT = Pickled(memoryview(b""))  # in the place of values that are sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +89,14 @@ class Call:
 
     Attributes:
         order: how its process is to be set up.
-        work: its values.
+        work: its values, until they are sent.
         timeout: seconds that it may take, from its process's start; None is no limit.
         screen: where its output goes.
         warming: called once where it has to wait for TensorFlow's import.
-        answered: called with its pid when it has answered, where its order says that it lingers.
+        answered: called with its answer, where its order says that it lingers, and before it ends; returns `LEAVE`, or
+            `APART` to be called again with the answer in pieces.
         pid: its process, once it is there.
+        status: how that ended, as `subprocess` has it; None before.
     """
 
     order: Order
@@ -101,8 +104,9 @@ class Call:
     timeout: float | None = None
     screen: Screen = field(default_factory=Here)
     warming: Callable[[], None] = lambda: None
-    answered: Callable[[int], None] = lambda _: None
+    answered: Callable[[Answer], str] = lambda _: LEAVE
     pid: int | None = None
+    status: int | None = None
     _bell: Bell = field(default_factory=Bell)
 
     def interrupt(self) -> None:
@@ -125,6 +129,7 @@ class Call:
                 answer = _Watch(self, process, self._bell).run()
                 words = process.last_words() if answer is None else ""
             finally:
+                self.status = process.status
                 process.close()
         if answer is None:
             raise WorkerDied(ending.died(process.status or 0, kills, ending.memory_kills(), words))
@@ -184,6 +189,7 @@ class _Watch:
             self._selector.register(descriptor, selectors.EVENT_READ, functools.partial(self._read, descriptor))
         self._say("", [memoryview(pickle.dumps(self._call.order))])
         self._say(WORK, self._call.work.parts)
+        self._call.work = _SENT  # it may take long, and nobody here needs them for it
 
     def _say(self, kind: str, parts: Sequence[memoryview] = ()) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has died, which will be told
@@ -219,10 +225,12 @@ class _Watch:
             facts: Facts = pickle.loads(message.parts[0])  # noqa: S301  # as above
             seconds = time.monotonic() - self._began
             self._answer = Answer(message.kind == RAISED, facts, message.parts[1:], seconds)
-            self._leave()
+            self._due = None
             if self._call.order.lingers:
-                self._call.answered(self._call.pid or 0)
-                self._say(LEAVE)
+                self._say(said := self._call.answered(self._answer))
+                if said != LEAVE:
+                    return  # it says more, and who does not want to wait for that interrupts it
+            self._leave()
 
     def _heed(self) -> None:
         """Somebody wants it to stop; who says so twice does not want to wait."""

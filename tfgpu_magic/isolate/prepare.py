@@ -9,6 +9,7 @@ from typing import Any
 from tfgpu_magic.config import visible
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.runtime import RUNTIME
+from tfgpu_magic.isolate import precision
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.values.guard import ROOTS
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -43,5 +44,6 @@ def order(
         policy=policy,
         imported=ROOTS & sys.modules.keys() if imported is None else imported,
         snapshot=snapshot,
+        precision=precision.read(),
         **more,
     )

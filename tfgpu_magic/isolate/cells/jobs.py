@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -48,8 +49,8 @@ class Standing:
 class Job(Future[Any]):
     """An isolated cell that goes on while the notebook does other things; a `concurrent.futures.Future` of its value.
 
-    `job.result()` waits for it and gives its value, or raises what it raised. Its ``-o`` names are in the notebook
-    when it is done.
+    `job.result()` waits for it and gives its value, or raises what it raised. Its ``-o`` names are put into the
+    notebook between cells; or in a cell that asks for its `result`, its `exception`, or whether it is `done`.
     """
 
     def __init__(self, cell: Cell) -> None:
@@ -58,9 +59,38 @@ class Job(Future[Any]):
         self._cell: Cell | None = cell  # until it has ended: it has a copy of all that it reads
         self._title = cell.title
         self._began = time.monotonic()
+        self._settle: Callable[[], None] = lambda: None
         _listed[self.number] = self
         self.set_running_or_notify_cancel()
         threading.Thread(target=self._run, args=(cell,), name=f"tfgpu_magic-job-{self.number}", daemon=True).start()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for its value, with its names in the notebook.
+
+        Raises:
+            BaseException: what it raised.
+            TimeoutError: it has not ended within so many seconds.
+        """
+        concurrent.futures.wait([self], timeout)
+        self._settle()
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for what it raised, None if nothing, with its names in the notebook.
+
+        Raises:
+            TimeoutError: it has not ended within so many seconds.
+        """
+        concurrent.futures.wait([self], timeout)
+        self._settle()
+        return super().exception(0)
+
+    def done(self) -> bool:
+        """Whether it has ended; then its names are in the notebook."""
+        ended = super().done()
+        if ended:
+            self._settle()
+        return ended
 
     def stop(self) -> None:
         """Interrupt it, as Ctrl-C interrupts a cell; it is killed when it does not heed that, or at the second time."""
@@ -75,28 +105,30 @@ class Job(Future[Any]):
             number=self.number,
             state=self._word(),
             seconds=time.monotonic() - self._began,
-            pid=None if self.done() or cell is None else cell.pid,
+            pid=None if super().done() or cell is None else cell.pid,
             title=self._title,
         )
 
     def _word(self) -> str:
-        if not self.done():
+        if not super().done():
             return RUNNING
-        error = self.exception()
+        error = super().exception()
         if isinstance(error, KeyboardInterrupt):
             return STOPPED
         return DONE if error is None else type(error).__name__
 
     def __repr__(self) -> str:
-        return f"<Job {self.number}, {self.standing().state}: {self._title}>"
+        state = self.standing().state
+        # What is shown of it stays in the notebook, and it does not stay running.
+        return f"<Job {self.number}, {'begun' if state == RUNNING else state}: {self._title}>"
 
     def _run(self, cell: Cell) -> None:
         try:
             value = cell.run()
-            self._cell = None
+            self._cell, self._settle = None, cell.settle
             self.set_result(value)
         except BaseException as error:  # also the KeyboardInterrupt of `stop`
-            self._cell = None
+            self._cell, self._settle = None, cell.settle
             self.set_exception(error.with_traceback(None))  # which is ours, and would keep the cell
             lines = getattr(error, "_render_traceback_", list)() or [f"{type(error).__name__}: {error}"]
             with contextlib.suppress(Exception):  # a kernel that is ending hears nothing any more

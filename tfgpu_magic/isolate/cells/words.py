@@ -22,6 +22,7 @@ class Asked:
 
     Attributes:
         inputs: the names to send; None for those that the cell reads.
+        also: the names to send besides those.
         outputs: the names to bring back.
         policy: what is asked of TensorFlow's GPUs.
         gpus: how many GPUs it may see; None where nothing is said.
@@ -30,6 +31,7 @@ class Asked:
     """
 
     inputs: tuple[str, ...] | None = None
+    also: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     policy: Policy = NOTHING
     gpus: int | None = None
@@ -63,8 +65,11 @@ def parse(line: str) -> Asked:
         else:
             policy += _word(token, begun=bool(policy))
         listed = flag in ("-i", "-o")
+    sent = flags.get("-i")
+    more = sent is not None and sent.startswith("+")
     return Asked(
-        inputs=_names(flags["-i"]) if "-i" in flags else None,
+        inputs=None if sent is None or more else _names(sent),
+        also=_names(sent.replace("+", "")) if sent is not None and more else (),
         outputs=_names(flags.get("-o", "-")),
         policy=words.parse(" ".join(policy)) if policy else NOTHING,
         gpus=_count(flags["--gpus"]) if "--gpus" in flags else None,

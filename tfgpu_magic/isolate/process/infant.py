@@ -23,8 +23,9 @@ from tfgpu_magic import control
 from tfgpu_magic.config import account
 from tfgpu_magic.config.runtime import adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
+from tfgpu_magic.isolate import precision
 from tfgpu_magic.isolate.process import wire
-from tfgpu_magic.isolate.process.order import LEAVE, RAISED, RETURNED, Facts, Order
+from tfgpu_magic.isolate.process.order import APART, LEAVE, RAISED, RETURNED, Facts, Order
 from tfgpu_magic.isolate.values import failure, pickling, plain
 from tfgpu_magic.isolate.values.guard import Unpickler
 from tfgpu_magic.isolate.values.pickling import Pickled
@@ -38,6 +39,9 @@ Runner = Callable[[socket.socket, Order, Sequence[memoryview]], Answer]
 
 running = False
 """Whether this process is that of an isolated call."""
+
+apart: Callable[[], Answer] | None = None
+"""What makes the answer in pieces, where a runner can, for a caller that could not take it as a whole."""
 
 
 def live(connection: socket.socket, crash: int) -> None:
@@ -103,7 +107,9 @@ def _run(connection: socket.socket, order: Order) -> None:
     try:
         _send(connection, answer)
         while order.lingers and (said := wire.receive(connection)) is not None and said.kind != LEAVE:
-            pass  # a display that was interrupted has left behind what it waited for
+            # Else a display that was interrupted has left behind what it waited for.
+            if said.kind == APART and apart is not None:
+                _send(connection, apart())
     except ConnectionError:  # nobody waits any more
         return
     except OSError as error:
@@ -155,6 +161,7 @@ def _become(order: Order) -> None:
     random.seed()
     if "numpy" in sys.modules:  # all calls are forks of one process, and would draw the same numbers
         sys.modules["numpy"].random.seed()
+    precision.make(order.precision)
     if order.policy.requests:
         snapshot = order.snapshot
         control.apply(order.policy, **({} if snapshot is None else {"see": lambda: snapshot}))

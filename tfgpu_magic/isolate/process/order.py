@@ -9,8 +9,9 @@ from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 
-WORK, SHOW, SHOWN, LEAVE = "work", "show", "shown", "leave"
-"""Messages: the values of a call; a display and its number, and that it was shown; that the process may end."""
+WORK, SHOW, SHOWN, APART, LEAVE = "work", "show", "shown", "apart", "leave"
+"""Messages: the values of a call; a display and its number, and that it was shown; that the answer is wanted once more,
+in pieces that stand by themselves; that the process may end."""
 
 RETURNED, RAISED = "returned", "raised"
 """Messages that end a call."""
@@ -30,7 +31,9 @@ class Order:
         policy: what is asked of TensorFlow's GPUs.
         snapshot: the GPUs, as they were when the policy was chosen; None to look anew.
         imported: which of `guard.ROOTS` the caller has imported; no other may come home.
-        lingers: whether the process waits for leave when it has answered, so that what it holds can be seen.
+        precision: Keras' settings for the whole process, as `precision.read` gives them.
+        lingers: whether the process waits for leave when it has answered, so that what it holds can be seen
+            and what it gives be taken.
         settings: what the runner wants to know.
     """
 
@@ -43,6 +46,7 @@ class Order:
     policy: Policy = NOTHING
     snapshot: Snapshot | None = None
     imported: frozenset[str] = frozenset()
+    precision: Mapping[str, object] = field(default_factory=dict)
     lingers: bool = False
     settings: Mapping[str, object] = field(default_factory=dict)
 

@@ -68,7 +68,7 @@ def capture(
     )
     for form in (_rebuilt,) if isinstance(error, SyntaxError) else (_itself, _rebuilt):
         try:
-            pickled = pickling.dump(form(error, reduce), reduce=reduce)
+            pickled = pickling.dump(form(error, reduce), reduce=reduce, at_home=True)
             again = _own_type(pickling.load(pickled.parts, Unpickler))
             # One that makes its text of its arguments may make another of that text.
             if type(again) is kind and (form is _rebuilt or _text(again) == failure.message):
@@ -125,7 +125,7 @@ def _own_type(loaded: object) -> BaseException | None:
 
 def _can_travel(part: object, reduce: Reduce | None) -> bool:
     try:
-        pickling.load(pickling.dump(part, reduce=reduce).parts, Unpickler)
+        pickling.load(pickling.dump(part, reduce=reduce, at_home=True).parts, Unpickler)
     except Exception:  # whatever its own __reduce__ or __setstate__ raises
         return False
     return True
