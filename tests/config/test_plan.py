@@ -146,6 +146,40 @@ def test_what_is_in_force_already_is_no_error_when_said_again() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("limit 2GiB; limit 0=1GiB", "limit 2GiB"),
+        ("split 2; split 1GiB 1GiB --gpu 0", "split 2"),
+        ("limit GPU-0000=2GiB; limit 0=1GiB", "limit GPU-0000=2GiB"),
+        ("growth; split 2 --cpu", "default"),
+    ],
+)
+def test_words_that_would_replace_others_are_not_in_force_already(asked: str, words: str) -> None:
+    ready = kernel(gpu(0), stage=Stage.READY, asked=parse(asked), settled=parse(asked))
+
+    with pytest.raises(TooLate):
+        make(parse(words), snapshot(gpu(0)), ready)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("limit 0=1GiB; limit 1=2GiB", "limit 0=1GiB"),
+        ("visible 0; growth", "growth; visible 0"),
+        ("limit 1GiB", "default; limit 1GiB"),
+    ],
+)
+def test_words_that_change_nothing_are_in_force_already(asked: str, words: str) -> None:
+    ready = kernel(gpu(0), stage=Stage.READY, asked=parse(asked), settled=parse(asked))
+
+    assert make(parse(words), snapshot(gpu(0)), ready).in_force
+
+
+def test_to_drop_nothing_is_never_too_late() -> None:
+    assert make(parse("default"), snapshot(gpu(0)), kernel(gpu(0), stage=Stage.READY)).in_force
+
+
+@pytest.mark.parametrize(
     ("state", "told"),
     [
         (Kernel(stage=Stage.READY, since="since In [3] (x = 1)"), "since In [3] (x = 1), so its memory"),
@@ -266,3 +300,85 @@ def test_too_late_for_a_gpu_advises_all_the_words() -> None:
 
     with pytest.raises(TooLate, match=r"%tf_gpu visible 1; limit 2GiB --restart"):
         make(parse("visible 1; limit 2GiB"), snapshot(*FOUR), shown)
+
+
+OLD = gpu(0, 7.9, capability=(5, 2))
+
+
+def test_a_gpu_that_other_builds_of_tensorflow_may_use_is_noted_and_not_refused() -> None:
+    plan = make(parse("limit 1GiB"), snapshot(OLD), kernel(OLD))
+
+    assert any("GPU 0 is older than compute capability 6.0" in note for note in plan.notes)
+
+
+def test_a_gpu_that_tensorflow_has_listed_is_not_called_too_old() -> None:
+    listed = kernel(OLD, stage=Stage.LISTED, frozen=True, tensorflow_sees=("GPU-0",))
+
+    assert make(parse("limit 1GiB"), snapshot(OLD), listed).notes == ()
+
+
+def test_a_gpu_that_tensorflow_has_left_out_is_refused() -> None:
+    left_out = kernel(OLD, gpu(1), stage=Stage.LISTED, frozen=True, tensorflow_sees=("GPU-0",), skipped=("GPU-0",))
+
+    with pytest.raises(Refused, match="too few multiprocessors beside the others, or too old for its build"):
+        make(parse("limit 1GiB"), snapshot(OLD, gpu(1)), left_out)
+
+
+def test_an_old_gpu_is_picked_last() -> None:
+    new = gpu(1, 6, capability=(8, 0))
+
+    plan = make(parse("pick"), snapshot(OLD, new), kernel(OLD, new))
+
+    assert [device.gpu.label for device in plan.devices] == ["1"]
+
+
+MIG = (
+    gpu(0, mig=True),
+    Gpu(index=0, instance=1, uuid="MIG-aaaa", total=10 * GIB, free=1 * GIB),
+    Gpu(index=0, instance=2, uuid="MIG-bbbb", total=10 * GIB, free=9 * GIB),
+)
+
+
+@pytest.mark.parametrize("words", ["pick", "pick --need 4GiB"])
+def test_of_mig_instances_the_one_with_most_free_memory_is_picked(words: str) -> None:
+    plan = make(parse(words), snapshot(*MIG), kernel(MIG[1]))
+
+    assert plan.environment["CUDA_VISIBLE_DEVICES"] == "MIG-bbbb"
+
+
+def test_where_a_scheduler_gave_one_mig_instance_no_other_is_picked() -> None:
+    given = kernel(MIG[1], outside={"CUDA_VISIBLE_DEVICES": "MIG-aaaa"})
+
+    assert [device.gpu.label for device in make(parse("pick"), snapshot(*MIG), given).devices] == ["0.1"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "reserve"), [((6, 1), 500), ((7, 5), 1050), ((8, 0), 1536), ((9, 0), 1800), (None, 1800)]
+)
+def test_equal_shares_leave_what_tensorflow_leaves_to_its_libraries(
+    capability: tuple[int, int] | None, reserve: int
+) -> None:
+    empty = gpu(0, 80, 80, capability=capability)
+
+    plan = make(parse("split 2"), snapshot(empty), kernel(empty))
+
+    assert plan.devices[0].limits == ((80 * 1024 - 512 - reserve) // 2 * MIB,) * 2
+    assert not any("Warning" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        ("limit 99%", True),
+        ("split 39GiB 40GiB", True),
+        ("limit 97%", False),
+        ("limit 99% --grow", False),
+        ("growth", False),
+    ],
+)
+def test_a_limit_that_leaves_the_libraries_little_is_warned_of(words: str, warned: bool) -> None:
+    empty = gpu(0, 80, 80, capability=(8, 0))
+
+    notes = make(parse(words), snapshot(empty), kernel(empty)).notes
+
+    assert any("Warning: of GPU 0 this leaves" in note for note in notes) is warned

@@ -76,7 +76,7 @@ def test_mirrored_strategy_runs_over_one_gpu_split_in_two() -> None:
 
     assert replicas == 2
     assert logical == ["GPU:0", "GPU:1"]
-    assert 7 * GIB < size <= 8 * GIB
+    assert 6 * GIB < size < 6.6 * GIB  # TensorFlow leaves its libraries 1.5 GiB of such a GPU
 
 
 def test_three_unequal_gpus_get_a_limit_each_by_nvidia_smis_numbers() -> None:

@@ -8,7 +8,7 @@ from tfgpu_magic.config import refusal, visible
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Growth, Visible
 from tfgpu_magic.config.state import ALLOCATOR, DEVICE_CAP, DEVICES, GROWTH, ORDER, Kernel
-from tfgpu_magic.config.wish import Wish, is_skipped
+from tfgpu_magic.config.wish import LEAST_CAPABILITY, Wish, is_old, is_skipped
 from tfgpu_magic.units import MIB, rounded
 
 
@@ -37,6 +37,12 @@ def conflicts(
     skipped = [device.gpu for device in devices if is_skipped(device.gpu, wish.seen, kernel)]
     if skipped:
         raise refusal.skipped(skipped, wish.seen)
+    if old := [device.gpu.label for device in devices if is_old(device.gpu, kernel)]:
+        least = ".".join(map(str, LEAST_CAPABILITY))
+        yield (
+            f"GPU {', '.join(old)} is older than compute capability {least}. TensorFlow's own wheels leave such a GPU "
+            "out from 2.17 on; 2.16 and other builds may use it. If yours does not, hide it with `visible`."
+        )
     for name, value in variables.items():
         was = kernel.outside.get(name)
         if was is not None and value != was:

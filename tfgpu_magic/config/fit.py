@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from tfgpu_magic.config.policy import Growth, Limit, Share, Split, amount_text
 from tfgpu_magic.monitor.snapshot import Gpu, Process
-from tfgpu_magic.units import MIB, rounded
+from tfgpu_magic.units import BINARY, MIB, rounded
 
 LEAST_LIMIT = 32 * MIB
 """Below this TensorFlow starts and then fails at nearly everything: cuBLAS alone wants a workspace of up to 32 MiB."""
@@ -42,6 +42,41 @@ def context_bytes(total: int) -> int:
     A context takes some hundred MiB, more on larger GPUs; one 32nd of the GPU, from 256 to 512 MiB, is our estimate.
     """
     return min(max(total // 32, 256 * MIB), 512 * MIB)
+
+
+def reserve_bytes(free: int, capability: tuple[int, int] | None) -> int:
+    """What TensorFlow, where it takes all that is free, leaves of it to cuDNN, cuBLAS and NCCL (gpu_device.cc).
+
+    How much those take is the model's affair, and no simulated GPU has them. Where the compute capability is unknown,
+    it is the most.
+
+    Args:
+        free: bytes that are free beside a CUDA context.
+        capability: the GPU's compute capability.
+    """
+    if free < 2 * BINARY["GiB"]:
+        return 225 * MIB
+    major = 9 if capability is None else capability[0]
+    return (500 if major <= 6 else {7: 1050, 8: 1536}.get(major, 1800)) * MIB
+
+
+def crowding(devices: Sequence[Device], *, grows: bool) -> list[str]:
+    """A warning for the GPUs on which limits that fit leave CUDA's libraries less room than TensorFlow itself would."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for device in devices:
+        gpu, total, free = device.gpu, device.gpu.total, device.gpu.free
+        if grows or not device.limits or total is None or free is None:
+            continue
+        room = free - context_bytes(total)
+        left, usual = room - sum(device.limits), reserve_bytes(room, gpu.capability)
+        # Equal shares of what is free leave as much, and in whole MiB.
+        if left < usual - MIB and not isinstance(getattr(device.words, "parts", None), int):
+            alike.setdefault((rounded(left), rounded(usual)), []).append(gpu.label)
+    return [
+        f"Warning: of GPU {', '.join(labels)} this leaves {left} for CUDA's libraries (cuDNN, cuBLAS, NCCL), which no "
+        f"limit counts; TensorFlow itself would leave {usual}. If an operation fails for it, take a lower limit."
+        for (left, usual), labels in alike.items()
+    ]
 
 
 def problems(devices: Sequence[Device]) -> list[Problem]:

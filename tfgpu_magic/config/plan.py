@@ -81,7 +81,7 @@ def make(policy: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[]
         Refused: it cannot be enforced; the error says why, for every GPU, and what can be done instead.
         TooLate: a new process could enforce it.
     """
-    again = all(request in kernel.asked.requests for request in policy)
+    again = kernel.asked.then(policy).asks_the_same(kernel.asked)
     if kernel.stage is Stage.READY and again and not (kernel.changed or kernel.forked):
         return Plan(asked=kernel.asked, settled=kernel.settled, in_force=True)
     refusal.if_too_late(policy, kernel)
@@ -91,7 +91,7 @@ def make(policy: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[]
         ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, kernel)]
         lines = ["Fits now:", *(f"  %tf_gpu {way}" for way in ways)] if ways else []
         raise Refused("\n".join([f"Not applied. {fit.tell(found, snapshot.processes, owners())}", *lines]))
-    return plan
+    return replace(plan, notes=(*plan.notes, *fit.crowding(plan.devices, grows=plan.grows)))
 
 
 def draft(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:

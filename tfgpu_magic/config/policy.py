@@ -153,6 +153,12 @@ class Policy:
                 requests.append(request)
         return Policy(tuple(requests))
 
+    def asks_the_same(self, other: Policy) -> bool:
+        """Whether both ask the same. Order counts where one GPU may be named in two ways, by number and by UUID."""
+        ours, theirs = list(map(str, self)), list(map(str, other))
+        by_name = any(isinstance(getattr(request, "gpu", None), str) for request in self)
+        return ours == theirs if by_name else sorted(ours) == sorted(theirs)
+
     def without(self, dropped: Iterable[Request]) -> Policy:
         """The same without some requests."""
         gone = list(dropped)

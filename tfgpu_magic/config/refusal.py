@@ -144,7 +144,7 @@ def skipped(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
     names = ", ".join(gpu.label for gpu in gpus)
     rest = [gpu for gpu in seen if gpu not in gpus]
     return Refused(
-        f"Not applied. TensorFlow does not use GPU {names} (too few multiprocessors, or too old), and mistakes the "
+        f"Not applied. TensorFlow does not use GPU {names} (it leaves it out: too few multiprocessors beside the others, or too old for its build), and mistakes the "
         f"numbers of the others while it can see it. Hide it first:   %tf_gpu visible {_list(rest) or 'none'}"
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfgpu_magic.config import refusal, visible
-from tfgpu_magic.config.fit import Device, context_bytes
+from tfgpu_magic.config.fit import Device, context_bytes, reserve_bytes
 from tfgpu_magic.config.policy import (
     Amount,
     GpuRef,
@@ -27,8 +27,10 @@ from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.units import MIB
 
 LEAST_SMS = 8
+"""How many multiprocessors TensorFlow asks of a GPU, if others have as many (gpu_device.cc)."""
+
 LEAST_CAPABILITY = (6, 0)
-"""What TensorFlow's wheels ask of a GPU before they use it (gpu_device.cc, and the CUDA architectures they carry)."""
+"""The least compute capability that TensorFlow's own wheels use from 2.17 on; 2.16 and other builds may use less."""
 
 
 @dataclass(slots=True)
@@ -174,11 +176,19 @@ def _take(wish: Wish, gpu: Gpu, request: Limit | Split, *, new: bool) -> None:
 
 def _pick(request: Pick, snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
     """The GPUs with most free memory, of those that this process was given; the first of equals."""
-    given = _with(kernel.shown, snapshot)
+    given = _offered(request, snapshot, kernel)
     useful = [gpu for gpu in given if not gpu.lost and gpu.free is not None and not is_skipped(gpu, given, kernel)]
     enough = [gpu for gpu in useful if (gpu.free or 0) >= _needed(request.need, gpu)]
     refusal.if_too_few(request, enough, given, kernel.outside.get(DEVICES))
-    return sorted(enough, key=lambda gpu: -(gpu.free or 0))[: request.count]
+    return sorted(enough, key=lambda gpu: (is_old(gpu, kernel), -(gpu.free or 0)))[: request.count]
+
+
+def _offered(request: Pick, snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
+    """The GPUs to pick from: those that this process was given; where nobody gave it any, each MIG instance too."""
+    if DEVICES in kernel.outside or kernel.frozen or not any(gpu.mig for gpu in snapshot.gpus):
+        return _with(kernel.shown, snapshot)
+    # CUDA shows a process one instance, any that it is told, and nothing beside it.
+    return [gpu for gpu in snapshot.gpus if not gpu.mig and (gpu.instance is None or request.count == 1)]
 
 
 def _needed(need: Amount | None, gpu: Gpu) -> int:
@@ -205,19 +215,23 @@ def _limits(words: Growth | Limit | Split | None, gpu: Gpu) -> tuple[int, ...]:
         case Split(parts=int(count)):
             if gpu.free is None or gpu.total is None:
                 raise refusal.unknown(gpu, "how much is free")
-            return (max(gpu.free - context_bytes(gpu.total), 0) // count // MIB * MIB,) * count
+            room = max(gpu.free - context_bytes(gpu.total), 0)
+            return (max(room - reserve_bytes(room, gpu.capability), 0) // count // MIB * MIB,) * count
         case Split(parts=tuple(sizes)):
             return tuple(map(whole, sizes))
     return ()
 
 
 def is_skipped(gpu: Gpu, seen: Sequence[Gpu], kernel: Kernel) -> bool:
-    """Whether TensorFlow will leave this GPU out: too few multiprocessors beside the others, or too old."""
-    if gpu.uuid in kernel.skipped:
-        return True
-    if gpu.capability is not None and gpu.capability < LEAST_CAPABILITY:
-        return True
+    """Whether TensorFlow leaves this GPU out, or will, as it has too few multiprocessors beside the others."""
+    if kernel.tensorflow_sees is not None:
+        return gpu.uuid in kernel.skipped
     known = [other.multiprocessors for other in seen if other.multiprocessors is not None]
     least = min(LEAST_SMS, max(known, default=LEAST_SMS))
     setting = kernel.environment.get(LEAST_MULTIPROCESSORS, "")
     return gpu.multiprocessors is not None and gpu.multiprocessors < (int(setting) if setting.isdigit() else least)
+
+
+def is_old(gpu: Gpu, kernel: Kernel) -> bool:
+    """Whether TensorFlow may leave this GPU out as too old for its build; once it has made its list, it does not."""
+    return kernel.tensorflow_sees is None and gpu.capability is not None and gpu.capability < LEAST_CAPABILITY
