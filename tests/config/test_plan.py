@@ -65,12 +65,17 @@ def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
         ("limit 2GiB", "GPU 0: the limit is 2 GiB, beside about 256 MiB for CUDA's context, and 1 GiB are free"),
         (
             "limit 2GiB",
-            "Fits now:\n  %tf_gpu limit 760MiB\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 1,2,3; limit",
+            "Fits now:\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 1,2,3; limit 2GiB\n  %tf_gpu limit",
         ),
-        ("visible 0; limit 2GiB", "Fits now:\n  %tf_gpu visible 0; limit 760MiB\n  %tf_gpu pick"),
+        ("visible 0; limit 2GiB", "Fits now:\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 0; limit 760"),
         ("limit 0=2GiB 1=1GiB", "Fits now:\n  %tf_gpu limit 0=760MiB; limit 1=1GiB"),
         ("limit 0=2GiB 1=1GiB", "visible 1,2,3; limit 1=1GiB"),
-        ("split 4GiB 2GiB", "Fits now:\n  %tf_gpu visible 1,2,3; split 4GiB 2GiB"),
+        ("limit 95%", "Fits now:\n  %tf_gpu pick; limit 7.2GiB\n  %tf_gpu limit 760MiB"),
+        ("split 4GiB 2GiB", "Fits now:\n  %tf_gpu pick --need 6GiB; split 4GiB 2GiB\n  %tf_gpu visible 1,2,3; split 4"),
+        ("visible 1; split 50% 50%", "is 8 GiB, beside about 256 MiB for CUDA's context, and 7 GiB are free of 8 GiB."),
+        ("visible 1; split 50% 50%", "Fits now:\n  %tf_gpu visible 1; split 2"),
+        ("limit 0=512MiB 1=4GiB 5=2GiB", "For those that are:   %tf_gpu limit 0=512MiB; limit 1=4GiB"),
+        ("visible 0,7; limit 512MiB", "For those that are:   %tf_gpu visible 0; limit 512MiB"),
         ("split 2GiB 6GiB --gpu 1", "2GiB + 6GiB is 8 GiB"),
         ("limit 5=1GiB", "There is no GPU 5 here; there are GPUs 0, 1, 2 and 3."),
         ("limit GPU-=1GiB", "is not a GPU"),
@@ -93,6 +98,16 @@ def test_who_holds_the_missing_memory_is_named_the_largest_first() -> None:
     lines = str(caught.value).splitlines()
     assert lines[1].split() == ["8", "MiB", "train.ipynb"]
     assert lines[6].split() == ["and", "3", "more"]
+
+
+@pytest.mark.parametrize("words", ["limit 1MiB", "limit 9GiB"])
+def test_who_holds_memory_is_not_told_where_none_is_missing(words: str) -> None:
+    processes = (Process(gpu="0", pid=1, kind="C", held=GIB),)
+
+    with pytest.raises(Refused) as caught:
+        make(parse(words), snapshot(gpu(0), processes=processes), kernel(gpu(0)))
+
+    assert "pid 1" not in str(caught.value)
 
 
 def test_gpus_that_lack_the_same_are_told_of_together() -> None:

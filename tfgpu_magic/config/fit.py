@@ -94,7 +94,7 @@ def tell(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[
     """
     alike: dict[str, list[str]] = {}  # GPUs that lack the same to the same are told of together
     for device, problem in found:
-        text = "\n".join([problem, *_holders(device.gpu, processes, names)])
+        text = "\n".join([problem, *(_holders(device.gpu, processes, names) if _is_short(device) else ())])
         alike.setdefault(text, []).append(device.gpu.label)
     return "\n".join(f"GPU {', '.join(labels)}: {text}" for text, labels in alike.items())
 
@@ -125,6 +125,15 @@ def _problem(device: Device) -> str | None:
             f"and {rounded(free)} are free of {rounded(total)}."
         )
     return None
+
+
+def _is_short(device: Device) -> bool:
+    """Whether it is others' memory that is missing, so that it matters who holds it."""
+    gpu, wanted = device.gpu, sum(device.limits)
+    if gpu.lost or gpu.total is None or gpu.free is None or wanted > gpu.total:
+        return False
+    shares = isinstance(device.words, Split) and isinstance(device.words.parts, int)
+    return shares or wanted + context_bytes(gpu.total) > gpu.free
 
 
 def _wanted(device: Device) -> str:

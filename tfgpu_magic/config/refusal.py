@@ -85,6 +85,12 @@ def if_it_cannot_be_shown(gpus: Sequence[Gpu]) -> None:
         raise Refused("Not applied. A process can use one MIG instance, and nothing beside it. Name one.")
 
 
+def no_gpu(why: str, rest: Policy) -> Refused:
+    """Words for a GPU that is not there, and what is left of them without it."""
+    advice = f"\nFor those that are:   %tf_gpu {rest}" if rest.requests else ""
+    return Refused(f"Not applied. {why}{advice}")
+
+
 def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
     """Words about a GPU that TensorFlow is not to see."""
     return Refused(
@@ -144,8 +150,9 @@ def skipped(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
     names = ", ".join(gpu.label for gpu in gpus)
     rest = [gpu for gpu in seen if gpu not in gpus]
     return Refused(
-        f"Not applied. TensorFlow does not use GPU {names} (it leaves it out: too few multiprocessors beside the others, or too old for its build), and mistakes the "
-        f"numbers of the others while it can see it. Hide it first:   %tf_gpu visible {_list(rest) or 'none'}"
+        f"Not applied. TensorFlow does not use GPU {names} (too few multiprocessors beside the others, or too old for "
+        "its build), and mistakes the numbers of the others while it can see it. "
+        f"Hide it first:   %tf_gpu visible {_list(rest) or 'none'}"
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tfgpu_magic.config import refusal, visible
+from tfgpu_magic.config import advice, refusal, visible
 from tfgpu_magic.config.fit import Device, context_bytes, reserve_bytes
 from tfgpu_magic.config.policy import (
+    NOTHING,
     Amount,
     GpuRef,
     Growth,
@@ -22,7 +23,6 @@ from tfgpu_magic.config.policy import (
     amount_bytes,
 )
 from tfgpu_magic.config.state import DEVICES, LEAST_MULTIPROCESSORS, Kernel
-from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.units import MIB
 
@@ -112,7 +112,7 @@ def fold(earlier: Policy, policy: Policy, snapshot: Snapshot, kernel: Kernel) ->
                 wish.everywhere = request
                 wish.by_gpu.clear()
             case Limit(gpu=int() | str() as ref) | Split(gpu=int() | str() as ref):
-                _take(wish, _known(ref, snapshot.gpus), request, new=request in policy.requests)
+                _take(wish, _known(ref, request, policy, snapshot), request, new=request in policy.requests)
             case SplitCpu(parts=parts):
                 wish.cpus = parts
     if wish.choice is None and kernel.frozen and set(kernel.given or ()) - set(kernel.shown or ()):
@@ -146,7 +146,7 @@ def _choose(request: Visible | Pick, policy: Policy, snapshot: Snapshot, kernel:
     elif request.gpus is None:
         gpus = _usable(snapshot.gpus)
     else:
-        gpus = [_known(ref, snapshot.gpus) for ref in request.gpus]
+        gpus = [_known(ref, request, policy, snapshot) for ref in request.gpus]
         refusal.if_it_cannot_be_shown(gpus)
     if not kernel.frozen:
         return gpus
@@ -156,10 +156,16 @@ def _choose(request: Visible | Pick, policy: Policy, snapshot: Snapshot, kernel:
     return sorted(gpus, key=lambda gpu: order.index(str(gpu.uuid)))
 
 
-def _known(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu:
-    gpu = visible.find(ref, gpus)
+def _known(ref: GpuRef, request: Request, policy: Policy, snapshot: Snapshot) -> Gpu:
+    """The GPU that a request names.
+
+    Raises:
+        Refused: there is none, or it cannot be told which; the error has the words without it.
+    """
+    gpu = visible.find(ref, snapshot.gpus)
     if isinstance(gpu, str):
-        raise Refused(f"Not applied. {gpu}")
+        rest = advice.without_missing(policy, request, snapshot.gpus)
+        raise refusal.no_gpu(gpu, rest if request in policy.requests else NOTHING)
     return gpu
 
 
