@@ -80,6 +80,7 @@ def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
         ("limit 5=1GiB", "There is no GPU 5 here; there are GPUs 0, 1, 2 and 3."),
         ("limit GPU-=1GiB", "is not a GPU"),
         ("visible GPU-9", "There is no GPU GPU-9 here"),
+        ("growth; visible 0; limit 1=1GiB", "Show it first:   %tf_gpu visible 0,1"),
     ],
 )
 def test_what_cannot_be_had_is_refused_with_the_figures_and_the_way_out(words: str, told: str) -> None:
@@ -359,6 +360,34 @@ def test_of_mig_instances_the_one_with_most_free_memory_is_picked(words: str) ->
     plan = make(parse(words), snapshot(*MIG), kernel(MIG[1]))
 
     assert plan.environment["CUDA_VISIBLE_DEVICES"] == "MIG-bbbb"
+
+
+def test_a_mig_instance_can_be_named_as_it_is_shown() -> None:
+    plan = make(parse("visible 0.2; limit 0.2=1GiB"), snapshot(*MIG), kernel(MIG[1]))
+
+    assert [(device.gpu.uuid, device.limits) for device in plan.devices] == [("MIG-bbbb", (GIB,))]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("visible 0", "GPU 0 is in MIG mode; name an instance of it: 0.1, 0.2."),
+        ("visible 0.1; limit 0.2=1GiB", "Show it first:   %tf_gpu visible 0.2"),
+        ("visible 0.7", "There is no GPU 0.7 here"),
+    ],
+)
+def test_advice_about_mig_instances_can_be_followed(words: str, told: str) -> None:
+    with pytest.raises(Refused) as caught:
+        make(parse(words), snapshot(*MIG), kernel(MIG[1]))
+
+    assert str(caught.value).endswith(told) or told in str(caught.value)
+
+
+def test_a_number_with_gpu_before_it_is_no_uuid() -> None:
+    gpus = (Gpu(index=0, uuid="GPU-1f5c", total=8 * GIB, free=7 * GIB), Gpu(index=1, uuid="GPU-0d1b", total=8 * GIB))
+
+    with pytest.raises(Refused, match="For nvidia-smi's GPU 0, write 0"):
+        make(parse("visible GPU-0"), snapshot(*gpus), kernel(*gpus))
 
 
 def test_where_a_scheduler_gave_one_mig_instance_no_other_is_picked() -> None:

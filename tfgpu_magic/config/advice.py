@@ -56,8 +56,8 @@ def _elsewhere(words: Policy, asked: Limit | Split, snapshot: Snapshot) -> Polic
 
 def _only(words: Policy, gpus: Sequence[Gpu]) -> Policy:
     """The words for these GPUs, and no others shown."""
-    refs = tuple(gpu.index if gpu.instance is None else str(gpu.uuid) for gpu in gpus)
-    named = {None, *refs, *(gpu.label for gpu in gpus)}
+    refs = tuple(gpu.index if gpu.instance is None else gpu.label for gpu in gpus)
+    named = {None, *refs, *(str(gpu.uuid) for gpu in gpus)}
     kept = (r for r in words if not isinstance(r, Visible | Pick) and getattr(r, "gpu", None) in named)
     return Policy((Visible(refs), *kept))
 

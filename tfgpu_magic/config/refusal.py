@@ -93,9 +93,10 @@ def no_gpu(why: str, rest: Policy) -> Refused:
 
 def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
     """Words about a GPU that TensorFlow is not to see."""
+    whole = [other for other in seen if other.instance is None and gpu.instance is None]  # beside a MIG instance, none
     return Refused(
         f"Not applied. GPU {gpu.label} is hidden from TensorFlow, so nothing can be set for it. "
-        f"Show it first:   %tf_gpu visible {_list([*seen, gpu])}"
+        f"Show it first:   %tf_gpu visible {_list([*whole, gpu])}"
     )
 
 
@@ -188,7 +189,7 @@ def without_gpus(policy: Policy, why: str, *, absent: bool) -> str:
 
 
 def _list(gpus: Sequence[Gpu]) -> str:
-    return ",".join(gpu.label if gpu.instance is None else str(gpu.uuid) for gpu in gpus)
+    return ",".join(gpu.label for gpu in gpus)
 
 
 def _restart(policy: Policy) -> str:
