@@ -86,6 +86,11 @@ def sketch(policy: str) -> Plan:
     return planning.draft(words.parse(policy), snapshot, anew(snapshot))
 
 
+def order() -> tuple[str, ...]:
+    """UUIDs of the GPUs in the order in which a program that starts from here lists them; none where nobody knows."""
+    return RUNTIME.observe(look().gpus).shown or ()
+
+
 def foresee(policy: str) -> Plan:
     """The plan for this kernel after a restart, when what it holds now is free again.
 
@@ -124,7 +129,7 @@ def standing(plan: Plan) -> str:
     if not plan.asked.requests:
         takes = ", and it takes all of every GPU it sees" if plan.devices else ""
         return f"Nothing is asked: TensorFlow's own defaults hold{takes}."
-    if plan.growth is not None and not plan.devices and plan.cpus is None:
+    if plan.acts_on_nothing:
         return f"`{plan.asked}` has no GPU here to act on."
     if plan.in_force:
         return f"`{plan.asked}` is in force already."

@@ -53,8 +53,16 @@ def conflicts(
         yield f"{GROWTH}={growth!r} does nothing: only true and false count."
     yield from _allocators(kernel, wish, devices)
     yield from _told_before(kernel, wish, variables)
+    if wish.memory and kernel.keras is not None:
+        yield (
+            f"Keras' backend is {kernel.keras} here, and these words are for TensorFlow's memory alone: what "
+            f"{kernel.keras} takes for Keras, no word of %tf_gpu sets, but `visible` and `pick` hide GPUs from it too."
+        )
     if kernel.neighbour is not None:
-        yield f"{kernel.neighbour} already uses a GPU in this kernel; no limit of TensorFlow's counts what it takes."
+        yield (
+            f"{kernel.neighbour} already uses a GPU in this {kernel.host}; "
+            "no limit of TensorFlow's counts what it takes."
+        )
 
 
 def _allocators(kernel: Kernel, wish: Wish, devices: Sequence[Device]) -> Iterator[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -30,19 +32,21 @@ POLICY_WORDS = (
     Word("growth", ("growth [off]",), "memory growth on every visible GPU: take memory as it is needed"),
     Word(
         "limit",
-        ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%"),
-        "a memory limit on every visible GPU, or GPU by GPU, taken at once; with --grow a cap that is grown into",
+        ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow"),
+        "a memory limit on every visible GPU, or GPU by GPU, which is taken at once; with --grow it is a cap: memory "
+        "is taken as it is needed, up to that and no further",
         (("--grow", False), ("--gpu", True)),
     ),
     Word(
         "split",
         ("split 2", "split 1GiB 2GiB --gpu 0", "split 4 --cpu"),
-        "logical GPUs: equal shares of what is free, or named sizes; --cpu splits the CPU instead; --grow as in limit",
+        "logical GPUs: equal shares of what is free, less what TensorFlow leaves to CUDA's libraries, or named sizes; "
+        "--cpu splits the CPU instead; --grow as in limit",
         (("--gpu", True), ("--cpu", False), ("--grow", False)),
     ),
     Word(
         "visible",
-        ("visible 0,1", "visible GPU-<uuid>", "visible none", "visible all"),
+        ("visible 0,1", "visible 3,2", "visible GPU-<uuid>", "visible none", "visible all"),
         "which GPUs TensorFlow sees, and in which order",
     ),
     Word(
@@ -99,6 +103,9 @@ _FLAGS = {
     **dict.fromkeys(("--growth", "--cap"), "--grow"),
 }
 """Flags that people may try for ours, and that do not look like them."""
+WIDTH = 96
+"""Characters in a line of the help: what a cell of a notebook shows without breaking it."""
+
 ISOLATE = "isolate"
 """The word that may stand above a cell."""
 ISOLATE_FLAGS = (
@@ -115,15 +122,23 @@ RESTART = "--restart"
 
 def flags() -> str:
     """The flags of an isolated cell's line and their meanings, as aligned text."""
-    width = max(len(f"{flag} {takes}") for flag, takes, _ in ISOLATE_FLAGS)
-    return "\n".join(f"  {f'{flag} {takes}':<{width}}  {meaning}" for flag, takes, meaning in ISOLATE_FLAGS)
+    return _aligned([((f"{flag} {takes}".rstrip(),), meaning) for flag, takes, meaning in ISOLATE_FLAGS])
 
 
 def usage(words: Sequence[Word] = WORDS) -> str:
     """The words and their meanings, as aligned text."""
-    rows = [(form, word.meaning if n == 0 else "") for word in words for n, form in enumerate(word.usage)]
-    width = max(len(form) for form, _ in rows)
-    return "\n".join(f"  {form:<{width}}  {meaning}".rstrip() for form, meaning in rows)
+    return _aligned([(word.usage, word.meaning) for word in words])
+
+
+def _aligned(entries: Sequence[tuple[tuple[str, ...], str]]) -> str:
+    """Forms on the left and what they mean beside them, in lines of `WIDTH` characters that break between words."""
+    margin = 4 + max(len(form) for forms, _ in entries for form in forms)
+    rows = [
+        row
+        for forms, meaning in entries
+        for row in itertools.zip_longest(forms, textwrap.wrap(meaning, WIDTH - margin), fillvalue="")
+    ]
+    return "\n".join(f"  {form:<{margin - 2}}{meaning}".rstrip() for form, meaning in rows)
 
 
 def find(name: str, words: Sequence[Word] = WORDS) -> Word:

@@ -49,6 +49,11 @@ class Plan:
         return any(device.limits and device.words for device in self.devices)
 
     @property
+    def acts_on_nothing(self) -> bool:
+        """Whether words about memory find no GPU, and nothing else was asked."""
+        return self.growth is not None and not self.devices and self.cpus is None
+
+    @property
     def needs_tensorflow(self) -> bool:
         """Whether the environment alone is not enough, so that TensorFlow must be told."""
         return self.limited or self.cpus is not None or self.show
@@ -132,7 +137,7 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
     now = {gpu.uuid: gpu for gpu in snapshot.gpus}
     devices = tuple(replace(device, gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
     found = fit.problems(devices) if waits else []
-    notes = (*plan.notes, f"It does not fit any more. {fit.tell(found, (), {})}") if found else plan.notes
+    notes = (*plan.notes, f"Warning: it does not fit any more. {fit.tell(found, (), {})}") if found else plan.notes
     return replace(plan, devices=devices, notes=notes)
 
 
@@ -167,6 +172,6 @@ def _tried(snapshot: Snapshot, kernel: Kernel) -> Iterator[str]:
     full = [gpu.label for gpu in shown if (gpu.free or 0) < fit.context_bytes(gpu.total or 0)]
     if kernel.stage is Stage.LISTED and full:
         yield (
-            f"GPU {', '.join(full)} is full. If an op has failed for that in this kernel already, restart it: "
+            f"GPU {', '.join(full)} is full. If an op has failed for that in this {kernel.host} already, restart it: "
             "TensorFlow may hang at the next."
         )

@@ -116,7 +116,7 @@ def fold(earlier: Policy, policy: Policy, snapshot: Snapshot, kernel: Kernel) ->
             case SplitCpu(parts=parts):
                 wish.cpus = parts
     if wish.choice is None and kernel.frozen and set(kernel.given or ()) - set(kernel.shown or ()):
-        raise refusal.hidden_for_good(policy)
+        raise refusal.hidden_for_good(policy, kernel)
     return wish
 
 
@@ -152,7 +152,7 @@ def _choose(request: Visible | Pick, policy: Policy, snapshot: Snapshot, kernel:
         return gpus
     order = list(kernel.shown or ())
     ordered = isinstance(request, Visible) and request.gpus is not None
-    refusal.if_frozen(gpus, order, policy, ordered=ordered)
+    refusal.if_frozen(gpus, order, policy, kernel, ordered=ordered)
     return sorted(gpus, key=lambda gpu: order.index(str(gpu.uuid)))
 
 

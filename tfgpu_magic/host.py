@@ -1,0 +1,18 @@
+"""What this process is to the person before it: a Jupyter kernel, an IPython session in a terminal, or a program."""
+
+from __future__ import annotations
+
+import sys
+from typing import Literal, TypeAlias
+
+Host: TypeAlias = Literal["kernel", "session", "program"]
+"""Only a kernel has a notebook, a menu to restart it from, and a server that can."""
+
+
+def host() -> Host:
+    """Tell what it is; IPython is asked only where it is there."""
+    ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = ipython() if ipython is not None else None
+    if shell is None:
+        return "program"
+    return "kernel" if hasattr(shell, "kernel") else "session"
