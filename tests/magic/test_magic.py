@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.magic.shell import Seen, cells, last, loading
@@ -36,13 +38,22 @@ def test_a_mistake_is_told_in_a_sentence_without_a_traceback_and_stops_the_run(l
 
 
 @pytest.mark.parametrize("line", ["", "status", "limit 1GiB", "plan growth", "code growth", "env growth", "default"])
-def test_every_answer_has_a_text_and_html(line: str) -> None:
+def test_every_answer_has_a_text_and_html_or_markdown(line: str) -> None:
     with Machine.create("2x8GiB") as machine:
-        text, html = run(machine, _both_forms, f"%tf_gpu {line}")
+        seen: Seen = run(machine, last, f"%tf_gpu {line}")
 
-    assert text
-    assert not text.startswith("<")
-    assert html.startswith("<")
+    assert seen.value
+    assert not seen.value.startswith("<")
+    assert seen.html.startswith("<") or seen.markdown.startswith("```")
+
+
+@pytest.mark.parametrize(("line", "language"), [("code limit 1GiB", "python"), ("env growth", "sh")])
+def test_code_is_marked_as_what_it_is_so_that_a_front_end_can_highlight_it(line: str, language: str) -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, f"%tf_gpu {line}")
+
+    assert seen.markdown == f"```{language}\n{seen.value}\n```"
+    assert not seen.html
 
 
 def test_plan_code_and_env_do_nothing() -> None:
@@ -66,7 +77,28 @@ def test_too_late_names_the_cell_that_was_too_early() -> None:
         )
 
     assert "since In [3] (model = tf.Variable(1.0))" in seen.text
-    assert "%tf_gpu limit 1GiB --restart" in seen.text
+    assert "Leave IPython, start it again and say first:   %tf_gpu limit 1GiB  " in seen.text
+
+
+def test_in_a_terminal_nothing_is_said_of_notebooks_kernels_and_their_menus() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: list[Seen] = run(
+            machine,
+            cells,
+            "import tensorflow as tf; x = tf.constant(1)",
+            "%tf_gpu",
+            "%tf_gpu top",
+            "%tf_gpu limit 1GiB",
+            "%tf_gpu limit 1GiB --restart",
+            "%tf_gpu plan limit 1GiB",
+        )
+    told = "\n".join(one.text for one in seen)
+
+    assert "this session" in told
+    assert "This is one look." in seen[2].text
+    assert "since In [2] (x = tf.constant(1))" in told
+    assert [word for word in ("this notebook", "This notebook", "this kernel", "menu") if word in told] == []
+    assert "--restart" not in seen[3].text + seen[4].text
 
 
 def test_too_late_in_the_same_cell_names_that_cell() -> None:
@@ -101,7 +133,7 @@ def test_restart_without_a_server_says_so() -> None:
     with Machine.create("1x8GiB") as machine:
         seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu growth --restart")
 
-    assert "This is no Jupyter kernel" in seen.text
+    assert "No server started this session, and none can restart it." in seen.text
     assert seen.error == "UsageError"
 
 
@@ -129,14 +161,28 @@ def test_help_comes_from_the_grammar() -> None:
         ("tf_gpu li", ["limit"], ["growth"]),
         ("%tf_gpu visible ", ["0", "1", "all", "none"], ["2"]),
         ("%tf_gpu visible 0,", ["1"], ["0", "2"]),
-        ("%tf_gpu limit ", ["0=", "1=", "--grow", "--restart"], ["--gpu"]),
-        ("%tf_gpu limit 2GiB --g", ["--grow"], ["--gpu"]),
+        ("%tf_gpu limit ", ["0=", "1=", "--grow", "--gpu", "--restart"], ["--cpu"]),
+        ("%tf_gpu limit 2GiB --g", ["--grow", "--gpu"], ["--restart"]),
         ("%tf_gpu split 2 --gpu ", ["0", "1"], ["--grow"]),
         ("%tf_gpu plan li", ["limit"], ["plan"]),
         ("%tf_gpu pick; li", ["limit"], ["list"]),
         ("%tf_gpu limit 0=", ["2GiB", "50%"], ["abs", "0="]),
         ("%tf_gpu limit 2GiB --", ["--grow", "--restart"], ["--abs"]),
         ("%tf_gpu code spl", ["split"], []),
+        ("%tf_gpu GRO", ["growth"], []),
+        ("%tf_gpu jobs ", ["stop"], ["--restart", "abs"]),
+        ("%tf_gpu isolate ", ["--warm"], ["--restart", "abs"]),
+        ("%tf_gpu plan growth ", ["on", "off"], ["--restart", "abs"]),
+        ("%tf_gpu growth; ", ["limit"], ["status", "top", "abs"]),
+        ("%tf_gpu pick --need ", ["2GiB"], ["--restart", "abs"]),
+        ("%%tf_gpu ", ["isolate"], ["growth", "abs"]),
+        ("%%tf_gpu iso", ["isolate"], ["isolation.ipynb"]),
+        ("%%tf_gpu isolate ", ["-i", "-o", "--detach", "limit"], ["--restart", "--warm", "abs"]),
+        ("%%tf_gpu isolate --", ["--gpus", "--timeout", "--detach"], ["abs", "--restart", "--warm"]),
+        ("%%tf_gpu isolate --gpus 1 --", ["--timeout"], ["--gpus", "abs"]),
+        ("%%tf_gpu isolate -o x limit 2GiB --", ["--grow", "--detach"], ["-o", "abs"]),
+        ("%%tf_gpu isolate limit ", ["0=", "1=", "50%"], ["--restart", "abs"]),
+        ("%%tf_gpu isolate --timeout ", ["10m"], ["--grow", "abs"]),
     ],
 )
 def test_tab_completes_words_flags_and_gpu_numbers(line: str, offered: list[str], withheld: list[str]) -> None:
@@ -145,6 +191,37 @@ def test_tab_completes_words_flags_and_gpu_numbers(line: str, offered: list[str]
 
     assert set(offered) <= set(matches)
     assert not set(withheld) & set(matches)
+
+
+@pytest.mark.parametrize("line", ["%tf_gpu status ", "%tf_gpu top ", "%tf_gpu jobs stop ", "%tf_gpu lmit "])
+def test_where_nothing_may_stand_nothing_is_offered(line: str) -> None:
+    with Machine.create("2x8GiB") as machine:
+        assert run(machine, _complete, line) == []
+
+
+def test_tab_completes_the_names_of_mig_instances() -> None:
+    with Machine.create("1x16GiB:mig=2,8GiB") as machine:
+        matches = run(machine, _complete, "%tf_gpu visible ")
+
+    assert {"0.0", "0.1", "1"} <= set(matches) or {"0.1", "0.2", "1"} <= set(matches)
+    assert "0" not in matches
+
+
+def test_tab_completes_the_notebooks_names_where_a_cell_sends_or_brings_them() -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert run(machine, _complete, "%%tf_gpu isolate -i model,ima", "images = model = 1") == ["images"]
+
+
+def test_a_name_of_the_persons_own_is_left_to_ipython() -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert "images" in run(machine, _complete, "tf_gpu = ima", "images = 1")
+
+
+def test_jupyter_completes_as_ipython_does() -> None:
+    with Machine.create("1x8GiB") as machine:
+        reply = run(machine, _complete_in_a_kernel, "%%tf_gpu isolate --de")
+
+    assert (reply["matches"], reply["cursor_start"]) == (["--detach"], len("%%tf_gpu isolate "))
 
 
 @pytest.mark.parametrize(
@@ -183,11 +260,6 @@ def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
     assert back.error == ""
 
 
-def _both_forms(line: str) -> tuple[str, str]:
-    seen = cells(line)[0]
-    return seen.value, seen.html
-
-
 def _help() -> str:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -195,13 +267,22 @@ def _help() -> str:
     return str(InteractiveShell.instance().magics_manager.magics["line"]["tf_gpu"].__doc__)
 
 
-def _complete(line: str) -> list[str]:
+def _complete(line: str, *sources: str) -> list[str]:
     from IPython.core.completer import provisionalcompleter
     from IPython.core.interactiveshell import InteractiveShell
 
-    cells()
+    cells(*sources)
     with provisionalcompleter():
         return [match.text for match in InteractiveShell.instance().Completer.completions(line, len(line))]
+
+
+def _complete_in_a_kernel(line: str) -> dict[str, Any]:
+    from ipykernel.inprocess.ipkernel import InProcessKernel
+
+    kernel = InProcessKernel()
+    kernel.shell.run_line_magic("load_ext", "tfgpu_magic")
+    reply: dict[str, Any] = kernel.do_complete(line, len(line))
+    return reply
 
 
 def _load_with(configured: str) -> Seen:
