@@ -209,7 +209,7 @@ def _apply(policy: str, *, again: bool = False) -> Outcome:
         try:
             plan = control.apply(policy, see=looking.result)
         except TooLate:
-            if not again:
+            if not again or host() != "kernel":  # whose answer says how to begin anew
                 raise
         else:
             return Outcome(plan, control.standing(plan))

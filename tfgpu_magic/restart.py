@@ -79,7 +79,7 @@ def restart(words: str) -> NoReturn:
     )
     assert helper.stdin is not None  # noqa: S101  # asked for
     order = {"server": asdict(server), "connection": str(connection), "words": words, "pid": os.getpid()}
-    print(f"Restarting this kernel. `{words}` will be in force in the new one, until a cell there says otherwise.")
+    print(f"Restarting this kernel. `{words}` will be in force in the new one; what your cells say there still counts.")
     sys.stdout.flush()
     try:
         time.sleep(LAST_WORDS)
@@ -107,9 +107,7 @@ def _leave() -> NoReturn:
 def _connection_file() -> Path:
     kernel = sys.modules.get("ipykernel.kernelapp")
     if kernel is None or not kernel.IPKernelApp.initialized():
-        raise Refused(
-            "No server started this session, and none can restart it. Leave IPython, start it again, and say it."
-        )
+        raise Refused(f"This is no Jupyter kernel, so nobody can restart it. {BY_HAND}")
     return Path(kernel.IPKernelApp.instance().abs_connection_file)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfgpu_magic.isolate.cells.closing import close
+from tfgpu_magic.isolate.cells.closing import Closing, close
 from tfgpu_magic.isolate.cells.shell import CellFacts
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
@@ -87,3 +87,7 @@ def test_in_html_nothing_of_a_cell_is_markup() -> None:
     facts = CellFacts(kept={"x": "<b>no</b>"}, failed=False, values=1)
 
     assert "&lt;b&gt;" in close([], machine(0), None, PID, 1, facts)._repr_html_()
+
+
+def test_what_is_to_be_typed_is_marked_so_in_html() -> None:
+    assert "<code>--gpus 1</code>" in Closing(("`--gpus 1` gives a cell the GPU with most free memory.",))._repr_html_()

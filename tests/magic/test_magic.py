@@ -129,11 +129,11 @@ def test_after_a_first_op_without_room_tensorflow_is_let_alone() -> None:
     assert "may hang for good if it is tried again" in seen.text
 
 
-def test_restart_without_a_server_says_so() -> None:
+def test_where_nothing_can_restart_it_the_way_by_hand_is_told() -> None:
     with Machine.create("1x8GiB") as machine:
         seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu growth --restart")
 
-    assert "No server started this session, and none can restart it." in seen.text
+    assert "Leave IPython, start it again and say first:   %tf_gpu growth  " in seen.text
     assert seen.error == "UsageError"
 
 
@@ -142,6 +142,64 @@ def test_restart_applies_at_once_where_it_is_not_too_late() -> None:
         seen: Seen = run(machine, last, "%tf_gpu growth --restart")
 
     assert seen.value.startswith("`growth` is in force")
+
+
+def test_without_a_gpu_a_limit_is_not_called_in_force() -> None:
+    seen: list[Seen] = run(None, cells, "%tf_gpu limit 2GiB", "%tf_gpu", env={"LD_LIBRARY_PATH": ""})
+
+    assert "`limit 2GiB` has no GPU here to act on." in seen[0].text
+    assert "`limit 2GiB` has no GPU here to act on." in seen[1].text
+    assert "In force" not in seen[1].text
+
+
+@pytest.mark.parametrize("line", ["help", "--help", "-h"])
+def test_help_is_answered(line: str) -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, f"%tf_gpu {line}")
+
+    assert "limit 0=1GiB 1=4GiB 2=25%" in seen.value
+    assert not seen.error
+
+
+def test_the_help_has_no_line_that_a_cell_would_break() -> None:
+    with Machine.create("1x8GiB") as machine:
+        text: str = run(machine, _help)
+
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("jobs --restart", "`jobs` sets nothing, so --restart has no place beside it."),
+        ("status now", "`status` stands alone; 'now' is too much."),
+        ("top --restart", "`top` sets nothing"),
+        ("--restart", "--restart of what?"),
+        ("4gib", "'4gib' is not a word of %tf_gpu. For a limit, write `%tf_gpu limit 4gib`."),
+        ("4GiB", "'4GiB' is not a word"),
+    ],
+)
+def test_what_stands_alone_is_said_to(line: str, told: str) -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, f"%tf_gpu {line}")
+
+    assert told in seen.text
+    assert seen.error == "UsageError"
+
+
+def test_the_plan_of_default_is_called_that() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, "%tf_gpu growth", "%tf_gpu plan default")
+
+    assert seen.value.startswith("`default` would do this:")
+
+
+def test_what_does_not_fit_any_more_is_a_warning() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: list[Seen] = run(machine, _crowded)
+
+    assert "Warning: it does not fit any more. GPU 0: " in seen[-1].text
+    assert "<strong>Warning:</strong>" in seen[-1].html
 
 
 def test_help_comes_from_the_grammar() -> None:
@@ -260,6 +318,14 @@ def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
     assert back.error == ""
 
 
+def _crowded() -> list[Seen]:
+    before = cells("%tf_gpu limit 4GiB")
+    machine = Machine.current()
+    assert machine is not None
+    machine.add_neighbour("5GiB@0")
+    return [*before, *cells("%tf_gpu plan")]
+
+
 def _help() -> str:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -313,7 +379,7 @@ def test_plan_tells_what_a_restart_would_do_when_it_is_too_late() -> None:
     with Machine.create("1x8GiB") as machine:
         seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu plan limit 7GiB")
 
-    assert seen.value.startswith("TensorFlow is already using the GPUs")
+    assert seen.value.startswith("TensorFlow is already using the GPUs in this session")
     assert "After a restart, `limit 7GiB` would do this:" in seen.value
     assert "7.9 GiB" in seen.value  # what this kernel holds is free then
 

@@ -53,7 +53,7 @@ def test_two_programs_at_2_gib_stand_in_the_table_as_in_the_book() -> None:
 
     for gpu in range(4):
         assert [str(gpu), str(first.pid), "C"] in [row[:3] for row in rows]
-        assert [str(gpu), str(second.pid), "C", "this", "notebook", "2.2", "GiB"] in rows
+        assert [str(gpu), str(second.pid), "C", "this", "program", "2.2", "GiB"] in rows
     assert first.answer == [2 * GIB + CONTEXT] * 4
 
 
