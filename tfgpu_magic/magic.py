@@ -209,7 +209,10 @@ def _apply(policy: str, *, again: bool = False) -> Outcome:
         try:
             plan = control.apply(policy, see=looking.result)
         except TooLate:
-            if not again or host() != "kernel":  # whose answer says how to begin anew
+            if not again:
+                raise
+            control.foresee(policy)  # a process is not given up for words that cannot be had
+            if host() != "kernel":
                 raise
         else:
             return Outcome(plan, control.standing(plan))

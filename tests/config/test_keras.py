@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ GPU = Gpu(index=0, uuid="GPU-0", total=8 * 2**30, free=7 * 2**30)
 def test_the_backend_is_what_keras_would_take(
     variable: str | None, file: str | None, other: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(keras.sys.modules, "keras.src.backend.config", raising=False)
+    monkeypatch.delitem(sys.modules, "keras.src.backend.config", raising=False)
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     if variable:

@@ -345,9 +345,10 @@ def _complete(line: str, *sources: str) -> list[str]:
 def _complete_in_a_kernel(line: str) -> dict[str, Any]:
     from ipykernel.inprocess.ipkernel import InProcessKernel
 
-    kernel = InProcessKernel()
-    kernel.shell.run_line_magic("load_ext", "tfgpu_magic")
-    reply: dict[str, Any] = kernel.do_complete(line, len(line))
+    kernel: Any = InProcessKernel  # untyped, all of it
+    ours = kernel()
+    ours.shell.run_line_magic("load_ext", "tfgpu_magic")
+    reply: dict[str, Any] = ours.do_complete(line, len(line))
     return reply
 
 

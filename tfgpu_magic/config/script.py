@@ -57,7 +57,8 @@ def shell(plan: Plan) -> str:
     ]
     if plan.limited or plan.cpus is not None:
         lines += [
-            "# TensorFlow has no variable for limits and logical devices. Kernels that load tfgpu_magic read this one:",
+            "# TensorFlow has no variable for limits and logical devices.",
+            "# Kernels that load tfgpu_magic read this one:",
             f"export TFGPU_POLICY='{plan.settled}'",
         ]
     return "\n".join(lines) or "# Nothing was asked: TensorFlow's own defaults need no variable."
