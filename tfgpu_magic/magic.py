@@ -211,15 +211,14 @@ def _apply(policy: str, *, again: bool = False) -> Outcome:
         except TooLate:
             if not again:
                 raise
-            control.foresee(policy)  # a process is not given up for words that cannot be had
+            then = control.foresee(policy)  # a process is not given up for words that cannot be had
             if host() != "kernel":
                 raise
         else:
             return Outcome(plan, control.standing(plan))
     from tfgpu_magic.restart import restart
 
-    # A kernel is not given up for words that cannot be had.
-    return restart(str(control.foresee(policy).asked) or "default")
+    return restart(str(then.asked) or "default")
 
 
 def load(shell: InteractiveShell) -> None:
