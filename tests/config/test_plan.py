@@ -61,6 +61,7 @@ def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        ("pick --need 7.9GiB", "and room for CUDA's context, cannot be had now; no GPU has it."),
         ("pick 2 --need 7.2GiB", "2 GPUs with 7.2GiB free, and room for CUDA's context, cannot be had now; 1 can"),
         ("limit 2GiB", "GPU 0: the limit is 2 GiB, beside about 256 MiB for CUDA's context, and 1 GiB are free"),
         (

@@ -54,6 +54,13 @@ def test_code_is_marked_as_what_it_is_so_that_a_front_end_can_highlight_it(line:
     assert not seen.html
 
 
+def test_code_of_nothing_is_no_more_than_the_import() -> None:
+    with Machine.create("2x8GiB") as machine:
+        seen: Seen = run(machine, last, "%tf_gpu code")
+
+    assert seen.value == "import tensorflow as tf"
+
+
 def test_plan_code_and_env_do_nothing() -> None:
     with Machine.create("2x8GiB") as machine:
         seen: Seen = run(

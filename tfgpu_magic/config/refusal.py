@@ -104,7 +104,7 @@ def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
 def unknown(gpu: Gpu, what: str) -> Refused:
     """A part of a figure that the driver does not tell."""
     return Refused(
-        f"Not applied. The driver does not tell of GPU {gpu.label} {what}, so a part of it cannot be reckoned. "
+        f"Not applied. The driver does not tell of GPU {gpu.label} {what}, so nobody can say how much a part of it is. "
         "Name sizes instead, as in `%tf_gpu limit 2GiB`."
     )
 
@@ -129,8 +129,9 @@ def if_too_few(request: Pick, enough: Sequence[Gpu], given: Sequence[Gpu], varia
     need = f" with {amount_text(request.need)} free, and room for CUDA's context," if request.need is not None else ""
     figures = [f"{rounded(gpu.free)} free" if gpu.free is not None else str(gpu.error) for gpu in given]
     have = [f"GPU {gpu.label}: {figure}" for gpu, figure in zip(given, figures, strict=True)]
+    count = f"{len(enough)} can" if enough else "no GPU has it"
     limits = [f"{DEVICES}={variable!r} was set outside, and leaves no others."] if variable is not None else []
-    raise Refused("\n  ".join([f"Not applied. {what}{need} cannot be had now; {len(enough)} can.", *have, *limits]))
+    raise Refused("\n  ".join([f"Not applied. {what}{need} cannot be had now; {count}.", *have, *limits]))
 
 
 def growth_must_agree(requests: Iterable[Growth | Limit | Split]) -> Refused:

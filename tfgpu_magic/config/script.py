@@ -18,7 +18,7 @@ def python(plan: Plan, order: Sequence[str] = ()) -> str:
             have been told here to see only some of them.
     """
     uuids = [str(device.gpu.uuid) for device in plan.devices]
-    chosen = DEVICES not in plan.environment and set(uuids) < set(order)
+    chosen = bool(uuids) and DEVICES not in plan.environment and set(uuids) < set(order)
     places = [order.index(uuid) for uuid in uuids] if chosen else list(range(len(uuids)))
     lines = [
         f'os.environ["{name}"] = "{value}"' if value is not None else f'os.environ.pop("{name}", None)'
