@@ -13,6 +13,7 @@ from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.state import Kernel, Stage
+from tfgpu_magic.host import here
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -162,4 +163,6 @@ def names(snapshot: Snapshot) -> dict[int, str]:
     from tfgpu_magic.monitor import owners  # psutil is slow to import, and only a refusal names anyone
 
     pids = {process.pid for process in snapshot.processes}
-    return {pid: owner.text for pid, owner in owners.Owners().find(pids).items()}
+    found = owners.Owners().find(pids)
+    ours = {pid: owner.text.replace("this notebook", f"this {here()}", 1) for pid, owner in found.items()}
+    return {pid: ours[pid] if owner.who == "this" else owner.text for pid, owner in found.items()}

@@ -16,3 +16,9 @@ def host() -> Host:
     if shell is None:
         return "program"
     return "kernel" if hasattr(shell, "kernel") else "session"
+
+
+def here() -> str:
+    """Say in a word what the person sees of it, who reads "this notebook" where it is a kernel."""
+    what = host()
+    return "notebook" if what == "kernel" else what

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.host import host
+from tfgpu_magic.host import here
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.owners import Owners, notebook_of
 from tfgpu_magic.monitor.place import Place
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 
 ONCE = "This is one look. The table that is drawn anew each second needs a notebook; here, say it again."
-
-_CALLED = {"kernel": "notebook", "session": "session", "program": "program"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -73,8 +71,7 @@ def status(report: Callable[[Snapshot], Report] | None = None, *, timeout: float
     notebooks = {one.pid: notebook_of(one) for one in reports}
     owners = Owners().find({process.pid for process in snapshot.processes}, notebooks)
     table = make(snapshot, owners, report(snapshot) if report else None, reports, notebooks)
-    here = _CALLED[host()]
-    return Status(words.called(table, here), here)
+    return Status(words.called(table, here()), here())
 
 
 def _reports() -> tuple[Report, ...]:
