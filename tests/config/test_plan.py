@@ -136,6 +136,7 @@ def test_while_the_driver_hangs_growth_can_be_had_and_a_limit_cannot() -> None:
     hangs = snapshot(error="NVML did not answer within 1.5 s.")
 
     assert make(parse("growth"), hangs, Kernel()).environment["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+    assert not make(parse("growth"), hangs, Kernel()).acts_on_nothing  # there may be GPUs
     with pytest.raises(Refused, match="did not answer"):
         make(parse("limit 1GiB"), hangs, Kernel())
 

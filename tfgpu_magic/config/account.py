@@ -29,7 +29,7 @@ def report(snapshot: Snapshot) -> Report:
     notes = renew(plan, snapshot, waits=True).notes if plan is not None and waiting else ()
     return Report(
         pid=os.getpid(),
-        summary=_summary(kernel, plan, absent=snapshot.absent),
+        summary=_summary(kernel, plan),
         uses=tuple(uses),
         notes=(*_changed(kernel), *_given(kernel), *notes),
         stage=kernel.stage.value,
@@ -93,13 +93,13 @@ def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
     return tuple(LogicalGpu(name=f"GPU:{number + n}", limit=limit) for n, limit in enumerate(limits or (None,)))
 
 
-def _summary(kernel: Kernel, plan: Plan | None, *, absent: bool) -> str:
+def _summary(kernel: Kernel, plan: Plan | None) -> str:
     """One sentence on how far TensorFlow has come and what was asked of it."""
     module = runtime.tensorflow()
     version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
     asked = f"`{plan.asked}`" if plan is not None and plan.asked.requests else ""
     in_force = f" In force: {asked}." if asked and not kernel.changed else ""
-    if plan is not None and plan.acts_on_nothing and absent:
+    if plan is not None and plan.acts_on_nothing:
         in_force = f" {asked} has no GPU here to act on."
     if kernel.forked:
         return f"{version} used the GPUs when this process was forked, and cannot use them in it."

@@ -29,6 +29,7 @@ class Plan:
         growth: whether pools grow; None where nothing was asked about memory.
         grows: whether they will, by what was asked or by what is set elsewhere.
         in_force: it is so already, and there is nothing to do.
+        blind: whether nobody could say which GPUs there are, though there may be some.
         notes: what else the person should know, a sentence each.
     """
 
@@ -41,6 +42,7 @@ class Plan:
     growth: bool | None = None
     grows: bool = False
     in_force: bool = False
+    blind: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -51,7 +53,7 @@ class Plan:
     @property
     def acts_on_nothing(self) -> bool:
         """Whether words about memory find no GPU, and nothing else was asked."""
-        return self.growth is not None and not self.devices and self.cpus is None
+        return self.growth is not None and not self.devices and self.cpus is None and not self.blind
 
     @property
     def needs_tensorflow(self) -> bool:
@@ -122,6 +124,7 @@ def draft(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:
         cpus=wish.cpus,
         growth=wish.growth,
         grows=growth == "true" if growth in ("true", "false") else any(kernel.growth.values()),
+        blind=not snapshot.gpus and not snapshot.absent,
         notes=(
             *(f"`{gone}` no longer counts." for gone in kernel.asked if gone not in (*asked, *wish.dropped, *policy)),
             *wish.notes,
