@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
 
-from tfgpu_magic.config.policy import NOTHING
+from tests.config.test_words import policies
+from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate.cells.words import Asked, parse
 
@@ -45,6 +47,11 @@ def test_flags(line: str, expected: Asked) -> None:
 )
 def test_a_policy_is_words_or_flags(line: str, policy: str) -> None:
     assert str(parse(line).policy) == policy
+
+
+@given(policies)
+def test_any_policy_can_be_said_above_a_cell(policy: Policy) -> None:
+    assert parse(str(policy)).policy == policy
 
 
 @pytest.mark.parametrize(
