@@ -9,6 +9,7 @@ from decimal import Decimal
 from tfgpu_magic.config.fit import LEAST_LIMIT, Device, Problem, context_bytes
 from tfgpu_magic.config.policy import (
     Amount,
+    Growth,
     Limit,
     Pick,
     Policy,
@@ -39,6 +40,8 @@ def ways(words: Policy, found: Sequence[Problem], devices: Sequence[Device], sna
         yield elsewhere
     healthy = [device.gpu for device in devices if device.gpu not in lacking]
     fewer = [_only(words, healthy)] if healthy else []
+    if any(_is_memory(r) for r in words):
+        fewer = [way for way in fewer if any(_is_memory(r) for r in way)]  # what was asked is not to be all gone
     less = [] if asked is None or any(gpu.error for gpu in lacking) else list(_less(words, asked, devices, elsewhere))
     keeps_all = all(len(way.requests) > sum(not isinstance(r, Visible | Pick) for r in words) for way in fewer)
     yield from fewer + less if keeps_all else less + fewer
@@ -66,6 +69,8 @@ def _less(words: Policy, asked: Limit | Split, devices: Sequence[Device], elsewh
     """Less than is asked: the most that one GPU has, where that is more than all have, and what all of them have."""
     if isinstance(asked, Limit):
         smaller = _rounded(min(_room(device.gpu) for device in devices if device.words == asked))
+        if any(device.words == asked and device.limits and device.limits[0] < LEAST_LIMIT for device in devices):
+            smaller = LEAST_LIMIT  # it was too little
         most = elsewhere.requests[-1] if elsewhere is not None else None
         if elsewhere is not None and isinstance(most, Limit) and most.amount != asked.amount and most.amount != smaller:
             yield elsewhere
@@ -81,6 +86,10 @@ def without_missing(words: Policy, missing: Request, known: Sequence[Gpu]) -> Po
         stay = tuple(ref for ref in missing.gpus or () if ref in there)
         return Policy(tuple(replace(r, gpus=stay) if r == missing else r for r in words if r != missing or stay))
     return Policy(tuple(r for r in words if getattr(r, "gpu", None) in (None, *there)))
+
+
+def _is_memory(request: Request) -> bool:
+    return isinstance(request, Growth | Limit | Split)
 
 
 def _has(asked: Limit | Split, snapshot: Snapshot) -> bool:

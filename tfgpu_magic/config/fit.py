@@ -118,7 +118,8 @@ def _problem(device: Device) -> str | None:
         return f"{_wanted(device)}, more than the {rounded(total)} it has. TensorFlow would take less, and not say so."
     if min(device.limits) < LEAST_LIMIT:
         of = f" of the {rounded(free)} that are free" if isinstance(device.words, Split) else ""
-        return f"{rounded(min(device.limits))}{of} is too little to work with; {rounded(LEAST_LIMIT)} is the least."
+        said = amount_text(device.words.amount) if isinstance(device.words, Limit) else rounded(min(device.limits))
+        return f"{said}{of} is too little to work with; {rounded(LEAST_LIMIT)} is the least."
     if wanted + context > free:
         return (
             f"{_wanted(device)}, beside about {rounded(context)} for CUDA's context, "
