@@ -86,6 +86,13 @@ def test_three_unequal_gpus_get_a_limit_each_by_nvidia_smis_numbers() -> None:
     assert sizes == [1 * GIB + CONTEXT, 4 * GIB + CONTEXT, 2 * GIB + CONTEXT]
 
 
+def test_an_old_gpu_that_tensorflow_takes_is_not_refused() -> None:
+    with Machine.create("1x8GiB:cc=5.2") as machine:
+        sizes = run(machine, first_op, "limit 1GiB")
+
+    assert sizes == [GIB + CONTEXT]
+
+
 def test_growth_works_through_the_variable_alone_also_in_a_program_started_later() -> None:
     with Machine.create("2x8GiB") as machine:
         variable, child = run(machine, _growth_in_subprocess, fresh=True)

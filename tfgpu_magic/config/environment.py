@@ -40,8 +40,8 @@ def conflicts(
     if old := [device.gpu.label for device in devices if is_old(device.gpu, kernel)]:
         least = ".".join(map(str, LEAST_CAPABILITY))
         yield (
-            f"GPU {', '.join(old)} is older than compute capability {least}. TensorFlow's own wheels leave such a GPU "
-            "out from 2.17 on; 2.16 and other builds may use it. If yours does not, hide it with `visible`."
+            f"GPU {', '.join(old)} is older than compute capability {least}, and TensorFlow's own wheels carry no code "
+            "for that from 2.17 on: 2.16 and other builds may use it. If yours cannot, hide it with `visible`."
         )
     for name, value in variables.items():
         was = kernel.outside.get(name)

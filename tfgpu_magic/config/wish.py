@@ -30,7 +30,10 @@ LEAST_SMS = 8
 """How many multiprocessors TensorFlow asks of a GPU, if others have as many (gpu_device.cc)."""
 
 LEAST_CAPABILITY = (6, 0)
-"""The least compute capability that TensorFlow's own wheels use from 2.17 on; 2.16 and other builds may use less."""
+"""The least compute capability that TensorFlow's own wheels have code for from 2.17 on; other builds have for less.
+
+They list an older GPU all the same, and whether its operations fail only a real one can tell.
+"""
 
 
 @dataclass(slots=True)
@@ -239,5 +242,5 @@ def is_skipped(gpu: Gpu, seen: Sequence[Gpu], kernel: Kernel) -> bool:
 
 
 def is_old(gpu: Gpu, kernel: Kernel) -> bool:
-    """Whether TensorFlow may leave this GPU out as too old for its build; once it has made its list, it does not."""
+    """Whether TensorFlow's build may have no code for this GPU; once it has made its list, that is its own word."""
     return kernel.tensorflow_sees is None and gpu.capability is not None and gpu.capability < LEAST_CAPABILITY
