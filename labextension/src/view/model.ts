@@ -86,7 +86,7 @@ export function spare(row: Row, now: number): number {
   if (row.who !== 'mine' || row.state !== 'idle' || held === undefined || used === undefined || active === undefined) {
     return 0;
   }
-  return now - active >= IDLE && held - used >= WORTH ? held : 0; // in use or not: nothing outlives its process
+  return now - active >= IDLE && held - used >= WORTH ? held - used : 0;
 }
 
 /** Puts rows in order. It starts from the order before, since most of them keep their places. */
