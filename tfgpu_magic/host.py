@@ -1,11 +1,11 @@
-"""What this process is to the person before it: a Jupyter kernel, an IPython session in a terminal, or a program."""
+"""What this process is to the person before it: a kernel, a session in a terminal, an isolated cell, or a program."""
 
 from __future__ import annotations
 
 import sys
 from typing import Literal, TypeAlias
 
-Host: TypeAlias = Literal["kernel", "session", "program"]
+Host: TypeAlias = Literal["kernel", "session", "cell", "program"]
 """Only a kernel has a notebook, a menu to restart it from, and a server that can."""
 
 
@@ -15,6 +15,8 @@ def host() -> Host:
     shell = ipython() if ipython is not None else None
     if shell is None:
         return "program"
+    if getattr(shell, "isolated", False):
+        return "cell"
     return "kernel" if hasattr(shell, "kernel") else "session"
 
 

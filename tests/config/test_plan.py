@@ -10,6 +10,7 @@ from tfgpu_magic.config.plan import make
 from tfgpu_magic.config.state import Kernel, Stage
 from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused, TooLate
+from tfgpu_magic.host import Host
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 MIB, GIB = 2**20, 2**30
@@ -213,6 +214,23 @@ def test_too_late_is_told_with_the_restart_that_helps(state: Kernel, told: str) 
 
     assert told in str(caught.value)
     assert ("%tf_gpu limit 40% --restart" in str(caught.value)) is not state.forked
+
+
+@pytest.mark.parametrize(
+    ("host", "way"),
+    [
+        ("kernel", "Restart and apply:   %tf_gpu limit 40% --restart"),
+        ("session", "Leave IPython, start it again and say first:   %tf_gpu limit 40% "),
+        ("cell", "Say it above the cell:   %%tf_gpu isolate limit 40%"),
+        ("program", 'tfgpu_magic.apply("limit 40%")'),
+    ],
+)
+def test_too_late_is_told_with_the_way_from_where_one_is(host: Host, way: str) -> None:
+    with pytest.raises(TooLate) as caught:
+        make(parse("limit 40%"), snapshot(gpu(0)), Kernel(stage=Stage.READY, host=host))
+
+    assert way in str(caught.value)
+    assert f"in this {host}" in str(caught.value)
 
 
 def test_another_library_on_the_gpu_is_noted() -> None:

@@ -196,6 +196,8 @@ def _list(gpus: Sequence[Gpu]) -> str:
 
 def _restart(policy: Policy, kernel: Kernel) -> str:
     """The ways to a process in which it is not too late, from where this one is."""
+    if kernel.host == "cell":
+        return f"Say it above the cell:   %%tf_gpu isolate {policy}"
     if kernel.host == "program":
         return (
             f'In the program, before TensorFlow\'s first operation:   tfgpu_magic.apply("{policy}")\n'

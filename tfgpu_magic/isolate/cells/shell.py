@@ -123,6 +123,7 @@ class Hook(DisplayHook):  # type: ignore[misc,unused-ignore]  # IPython's
 class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPython's
     """Runs one cell; its traceback is kept and not printed."""
 
+    isolated = True  # which `host` asks
     display_pub_class = Type(Publisher)
     displayhook_class = Type(Hook)
     shown = AnyTrait(())
