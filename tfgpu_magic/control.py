@@ -13,6 +13,7 @@ from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.state import Kernel, Stage
+from tfgpu_magic.host import here
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -86,6 +87,11 @@ def sketch(policy: str) -> Plan:
     return planning.draft(words.parse(policy), snapshot, anew(snapshot))
 
 
+def order() -> tuple[str, ...]:
+    """UUIDs of the GPUs in the order in which a program that starts from here lists them; none where nobody knows."""
+    return RUNTIME.observe(look().gpus).shown or ()
+
+
 def foresee(policy: str) -> Plan:
     """The plan for this kernel after a restart, when what it holds now is free again.
 
@@ -124,7 +130,7 @@ def standing(plan: Plan) -> str:
     if not plan.asked.requests:
         takes = ", and it takes all of every GPU it sees" if plan.devices else ""
         return f"Nothing is asked: TensorFlow's own defaults hold{takes}."
-    if plan.growth is not None and not plan.devices and plan.cpus is None:
+    if plan.acts_on_nothing:
         return f"`{plan.asked}` has no GPU here to act on."
     if plan.in_force:
         return f"`{plan.asked}` is in force already."
@@ -157,4 +163,6 @@ def names(snapshot: Snapshot) -> dict[int, str]:
     from tfgpu_magic.monitor import owners  # psutil is slow to import, and only a refusal names anyone
 
     pids = {process.pid for process in snapshot.processes}
-    return {pid: owner.text for pid, owner in owners.Owners().find(pids).items()}
+    found = owners.Owners().find(pids)
+    ours = {pid: owner.text.replace("this notebook", f"this {here()}", 1) for pid, owner in found.items()}
+    return {pid: ours[pid] if owner.who == "this" else owner.text for pid, owner in found.items()}

@@ -21,6 +21,7 @@ from tfgpu_magic.complete import matcher
 from tfgpu_magic.config import grammar
 from tfgpu_magic.config.watch import CellWatch
 from tfgpu_magic.errors import PolicyError, TfGpuError, TooLate
+from tfgpu_magic.host import host
 from tfgpu_magic.monitor.look import Looking
 from tfgpu_magic.reporter import Reporter
 
@@ -67,14 +68,18 @@ class TfGpuMagics(Magics):
     tf_gpu.__doc__ = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
 
 Usage: %tf_gpu WORDS [{grammar.RESTART}]
-       %%tf_gpu isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME] [--detach] [WORDS]
+       %%tf_gpu isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME] [--detach]
+                        [WORDS]
 
 {grammar.usage()}
 
-Several at once: `%tf_gpu pick 1; limit 2GiB`. Sizes: KiB MiB GiB TiB, kB MB GB TB, or % of a GPU's memory.
-GPU numbers are nvidia-smi's. Later words replace earlier ones for the GPUs they name.
-Above a cell, `%%tf_gpu isolate` runs it in a process of its own: names that it reads are sent along (-i narrows them),
--o names come back, and all GPU memory does. WORDS are a policy for it; `--limit 2GiB` is `limit 2GiB`.
+Several at once: `%tf_gpu pick 1; limit 2GiB`. GPU numbers are nvidia-smi's. Later words replace
+earlier ones for the GPUs they name. Sizes: KiB MiB GiB TiB, kB MB GB TB, or % of a GPU's memory.
+A limit is TensorFlow's pool: CUDA's context, some hundred MiB, comes on top of it.
+
+Above a cell, `%%tf_gpu isolate` runs it in a process of its own: names that it reads are sent
+along (-i names them instead, -i +x adds x), -o names come back, and all GPU memory does. WORDS are a policy for it;
+`--limit 2GiB` is `limit 2GiB`.
 {grammar.flags()}
 When it is too late, {grammar.RESTART} restarts this kernel and applies the words in the new one.
 """
@@ -84,7 +89,8 @@ def _isolated(shell: Any, line: str, cell: str) -> Callable[[], Any]:
     """Get a cell ready to run in a process of its own; what is returned runs it, and gives its value."""
     name, _, rest = line.partition("#")[0].strip().partition(" ")
     if name.lower() != "isolate":
-        raise PolicyError(f"%%tf_gpu with a cell below it can {grammar.ISOLATE}, not {name!r}. `%tf_gpu?` explains it.")
+        meant = f"; {name!r} stands in a line of its own, with one %" if name else ""
+        raise PolicyError(f"With a cell below it, write `%%tf_gpu {grammar.ISOLATE}`{meant}. `%tf_gpu?` explains it.")
     from tfgpu_magic.isolate.cells import words
     from tfgpu_magic.isolate.cells.cell import Cell
     from tfgpu_magic.isolate.cells.jobs import Job
@@ -123,38 +129,51 @@ def _answer(line: str) -> Status | Outcome | Code | MemoryTable | Jobs | None:
     asked = " ".join(token for token in tokens if token != grammar.RESTART)
     name = re.split(r"[\s;]", asked, maxsplit=1)[0]
     rest = asked.removeprefix(name).strip()
-    if name:
-        grammar.find(name.lower())
+    name = "help" if name.lower() in ("--help", "-h", "?") else name
+    _check(name, rest, again=again)
     match name.lower():
         case "" | "status":
-            if rest or again:
-                raise PolicyError(f"{rest or grammar.RESTART} is no policy. `%tf_gpu?` shows what can be asked.")
             from tfgpu_magic import control
 
             return control.status()
         case "top":
-            if rest or again:
-                raise PolicyError(f"{rest or grammar.RESTART} has no place beside top. `%tf_gpu?` explains it.")
             return _top()
+        case "help":
+            from tfgpu_magic.views.outcome import Code
+
+            return Code(str(TfGpuMagics.tf_gpu.__doc__), "text")
         case "isolate":
             _warm(rest)
             return None
         case "jobs":
             return _jobs(rest)
         case "plan" | "code" | "env" as what:
-            if again:
-                raise PolicyError(f"{what} does nothing to this kernel, so {grammar.RESTART} has no place there.")
             return _tell(what, rest)
         case _:
             return _apply(asked, again=again)
 
 
+def _check(name: str, rest: str, *, again: bool) -> None:
+    """Refuse a first word that is none, and what cannot stand beside one.
+
+    Raises:
+        PolicyError: it cannot be; the error says what could.
+    """
+    if again and not name:
+        raise PolicyError(f"{grammar.RESTART} of what? Write the words before it: `%tf_gpu limit 2GiB --restart`.")
+    word = grammar.find(name or "status")
+    if again and word in grammar.OTHER_WORDS:
+        raise PolicyError(f"`{word.name}` sets nothing, so {grammar.RESTART} has no place beside it.")
+    if rest and word.name in ("status", "top", "help"):
+        raise PolicyError(f"`{word.name}` stands alone; {rest!r} is too much. `%tf_gpu?` explains the words.")
+
+
 def _top() -> MemoryTable | Status:
     """The live table; where nothing draws it, as in a terminal, one look."""
-    if not hasattr(InteractiveShell.instance(), "kernel"):
+    if host() != "kernel":
         from tfgpu_magic import control
 
-        return control.status()
+        return control.status().once()
     from tfgpu_magic.views.widget import MemoryTable
 
     return MemoryTable()
@@ -170,12 +189,15 @@ def _tell(what: str, policy: str) -> Outcome | Code:
         if not policy:
             return Outcome(control.waiting(), control.standing(control.current()))
         try:
-            return Outcome(plan := control.plan(policy), f"`{plan.asked}` would do this:")
+            return Outcome(plan := control.plan(policy), f"`{str(plan.asked) or policy}` would do this:")
         except TooLate as error:
             plan = control.foresee(policy)
-            return Outcome(plan, f"{str(error).splitlines()[0]} After a restart, `{plan.asked}` would do this:")
+            after = f"After a restart, `{str(plan.asked) or policy}` would do this:"
+            return Outcome(plan, f"{str(error).splitlines()[0]} {after}")
     plan = control.sketch(policy) if policy else control.current()
-    return Code(script.python(plan) if what == "code" else script.shell(plan))
+    if what == "env":
+        return Code(script.shell(plan), "sh")
+    return Code(script.python(plan, () if policy else control.order()), "python")
 
 
 def _apply(policy: str, *, again: bool = False) -> Outcome:
@@ -189,12 +211,14 @@ def _apply(policy: str, *, again: bool = False) -> Outcome:
         except TooLate:
             if not again:
                 raise
+            then = control.foresee(policy)  # a process is not given up for words that cannot be had
+            if host() != "kernel":
+                raise
         else:
             return Outcome(plan, control.standing(plan))
     from tfgpu_magic.restart import restart
 
-    # A kernel is not given up for words that cannot be had.
-    return restart(str(control.foresee(policy).asked) or "default")
+    return restart(str(then.asked) or "default")
 
 
 def load(shell: InteractiveShell) -> None:

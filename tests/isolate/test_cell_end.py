@@ -151,6 +151,15 @@ def test_a_cell_that_dies_says_of_what_and_the_notebook_loses_nothing(book: Note
     assert calls(book) == []
 
 
+def test_too_late_in_a_cell_is_told_with_what_to_say_above_it(book: Notebook) -> None:
+    ran = book.isolated("import tensorflow as tf\nx = tf.zeros(1)\n%tf_gpu limit 1GiB", "--growth")
+
+    told = ran.stream("stderr")
+
+    assert "in this cell" in told
+    assert "Say it above the cell:   %%tf_gpu isolate limit 1GiB" in told
+
+
 def test_a_cell_that_runs_out_of_memory_says_who_has_it(book: Notebook) -> None:
     with Notebook(book.server, "%tf_gpu limit 5GiB", "import tensorflow as tf; x = tf.ones(9)") as other:
         ran = other.isolated("import tensorflow as tf\ntf.zeros((1024, 2**20))", "--growth")

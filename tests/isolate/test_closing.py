@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tfgpu_magic.isolate.cells.closing import close, crowd
+from tfgpu_magic.isolate.cells.closing import Closing, close, crowd
 from tfgpu_magic.isolate.cells.shell import CellFacts
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
@@ -113,3 +113,7 @@ def test_why_memory_ran_out_is_told_in_whole_sentences(neighbour: bool, policy: 
     uses = [replace(use(GIB), policy=policy)]
 
     assert repr(crowd(uses, seen, PID, {43: "b.ipynb"})).splitlines()[0] == said
+
+
+def test_what_is_to_be_typed_is_marked_so_in_html() -> None:
+    assert "<code>--gpus 1</code>" in Closing(("`--gpus 1` gives a cell the GPU with most free memory.",))._repr_html_()

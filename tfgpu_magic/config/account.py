@@ -99,10 +99,12 @@ def _summary(kernel: Kernel, plan: Plan | None) -> str:
     version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
     asked = f"`{plan.asked}`" if plan is not None and plan.asked.requests else ""
     in_force = f" In force: {asked}." if asked and not kernel.changed else ""
+    if plan is not None and plan.acts_on_nothing:
+        in_force = f" {asked} has no GPU here to act on."
     if kernel.forked:
         return f"{version} used the GPUs when this process was forked, and cannot use them in it."
     if kernel.broken:
-        return f"{version} failed for want of memory on a GPU; restart this kernel."
+        return f"{version} failed for want of memory on a GPU; restart this {kernel.host}."
     if kernel.stage is Stage.READY:
         since = f" {kernel.since}" if kernel.since else ""
         return f"{version} is using {'the GPUs' if kernel.tensorflow_sees else 'the CPU'}{since}.{in_force}"

@@ -29,6 +29,7 @@ class Plan:
         growth: whether pools grow; None where nothing was asked about memory.
         grows: whether they will, by what was asked or by what is set elsewhere.
         in_force: it is so already, and there is nothing to do.
+        blind: whether nobody could say which GPUs there are, though there may be some.
         notes: what else the person should know, a sentence each.
     """
 
@@ -41,12 +42,18 @@ class Plan:
     growth: bool | None = None
     grows: bool = False
     in_force: bool = False
+    blind: bool = False
     notes: tuple[str, ...] = ()
 
     @property
     def limited(self) -> bool:
         """Whether words give any GPU logical GPUs, which only TensorFlow's own API can make."""
         return any(device.limits and device.words for device in self.devices)
+
+    @property
+    def acts_on_nothing(self) -> bool:
+        """Whether words about memory find no GPU, and nothing else was asked."""
+        return self.growth is not None and not self.devices and self.cpus is None and not self.blind
 
     @property
     def needs_tensorflow(self) -> bool:
@@ -81,7 +88,7 @@ def make(policy: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[]
         Refused: it cannot be enforced; the error says why, for every GPU, and what can be done instead.
         TooLate: a new process could enforce it.
     """
-    again = all(request in kernel.asked.requests for request in policy)
+    again = kernel.asked.then(policy).asks_the_same(kernel.asked)
     if kernel.stage is Stage.READY and again and not (kernel.changed or kernel.forked):
         return Plan(asked=kernel.asked, settled=kernel.settled, in_force=True)
     refusal.if_too_late(policy, kernel)
@@ -91,7 +98,7 @@ def make(policy: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[]
         ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, kernel)]
         lines = ["Fits now:", *(f"  %tf_gpu {way}" for way in ways)] if ways else []
         raise Refused("\n".join([f"Not applied. {fit.tell(found, snapshot.processes, owners())}", *lines]))
-    return plan
+    return replace(plan, notes=(*plan.notes, *fit.crowding(plan.devices, grows=plan.grows)))
 
 
 def draft(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:
@@ -117,6 +124,7 @@ def draft(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:
         cpus=wish.cpus,
         growth=wish.growth,
         grows=growth == "true" if growth in ("true", "false") else any(kernel.growth.values()),
+        blind=not snapshot.gpus and not snapshot.absent,
         notes=(
             *(f"`{gone}` no longer counts." for gone in kernel.asked if gone not in (*asked, *wish.dropped, *policy)),
             *wish.notes,
@@ -132,7 +140,7 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
     now = {gpu.uuid: gpu for gpu in snapshot.gpus}
     devices = tuple(replace(device, gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
     found = fit.problems(devices) if waits else []
-    notes = (*plan.notes, f"It does not fit any more. {fit.tell(found, (), {})}") if found else plan.notes
+    notes = (*plan.notes, f"Warning: it does not fit any more. {fit.tell(found, (), {})}") if found else plan.notes
     return replace(plan, devices=devices, notes=notes)
 
 
@@ -167,6 +175,6 @@ def _tried(snapshot: Snapshot, kernel: Kernel) -> Iterator[str]:
     full = [gpu.label for gpu in shown if (gpu.free or 0) < fit.context_bytes(gpu.total or 0)]
     if kernel.stage is Stage.LISTED and full:
         yield (
-            f"GPU {', '.join(full)} is full. If an op has failed for that in this kernel already, restart it: "
+            f"GPU {', '.join(full)} is full. If an op has failed for that in this {kernel.host} already, restart it: "
             "TensorFlow may hang at the next."
         )

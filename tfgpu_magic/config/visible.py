@@ -63,14 +63,18 @@ def find(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu | str:
     if isinstance(ref, int):
         matches = [gpu for gpu in gpus if gpu.index == ref and gpu.instance is None]
     else:
-        matches = [gpu for gpu in gpus if (gpu.uuid or "").lower().startswith(ref.lower())]
+        same = [gpu for gpu in gpus if ref.lower() in ((gpu.uuid or "").lower(), gpu.label)]
+        number = ref.partition("-")[2]
+        if not same and number in {str(gpu.index) for gpu in gpus}:
+            return f"{ref} may begin the UUID of any GPU. For nvidia-smi's GPU {number}, write {number}."
+        matches = same or [gpu for gpu in gpus if (gpu.uuid or "").lower().startswith(ref.lower())]
     if not matches:
         return f"There is no GPU {ref} here; there {_are(gpus)}."
     if len(matches) > 1:
         return f"{ref} may be any of {len(matches)} GPUs; write more of its UUID."
     if matches[0].mig:
-        instances = [gpu.uuid for gpu in gpus if gpu.index == matches[0].index and gpu.instance is not None]
-        return f"GPU {ref} is in MIG mode; name an instance: {', '.join(map(str, instances)) or 'it has none'}."
+        instances = [gpu.label for gpu in gpus if gpu.index == matches[0].index and gpu.instance is not None]
+        return f"GPU {ref} is in MIG mode; name an instance of it: {', '.join(instances) or 'it has none'}."
     return matches[0]
 
 

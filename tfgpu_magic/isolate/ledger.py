@@ -11,7 +11,7 @@ from tfgpu_magic import control
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.state import DEVICES
-from tfgpu_magic.config.wish import fold, is_skipped
+from tfgpu_magic.config.wish import fold, is_old, is_skipped
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import leases
 from tfgpu_magic.isolate.leases import Claim
@@ -186,7 +186,8 @@ def candidates(policy: Policy, snapshot: Snapshot) -> tuple[Device, ...]:
     wish = fold(kernel.settled, policy, snapshot, kernel)
     if wish.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
         wish.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if told
-    return tuple(leases.asked(device) for device in wish.devices() if not is_skipped(device.gpu, wish.seen, kernel))
+    used = [device for device in wish.devices() if not is_skipped(device.gpu, wish.seen, kernel)]
+    return tuple(map(leases.asked, [device for device in used if not is_old(device.gpu, kernel)] or used))
 
 
 def _offered(policy: Policy, snapshot: Snapshot, gpus: int | None) -> tuple[Device, ...] | None:

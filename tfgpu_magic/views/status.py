@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.host import here
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.owners import Owners, notebook_of
 from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.postings import Postings
 from tfgpu_magic.monitor.rows import Table, make
-from tfgpu_magic.views import html, text
+from tfgpu_magic.views import html, text, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,24 +28,33 @@ if TYPE_CHECKING:
         def text(self, text: str) -> None: ...
 
 
+ONCE = "This is one look. The table that is drawn anew each second needs a notebook; here, say it again."
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Status:
     """The rows of one look; IPython shows them as HTML or as text, and `print` as text.
 
     Attributes:
         table: the rows.
+        here: what the process that looks is called: notebook, session or program.
     """
 
     table: Table
+    here: str = "notebook"
+
+    def once(self) -> Status:
+        """Return the same, and say that it is no live table."""
+        return replace(self, table=replace(self.table, notes=(*self.table.notes, ONCE)))
 
     def __repr__(self) -> str:
-        return text.render(self.table)
+        return text.render(self.table, here=self.here)
 
     def _repr_pretty_(self, printer: _Printer, cycle: bool) -> None:
         printer.text("Status(...)" if cycle else repr(self))
 
     def _repr_html_(self) -> str:
-        return html.render(self.table)
+        return html.render(self.table, here=self.here)
 
 
 def status(report: Callable[[Snapshot], Report] | None = None, *, timeout: float = 1.5) -> Status:
@@ -60,7 +70,8 @@ def status(report: Callable[[Snapshot], Report] | None = None, *, timeout: float
     snapshot, reports = look(timeout), _reports()
     notebooks = {one.pid: notebook_of(one) for one in reports}
     owners = Owners().find({process.pid for process in snapshot.processes}, notebooks)
-    return Status(make(snapshot, owners, report(snapshot) if report else None, reports, notebooks))
+    table = make(snapshot, owners, report(snapshot) if report else None, reports, notebooks)
+    return Status(words.called(table, here()), here())
 
 
 def _reports() -> tuple[Report, ...]:

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tfgpu_magic.config import cuda, visible
+from tfgpu_magic.config import cuda, keras, visible
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.runtime import devices
@@ -18,6 +18,7 @@ from tfgpu_magic.config.runtime.ledger import Ledger, adopt
 from tfgpu_magic.config.runtime.stage import current_stage, forked, importing, listed, tensorflow
 from tfgpu_magic.config.state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, Kernel, Stage
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.host import host
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import MIB, rounded
 
@@ -75,6 +76,8 @@ class Runtime:
             changed=self._changed(),
             since=self.since,
             broken=self.broken and stage is not Stage.READY,
+            host=host(),
+            keras=keras.other_backend(),
         )
 
     def apply(self, plan: Plan) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from types import MappingProxyType
 
 from tfgpu_magic.isolate.cells.shell import CellFacts
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded
-from tfgpu_magic.views import words
+from tfgpu_magic.views import html, words
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -24,7 +23,7 @@ class Closing:
         return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
-        lines = "<br>".join(map(escape, self.lines))
+        lines = "<br>".join(map(html.prose, self.lines))
         # As far from the left as JupyterLab has text.
         return f'<div style="color: var(--jp-ui-font-color2, gray); font-size: 0.9em; padding-left: 8px">{lines}</div>'
 

@@ -93,6 +93,7 @@ _WIDGETS_STAY = "a widget lives in the process that made it."
 class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPython's
     """Runs one cell; its traceback is kept and not printed."""
 
+    isolated = True  # which `host` asks
     display_pub_class = Type(Publisher)
     displayhook_class = Type(Hook)
     shown = AnyTrait(())
