@@ -10,7 +10,8 @@ from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Limit
 from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate.leases import Claim, choose, places, settle
+from tfgpu_magic.isolate.claims import Claim, Holding
+from tfgpu_magic.isolate.leases import choose, places, settle
 from tfgpu_magic.isolate.ledger import candidates
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
@@ -90,7 +91,7 @@ def test_a_call_gets(
     devices: list[Device], processes: list[Process], claims: list[Claim], count: int, gets: list[int] | str | None
 ) -> None:
     try:
-        chosen = choose(devices, processes, claims, count)
+        chosen = choose(devices, Holding(processes), claims, count)
     except Refused:
         assert gets == REFUSED
     else:
@@ -101,7 +102,7 @@ def test_a_refusal_names_who_is_in_the_way_on_each_gpu() -> None:
     devices = [device(0, 1, limit=4), device(1, 2, limit=4)]
 
     with pytest.raises(Refused) as refused:
-        choose(devices, [holds(0, 7, 7), holds(1, 8, 6)], [], 1, lambda: {7: "train.ipynb", 8: "anna"})
+        choose(devices, Holding([holds(0, 7, 7), holds(1, 8, 6)]), [], 1, lambda: {7: "train.ipynb", 8: "anna"})
 
     text = str(refused.value)
     assert text.startswith("Not started. The call needs 1 GPU, and none have room for it.\n")
@@ -157,7 +158,7 @@ def test_what_the_driver_keeps_is_nobodys_share() -> None:
 
 def test_nothing_left_beside_the_context_is_refused_and_says_why() -> None:
     with pytest.raises(Refused, match=r"(?s)too little to work with.*a percentage is all that its process holds"):
-        choose(candidates(parse("limit 3%"), snapshot(gpu())), [], [], 1)
+        choose(candidates(parse("limit 3%"), snapshot(gpu())), Holding(), [], 1)
 
 
 def test_each_gpu_has_its_own_words() -> None:

@@ -7,12 +7,13 @@ import linecache
 import pickle
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from IPython.core.error import UsageError
 
 from tfgpu_magic import control
+from tfgpu_magic.config.policy import Limit, Split
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
 from tfgpu_magic.isolate import leases, prepare
 from tfgpu_magic.isolate.call import Answer, Call, timed_out
@@ -130,24 +131,24 @@ class Cell:
                 work=self._work,
                 timeout=self._asked.timeout,
                 screen=self.screen,
+                started=lease.started,
                 warming=self._tell_of_warming,
                 answered=self._look,
             )
-            lease.pid = lambda: self.pid
             if not self._stopped:  # else there was no call yet that could be interrupted
                 return self._call.run()
         raise KeyboardInterrupt("The cell was stopped before it began.")
 
     def _lease(self) -> contextlib.AbstractContextManager[Lease]:
-        """GPUs of its own where a number of them is asked; else those that the notebook sees."""
+        """GPUs of its own where a number of them is asked; else those that the notebook sees, and what it takes there.
+
+        What its own words take, that is: the notebook's policy holds in cells, too, that never use a GPU.
+        """
         if self._asked.gpus is not None:
-            gpus = leases.gpus(self._asked.gpus)
-            return LEDGER.lease(
-                self._asked.policy,
-                self._asked.gpus,
-                wanted=lambda: not self._stopped,
-                waiting=lambda: self.screen.write("stdout", f"Waits for {gpus}, which other calls of here have.\n"),
-            )
+            waiting = self._tell_of_waiting(leases.gpus(self._asked.gpus))
+            return LEDGER.lease(self._asked.policy, self._asked.gpus, wanted=self._wanted, waiting=waiting)
+        if any(isinstance(request, Limit | Split) for request in self._asked.policy):
+            return LEDGER.share(self._asked.policy, wanted=self._wanted, waiting=self._tell_of_waiting("GPU memory"))
         policy = control.current().settled.then(self._asked.policy)
         return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
 
@@ -173,6 +174,12 @@ class Cell:
             if name not in there:
                 raise PolicyError(f"-i {name}: this notebook has no {name!r}.")
         return {name: there[name] for name in self._asked.inputs}
+
+    def _wanted(self) -> bool:
+        return not self._stopped
+
+    def _tell_of_waiting(self, what: str) -> Callable[[], None]:
+        return lambda: self.screen.write("stdout", f"Waits for {what}, which other calls of yours have.\n")
 
     def _tell_of_warming(self) -> None:
         self.screen.write("stdout", "The first isolated cell waits some seconds for TensorFlow's import.\n")
