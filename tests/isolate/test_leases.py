@@ -12,7 +12,7 @@ from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate.claims import Claim, Holding
 from tfgpu_magic.isolate.leases import choose, places, settle
-from tfgpu_magic.isolate.ledger import candidates
+from tfgpu_magic.isolate.offer import candidates
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 MIB, GIB = 2**20, 2**30
@@ -96,6 +96,41 @@ def test_a_call_gets(
         assert gets == REFUSED
     else:
         assert (None if chosen is None else [one.gpu.index for one in chosen]) == gets
+
+
+STRANGE = 2**22
+"""Pids from here on are another namespace's."""
+
+
+@pytest.mark.parametrize(
+    ("processes", "claims", "taken"),
+    [
+        # By pid where that is ours; else by one that is new, and each only once.
+        ([holds(0, 7, 2)], [claim(0, 2, 7)], [2]),
+        ([holds(0, STRANGE, 2)], [claim(0, 2, 7)], [2]),
+        ([holds(0, STRANGE, 1)], [claim(0, 2, 7)], [1]),
+        ([holds(0, STRANGE, 1), holds(0, STRANGE + 1, 2)], [claim(0, 2, 7), claim(0, 1, 8)], [2, 1]),
+        ([holds(0, STRANGE, 2)], [claim(0, 2, 7), claim(0, 2, 8)], [2, 0]),
+        ([holds(0, STRANGE, 2)], [claim(0, 2)], [0]),  # it has no process yet
+        ([holds(0, 9, 2)], [claim(0, 2, 7)], [0]),  # a process of here, which is not the call's
+        ([holds(1, STRANGE, 2)], [claim(0, 2, 7)], [0]),  # on another GPU
+        ([holds(0, STRANGE, 2)], [replace(claim(0, 2, 7), known=(STRANGE,))], [0]),  # it was there before
+    ],
+)
+def test_what_calls_have_taken_is_known_by_their_pids_or_where_those_are_anothers_by_who_came(
+    processes: list[Process], claims: list[Claim], taken: list[int]
+) -> None:
+    strangers = frozenset(row.pid for row in processes if row.pid >= STRANGE)
+
+    assert Holding(processes, strangers).of(claims, gpu()) == [gib * GIB for gib in taken]
+
+
+def test_four_calls_at_a_quarter_fit_where_the_driver_names_other_pids() -> None:
+    claims = [claim(0, 2, pid) for pid in (7, 8, 9)]
+    processes = [holds(0, STRANGE + n, 2) for n in range(3)]
+    holding = Holding(processes, frozenset(row.pid for row in processes))
+
+    assert choose([device(0, 2, limit=1.75)], holding, claims, 1) is not None
 
 
 def test_a_refusal_names_who_is_in_the_way_on_each_gpu() -> None:

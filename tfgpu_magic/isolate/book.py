@@ -151,19 +151,26 @@ class SharedBook(Book):
         with contextlib.suppress(MonitorError, OSError):
             self._place = Place()
             self._file = self._place.open(NAME, os.O_RDWR | os.O_CREAT)
-            if (slot := next(filter(self._free, range(_SLOTS)), None)) is not None:
-                self._page.entries = {
-                    ticket: replace(entry, slot=slot)
-                    for ticket, entry in self._page.entries.items()
-                    if entry.slot == self.slot
-                }
-                self.slot = slot
+            if (slot := self._new_slot()) is not None:
+                own = {ticket: replace(entry, slot=slot) for ticket, entry in self._own().items()}
+                self._page.entries, self.slot = own, slot
                 return True
         self._close()
         return False
 
-    def _free(self, slot: int) -> bool:
-        return _lock(self._file, _LIVES + slot, 0.0)
+    def _new_slot(self) -> int | None:
+        """A number that nobody alive has, and none of the dead who are still in the book."""
+        locked = _lock(self._file, _MUTEX, _PATIENCE)
+        try:
+            taken = {entry.slot for entry in self._written()[0].entries.values()}
+            free = (slot for slot in range(_SLOTS) if slot not in taken and _lock(self._file, _LIVES + slot, 0.0))
+            return next(free, None)
+        finally:
+            if locked:
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _MUTEX)
+
+    def _own(self) -> dict[int, Entry]:
+        return {ticket: entry for ticket, entry in self._page.entries.items() if entry.slot == self.slot}
 
     def _close(self) -> None:
         if self._file >= 0:
@@ -173,15 +180,9 @@ class SharedBook(Book):
         self._place, self._file = None, -1
 
     def _read(self) -> tuple[Page, bytes]:
-        data = os.pread(self._file, _HEAD.size + _LONGEST, 0)
-        text = b""
-        if len(data) >= _HEAD.size:
-            length, check = _HEAD.unpack_from(data)
-            text = data[_HEAD.size : _HEAD.size + length]
-            if zlib.crc32(text) != check:  # its writer was killed in the midst of it
-                text = b""
-        page = _page(text) if text else Page()
-        own = {ticket: entry for ticket, entry in self._page.entries.items() if entry.slot == self.slot}
+        """What stands in it, without the dead, and its text."""
+        page, text = self._written()
+        own = self._own()
         page.last = max(page.last, *own, 0)
         theirs = {ticket: entry for ticket, entry in page.entries.items() if ticket not in own}
         page.entries = dict(sorted((theirs | own).items()))
@@ -189,6 +190,16 @@ class SharedBook(Book):
             if not self._lives(entry):
                 page.drop(ticket)
         return page, text
+
+    def _written(self) -> tuple[Page, bytes]:
+        data = os.pread(self._file, _HEAD.size + _LONGEST, 0)
+        if len(data) < _HEAD.size:
+            return Page(), b""
+        length, check = _HEAD.unpack_from(data)
+        text = data[_HEAD.size : _HEAD.size + length]
+        if zlib.crc32(text) != check:  # its writer was killed in the midst of it
+            return Page(), b""
+        return _page(text), text
 
     def _lives(self, entry: Entry) -> bool:
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LIVES + entry.slot, 1, 0)

@@ -16,21 +16,17 @@ from pathlib import Path
 from tfgpu_magic import control
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.config.state import DEVICES
-from tfgpu_magic.config.wish import fold, is_skipped
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import leases
-from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook, lives
-from tfgpu_magic.isolate.claims import Claim, Holding, Need, key, size
+from tfgpu_magic.isolate import leases, offer
+from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook
+from tfgpu_magic.isolate.claims import Claim, Need, key, size
 from tfgpu_magic.isolate.process import infant
-from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 TICK = 0.25
 """Seconds between two looks into the book while somebody waits: what other processes do there rings no bell here."""
 
 _FRESH = 5.0  # seconds in which GPUs that were seen are taken to be so still, if no lease has ended
-_LONGER = 10.0  # seconds in which a driver must answer that did not at once: it may have to be started first
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +72,7 @@ class _Wish:
 
     def devices(self, snapshot: Snapshot) -> tuple[Device, ...] | None:
         """The GPUs to choose from; None where there is no GPU to be shared out."""
-        return _offered(self.policy, snapshot, self.gpus)
+        return offer.offered(self.policy, snapshot, self.gpus)
 
     def count(self, devices: tuple[Device, ...]) -> int:
         """How many of them it needs."""
@@ -96,7 +92,7 @@ class _All(_Wish):
     """A wish for what a policy takes of every GPU; who applies the policy says better than we what is in its way."""
 
     def devices(self, snapshot: Snapshot) -> tuple[Device, ...] | None:
-        return tuple(device for device in _seen(self.policy, snapshot) if device.limits) or None
+        return tuple(device for device in offer.seen(self.policy, snapshot) if device.limits) or None
 
     def count(self, devices: tuple[Device, ...]) -> int:
         return len(devices)
@@ -132,13 +128,13 @@ class Ledger:
         Raises:
             Refused: not even one call could have what is asked, or the driver does not answer.
         """
-        snapshot = _see()
-        devices = _offered(policy, snapshot, gpus)
+        snapshot = offer.see()
+        devices = offer.offered(policy, snapshot, gpus)
         if devices is None:
             return None
         with self._changed, self._book.turn() as page:
             claims = _others(page)
-        leases.choose(devices, _holding(snapshot), claims, gpus or 1, lambda: control.names(snapshot))
+        leases.choose(devices, offer.holding(snapshot), claims, gpus or 1, lambda: control.names(snapshot))
         return leases.places(devices, claims, gpus or 1)
 
     def lease(
@@ -234,7 +230,7 @@ class Ledger:
 
     def _enter(self, page: Page, wish: _Wish, lease: Lease) -> None:
         """Write down what a call has from now on."""
-        since, known = page.number(), _strangers(lease.snapshot)
+        since, known = page.number(), offer.strangers(lease.snapshot)
         claims = tuple(Claim(key(one.gpu), size(one), since=since, known=known) for one in lease.devices)
         page.put(replace(page.entries[wish.ticket], need=None, claims=claims))
         self._changed.notify_all()
@@ -257,7 +253,7 @@ class Ledger:
         ahead = [entry.need for entry in before if entry.need is not None and now - entry.seen < ABSENT]
         return leases.choose_in_turn(
             devices,
-            _holding(snapshot),
+            offer.holding(snapshot),
             _others(page),
             count,
             () if infant.running else ahead,  # who has waited so long may wait for the very call that we are in
@@ -271,7 +267,7 @@ class Ledger:
             with self._changed, self._book.turn() as page:
                 ended = page.ended
             if self._seen[0] != ended or self._seen[1].time < since:
-                self._seen = (ended, _see())
+                self._seen = (ended, offer.see())
             return self._seen
 
     def _wait(self, changes: int, wish: _Wish) -> None:
@@ -294,61 +290,6 @@ LEDGER = Ledger(SharedBook())
 """This process's own."""
 
 os.register_at_fork(after_in_child=LEDGER.forget)
-
-
-def candidates(policy: Policy, snapshot: Snapshot) -> tuple[Device, ...]:
-    """The GPUs that a process which starts from here may use, and what a call is to take of each.
-
-    Args:
-        policy: what is asked beyond what holds in this process.
-        snapshot: the machine's GPUs now.
-
-    Raises:
-        Refused: the words name a GPU that is not there, or hidden.
-    """
-    return tuple(leases.asked(device) for device in _seen(policy, snapshot))
-
-
-def _seen(policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
-    kernel = control.anew(snapshot)
-    wish = fold(kernel.settled, policy, snapshot, kernel)
-    if wish.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
-        wish.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if told
-    return (device for device in wish.devices() if not is_skipped(device.gpu, wish.seen, kernel))
-
-
-def _offered(policy: Policy, snapshot: Snapshot, gpus: int | None) -> tuple[Device, ...] | None:
-    """The GPUs to choose from; None where there are none, and none are asked for by number."""
-    devices = candidates(policy, snapshot)
-    if not devices and gpus is not None and snapshot.error:
-        raise Refused(f"Not started. {leases.gpus(gpus)} for each call cannot be had. {snapshot.error}")
-    return devices if devices or gpus is not None else None
-
-
-def _see() -> Snapshot:
-    """Look at the GPUs; a driver that does not answer is asked once more, with patience.
-
-    Raises:
-        Refused: it does not answer. That there is no GPU is an answer.
-    """
-    snapshot = look()
-    if snapshot.error and not snapshot.absent:
-        snapshot = look(_LONGER)
-    if snapshot.error and not snapshot.absent:
-        raise Refused(
-            f"Not started. Nobody knows which GPUs are free. {snapshot.error}\nCalls that need none run with gpus=0."
-        )
-    return snapshot
-
-
-def _holding(snapshot: Snapshot) -> Holding:
-    """Who holds what; pids that are none here are another namespace's."""
-    return Holding(snapshot.processes, frozenset(_strangers(snapshot)))
-
-
-def _strangers(snapshot: Snapshot | None) -> tuple[int, ...]:
-    rows = () if snapshot is None else snapshot.processes
-    return tuple(sorted({row.pid for row in rows if not lives(row.pid)}))
 
 
 def _others(page: Page) -> list[Claim]:
