@@ -182,5 +182,3 @@ def test_a_process_that_was_forked_waits_for_no_call_of_its_parent(quick: None, 
         (tmp_path / "go").touch()
 
     assert gone == child
-
-

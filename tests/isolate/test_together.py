@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,18 +29,24 @@ executor = IsolatedExecutor(4, policy={policy!r})
 def books(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine, Notebook, Notebook]]:
     """Two kernels on a machine of two GPUs, each ready for isolated cells."""
     root = str(Path(__file__).parents[2])
-    with Machine.create("2x8GiB") as machine:
-        with notebook(machine, tmp_path_factory.mktemp("home"), f"import sys; sys.path.insert(0, {root!r})") as one:
-            with Notebook(one.server, f"import sys; sys.path.insert(0, {root!r})") as other:
-                for book in (one, other):
-                    book.isolated("pass")
-                yield machine, one, other
+    line = f"import sys; sys.path.insert(0, {root!r})"
+    with (
+        Machine.create("2x8GiB") as machine,
+        notebook(machine, tmp_path_factory.mktemp("home"), line) as one,
+        Notebook(one.server, line) as other,
+    ):
+        for book in (one, other):
+            book.isolated("pass")
+        yield machine, one, other
 
 
 def both(books: list[Notebook], code: str) -> list[str]:
-    """What a cell's value is in each notebook, where it runs at the same time."""
-    with ThreadPoolExecutor() as threads:
-        return [ran.value or ran.text for ran in threads.map(lambda book: book.run(code), books)]
+    """What `got` is in each notebook when a cell has run in all at the same time."""
+    requests = [book.client.execute(code, stop_on_error=False) for book in books]
+    for book, request in zip(books, requests, strict=True):
+        while book.client.get_shell_msg(timeout=120)["parent_header"].get("msg_id") != request:
+            pass
+    return [book.run("got").text for book in books]
 
 
 def test_jobs_with_limits_of_two_notebooks_never_take_more_than_there_is(
@@ -59,7 +64,7 @@ def test_jobs_with_limits_of_two_notebooks_never_take_more_than_there_is(
 
     watching = threading.Thread(target=watch)
     watching.start()
-    code = "futures = [executor.submit(on.hold, seconds=1.0) for _ in range(4)]\n[f.result().mine[0] for f in futures]"
+    code = "futures = [executor.submit(on.hold, seconds=1.0) for _ in range(4)]\ngot = [f.result().mine[0] for f in futures]"
     held = [size for value in both(kernels, code) for size in ast.literal_eval(value)]
     over.set()
     watching.join()
@@ -73,9 +78,9 @@ def test_cells_of_two_notebooks_that_begin_at_once_get_different_gpus(
     books: tuple[Machine, Notebook, Notebook], tmp_path: Path
 ) -> None:
     _, *kernels = books
-    code = "%%tf_gpu isolate --gpus 1\nfrom tests.isolate import on_machine as on\n"
+    code = "%%tf_gpu isolate --gpus 1 -o got\nfrom tests.isolate import on_machine as on\n"
 
-    gpus = both(kernels, f"{code}on.hold({str(tmp_path)!r}, 2).gpus")
+    gpus = both(kernels, f"{code}got = on.hold({str(tmp_path)!r}, 2).gpus")
     assert sorted(gpus) == ["[0]", "[1]"]
 
 
@@ -128,9 +133,7 @@ def test_submitted_calls_stand_among_the_jobs_and_in_errors_with_their_lines(
     assert "tfgpu_magic/isolate" not in told
 
 
-def test_a_kernel_that_ends_waits_for_no_call(
-    books: tuple[Machine, Notebook, Notebook], tmp_path: Path
-) -> None:
+def test_a_kernel_that_ends_waits_for_no_call(books: tuple[Machine, Notebook, Notebook], tmp_path: Path) -> None:
     _, book, _ = books
     with Notebook(book.server) as ending:
         ending.run(

@@ -1,8 +1,8 @@
 """Who of all this user's processes has which GPUs for its calls, and who waits in which order: one small file.
 
-Whoever reads or writes it has it alone meanwhile. A process holds a lock on a byte of it that is its own, and the system
-lets go of that when the process ends, however it ends: so the living are known without their pids. Where the board's
-directory cannot be had, each process has a book of its own.
+Whoever reads or writes it has it alone meanwhile. A process holds a lock on a byte of it that is its own, and the
+system lets go of that when the process ends, however it ends: so the living are known without their pids. Where the
+board's directory cannot be had, each process has a book of its own.
 Source: fcntl_locking(2), Linux: locks are for ranges of bytes, which need not be there.
 """
 

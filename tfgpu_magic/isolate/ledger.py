@@ -187,9 +187,7 @@ class Ledger:
         with self._changed, self._book.turn() as page:
             wish.ticket = page.number()
             page.entries[wish.ticket] = Entry(ticket=wish.ticket, slot=self._book.slot, seen=time.monotonic())
-        lease = Lease(
-            control.current().settled.then(wish.policy), started=lambda pid: self._started(wish.ticket, pid)
-        )
+        lease = Lease(control.current().settled.then(wish.policy), started=lambda pid: self._started(wish.ticket, pid))
         try:
             try:
                 self._take(lease, wish)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TypeVar
 
 from tfgpu_magic.isolate import screen
@@ -21,6 +22,8 @@ class Submitted(Listed[T]):
         work: its values, as they were when it was submitted; None once it has begun.
         screen: where its output goes: to the cell that submitted it.
         stopped: whether somebody has stopped it.
+        begun: whether it has begun.
+        ring: tells whoever runs it that it is to stop.
     """
 
     def __init__(self, title: str) -> None:
@@ -28,6 +31,8 @@ class Submitted(Listed[T]):
         self.work: Pickled | None = None
         self.screen = screen.submitted(getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)())
         self.stopped = False
+        self.begun = False
+        self.ring: Callable[[], None] = lambda: None
         self._call: Call | None = None
 
     @property
@@ -38,7 +43,7 @@ class Submitted(Listed[T]):
     @property
     def waits(self) -> bool:
         """Whether it waits for a GPU."""
-        return self._call is None
+        return not self.begun
 
     def stop(self) -> None:
         """Cancel it where it has not begun; else interrupt it, as Ctrl-C does, and kill it at the second time.
@@ -48,9 +53,7 @@ class Submitted(Listed[T]):
         if self.cancel():
             return
         self.stopped = True
-        call = self._call
-        if call is not None:
-            call.interrupt()
+        self.ring()
         LEDGER.stir()
 
     def take(self) -> Pickled:
@@ -61,6 +64,6 @@ class Submitted(Listed[T]):
 
     def begin(self, call: Call) -> None:
         """Know the call that is about to run."""
-        self._call = call
+        self._call, self.ring, self.begun = call, call.interrupt, True
         if self.stopped:
             raise Abandoned

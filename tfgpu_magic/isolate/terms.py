@@ -121,9 +121,7 @@ def answer(
             imported=imported,
             settings={"name": name},
         )
-        call = Call(
-            order=order, work=work, timeout=terms.timeout, screen=screen or Here(), started=lease.started
-        )
+        call = Call(order=order, work=work, timeout=terms.timeout, screen=screen or Here(), started=lease.started)
         del work  # the call lets go of it when it has sent it
         begun(call)
         return call.run()
