@@ -70,8 +70,8 @@ def test_jobs_with_limits_of_two_notebooks_never_take_more_than_there_is(
     over.set()
     watching.join()
 
-    share = 8 * GIB * 40 // 100 // MIB
-    assert {size // MIB for size in held} == {share}  # each had all that it asked for
+    assert len(set(held)) == 1  # each had all that it asked for
+    assert 8 * GIB * 38 // 100 < held[0] <= 8 * GIB * 40 // 100
     assert most == 2
 
 

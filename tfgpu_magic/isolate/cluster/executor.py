@@ -24,8 +24,8 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,12 +35,13 @@ from tfgpu_magic.isolate.call import Answer
 from tfgpu_magic.isolate.cluster import parcel, troubles
 from tfgpu_magic.isolate.cluster.link import Link
 from tfgpu_magic.isolate.cluster.parcel import Errand
+from tfgpu_magic.isolate.cluster.sent import Sent, raised
 from tfgpu_magic.isolate.executor import ENDED, STOPPED, IsolatedExecutor
 from tfgpu_magic.isolate.process.order import Facts
 from tfgpu_magic.isolate.submitted import Submitted
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.guard import ROOTS
-from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
+from tfgpu_magic.isolate.values.pickling import Reduce
 
 T = TypeVar("T")
 
@@ -48,33 +49,6 @@ PATIENCE = 20.0
 """Seconds in which there must be a worker with GPUs enough, and room on them: a nanny needs a few for a new one."""
 
 _LOOK = 2.0  # seconds between two looks at the cluster's workers
-
-
-@dataclass(slots=True, eq=False)
-class _Sent:
-    """A call that has not come home.
-
-    Attributes:
-        errand: what its worker is told.
-        work: its values.
-        future: what its caller has.
-        task: what Dask has; None while it waits here.
-        workers: the addresses of the workers that may have it; None is all.
-        place: the machine on which it has begun.
-        full: when workers had no room for it last, by their addresses.
-        since: when the first had none.
-        refusal: what the last of them said.
-    """
-
-    errand: Errand
-    work: Pickled
-    future: Submitted[Any]
-    task: Any = None
-    workers: Sequence[str] | None = None
-    place: str | None = None
-    full: dict[str, float] = field(default_factory=dict)
-    since: float = 0.0
-    refusal: BaseException | None = None
 
 
 class ClusterExecutor(IsolatedExecutor):
@@ -87,14 +61,14 @@ class ClusterExecutor(IsolatedExecutor):
     """
 
     def _open(self, max_workers: int | None, *, cluster: Any, security: Any, wait: float | str | None) -> None:  # type: ignore[override]
-        self._upmost = max_workers
+        self._at_once = max_workers
         self._gpus = 1 if self._terms.gpus is None else self._terms.gpus
         self._patience = PATIENCE if wait is None else units.seconds(wait)
         self._link = Link(cluster, security)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._queue: deque[_Sent] = deque()
-        self._resting: list[_Sent] = []  # those that no worker has room for now
-        self._out: dict[str, _Sent] = {}
+        self._queue: deque[Sent] = deque()
+        self._resting: list[Sent] = []  # those that no worker has room for now
+        self._out: dict[str, Sent] = {}
         self._spent: list[str] = []  # calls that are over, of which the scheduler knows that they had begun
         self._without: float | None = None  # since when there is no worker for the calls
         self._thread = threading.Thread(target=self._work, name="tfgpu_magic-cluster", daemon=True)
@@ -131,7 +105,7 @@ class ClusterExecutor(IsolatedExecutor):
             imported=ROOTS & sys.modules.keys(),
         )
         try:
-            call = _Sent(errand, self._pickled(function, args, kwargs, reduce), future)
+            call = Sent(errand, self._pickled(function, args, kwargs, reduce), future)
         except Unpicklable as error:
             future.set_exception(error)
             return future
@@ -143,7 +117,7 @@ class ClusterExecutor(IsolatedExecutor):
         self._inbox.put(self._go_on)
         return future
 
-    def _note(self, call: _Sent, future: Any) -> None:
+    def _note(self, call: Sent, future: Any) -> None:
         if future.cancelled():
             self._inbox.put(partial(self._drop, call))
 
@@ -170,7 +144,7 @@ class ClusterExecutor(IsolatedExecutor):
 
     def _go_on(self) -> None:
         """Give Dask what waits, as far as there is room."""
-        while self._queue and (self._upmost is None or len(self._out) < self._upmost):
+        while self._queue and (self._at_once is None or len(self._out) < self._at_once):
             with self._changed:
                 call = self._queue.popleft()
             if call.future.cancelled():
@@ -178,7 +152,7 @@ class ClusterExecutor(IsolatedExecutor):
             else:
                 self._send(call)
 
-    def _send(self, call: _Sent) -> None:
+    def _send(self, call: Sent) -> None:
         self._out[call.errand.key] = call
         try:
             call.task = self._link.send(call.errand, call.work, self._gpus, self._later(self._hear, call), call.workers)
@@ -187,7 +161,7 @@ class ClusterExecutor(IsolatedExecutor):
         else:
             call.task.add_done_callback(self._later(self._take, call))
 
-    def _later(self, do: Callable[..., None], call: _Sent) -> Callable[[Any], None]:
+    def _later(self, do: Callable[..., None], call: Sent) -> Callable[[Any], None]:
         """What others call to have something done by our thread."""
         key = call.errand.key
 
@@ -197,7 +171,7 @@ class ClusterExecutor(IsolatedExecutor):
 
         return done
 
-    def _hear(self, call: _Sent, message: Mapping[str, Any]) -> None:
+    def _hear(self, call: Sent, message: Mapping[str, Any]) -> None:
         """Be told of a call that it has begun, or what it printed."""
         if "text" in message:
             with contextlib.suppress(Exception):  # a closed stream; the call goes on
@@ -210,14 +184,14 @@ class ClusterExecutor(IsolatedExecutor):
                 call.future.begun, call.future.title = True, f"{call.errand.name}, on {call.place}"
                 call.future.enlist()
 
-    def _take(self, call: _Sent, task: Any) -> None:
+    def _take(self, call: Sent, task: Any) -> None:
         """Take what became of a call from Dask."""
         if call.errand.key not in self._out:
             return
         try:
             kind, place, *parts = task.result()
             if kind == parcel.FULL:
-                call.refusal = _raised(place, parts[1:])
+                call.refusal = raised(place, parts[1:])
                 self._rest(call, parts[0])
                 return
         except BaseException as error:  # also CancelledError, which Dask raises where the connection was lost
@@ -226,7 +200,7 @@ class ClusterExecutor(IsolatedExecutor):
         if kind not in (parcel.ANSWERED, parcel.RAISED):
             self._settle(call, error=troubles.refusal(kind, place, parts, call.place))
         elif kind == parcel.RAISED:
-            self._settle(call, error=_raised(place, parts))
+            self._settle(call, error=raised(place, parts))
         else:
             try:
                 value = Answer(False, Facts(), tuple(map(parcel.unpacked, parts)), 0.0).value()
@@ -235,7 +209,7 @@ class ClusterExecutor(IsolatedExecutor):
             else:
                 self._settle(call, value)
 
-    def _settle(self, call: _Sent, value: Any = None, *, error: BaseException | None = None) -> None:
+    def _settle(self, call: Sent, value: Any = None, *, error: BaseException | None = None) -> None:
         """End a call for its caller, and for Dask."""
         self._forget(call)
         if call.place is None and not call.future.set_running_or_notify_cancel():
@@ -246,12 +220,12 @@ class ClusterExecutor(IsolatedExecutor):
         else:
             call.future.set_exception(error.with_traceback(None))  # of ours
 
-    def _stop(self, call: _Sent) -> None:
+    def _stop(self, call: Sent) -> None:
         """End a call that runs."""
         if call.errand.key in self._out:
             self._settle(call, error=WorkerDied(STOPPED))
 
-    def _drop(self, call: _Sent) -> None:
+    def _drop(self, call: Sent) -> None:
         """Forget a call that was cancelled."""
         if call in self._queue:
             self._queue.remove(call)
@@ -261,11 +235,11 @@ class ClusterExecutor(IsolatedExecutor):
             return
         call.future.set_running_or_notify_cancel()  # those that wait for it are told
 
-    def _fail_all(self, error: Callable[[_Sent], BaseException]) -> None:
+    def _fail_all(self, error: Callable[[Sent], BaseException]) -> None:
         for call in [*self._out.values(), *self._resting]:
             self._settle(call, error=error(call))
 
-    def _forget(self, call: _Sent) -> None:
+    def _forget(self, call: Sent) -> None:
         """Let go of what Dask has of it; where it still runs, its worker sees that, and ends it."""
         self._out.pop(call.errand.key, None)
         if call in self._resting:
@@ -275,7 +249,7 @@ class ClusterExecutor(IsolatedExecutor):
             self._spent.append(call.errand.guard)
         self._inbox.put(self._go_on)
 
-    def _rest(self, call: _Sent, address: str) -> None:
+    def _rest(self, call: Sent, address: str) -> None:
         """Have a call tried on another worker, where one has no room for it, or is gone before it began."""
         now = time.monotonic()
         call.full[address], call.since = now, call.since or now
@@ -319,23 +293,11 @@ class ClusterExecutor(IsolatedExecutor):
         if time.monotonic() - self._without >= self._patience:
             self._fail_all(lambda call: self._nobody(call, gpus))
 
-    def _nobody(self, call: _Sent, gpus: Mapping[str, float]) -> TfGpuError:
+    def _nobody(self, call: Sent, gpus: Mapping[str, float]) -> TfGpuError:
         """What is wrong where no worker can have a call."""
         if call.place is not None:
             return troubles.gone(call.place)
         return troubles.nobody(self._gpus, self._patience, gpus, self._link.address)
 
-    def _lost(self, call: _Sent, error: BaseException) -> TfGpuError:
+    def _lost(self, call: Sent, error: BaseException) -> TfGpuError:
         return troubles.lost(error, call.place, self._link.address, cut_off=self._link.is_lost())
-
-
-def _raised(place: str, parts: Sequence[Any]) -> BaseException:
-    """What a call raised, which says where."""
-    error = Answer(True, Facts(), tuple(map(parcel.unpacked, parts)), 0.0).error()
-    assert error is not None  # noqa: S101  # it failed
-    where = f"This was on {place}."
-    if isinstance(error, TfGpuError):
-        error.args = (f"{error}\n{where}",)
-    elif error.__cause__ is not None:  # its traceback there
-        error.__cause__.args = (f"{str(error.__cause__).strip()}\n{where}\n",)
-    return error
