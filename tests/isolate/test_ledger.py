@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tfgpu_magic.isolate import ledger, offer
 from tfgpu_magic.isolate.book import Book, Entry, SharedBook
 from tfgpu_magic.isolate.claims import Claim, Need
 from tfgpu_magic.isolate.ledger import Abandoned, Ledger
+from tfgpu_magic.isolate.process import infant
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 GIB = 2**30
@@ -83,7 +85,7 @@ def test_those_who_wait_for_the_same_are_served_in_the_order_in_which_they_came(
 
     for number in range(8):
         callers[number].end()
-        until(lambda number=number: callers[number + 2].has)
+        until(partial(getattr, callers[number + 2], "has"))
         assert not any(caller.has for caller in callers[number + 3 :])
     for caller in callers[8:]:
         caller.end()
@@ -157,7 +159,7 @@ def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Ledger, monke
         # Another process waits for the parent, so that nobody in it may wait behind that one.
         page.put(Entry(ticket=need.ticket, slot=99, seen=time.monotonic() + 60, need=need))
     two_gpus._started(ticket, os.getpid())
-    monkeypatch.setattr(ledger.infant, "running", True)
+    monkeypatch.setattr(infant, "running", True)
 
     child, other = Caller(two_gpus, "child", words="visible 0"), Caller(two_gpus, "other", words="visible 1")
     until(lambda: child.has and other.has)

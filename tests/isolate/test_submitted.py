@@ -175,7 +175,7 @@ def test_a_process_that_was_forked_waits_for_no_call_of_its_parent(quick: None, 
         child = os.fork()
         if child == 0:
             try:
-                threading._shutdown()  # as its end does
+                threading._shutdown()  # type: ignore[attr-defined]  # as its end does
             finally:
                 os._exit(0)
         gone = until(lambda: os.waitpid(child, os.WNOHANG)[0], seconds=20)
