@@ -100,6 +100,16 @@ def at_once(count: int | None, options: dict[str, Any], settings: str = "") -> l
             tfgpu_magic.apply("default")
 
 
+def calls_within_a_call(options: dict[str, Any], policy: str) -> list[Seen]:
+    """What two calls see at the same time that a call makes in its turn."""
+    with IsolatedExecutor(1, **options) as executor:
+        return executor.submit(_two, policy).result()
+
+
+def _two(policy: str) -> list[Seen]:
+    return at_once(2, {"max_workers": 2, "policy": policy})
+
+
 def one_after_the_other(executors: int, calls: int, options: dict[str, Any]) -> list[Seen]:
     """Calls of several executors, each of which would run all of its calls at once."""
     pools = [IsolatedExecutor(calls, **options) for _ in range(executors)]

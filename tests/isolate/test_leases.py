@@ -125,6 +125,16 @@ def test_what_calls_have_taken_is_known_by_their_pids_or_where_those_are_another
     assert Holding(processes, strangers).of(claims, gpu()) == [gib * GIB for gib in taken]
 
 
+def test_what_calls_have_taken_is_known_together_where_the_driver_tells_it_of_none() -> None:
+    claims = [claim(0, 2, 7), claim(0, 2, 8)]
+    used = replace(gpu(free=5.0), used=3 * GIB)
+    alone = Holding([holds(0, 7, None), holds(0, 8, None)])
+    beside = Holding([*alone.processes, holds(0, 9, None)])
+
+    assert sum(alone.of(claims, used)) == 3 * GIB
+    assert beside.of(claims, used) == [0, 0]
+
+
 def test_four_calls_at_a_quarter_fit_where_the_driver_names_other_pids() -> None:
     claims = [claim(0, 2, pid) for pid in (7, 8, 9)]
     processes = [holds(0, STRANGE + n, 2) for n in range(3)]

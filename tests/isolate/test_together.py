@@ -147,12 +147,19 @@ def test_a_kernel_that_ends_waits_for_no_call(books: tuple[Machine, Notebook, No
     assert (tmp_path / "ended").exists()
 
 
-def test_four_calls_at_a_quarter_run_at_once_in_a_container(resident: Resident) -> None:
-    resident.machine.host_pids()
+@pytest.mark.parametrize("trouble", ["host_pids", "hide_memory"])
+def test_four_calls_at_a_quarter_run_at_once_in_a_container(resident: Resident, trouble: str) -> None:
+    getattr(resident.machine, trouble)()
     try:
         seen = resident.run(on.at_once, 4, {"policy": "visible 2; limit 25%"})
     finally:
-        resident.machine.host_pids(False)
+        resident.machine.clear_faults()
 
     assert len({one.pid for one in seen}) == 4
     assert [one.gpus for one in seen] == [[2]] * 4
+
+
+def test_calls_that_a_call_makes_have_room_on_the_gpu_that_is_its_own(resident: Resident) -> None:
+    seen = resident.run(on.calls_within_a_call, {"policy": "visible 1"}, "limit 25%")
+
+    assert [one.gpus for one in seen] == [[1], [1]]

@@ -102,13 +102,22 @@ class Holding:
         there when the call got the GPU.
         """
         here = [row for row in self.processes if row.gpu == gpu.label]
-        strange = {row.pid: row.held or 0 for row in here if row.pid in self.strangers}
-        found: list[int] = []
+        strange = {row.pid: row for row in here if row.pid in self.strangers}
+        found: list[list[Process]] = []
         for claim in claims:
-            own = [row.held or 0 for row in here if row.pid == claim.pid]
+            own = [row for row in here if row.pid == claim.pid]
             if not own and claim.pid is not None:
-                new = strange.keys() - set(claim.known)
-                nearest = min(new, key=lambda pid: (abs(strange[pid] - (claim.size or 0)), pid), default=None)
-                own = [] if nearest is None else [strange.pop(nearest)]
-            found.append(sum(own))
-        return found
+                new = [row for pid, row in strange.items() if pid not in claim.known]
+                nearest = min(new, key=lambda row: (abs((row.held or 0) - (claim.size or 0)), row.pid), default=None)
+                own = [] if nearest is None else [strange.pop(nearest.pid)]
+            found.append(own)
+        held = [sum(row.held or 0 for row in own) for own in found]
+        if gpu.used is None or len(here) > sum(map(len, found)):
+            return held
+        # Nobody else is there: what the driver does not tell of each, it tells of all together.
+        untold = gpu.used - sum(held)
+        for number, (claim, own) in enumerate(zip(claims, found, strict=True)):
+            if any(row.held is None for row in own):
+                held[number] = min(untold, claim.size or 0)
+                untold -= held[number]
+        return held
