@@ -100,6 +100,21 @@ def at_once(count: int | None, options: dict[str, Any], settings: str = "") -> l
             tfgpu_magic.apply("default")
 
 
+def one_after_the_other_holds(calls: int, options: dict[str, Any]) -> list[Seen]:
+    """So many calls at the same time, each of which begins when those before it hold their memory."""
+    futures: list[Future[Seen]] = []
+    with tempfile.TemporaryDirectory() as folder, IsolatedExecutor(calls, **options) as executor:
+        for number in range(1, calls + 1):
+            futures.append(executor.submit(hold, folder, calls))
+            end = time.monotonic() + 30.0
+            while len(list(Path(folder).glob("hold-*"))) < number:
+                if time.monotonic() > end:
+                    executor.kill_workers()
+                    raise TimeoutError(f"call {number} does not begin")
+                time.sleep(0.01)
+        return [future.result() for future in futures]
+
+
 def calls_within_a_call(options: dict[str, Any], policy: str) -> list[Seen]:
     """What two calls see at the same time that a call makes in its turn."""
     with IsolatedExecutor(1, **options) as executor:

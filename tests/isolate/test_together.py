@@ -66,9 +66,11 @@ def test_jobs_with_limits_of_two_notebooks_never_take_more_than_there_is(
     watching.start()
     code = "futures = [executor.submit(on.hold, seconds=1.0) for _ in range(4)]\n"
     code += "got = [f.result().mine[0] for f in futures]"
-    held = [size for value in both(kernels, code) for size in ast.literal_eval(value)]
-    over.set()
-    watching.join()
+    try:
+        held = [size for value in both(kernels, code) for size in ast.literal_eval(value)]
+    finally:
+        over.set()
+        watching.join()
 
     assert len(set(held)) == 1  # each had all that it asked for
     assert 8 * GIB * 38 // 100 < held[0] <= 8 * GIB * 40 // 100
@@ -151,7 +153,7 @@ def test_a_kernel_that_ends_waits_for_no_call(books: tuple[Machine, Notebook, No
 def test_four_calls_at_a_quarter_run_at_once_in_a_container(resident: Resident, trouble: str) -> None:
     getattr(resident.machine, trouble)()
     try:
-        seen = resident.run(on.at_once, 4, {"policy": "visible 2; limit 25%"})
+        seen = resident.run(on.one_after_the_other_holds, 4, {"policy": "visible 2; limit 25%"})
     finally:
         resident.machine.clear_faults()
 

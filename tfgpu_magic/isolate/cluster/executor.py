@@ -252,7 +252,7 @@ class ClusterExecutor(IsolatedExecutor):
     def _rest(self, call: Sent, address: str) -> None:
         """Have a call tried on another worker, where one has no room for it, or is gone before it began."""
         now = time.monotonic()
-        call.full[address], call.since = now, call.since or now
+        call.full[address] = call.since = now
         del self._out[call.errand.key]
         self._link.forget(call.errand.key, call.task)
         call.task, call.errand = None, replace(call.errand, key=f"{call.errand.name}-{uuid.uuid4()}")
@@ -268,9 +268,9 @@ class ClusterExecutor(IsolatedExecutor):
             workers = [address for address in fitting if now - call.full.get(address, 0.0) >= _LOOK]
             if workers:
                 self._resting.remove(call)
-                call.workers = workers
+                call.rested, call.workers = call.rested + now - call.since, workers
                 self._send(call)
-            elif now - call.since >= self._patience:
+            elif call.rested + now - call.since >= self._patience:
                 self._settle(call, error=call.refusal or troubles.gone(None))
 
     def _look(self) -> None:

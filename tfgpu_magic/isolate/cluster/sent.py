@@ -27,7 +27,8 @@ class Sent:
         workers: the addresses of the workers that may have it; None is all.
         place: the machine on which it has begun.
         full: when workers had no room for it last, by their addresses.
-        since: when the first had none.
+        since: when that was so last.
+        rested: seconds in all in which no worker had any.
         refusal: what the last of them said.
     """
 
@@ -39,6 +40,7 @@ class Sent:
     place: str | None = None
     full: dict[str, float] = field(default_factory=dict)
     since: float = 0.0
+    rested: float = 0.0
     refusal: BaseException | None = None
 
 
