@@ -94,14 +94,14 @@ class Listed(Future[T]):
             number=self.number,
             state=self._word(),
             seconds=time.monotonic() - self._began,
-            pid=None if self.done() else self.pid,
+            pid=None if super().done() else self.pid,
             title=self.title,
         )
 
     def _word(self) -> str:
-        if not self.done():
+        if not super().done():
             return WAITING if self.waits else RUNNING
-        error = self.exception()
+        error = super().exception()
         if isinstance(error, KeyboardInterrupt):
             return STOPPED
         return DONE if error is None else type(error).__name__
