@@ -103,13 +103,13 @@ def _isolated(shell: Any, line: str, cell: str) -> Callable[[], Any]:
 
 def _jobs(rest: str) -> Jobs:
     """List the jobs, once the one that is to be stopped is told so."""
-    from tfgpu_magic.isolate.cells import jobs
+    from tfgpu_magic.isolate import listed
     from tfgpu_magic.monitor.look import look
     from tfgpu_magic.views.jobs import Jobs
 
     if rest:
-        jobs.stop(rest)
-    return Jobs(tuple(jobs.standings()), look())
+        listed.stop(rest)
+    return Jobs(tuple(listed.standings()), look())
 
 
 def _warm(rest: str) -> None:

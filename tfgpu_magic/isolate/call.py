@@ -92,6 +92,7 @@ class Call:
         work: its values, until they are sent.
         timeout: seconds that it may take, from its process's start; None is no limit.
         screen: where its output goes.
+        started: called with its pid when it has one.
         warming: called once where it has to wait for TensorFlow's import.
         answered: called with its answer, where its order says that it lingers, and before it ends; returns `LEAVE`, or
             `APART` to be called again with the answer in pieces.
@@ -103,6 +104,7 @@ class Call:
     work: Pickled
     timeout: float | None = None
     screen: Screen = field(default_factory=Here)
+    started: Callable[[int], None] = lambda _: None
     warming: Callable[[], None] = lambda: None
     answered: Callable[[Answer], str] = lambda _: LEAVE
     pid: int | None = None
@@ -182,6 +184,7 @@ class _Watch:
         if self._call.pid is not None:
             return
         self._call.pid, self._began = self._process.pid, time.monotonic()
+        self._call.started(self._process.pid or 0)
         self._due = None if self._call.timeout is None else self._began + self._call.timeout
         self._selector.register(self._process.connection, selectors.EVENT_READ, self._hear)
         for descriptor in self._decoders:

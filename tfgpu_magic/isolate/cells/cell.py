@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfgpu_magic import control
+from tfgpu_magic.config.policy import Limit, Split
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
 from tfgpu_magic.isolate import leases, prepare
 from tfgpu_magic.isolate.call import Answer, Call
@@ -161,25 +162,25 @@ class Cell:
                 work=work,
                 timeout=self._asked.timeout,
                 screen=self.screen,
+                started=lease.started,
                 warming=self._tell_of_warming,
                 answered=self._take,
             )
             del work  # what was sent need not be kept: a job may run for hours
-            lease.pid = lambda: self.pid
             if not self._stopped:  # else there was no call yet that could be interrupted
                 return self._call.run()
         raise KeyboardInterrupt("The cell was stopped before it began.")
 
     def _lease(self) -> contextlib.AbstractContextManager[Lease]:
-        """GPUs of its own where a number of them is asked; else those that the notebook sees."""
+        """GPUs of its own where a number of them is asked; else those that the notebook sees, and what it takes there.
+
+        What its own words take, that is: the notebook's policy holds in cells, too, that never use a GPU.
+        """
         if self._asked.gpus is not None:
-            gpus = leases.gpus(self._asked.gpus)
-            return LEDGER.lease(
-                self._asked.policy,
-                self._asked.gpus,
-                wanted=lambda: not self._stopped,
-                waiting=lambda: self.screen.write("stdout", f"Waits for {gpus}, which other calls of here have.\n"),
-            )
+            waiting = self._tell_of_waiting(leases.gpus(self._asked.gpus))
+            return LEDGER.lease(self._asked.policy, self._asked.gpus, wanted=self._wanted, waiting=waiting)
+        if any(isinstance(request, Limit | Split) for request in self._asked.policy):
+            return LEDGER.share(self._asked.policy, wanted=self._wanted, waiting=self._tell_of_waiting("GPU memory"))
         policy = control.current().settled.then(self._asked.policy)
         return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
 
@@ -236,6 +237,12 @@ class Cell:
             return {name: there[name] for name in asked}
         own = {name for name in _SHELLS_OWN & there.keys() if there[name] is hidden.get(name)}
         return {name: there[name] for name in sorted((reads & (there.keys() - own)) | set(asked))}
+
+    def _wanted(self) -> bool:
+        return not self._stopped
+
+    def _tell_of_waiting(self, what: str) -> Callable[[], None]:
+        return lambda: self.screen.write("stdout", f"Waits for {what}, which other calls of yours have.\n")
 
     def _tell_of_warming(self) -> None:
         self.screen.write("stdout", "The first isolated cell waits some seconds for TensorFlow's import.\n")

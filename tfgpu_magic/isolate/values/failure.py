@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -88,8 +90,24 @@ def revive(failure: Failure, parts: Sequence[memoryview]) -> BaseException:
     if error is None:
         stand_in = type(failure.name.rpartition(".")[2], (Raised,), {"__module__": failure.module})
         error = stand_in(failure.message)
-    error.__cause__ = ChildTraceback(failure.text)
+    error.__cause__ = ChildTraceback(_with_lines(failure.text))
     return error
+
+
+_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
+
+
+def _with_lines(story: str) -> str:
+    """A traceback with the lines of a notebook's functions, whose text its own process has not."""
+    lines = story.splitlines()
+    told: list[str] = []
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        told.append(line)
+        frame = _FRAME.match(line)
+        if frame is not None and not after.startswith("    "):
+            source = linecache.getline(frame["file"], int(frame["line"])).strip()
+            told += [f"    {source}"] * bool(source)
+    return "\n".join(told)
 
 
 @dataclass(frozen=True, slots=True)
