@@ -141,11 +141,6 @@ def print_much_while_signals_come(size: int) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def leave_a_thread() -> str:
-    threading.Thread(target=time.sleep, args=(600,)).start()
-    return "done"
-
-
 def leave_processes(mark: str) -> list[int]:
     """A child, one in a session of its own, and one that is nobody's child; their pids."""
     plain = subprocess.Popen(["sleep", "600"])

@@ -129,13 +129,6 @@ def test_two_calls_draw_different_numbers() -> None:
     assert one[1] != other[1]
 
 
-def test_a_thread_does_not_keep_a_call_alive() -> None:
-    begin = time.monotonic()
-
-    assert run(deeds.leave_a_thread, (), {}) == "done"
-    assert time.monotonic() - begin < 1
-
-
 def test_processes_that_a_call_leaves_behind_are_gone(tmp_path: Path) -> None:
     pids = run(deeds.leave_processes, (str(tmp_path / "mark"),), {})
 

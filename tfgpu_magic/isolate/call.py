@@ -27,9 +27,10 @@ from tfgpu_magic.isolate.values.guard import Unpickler
 from tfgpu_magic.isolate.values.pickling import Pickled
 
 GRACE = 5.0
-"""Seconds from an interrupt to the end of a process that does not heed it: TensorFlow may sit in C++."""
+"""Seconds from an interrupt to the end of a process that does not heed it: TensorFlow may sit in C++. As long may the
+threads of a call go on when it has answered, and as long its process when they have ended."""
 
-_PATIENCE = 5.0  # seconds in which a process that is killed, or has answered, must be gone
+_PATIENCE = 5.0  # seconds in which a process that is killed must be gone
 _LONG = 0.7  # seconds after which the caller is told that the nursery is still becoming warm
 _AT_ONCE = 2**20  # bytes read of its output at a time
 
@@ -182,7 +183,7 @@ class _Watch:
         for descriptor in self._decoders:
             os.set_blocking(descriptor, False)
             self._selector.register(descriptor, selectors.EVENT_READ, functools.partial(self._read, descriptor))
-        self._say("", [memoryview(pickle.dumps(self._call.order))])
+        self._say("", [memoryview(pickle.dumps(replace(self._call.order, grace=GRACE)))])
         self._say(WORK, self._call.work.parts)
 
     def _say(self, kind: str, parts: Sequence[memoryview] = ()) -> None:
@@ -246,6 +247,9 @@ class _Watch:
         elif self._step is _Step.KILLED:
             self._step = _Step.GIVEN_UP
         else:
+            if self._answer is not None:
+                told = f"The call's process had answered {2 * GRACE:g} s before, did not end, and was killed.\n"
+                self._call.screen.write("stderr", told)
             self._kill()
 
     def _ask(self) -> None:
@@ -257,7 +261,7 @@ class _Watch:
     def _leave(self) -> None:
         if self._step not in (_Step.RUNNING, _Step.ASKED):
             return
-        self._step, self._due = _Step.LEAVING, time.monotonic() + _PATIENCE
+        self._step, self._due = _Step.LEAVING, time.monotonic() + 2 * GRACE
         self._forget(self._bell)  # it is too late for it
 
     def _kill(self) -> None:

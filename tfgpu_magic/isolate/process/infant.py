@@ -25,6 +25,7 @@ from tfgpu_magic.config.runtime import adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.isolate.process import wire
 from tfgpu_magic.isolate.process.order import LEAVE, RAISED, RETURNED, Facts, Order
+from tfgpu_magic.isolate.process.shutdown import shut_down
 from tfgpu_magic.isolate.values import failure, pickling, plain
 from tfgpu_magic.isolate.values.guard import Unpickler
 from tfgpu_magic.isolate.values.pickling import Pickled
@@ -53,7 +54,11 @@ def live(connection: socket.socket, crash: int) -> None:
     with contextlib.suppress(ConnectionResetError):
         message = wire.receive(connection)
         if message is not None:
-            _run(connection, pickle.loads(message.parts[0]))  # noqa: S301  # from our own kernel
+            order: Order = pickle.loads(message.parts[0])  # noqa: S301  # from our own kernel
+            try:
+                _run(connection, order)
+            finally:
+                shut_down(order.grace)
     _flush()
 
 

@@ -31,6 +31,7 @@ class Order:
         snapshot: the GPUs, as they were when the policy was chosen; None to look anew.
         imported: which of `guard.ROOTS` the caller has imported; no other may come home.
         lingers: whether the process waits for leave when it has answered, so that what it holds can be seen.
+        grace: seconds that threads may go on when the call has ended.
         settings: what the runner wants to know.
     """
 
@@ -44,6 +45,7 @@ class Order:
     snapshot: Snapshot | None = None
     imported: frozenset[str] = frozenset()
     lingers: bool = False
+    grace: float = 5.0
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
