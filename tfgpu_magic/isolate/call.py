@@ -19,7 +19,17 @@ from tfgpu_magic.errors import TimedOut, Unpicklable, WorkerDied
 from tfgpu_magic.isolate.process import ending, wire
 from tfgpu_magic.isolate.process.bell import Bell, heard_by
 from tfgpu_magic.isolate.process.keeper import KEEPER, Process
-from tfgpu_magic.isolate.process.order import LEAVE, RAISED, SHOW, SHOWN, WORK, Facts, Order
+from tfgpu_magic.isolate.process.order import (
+    ANSWER_ME,
+    HEARD,
+    LEAVE,
+    RAISED,
+    SHOW,
+    SHOWN,
+    WORK,
+    Facts,
+    Order,
+)
 from tfgpu_magic.isolate.screen import Here, Screen
 from tfgpu_magic.isolate.values import failure, pickling
 from tfgpu_magic.isolate.values.failure import Failure
@@ -107,7 +117,10 @@ class Call:
     _bell: Bell = field(default_factory=Bell)
 
     def interrupt(self) -> None:
-        """Ask it to stop as Ctrl-C does. It is killed when it does not within `GRACE`, or is asked again."""
+        """Ask it to stop as Ctrl-C does. It is killed when it has not heard that within `GRACE`, or is asked again.
+
+        One that has heard it may take its time to save what it has; asked again, it has `GRACE` to end.
+        """
         self._bell.ring()
 
     def run(self) -> Answer:
@@ -140,7 +153,10 @@ def timed_out(seconds: float) -> TimedOut:
 class _Step(enum.Enum):
     """How far the end of a process is."""
 
-    RUNNING, ASKED, LEAVING, KILLED, GIVEN_UP = range(5)
+    RUNNING, ASKED, HEEDING, LEAVING, KILLED, GIVEN_UP = range(6)
+
+
+_BUSY = (_Step.RUNNING, _Step.ASKED, _Step.HEEDING)
 
 
 class _Watch:
@@ -157,7 +173,7 @@ class _Watch:
         self._began = time.monotonic()
         self._step = _Step.RUNNING
         self._due: float | None = self._began + _LONG
-        self._interrupted = self._timed_out = self._cut = False
+        self._interrupted = self._timed_out = self._heard = self._cut = False
 
     def run(self) -> Answer | None:
         """Watch it to its end; None where it ended without an answer."""
@@ -216,6 +232,8 @@ class _Watch:
                 self._read(descriptor)
             self._call.screen.show(pickle.loads(message.parts[0]))  # noqa: S301  # from our own process
             self._say(SHOWN, message.parts[1:])  # which one
+        elif message.kind == HEARD:
+            self._wait_for_it()
         else:
             facts: Facts = pickle.loads(message.parts[0])  # noqa: S301  # as above
             seconds = time.monotonic() - self._began
@@ -227,22 +245,22 @@ class _Watch:
 
     def _heed(self) -> None:
         """Somebody wants it to stop; who says so twice does not want to wait."""
-        if self._step not in (_Step.RUNNING, _Step.ASKED):
+        if self._step not in _BUSY:
             return  # what is too late is not taken, so that whoever comes next hears it
         for _ in range(self._bell.heard()):
-            if self._step is _Step.RUNNING:
+            if self._step is _Step.ASKED:
+                self._kill()
+            elif self._step in _BUSY:
                 self._interrupted = True
                 self._ask()
-            elif self._step is _Step.ASKED:
-                self._kill()
 
     def _go_on(self) -> None:
         """Do what is due."""
         if self._call.pid is None:
             self._due = None
             self._call.warming()
-        elif self._step is _Step.RUNNING:
-            self._timed_out = True
+        elif self._step in (_Step.RUNNING, _Step.HEEDING) and not self._timed_out:
+            self._timed_out, self._heard = True, False
             self._ask()
         elif self._step is _Step.KILLED:
             self._step = _Step.GIVEN_UP
@@ -256,10 +274,21 @@ class _Watch:
         if self._process.pid is None:
             raise KeyboardInterrupt
         self._process.signal(signal.SIGINT)
+        self._process.signal(ANSWER_ME)
         self._step, self._due = _Step.ASKED, time.monotonic() + GRACE
 
+    def _wait_for_it(self) -> None:
+        """Let it take its time, once: it has heard the interrupt, and saves what it has, or goes on all the same."""
+        if self._step is not _Step.ASKED or self._heard:
+            return
+        self._step, self._heard, self._due = _Step.HEEDING, True, None
+        if self._timed_out:  # nobody may be there to interrupt it again
+            self._due = time.monotonic() + max(GRACE, self._call.timeout or 0.0)
+        elif self._call.timeout is not None:
+            self._due = self._began + self._call.timeout
+
     def _leave(self) -> None:
-        if self._step not in (_Step.RUNNING, _Step.ASKED):
+        if self._step not in _BUSY:
             return
         self._step, self._due = _Step.LEAVING, time.monotonic() + 2 * GRACE
         self._forget(self._bell)  # it is too late for it
@@ -290,12 +319,14 @@ class _Watch:
         if self._timed_out:
             raise timed_out(self._call.timeout or 0.0)
         if self._interrupted:
-            ended = ending.tell(self._process.status or 0)
-            raise KeyboardInterrupt(
-                f"The call did not heed the interrupt within {GRACE:g} s, and was killed."
-                if self._step is _Step.KILLED
-                else f"The call was interrupted, and its process ended without an answer: {ended}."
-            )
+            if self._step is not _Step.KILLED:
+                ended = ending.tell(self._process.status or 0)
+                raise KeyboardInterrupt(f"The call was interrupted, and its process ended without an answer: {ended}.")
+            if self._heard:
+                raise KeyboardInterrupt(
+                    "The call heard the interrupt and went on. It was interrupted again, and killed."
+                )
+            raise KeyboardInterrupt(f"The call did not heed the interrupt within {GRACE:g} s, and was killed.")
         if self._step is _Step.GIVEN_UP:
             raise WorkerDied(
                 f"The call's process (pid {self._call.pid}) does not end, even killed: it hangs in a driver, "

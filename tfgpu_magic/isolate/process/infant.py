@@ -24,7 +24,7 @@ from tfgpu_magic.config import account
 from tfgpu_magic.config.runtime import adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.isolate.process import wire
-from tfgpu_magic.isolate.process.order import LEAVE, RAISED, RETURNED, Facts, Order
+from tfgpu_magic.isolate.process.order import ANSWER_ME, HEARD, LEAVE, RAISED, RETURNED, Facts, Order
 from tfgpu_magic.isolate.process.shutdown import shut_down
 from tfgpu_magic.isolate.values import failure, pickling, plain
 from tfgpu_magic.isolate.values.guard import Unpickler
@@ -137,10 +137,23 @@ def _work(connection: socket.socket, order: Order) -> Answer | None:
         module, _, name = order.runner.partition(":")
         runner: Runner = getattr(importlib.import_module(module), name)
         work = wire.receive(connection)
+        _answer_interrupts(connection)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # an interrupt that came early is raised here
         return None if work is None else runner(connection, order, work.parts)
     except BaseException as error:  # a refused policy, a directory that is gone, an interrupt that came early
         return _raised(error)
+
+
+def _answer_interrupts(connection: socket.socket) -> None:
+    """Say of each interrupt that it was heard: its handler has run, or runs, and it is a program that heeds it."""
+    here = os.getpid()
+
+    def heard(*_: object) -> None:
+        if callable(signal.getsignal(signal.SIGINT)) and os.getpid() == here:  # a fork of ours is not the call
+            with contextlib.suppress(OSError):
+                wire.send(connection, HEARD)
+
+    signal.signal(ANSWER_ME, heard)
 
 
 def _become(order: Order) -> None:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tfgpu_magic.isolate.process.order import ANSWER_ME
 from tfgpu_magic.isolate.process.strays import Ended, Strays, children
 
 PRELOAD = (
@@ -210,7 +211,7 @@ def main(control: int, kernel: int, preload: Sequence[str] = PRELOAD) -> None:
         preload: what to import first.
     """
     # An interrupt is not for us, and one that comes early waits in a call's process until that can hear it.
-    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT, ANSWER_ME})
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a call leaves behind is given to us, and not to init
     orders = socket.socket(fileno=control)
     watched = None

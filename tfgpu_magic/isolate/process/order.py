@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,8 +10,13 @@ from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 
-WORK, SHOW, SHOWN, LEAVE = "work", "show", "shown", "leave"
-"""Messages: the values of a call; a display and its number, and that it was shown; that the process may end."""
+WORK, SHOW, SHOWN, LEAVE, HEARD = "work", "show", "shown", "leave", "heard"
+"""Messages: the values of a call; a display and its number, and that it was shown; that the process may end; that an
+interrupt was heard."""
+
+ANSWER_ME = signal.SIGURG
+"""A signal that follows an interrupt and is answered once Python has heard that, whoever handles it there. Programs
+that know nothing of it ignore it."""
 
 RETURNED, RAISED = "returned", "raised"
 """Messages that end a call."""
