@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tfgpu_magic.isolate.process import room
+
 INLINE = 16 * 2**10
 """Bytes up to which a part travels in the packet itself."""
 
@@ -59,8 +61,9 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
     """Send a message, whole or not at all; each part is contiguous memory, in bytes.
 
     Raises:
-        OSError: the other end is closed (`BrokenPipeError`), or there is no memory for a large part.
+        OSError: the other end is closed (`BrokenPipeError`), or there is no memory for the large parts.
     """
+    room.demand(sum(len(part) for part in parts if len(part) > INLINE))
     memories: list[_Memory] = []
     shared: int | None = None
     places: list[bytes | tuple[int, int, int]] = []
