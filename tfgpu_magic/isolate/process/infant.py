@@ -14,7 +14,6 @@ import random
 import signal
 import socket
 import sys
-import types
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +22,7 @@ from tfgpu_magic import control
 from tfgpu_magic.config import account
 from tfgpu_magic.config.runtime import adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
-from tfgpu_magic.isolate.process import wire
+from tfgpu_magic.isolate.process import station, wire
 from tfgpu_magic.isolate.process.order import ANSWER_ME, HEARD, LEAVE, RAISED, RETURNED, Facts, Order
 from tfgpu_magic.isolate.process.shutdown import shut_down
 from tfgpu_magic.isolate.values import failure, pickling, plain
@@ -163,8 +162,7 @@ def _become(order: Order) -> None:
     sys.path[:], sys.argv[:] = order.path, order.arguments
     importlib.invalidate_caches()
     os.chdir(order.directory)
-    sys.modules["__main__"] = main = types.ModuleType("__main__")
-    main.__package__ = order.package
+    station.take(order.station)
     sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # it is no constant, and who uses it would be unheard
     sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
     with contextlib.suppress(ValueError, AttributeError):

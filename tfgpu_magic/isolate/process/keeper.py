@@ -16,6 +16,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfgpu_magic.config.runtime import environment
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.process import ending, wire
 from tfgpu_magic.isolate.process.nursery import FIGURE, ORDER, PRELOAD, READY
@@ -136,11 +137,11 @@ class Nursery:
             # A session of its own: signals of the terminal and of Jupyter go to whole groups, and it must live to
             # end its calls when the kernel's group is killed.
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
+                [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", code],  # type: ignore[attr-defined]
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env=dict(os.environ),  # see `child`
+                env=environment(),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )

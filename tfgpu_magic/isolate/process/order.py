@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.isolate.process.station import Station
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -32,7 +33,7 @@ class Order:
         directory: the working directory.
         path: where modules are imported from.
         arguments: the program's command line.
-        package: the package that the program's main module is in, for its relative imports.
+        station: what it is to have from its caller besides.
         policy: what is asked of TensorFlow's GPUs.
         snapshot: the GPUs, as they were when the policy was chosen; None to look anew.
         imported: which of `guard.ROOTS` the caller has imported; no other may come home.
@@ -46,7 +47,7 @@ class Order:
     directory: str
     path: tuple[str, ...]
     arguments: tuple[str, ...] = ()
-    package: str | None = None
+    station: Station = field(default_factory=Station)
     policy: Policy = NOTHING
     snapshot: Snapshot | None = None
     imported: frozenset[str] = frozenset()
