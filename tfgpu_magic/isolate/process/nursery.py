@@ -213,6 +213,8 @@ def main(control: int, kernel: int, preload: Sequence[str] = PRELOAD) -> None:
     # An interrupt is not for us, and one that comes early waits in a call's process until that can hear it.
     signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT, ANSWER_ME})
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a call leaves behind is given to us, and not to init
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)  # for the calls; what stood there has been read
     orders = socket.socket(fileno=control)
     watched = None
     with contextlib.suppress(AttributeError, OSError):  # Linux before 5.3, or a Python that was built on one

@@ -91,6 +91,18 @@ def children() -> set[int]:
     return found
 
 
+def kill(group: int, session: int) -> None:
+    """Kill what lives of a call whose nursery has died: its group, as far as that is of the nursery's session.
+
+    When nothing of it lives, the number may be another's.
+    """
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            _, _, *theirs = entry.read_text(errors="replace").rpartition(")")[2].split()[:4]
+            if theirs == [str(group), str(session)]:
+                os.kill(int(entry.parent.name), signal.SIGKILL)
+
+
 def _signal(pids: Collection[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(OSError):

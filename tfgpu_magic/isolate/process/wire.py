@@ -111,14 +111,25 @@ def receive(end: socket.socket) -> Message | None:
     return Message(kind, tuple(_part(place, memories) for place in places))
 
 
+def memory(content: bytes = b"") -> int:
+    """The descriptor of memory without a name, to be read from its start.
+
+    Raises:
+        OSError: there is none.
+    """
+    # Not os.memfd_create, which a Python that was built for an old C library lacks.
+    descriptor: int = _LIBC.memfd_create(b"tfgpu_magic", _MFD_CLOEXEC)
+    if descriptor < 0:
+        raise _no_room(ctypes.get_errno(), "memory")
+    os.pwrite(descriptor, content, 0)
+    return descriptor
+
+
 class _Memory:
-    """Memory without a name, for another process to map."""
+    """Memory for another process to map."""
 
     def __init__(self) -> None:
-        # Not os.memfd_create, which a Python that was built for an old C library lacks.
-        self.descriptor: int = _LIBC.memfd_create(b"tfgpu_magic", _MFD_CLOEXEC)
-        if self.descriptor < 0:
-            raise _no_room(ctypes.get_errno(), "memory")
+        self.descriptor = memory()
         self._size = 0
 
     def add(self, part: bytes | memoryview) -> int:
