@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import mmap
 import os
 import random
 import resource
@@ -101,6 +102,15 @@ def close_all() -> None:
 def close_all_and_go_on() -> None:
     os.closerange(3, 1000)
     time.sleep(600)
+
+
+def close_all_and_go_on_with(size: int) -> None:
+    """With so many bytes of memory in small pages, which the system takes its time to take apart."""
+    memory = mmap.mmap(-1, size)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    for page in range(0, size, mmap.PAGESIZE):
+        memory[page] = 1
+    close_all_and_go_on()
 
 
 def close_output() -> str:

@@ -40,7 +40,8 @@ GRACE = 5.0
 """Seconds from an interrupt to the end of a process that does not heed it: TensorFlow may sit in C++. As long may the
 threads of a call go on when it has answered, and as long its process when they have ended."""
 
-_PATIENCE = 5.0  # seconds in which a process that is killed must be gone
+_PATIENCE = 5.0  # seconds in which a process that is killed must be gone, or be seen to be going
+_TEARDOWN = 60.0  # seconds that one may be going: the system takes its memory apart, which may be hundreds of GiB
 _LONG = 0.7  # seconds after which the caller is told that the nursery is still becoming warm
 _AT_ONCE = 2**20  # bytes read of its output at a time
 
@@ -173,6 +174,8 @@ class _Watch:
         self._began = time.monotonic()
         self._step = _Step.RUNNING
         self._due: float | None = self._began + _LONG
+        self._last = self._began
+        self._spent: int | None = None
         self._interrupted = self._timed_out = self._heard = self._cut = False
 
     def run(self) -> Answer | None:
@@ -231,7 +234,8 @@ class _Watch:
             for descriptor in self._decoders:  # what it printed before
                 self._read(descriptor)
             self._call.screen.show(pickle.loads(message.parts[0]))  # noqa: S301  # from our own process
-            self._say(SHOWN, message.parts[1:])  # which one
+            if message.parts[1:]:  # it has a number, and is waited for
+                self._say(SHOWN, message.parts[1:])
         elif message.kind == HEARD:
             self._wait_for_it()
         else:
@@ -263,7 +267,7 @@ class _Watch:
             self._timed_out, self._heard = True, False
             self._ask()
         elif self._step is _Step.KILLED:
-            self._step = _Step.GIVEN_UP
+            self._wait_on()
         else:
             if self._answer is not None:
                 told = f"The call's process had answered {2 * GRACE:g} s before, did not end, and was killed.\n"
@@ -296,6 +300,15 @@ class _Watch:
     def _kill(self) -> None:
         self._process.signal(signal.SIGKILL)
         self._step, self._due = _Step.KILLED, time.monotonic() + _PATIENCE
+        self._last = self._due + _TEARDOWN
+
+    def _wait_on(self) -> None:
+        """Give it up when it hangs; one that the system takes apart is waited for."""
+        before, self._spent = self._spent, ending.spent(self._call.pid or 0)
+        if time.monotonic() < self._last and (self._spent is None or self._spent != before):
+            self._due = time.monotonic() + _PATIENCE
+        else:
+            self._step = _Step.GIVEN_UP
 
     def _forget(self, source: object) -> None:
         with contextlib.suppress(KeyError):

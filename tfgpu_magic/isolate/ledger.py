@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,10 @@ class Ledger:
     """The leases that this process's calls have now. Any thread may ask."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """In a process that was forked of the ledger's own: no call of that is its own."""
         self._changed = threading.Condition()
         self._leases: list[Lease] = []
         self._ended = 0
@@ -170,6 +175,8 @@ class Ledger:
 
 LEDGER = Ledger()
 """This process's own."""
+
+os.register_at_fork(after_in_child=LEDGER.forget)
 
 
 def candidates(policy: Policy, snapshot: Snapshot) -> tuple[Device, ...]:

@@ -99,7 +99,10 @@ def give(value: object, name: str, imported: frozenset[str]) -> Pickled:
 
 
 def _run(connection: socket.socket, order: Order) -> None:
+    here = os.getpid()
     answer = _work(connection, order)
+    if os.getpid() != here:
+        os._exit(0)  # a fork that the call has let come to its end: it is the call's to answer
     if answer is None:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is done is done

@@ -24,9 +24,10 @@ INLINE = 16 * 2**10
 """Bytes up to which a part travels in the packet itself."""
 
 ALONE = 2**20
-"""Bytes from which a part has a memory of its own, and gives it back alone; smaller ones share one."""
+"""Bytes from which a part has a memory of its own, and gives it back alone; smaller ones share one. Of very many,
+neighbours share one, up to a sixteenth of all."""
 
-_MEMORIES = 32  # at most so many in a message: Linux takes 253 descriptors, and few processes may have 1024 open
+_MEMORIES = 32  # for large parts in a message: Linux takes 253 descriptors, and few processes may have 1024 open
 _PACKET = 48 * 2**10  # bytes: the most a packet may have; two fit into Linux' smallest usual buffer, so none waits
 _ELSEWHERE = b"+"  # a packet whose words are in its last descriptor
 _ALIGNED = 64  # bytes: where a part may begin in a memory that several share, for vector instructions
@@ -66,6 +67,11 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
     room.demand(sum(len(part) for part in parts if len(part) > INLINE))
     memories: list[_Memory] = []
     shared: int | None = None
+    group: int | None = None
+    large = [len(part) for part in parts if len(part) >= ALONE]
+    # Of two neighbours that do not fit into one, both are fuller than this together: there are never more than that.
+    share = -(-2 * sum(large) // (_MEMORIES - 1)) if len(large) > _MEMORIES else 0
+    filled = share
     places: list[bytes | tuple[int, int, int]] = []
     with contextlib.ExitStack() as closing:
 
@@ -79,8 +85,11 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
         for part in parts:
             if len(part) <= INLINE:
                 places.append(bytes(part))
-            elif len(part) >= ALONE and len(memories) < _MEMORIES:
-                places.append(store(part))
+            elif len(part) >= ALONE:
+                fits = filled + len(part) <= share
+                filled = len(part) + (filled if fits else 0)
+                places.append(store(part, group if fits else None))
+                group = places[-1][0]
             else:
                 places.append(store(part, shared))
                 shared = places[-1][0]
