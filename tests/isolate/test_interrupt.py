@@ -69,7 +69,7 @@ def have_a_handler(mark: str) -> str:
 
 
 def be_cancelled(mark: str) -> str:
-    async def main() -> str:
+    async def work() -> str:
         try:
             Path(mark).touch()
             await asyncio.sleep(60)
@@ -77,13 +77,12 @@ def be_cancelled(mark: str) -> str:
             return await asyncio.to_thread(save, mark)
         return "never"
 
-    return asyncio.new_event_loop().run_until_complete(_cancelled_by_interrupt(main))
+    async def main() -> str:
+        task = asyncio.ensure_future(work())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+        return await task
 
-
-async def _cancelled_by_interrupt(main: Callable[[], object]) -> str:
-    task = asyncio.ensure_future(main())  # type: ignore[arg-type]
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
-    return str(await task)
+    return asyncio.run(main())
 
 
 def go_on(mark: str) -> None:
