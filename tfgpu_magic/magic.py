@@ -7,7 +7,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
-from traitlets import Bool, Unicode
+from traitlets import Bool, Float, Unicode, observe
 
 from tfgpu_magic.complete import matcher
 from tfgpu_magic.config import grammar
@@ -45,10 +45,22 @@ class TfGpuMagics(Magics):
         False, help="Whether to get ready for isolated cells when the extension is loaded: a process of some 600 MB."
     ).tag(config=True)
 
+    grace = Float(
+        5.0,
+        min=0.0,
+        help="Seconds from an interrupt or a timeout to the end of an isolated call that does not hear it.",
+    ).tag(config=True)
+
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.watch = CellWatch(shell)
         self.reporter = Reporter(shell, running=not _starting(shell))
+
+    @observe("grace")
+    def _set_grace(self, change: Mapping[str, Any]) -> None:
+        from tfgpu_magic.isolate import call
+
+        call.GRACE = change["new"]
 
     @line_cell_magic
     def tf_gpu(self, line: str, cell: str | None = None) -> Any:  # noqa: D102  # made from the grammar, below

@@ -30,7 +30,7 @@ def machine() -> Iterator[Machine]:
 def book(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     with notebook(machine, tmp_path_factory.mktemp("home")) as one:
         one.isolated("pass")  # which warms
-        one.run("import tfgpu_magic.isolate.call; tfgpu_magic.isolate.call.GRACE = 1.0; kept = 'still here'")
+        one.run("%config TfGpuMagics.grace = 1.0\nkept = 'still here'")
         yield one
 
 

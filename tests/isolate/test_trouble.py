@@ -197,6 +197,13 @@ def test_a_call_that_closes_its_connection_and_goes_on_is_ended() -> None:
         run(deeds.close_all_and_go_on, (), {})
 
 
+def test_a_large_process_that_is_killed_is_not_said_to_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "GRACE", 0.1)
+    monkeypatch.setattr(calls, "_PATIENCE", 0.02)
+    with pytest.raises(WorkerDied, match="has closed its connection"):
+        run(deeds.close_all_and_go_on_with, (2 * 2**30,), {})
+
+
 class Torn(Paper):
     def write(self, stream: str, text: str) -> None:
         raise ZeroDivisionError(stream, text)

@@ -10,6 +10,7 @@ from tfgpu_magic.config import visible
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.isolate import precision
+from tfgpu_magic.isolate.process import station
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.values.guard import ROOTS
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -40,7 +41,7 @@ def order(
         directory=str(Path.cwd()),
         path=tuple(sys.path),
         arguments=tuple(sys.argv),
-        package=getattr(sys.modules["__main__"], "__package__", None),
+        station=station.here(),
         policy=policy,
         imported=ROOTS & sys.modules.keys() if imported is None else imported,
         snapshot=snapshot,

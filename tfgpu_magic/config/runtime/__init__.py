@@ -14,7 +14,7 @@ from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
-from tfgpu_magic.config.runtime.ledger import Ledger, adopt
+from tfgpu_magic.config.runtime.ledger import Ledger, adopt, environment
 from tfgpu_magic.config.runtime.stage import current_stage, forked, importing, listed, tensorflow
 from tfgpu_magic.config.state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, Kernel, Stage
 from tfgpu_magic.errors import Refused
@@ -22,7 +22,7 @@ from tfgpu_magic.host import host
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import MIB, rounded
 
-__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "tensorflow"]
+__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "tensorflow"]
 
 NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
 """Libraries that may hold a CUDA context of their own in a kernel."""
@@ -122,7 +122,7 @@ class Runtime:
 
     def bequest(self) -> dict[str, str]:
         """The environment that a new process is to have of this one: without what we changed."""
-        theirs = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+        theirs = {name: value for name, value in environment().items() if name not in VARIABLES}
         return theirs | self._ledger.outside()
 
     def withdraw(self) -> None:
@@ -170,7 +170,7 @@ class Runtime:
             return shown
         question = (*sorted(outside.items()), *(str(gpu.uuid) for gpu in gpus))
         if question not in self._answers:
-            theirs = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+            theirs = {name: value for name, value in environment().items() if name not in VARIABLES}
             answer = cuda.ask_elsewhere(theirs | outside, patience=patience)
             if answer is None:
                 return None
