@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import io
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -22,7 +20,8 @@ from tfgpu_magic.config import grammar
 from tfgpu_magic.config.watch import CellWatch
 from tfgpu_magic.errors import PolicyError, TfGpuError, TooLate
 from tfgpu_magic.host import host
-from tfgpu_magic.monitor.look import Looking
+from tfgpu_magic.monitor import claims
+from tfgpu_magic.monitor.look import PATIENCE, Looking
 from tfgpu_magic.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -32,17 +31,24 @@ if TYPE_CHECKING:
     from tfgpu_magic.views.widget import MemoryTable
 
 VARIABLE = "TFGPU_POLICY"
-"""The environment variable with the policy for every kernel that loads the extension; it outweighs configuration."""
+"""The environment variable with the policy for every kernel that loads the extension; it outweighs configuration,
+also where it is empty, which is no policy."""
 
 
 @magics_class
 class TfGpuMagics(Magics):
     """The magics. An administrator sets a policy for all with ``c.TfGpuMagics.policy = "growth"``."""
 
-    policy = Unicode("", help="The policy to apply when the extension is loaded, such as `growth`.").tag(config=True)
+    policy = Unicode(
+        "",
+        help="The policy that holds until somebody says another, such as `growth`. It is judged when TensorFlow is "
+        "imported; what cannot be had then falls to what is nearest, and at the least to growth.",
+    ).tag(config=True)
 
     warm = Bool(
-        False, help="Whether to get ready for isolated cells when the extension is loaded: a process of some 600 MB."
+        False,
+        help="Whether to get ready for isolated cells when the extension is loaded: a process of some 600 MB beside "
+        "every kernel, also beside one that never uses TensorFlow.",
     ).tag(config=True)
 
     grace = Float(
@@ -55,6 +61,14 @@ class TfGpuMagics(Magics):
         super().__init__(shell, **kwargs)
         self.watch = CellWatch(shell)
         self.reporter = Reporter(shell, running=not _starting(shell))
+        self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
+
+    def _on_policy(self, change: Any) -> None:
+        """Have `%config TfGpuMagics.policy = ...` do what `%tf_gpu` would; it is said here, so it is refused here."""
+        try:
+            display(_apply(f"default; {change['new']}" if change["new"] else "default"))  # type: ignore[no-untyped-call]
+        except TfGpuError as error:
+            raise UsageError(str(error)) from None
 
     @observe("grace")
     def _set_grace(self, change: Mapping[str, Any]) -> None:
@@ -206,7 +220,7 @@ def _tell(what: str, policy: str) -> Outcome | Code:
             plan = control.foresee(policy)
             after = f"After a restart, `{str(plan.asked) or policy}` would do this:"
             return Outcome(plan, f"{str(error).splitlines()[0]} {after}")
-    plan = control.sketch(policy) if policy else control.current()
+    plan = control.sketch(policy) if policy else control.decided()
     if what == "env":
         return Code(script.shell(plan), "sh")
     return Code(script.python(plan, () if policy else control.order()), "python")
@@ -214,23 +228,24 @@ def _tell(what: str, policy: str) -> Outcome | Code:
 
 def _apply(policy: str, *, again: bool = False) -> Outcome:
     """Apply a policy here; or if it is too late, and that is wanted, in a new kernel."""
-    with Looking() as looking:  # the GPUs are looked at while the rest of the house is imported
-        from tfgpu_magic import control
-        from tfgpu_magic.views.outcome import Outcome
+    looking = Looking(PATIENCE)  # the GPUs are looked at while the rest of the house is imported
+    from tfgpu_magic import administrator, control
+    from tfgpu_magic.views.outcome import Outcome
 
-        try:
-            plan = control.apply(policy, see=looking.result)
-        except TooLate:
-            if not again:
-                raise
-            then = control.foresee(policy)  # a process is not given up for words that cannot be had
-            if host() != "kernel":
-                raise
-        else:
-            return Outcome(plan, control.standing(plan))
+    try:
+        plan = control.apply(policy, see=lambda: looking.result(administrator.slow))
+    except TooLate:
+        if not again:
+            raise
+        asked = control.foresee(policy).asked  # a process is not given up for words that cannot be had
+        if host() != "kernel":
+            raise
+    else:
+        return Outcome(plan, control.standing(plan))
     from tfgpu_magic.restart import restart
 
-    return restart(str(then.asked) or "default")
+    # They are sent whole: what configuration says in the new one is not to be added to them.
+    return restart(f"default; {asked}" if asked.requests else "default")
 
 
 def load(shell: InteractiveShell) -> None:
@@ -240,13 +255,13 @@ def load(shell: InteractiveShell) -> None:
         from tfgpu_magic.isolate.process.keeper import KEEPER
 
         KEEPER.nursery()
-    given = os.environ.get(VARIABLE) or magics.policy
-    if given:
-        where = f"${VARIABLE}" if os.environ.get(VARIABLE) else "the configuration"
-        if _starting(shell):
-            _tell_later(shell, where, given)
-        else:
-            _apply_from(where, given)
+    if given := os.environ.get(VARIABLE, magics.policy):
+        from tfgpu_magic import administrator
+        from tfgpu_magic.config.runtime import RUNTIME
+
+        if RUNTIME.plan is None:  # else it is loaded again, and what was said meanwhile holds
+            where = f"${VARIABLE}" if VARIABLE in os.environ else "the configuration"
+            administrator.stand(given, where, functools.partial(_warn, shell))
 
 
 def attach(shell: InteractiveShell) -> TfGpuMagics:
@@ -256,6 +271,7 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
     shell.Completer.custom_matchers.append(matcher)
     magics.watch.start()
     magics.reporter.start()
+    claims.announced_by(magics.reporter.announce)
     return magics
 
 
@@ -270,6 +286,9 @@ def unload(shell: InteractiveShell) -> None:
     if magics is not None:
         magics.watch.stop()
         magics.reporter.stop()
+        claims.announced_by(None)
+        if magics in shell.configurables:
+            shell.configurables.remove(magics)  # %config would find this one and not the next
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop("tf_gpu", None)
         shell.Completer.custom_matchers.remove(matcher)
@@ -281,27 +300,31 @@ def resume(policy: str) -> None:
     """Load the extension in a kernel that was restarted for a policy, apply that, and tell of it in the first cell."""
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
-    _tell_later(shell, "the restart", policy)
+    from tfgpu_magic import control
+
+    try:
+        plan = control.apply(policy)
+    except TfGpuError as error:
+        _warn(shell, f"tfgpu_magic: `{policy}`, from the restart, is NOT in force.\n{error}")
+    else:
+        _tell_later(shell, f"tfgpu_magic: after the restart, {control.standing(plan)}", sys.stdout)
 
 
-def _tell_later(shell: InteractiveShell, where: str, policy: str) -> None:
-    """Apply words while no cell is running, and tell in the first one that does."""
-    heard = io.StringIO()
-    with redirect_stdout(heard), redirect_stderr(heard):
-        _apply_from(where, policy)
+def _warn(shell: InteractiveShell, text: str) -> None:
+    """Tell what could not be had: in the cell that runs, or in the first one, and in the log of the kernel's server."""
+    if hasattr(shell, "kernel"):  # elsewhere the log is the same terminal
+        shell.log.warning("%s", text.replace("\n", " "))
+    if _starting(shell):
+        _tell_later(shell, text, sys.stderr)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _tell_later(shell: InteractiveShell, text: str, stream: TextIO) -> None:
+    """Tell it in the first cell: while none is running, nobody reads anything."""
 
     def tell(_: Any) -> None:
         shell.events.unregister("pre_run_cell", tell)
-        print(heard.getvalue(), end="")
+        print(text, file=stream)
 
     shell.events.register("pre_run_cell", tell)
-
-
-def _apply_from(where: str, policy: str) -> None:
-    """Apply words that no cell of this kernel has said; a refusal is told, and stops nothing."""
-    try:
-        _apply(policy)
-    except TfGpuError as error:
-        print(f"tfgpu_magic: `{policy}`, from {where}, is NOT in force.\n{error}", file=sys.stderr)
-    else:
-        print(f"tfgpu_magic: `{policy}`, from {where}, is in force.")

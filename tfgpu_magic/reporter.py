@@ -48,6 +48,7 @@ class Reporter:
         self._ready = False
         self._wake, self._ended = threading.Event(), threading.Event()
         self._posting: Posting | None = None  # the thread's own: who else closed it could do that while it is written
+        self._waiting: list[threading.Event] = []
         self._thread = threading.Thread(target=self._run, name="tfgpu_magic-reporter", daemon=True)
 
     def start(self) -> None:
@@ -67,6 +68,13 @@ class Reporter:
         self._shell.events.unregister("post_run_cell", self._after)
         self._wake.set()
         self._thread.join(_PATIENCE)
+
+    def announce(self) -> None:
+        """Report at once, and come back when others can read it, or it takes too long."""
+        told = threading.Event()
+        self._waiting.append(told)
+        self._wake.set()
+        told.wait(_PATIENCE)
 
     def _before(self, _: Any) -> None:
         self._turn(busy=True)
@@ -90,7 +98,10 @@ class Reporter:
                 break
             begin = time.perf_counter()
             self._look_for_jobs()
+            waiting, self._waiting = self._waiting, []
             self._report()
+            for told in waiting:
+                told.set()
             pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
         if self._posting is not None:
             with contextlib.suppress(OSError):

@@ -337,3 +337,38 @@ def test_too_late_for_a_gpu_advises_all_the_words() -> None:
 
     with pytest.raises(TooLate, match=r"%tf_gpu visible 1; limit 2GiB --restart"):
         make(parse("visible 1; limit 2GiB"), snapshot(*FOUR), shown)
+
+
+def test_a_cap_is_not_refused_for_memory_that_it_does_not_take() -> None:
+    plan = make(parse("limit 4GiB --grow"), snapshot(gpu(0, 2)), kernel(gpu(0, 2)))
+
+    assert any("Not all of it is there now. GPU 0: the limit is 4 GiB" in note for note in plan.notes)
+    with pytest.raises(Refused, match="needs about 256 MiB for CUDA's context"):
+        make(parse("limit 1GiB --grow"), snapshot(gpu(0, 0.1)), kernel(gpu(0, 0.1)))
+
+
+def test_pick_goes_where_fewest_others_are_of_gpus_that_are_as_free() -> None:
+    gpus = (gpu(0, 7.5), gpu(1, 7.4), gpu(2, 7.45), gpu(3, 4))
+    picked = make(parse("pick 2"), snapshot(*gpus), kernel(*gpus, claims={"GPU-0": 1.0, "GPU-2": 2.0}))
+
+    assert [device.gpu.label for device in picked.devices] == ["1", "0"]
+
+
+def test_nothing_is_picked_from_a_list_whose_gpus_are_unknown() -> None:
+    gpus = (gpu(0), gpu(1, total=16))
+    with pytest.raises(Refused, match="CUDA did not say in time which GPUs that leaves"):
+        make(parse("pick"), snapshot(*gpus), Kernel(shown=None, outside={"CUDA_VISIBLE_DEVICES": "1"}))
+
+
+@pytest.mark.parametrize("words", ["visible 2; limit 1GiB", "pick; growth"])
+def test_gpus_are_named_by_uuid_where_a_lost_one_may_shift_numbers(words: str) -> None:
+    gpus = (gpu(0, 1), Gpu(index=1, uuid="GPU-1", lost=True, error="the GPU is lost"), gpu(2))
+    plan = make(parse(words), snapshot(*gpus), kernel(gpus[0], gpus[2]))
+
+    assert plan.environment["CUDA_VISIBLE_DEVICES"] == "GPU-2"
+
+
+def test_a_tensorflow_that_is_too_old_to_know_is_said() -> None:
+    plan = make(parse("growth"), snapshot(gpu(0)), kernel(gpu(0), old="2.15.1"))
+
+    assert any("TensorFlow 2.15.1 is older than 2.16" in note for note in plan.notes)

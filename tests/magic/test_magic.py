@@ -224,24 +224,58 @@ def test_help_comes_from_the_grammar() -> None:
         ({"TFGPU_POLICY": "limit 1GiB"}, "growth", "limit 1GiB"),
     ],
 )
-def test_an_administrators_policy_is_applied_when_the_extension_is_loaded(
+def test_an_administrators_policy_holds_when_the_extension_is_loaded_and_nothing_is_said_of_it(
     env: dict[str, str], configured: str, asked: str
 ) -> None:
     with Machine.create("1x8GiB") as machine:
         seen: Seen = run(machine, _load_with, configured, env=env)
 
-    assert f"`{asked}`, from " in seen.text
+    assert seen.text == ""
     assert f"`{asked}`" in seen.value
 
 
-@pytest.mark.parametrize("policy", ["nonsense", "limit 100GiB"])
-def test_a_bad_policy_from_outside_is_told_and_breaks_nothing(policy: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "told"), [("nonsense", "is NOT in force: it is no policy"), ("limit 100GiB", "cannot be had in full")]
+)
+def test_a_bad_policy_from_outside_is_told_and_falls_to_growth(policy: str, told: str) -> None:
     with Machine.create("1x8GiB") as machine:
         seen: Seen = run(machine, _load_with, "", env={"TFGPU_POLICY": policy})
 
-    assert f"`{policy}`, from $TFGPU_POLICY, is NOT in force." in seen.text
+    assert f"`{policy}`, from $TFGPU_POLICY, {told}" in seen.text
     assert "Traceback" not in seen.text
+    assert seen.value.startswith("`growth` is in force")
+
+
+def test_an_empty_variable_switches_configuration_off() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, _load_with, "growth", env={"TFGPU_POLICY": ""})
+
     assert seen.value.startswith("Nothing is asked")
+
+
+def test_to_load_the_extension_again_leaves_what_was_said_meanwhile() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(
+            machine,
+            last,
+            "%tf_gpu limit 1GiB",
+            "%reload_ext tfgpu_magic",
+            "%tf_gpu plan",
+            env={"TFGPU_POLICY": "growth"},
+        )
+
+    assert seen.value.startswith("`limit 1GiB`")
+
+
+@pytest.mark.parametrize("lines", [(), ("%reload_ext tfgpu_magic",)])
+def test_a_policy_that_is_configured_in_a_cell_is_applied_there(lines: tuple[str, ...]) -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, *lines, "%config TfGpuMagics.policy = 'limit 1GiB'", "%tf_gpu plan")
+        wrong: Seen = run(machine, last, "%config TfGpuMagics.policy = 'limti 1GiB'")
+
+    assert seen.value.startswith("`limit 1GiB` is in force")
+    assert "'limti' is not a word of %tf_gpu" in wrong.text
+    assert "Traceback" not in wrong.text
 
 
 def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
@@ -250,6 +284,13 @@ def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
 
     assert "not found" in gone.text
     assert back.error == ""
+
+
+def _plan_beside_a_child(line: str) -> Seen:
+    machine = Machine.current()
+    assert machine is not None
+    machine.add_neighbour("6GiB@0")  # a process that this one starts
+    return last("%tf_gpu growth", "import tensorflow as tf\nx = tf.constant(1)", line)
 
 
 def _crowded() -> list[Seen]:
@@ -298,6 +339,21 @@ def test_plan_tells_what_a_restart_would_do_when_it_is_too_late() -> None:
     assert seen.value.startswith("TensorFlow is already using the GPUs in this session")
     assert "After a restart, `limit 7GiB` would do this:" in seen.value
     assert "7.9 GiB" in seen.value  # what this kernel holds is free then
+
+
+def test_what_this_kernel_holds_is_free_after_a_restart_also_where_the_driver_names_it_by_another_pid() -> None:
+    with Machine.create("1x8GiB") as machine:
+        machine.host_pids()
+        seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu plan limit 7GiB")
+
+    assert "After a restart, `limit 7GiB` would do this:" in seen.value
+
+
+def test_what_children_of_this_kernel_hold_is_free_after_a_restart() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, _plan_beside_a_child, "%tf_gpu plan limit 7GiB")
+
+    assert "After a restart, `limit 7GiB` would do this:" in seen.value
 
 
 def test_a_kernel_is_not_given_up_for_words_that_cannot_be_had() -> None:

@@ -108,13 +108,13 @@ def test_a_context_of_nobody_knows_whom_is_no_promise_also_with_torch_imported()
     assert "Nobody can tell which, so nothing is promised" in refused
 
 
-def test_a_plan_that_could_not_be_told_leaves_nothing_behind() -> None:
+def test_a_plan_that_could_not_be_told_leaves_nothing_behind_but_growth() -> None:
     with Machine.create("2x8GiB") as machine:
         said, variables, asked = run(machine, _fail_at_the_import, fresh=True)
 
     assert "is NOT in force" in said
-    assert variables == {"CUDA_VISIBLE_DEVICES": "1"}
-    assert asked == ""
+    assert variables == {"CUDA_VISIBLE_DEVICES": "1", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    assert asked == "growth"
 
 
 def test_an_import_while_another_thread_imports_is_waited_for() -> None:

@@ -22,7 +22,7 @@ def wanted(kernel: Kernel, wish: Wish) -> dict[str, str | None]:
     if wish.choice == Visible(None):
         variables |= {ORDER: "PCI_BUS_ID", DEVICES: None}
     elif wish.choice is not None:
-        variables |= visible.variable(wish.seen)
+        variables |= visible.variable(wish.seen, wish.there)
     return variables
 
 

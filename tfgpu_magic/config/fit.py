@@ -80,8 +80,18 @@ def crowding(devices: Sequence[Device], *, grows: bool) -> list[str]:
 
 
 def problems(devices: Sequence[Device]) -> list[Problem]:
-    """Each device that cannot have what is asked of it, and why, in one sentence."""
-    return [(device, problem) for device in devices if (problem := _problem(device)) is not None]
+    """Each device that cannot have all that is asked of it, and why, in one sentence."""
+    return [(device, why) for device in devices if (why := _problem(device) or _lack(device)) is not None]
+
+
+def at_start(devices: Sequence[Device]) -> list[Problem]:
+    """The same, of what is taken at TensorFlow's start: a cap that is grown into takes a context, and no more."""
+    return [found for found in problems(devices) if not _grows(found[0]) or _problem(found[0]) is not None]
+
+
+def out_of_reach(devices: Sequence[Device]) -> list[Problem]:
+    """Each device whose cap cannot be grown into all the way as things are."""
+    return [found for found in problems(devices) if _grows(found[0]) and _problem(found[0]) is None]
 
 
 def tell(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[int, str]) -> str:
@@ -99,33 +109,46 @@ def tell(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[
     return "\n".join(f"GPU {', '.join(labels)}: {text}" for text, labels in alike.items())
 
 
+def _grows(device: Device) -> bool:
+    return isinstance(device.words, Limit | Split) and device.words.grow
+
+
 def _problem(device: Device) -> str | None:
-    """Why the GPU cannot give it, in one sentence."""
+    """Why the GPU cannot be used as it is asked, in one sentence."""
     gpu, total, free = device.gpu, device.gpu.total, device.gpu.free
     if gpu.lost:
         return f"{gpu.error}. TensorFlow would fail on it."
     if total is None or free is None:
         return None  # nothing is known, so nothing can be said; the plan notes that
     wanted, context = sum(device.limits), context_bytes(total)
-    if not device.limits:
-        if free >= context:
-            return None
+    if free < context and (_grows(device) or not device.limits):
         return (
             f"{rounded(free)} are free of {rounded(total)}, and TensorFlow needs about {rounded(context)} for CUDA's "
             "context on every GPU that it sees. Its first op would fail there, and the next may hang for good."
         )
+    if not device.limits:
+        return None
     if wanted > total:
         return f"{_wanted(device)}, more than the {rounded(total)} it has. TensorFlow would take less, and not say so."
     if min(device.limits) < LEAST_LIMIT:
         of = f" of the {rounded(free)} that are free" if isinstance(device.words, Split) else ""
         said = amount_text(device.words.amount) if isinstance(device.words, Limit) else rounded(min(device.limits))
         return f"{said}{of} is too little to work with; {rounded(LEAST_LIMIT)} is the least."
-    if wanted + context > free:
-        return (
-            f"{_wanted(device)}, beside about {rounded(context)} for CUDA's context, "
-            f"and {rounded(free)} are free of {rounded(total)}."
-        )
     return None
+
+
+def _lack(device: Device) -> str | None:
+    """What is missing of what is asked, in one sentence."""
+    total, free = device.gpu.total, device.gpu.free
+    if total is None or free is None or not device.limits:
+        return None
+    wanted, context = sum(device.limits), context_bytes(total)
+    if wanted + context <= free:
+        return None
+    return (
+        f"{_wanted(device)}, beside about {rounded(context)} for CUDA's context, "
+        f"and {rounded(free)} are free of {rounded(total)}."
+    )
 
 
 def _is_short(device: Device) -> bool:

@@ -29,6 +29,7 @@ class Plan:
         growth: whether pools grow; None where nothing was asked about memory.
         grows: whether they will, by what was asked or by what is set elsewhere.
         in_force: it is so already, and there is nothing to do.
+        judged: whether it was checked; else it is words that wait, and are checked when TensorFlow is imported.
         blind: whether nobody could say which GPUs there are, though there may be some.
         notes: what else the person should know, a sentence each.
     """
@@ -42,6 +43,7 @@ class Plan:
     growth: bool | None = None
     grows: bool = False
     in_force: bool = False
+    judged: bool = True
     blind: bool = False
     notes: tuple[str, ...] = ()
 
@@ -58,7 +60,7 @@ class Plan:
     @property
     def needs_tensorflow(self) -> bool:
         """Whether the environment alone is not enough, so that TensorFlow must be told."""
-        return self.limited or self.cpus is not None or self.show
+        return not self.judged or self.limited or self.cpus is not None or self.show
 
 
 def in_words(limits: Sequence[int], *, grows: bool) -> str:
@@ -93,7 +95,7 @@ def make(policy: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[]
         return Plan(asked=kernel.asked, settled=kernel.settled, in_force=True)
     refusal.if_too_late(policy, kernel)
     plan = draft(policy, snapshot, kernel)
-    found = fit.problems(plan.devices)
+    found = fit.at_start(plan.devices)
     if found:
         ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, kernel)]
         lines = ["Fits now:", *(f"  %tf_gpu {way}" for way in ways)] if ways else []
@@ -131,6 +133,7 @@ def draft(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:
             *environment.conflicts(kernel, wish, devices, variables),
             *_left_over(wish, devices, snapshot),
             *_tried(snapshot, kernel),
+            *([f"TensorFlow {kernel.old} is older than 2.16, the first that this was tried with."] * bool(kernel.old)),
         ),
     )
 
@@ -139,7 +142,7 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
     """The same plan with the GPUs as they are now; while it waits, a note says so where it no longer fits."""
     now = {gpu.uuid: gpu for gpu in snapshot.gpus}
     devices = tuple(replace(device, gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
-    found = fit.problems(devices) if waits else []
+    found = fit.at_start(devices) if waits else []
     notes = (*plan.notes, f"Warning: it does not fit any more. {fit.tell(found, (), {})}") if found else plan.notes
     return replace(plan, devices=devices, notes=notes)
 
@@ -147,7 +150,7 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
 def _fits(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> bool:
     """Whether these words could be asked instead."""
     try:
-        return not fit.problems(draft(policy, snapshot, kernel).devices)
+        return not fit.at_start(draft(policy, snapshot, kernel).devices)
     except Refused:
         return False
 
@@ -167,6 +170,8 @@ def _left_over(wish: Wish, devices: Sequence[Device], snapshot: Snapshot) -> Ite
     total = sum(sum(device.limits) for device in devices)
     if total and wish.growth and not unlimited:
         yield f"Nothing is taken at the start; pools grow up to {rounded(total)} in all, as far as it is there."
+    if far := fit.out_of_reach(devices):
+        yield f"Not all of it is there now. {fit.tell(far, (), {})}"
 
 
 def _tried(snapshot: Snapshot, kernel: Kernel) -> Iterator[str]:

@@ -134,6 +134,14 @@ def if_too_few(request: Pick, enough: Sequence[Gpu], given: Sequence[Gpu], varia
     raise Refused("\n  ".join([f"Not applied. {what}{need} cannot be had now; {count}.", *have, *limits]))
 
 
+def order_unknown(variable: str) -> Refused:
+    """CUDA did not tell in time which GPUs a list names, so none of them can be picked."""
+    return Refused(
+        f"Not applied. {DEVICES}={variable!r} was set outside, and CUDA did not say in time which GPUs that leaves, so "
+        "none of them can be picked. Say it again, or name them: `%tf_gpu visible`."
+    )
+
+
 def growth_must_agree(requests: Iterable[Growth | Limit | Split]) -> Refused:
     """Growth on some GPUs and not on others: TensorFlow has one setting for all."""
     requests = list(requests)

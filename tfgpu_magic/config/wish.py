@@ -49,6 +49,7 @@ class Wish:
         limits: bytes of the logical GPUs that are there without any words, by UUID.
         dropped: earlier words that no longer count.
         notes: what the person should know, a sentence each.
+        there: all of the machine's GPUs.
     """
 
     seen: list[Gpu]
@@ -59,6 +60,7 @@ class Wish:
     limits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dropped: list[Request] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    there: Sequence[Gpu] = ()
 
     @property
     def memory(self) -> list[Growth | Limit | Split]:
@@ -102,7 +104,7 @@ def fold(earlier: Policy, policy: Policy, snapshot: Snapshot, kernel: Kernel) ->
         TooLate: CUDA is running, and cannot be told any more.
     """
     together = earlier.then(policy)
-    wish = Wish(seen=_without_words(snapshot, kernel), limits=kernel.limits)
+    wish = Wish(seen=seen_without_words(snapshot, kernel), limits=kernel.limits, there=snapshot.gpus)
     if not snapshot.gpus:
         why = snapshot.error or "This machine has no NVIDIA GPU."
         wish.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
@@ -123,7 +125,7 @@ def fold(earlier: Policy, policy: Policy, snapshot: Snapshot, kernel: Kernel) ->
     return wish
 
 
-def _without_words(snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
+def seen_without_words(snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
     """The GPUs that TensorFlow sees where nobody says which."""
     return _with(kernel.shown if kernel.tensorflow_sees is None else kernel.tensorflow_sees, snapshot)
 
@@ -184,12 +186,26 @@ def _take(wish: Wish, gpu: Gpu, request: Limit | Split, *, new: bool) -> None:
 
 
 def _pick(request: Pick, snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
-    """The GPUs with most free memory, of those that this process was given; the first of equals."""
+    """The GPUs with most free memory, of those that this process was given; of equals those that fewest have picked."""
+    if kernel.shown is None and DEVICES in kernel.outside:
+        raise refusal.order_unknown(kernel.outside[DEVICES])
     given = _offered(request, snapshot, kernel)
     useful = [gpu for gpu in given if not gpu.lost and gpu.free is not None and not is_skipped(gpu, given, kernel)]
     enough = [gpu for gpu in useful if (gpu.free or 0) >= _needed(request.need, gpu)]
     refusal.if_too_few(request, enough, given, kernel.outside.get(DEVICES))
-    return sorted(enough, key=lambda gpu: (is_old(gpu, kernel), -(gpu.free or 0)))[: request.count]
+    chosen: list[Gpu] = []
+    while len(chosen) < request.count:
+        left = [gpu for gpu in enough if gpu not in chosen]
+        chosen.append(_best([gpu for gpu in left if not is_old(gpu, kernel)] or left, kernel.claims))
+    return chosen
+
+
+def _best(gpus: Sequence[Gpu], claims: Mapping[str, float]) -> Gpu:
+    """The GPU with most free memory, where less than a context is equal: what others have picked may not show yet."""
+    most = max(gpu.free or 0 for gpu in gpus)
+    equal = [gpu for gpu in gpus if most - (gpu.free or 0) < context_bytes(gpu.total or 0)]
+    taken = [claims.get(str(gpu.uuid), 0.0) for gpu in equal]
+    return min(zip(taken, equal, strict=True), key=lambda one: (one[0], -(one[1].free or 0)))[1]
 
 
 def _offered(request: Pick, snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:

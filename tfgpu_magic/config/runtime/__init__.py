@@ -15,7 +15,7 @@ from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
 from tfgpu_magic.config.runtime.ledger import Ledger, adopt, environment
-from tfgpu_magic.config.runtime.stage import current_stage, forked, importing, listed, tensorflow
+from tfgpu_magic.config.runtime.stage import current_stage, forked, importing, listed, tensorflow, too_old
 from tfgpu_magic.config.state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, Kernel, Stage
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
@@ -76,6 +76,7 @@ class Runtime:
             changed=self._changed(),
             since=self.since,
             broken=self.broken and stage is not Stage.READY,
+            old=too_old(),
             host=host(),
             keras=keras.other_backend(),
         )
@@ -88,7 +89,7 @@ class Runtime:
         Raises:
             Refused: TensorFlow did not take it; everything is as it was.
         """
-        if plan.needs_tensorflow and importing():
+        if plan.judged and plan.needs_tensorflow and importing():
             raise Refused("Not applied. TensorFlow is being imported at this moment; say it again when that is done.")
         with self._ledger.undone_on_error():
             self._ledger.write(plan.environment)
@@ -125,10 +126,10 @@ class Runtime:
         theirs = {name: value for name, value in environment().items() if name not in VARIABLES}
         return theirs | self._ledger.outside()
 
-    def withdraw(self) -> None:
-        """Take back what was asked and could not be told, so that nothing of it is in force."""
-        self._ledger.write({})
-        self.plan = None
+    def fall(self, plan: Plan) -> None:
+        """Have only a plan's variables in force, where TensorFlow cannot be told what was asked."""
+        self._ledger.write(plan.environment)
+        self.plan = plan
 
     def _listed(self) -> tuple[tuple[str, ...] | None, Settings]:
         """The GPUs that TensorFlow sees, and its settings without us; nothing while it has made no list."""
