@@ -55,10 +55,10 @@ def test_points_come_no_faster_than_a_second_and_a_clock_set_back_goes_on(writer
     assert reader.history().times == (1e9 - 3600, 1e9, 1e9 + 1)
 
 
-def test_half_a_point_is_no_point(folder: Path, writer: Writer, reader: Reader) -> None:
+def test_half_a_point_is_no_point(folder: Path, here: Place, writer: Writer, reader: Reader) -> None:
     for second in range(3):
         writer.publish(snapshot(at=1e9 + second))
-    with (folder / BOARD).open("r+b") as file:
+    with (folder / here.name(BOARD)).open("r+b") as file:
         file.seek(board._HISTORY + history._TABLE + 24 + 8)
         file.write(b"!")
 

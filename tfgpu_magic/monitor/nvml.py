@@ -7,9 +7,10 @@ used, because they make two calls for each list, raise two families of errors, a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from ctypes import byref, c_int, c_uint, create_string_buffer
+from ctypes import CDLL, byref, c_int, c_uint, create_string_buffer
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from tfgpu_magic.monitor.merge import ROW_OF_535, ROWS, known, merge, rows
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 RECOUNT_EVERY = 30.0
@@ -50,12 +52,16 @@ class Reader:
     What does not change is asked once, per UUID; each `read` then costs one call for the memory and one for each
     list of processes, per GPU. Not for two threads at once.
 
+    Args:
+        folders: where else to look for the driver's library, if the system does not find it.
+
     Example:
         >>> with Reader() as reader:  # doctest: +SKIP
         ...     snapshot = reader.read()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folders: Iterable[str] = ()) -> None:
+        self._folders = tuple(folders)
         self._driver: str | None = None
         self._open = False
         self._devices: list[_Device] = []
@@ -107,18 +113,25 @@ class Reader:
         notes = [] if not invalid else [trouble.invalid(invalid)]
         if any(gpu.reserved is None and gpu.used is not None and not gpu.unified for gpu in gpus):
             notes.append("This driver counts the memory that it reserves for itself as used.")
+        now = time.time()
         return Snapshot(
-            time=time.time(), driver=self._driver, gpus=tuple(gpus), processes=tuple(rows), notes=tuple(notes)
+            time=now,
+            driver=self._driver,
+            gpus=tuple(gpus),
+            processes=tuple(rows),
+            notes=tuple(notes),
+            listed_at=now if processes else None,
         )
 
     def _start(self) -> int:
         """Initialise NVML unless that is done, and return its code."""
         if self._open:
             return trouble.OK
-        try:
-            pynvml.nvmlInit()
-        except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:  # the second is no NVMLError
-            return getattr(error, "value", trouble.OTHER_VERSION)
+        code = _init()
+        if code == trouble.NO_LIBRARY and _preload(self._folders):
+            code = _init()
+        if code != trouble.OK:
+            return code
         self._open = True
         self._driver = _text("nvmlSystemGetDriverVersion")
         # The extra field came with the first of these symbols and went when the second one came.
@@ -235,6 +248,23 @@ class Reader:
         # Room for the longest rows whatever the version, so that no driver writes beyond the buffer.
         self._room = count
         self._buffer = create_string_buffer(count * ROW_OF_535.size)
+
+
+def _init() -> int:
+    try:
+        pynvml.nvmlInit()
+    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:  # the second is no NVMLError
+        return int(getattr(error, "value", trouble.OTHER_VERSION))
+    return trouble.OK
+
+
+def _preload(folders: Iterable[str]) -> bool:
+    """Load the driver's library from the first folder that has it; who then asks for it by name is given this one."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            CDLL(f"{folder}/libnvidia-ml.so.1")
+            return True
+    return False
 
 
 def _call(function: str, *arguments: object) -> int:

@@ -29,10 +29,12 @@ class Sight:
     Attributes:
         look: the board.
         table: the rows.
+        reports: what other kernels say of themselves.
     """
 
     look: Look
     table: Table
+    reports: tuple[Report, ...] = ()
 
 
 class Viewing:
@@ -72,7 +74,7 @@ class Viewing:
             reports,
             known,
         )
-        return Sight(look, table)
+        return Sight(look, table, reports)
 
     def history(self) -> History:
         """Return what was used in the last hour.

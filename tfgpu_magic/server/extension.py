@@ -24,7 +24,8 @@ class TfGpuServer(ExtensionApp):
         1.0,
         min=1.0,
         max=60.0,
-        help="Seconds between two messages of a stream at the least, however often its client asks for them.",
+        help="Seconds between two messages of a stream, and between two readings of the GPUs for this server, at the "
+        "least, however often a client asks for them.",
     ).tag(config=True)
     metrics = Bool(True, help="Whether /metrics has the memory of the GPUs.").tag(config=True)
 
@@ -37,7 +38,7 @@ class TfGpuServer(ExtensionApp):
         if server is None:
             raise AssertionError("an extension is loaded by a server")
         kernels = Kernels(server.kernel_manager, server.session_manager)
-        self._feed = Feed(kernels.notebooks, self.log, longest=self.floor)
+        self._feed = Feed(kernels.notebooks, self.log, longest=self.floor, every=self.floor)
         if self.metrics:
             self._source = Source(self._feed)
             start(self._source)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 LINGER = 150.0
 """Seconds that a collector stays which is started here: it is there for whoever scrapes every two minutes."""
 
+EVERY = 5.0
+"""Seconds between two readings while nobody but Prometheus looks, who comes more rarely still."""
+
 _OWNERS: dict[str, tuple[Who, ...]] = {
     "own": ("this", "mine"),
     "other_users": ("other",),
@@ -42,7 +45,7 @@ class Source:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
-        self._live = Live(linger=LINGER)
+        self._live = Live(linger=LINGER, every=EVERY)
         self._lock = threading.Lock()
 
     def table(self) -> Table | None:

@@ -10,7 +10,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.owners import Owners, notebook_of
 from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.postings import Postings
+from tfgpu_magic.monitor.postings import Everywhere
 from tfgpu_magic.monitor.rows import Table, make
 from tfgpu_magic.views import html, text
 
@@ -66,5 +66,9 @@ def status(report: Callable[[Snapshot], Report] | None = None, *, timeout: float
 def _reports() -> tuple[Report, ...]:
     """What other kernels say of themselves; nothing where the board cannot be used."""
     with contextlib.suppress(MonitorError), Place() as place:
-        return Postings(place).read()
+        everywhere = Everywhere(place)
+        try:
+            return everywhere.read()
+        finally:
+            everywhere.close()
     return ()
