@@ -15,6 +15,9 @@ import pytest
 from tests.monitor.boards import GIB, collectors, fresh, root_only, until
 from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.owners import Notebook, by_user
+from tfgpu_magic.monitor.rows import UNATTRIBUTED
+from tfgpu_magic.monitor.viewing import Viewing
 from tfgpu_magic.simgpu.build import libraries
 
 if TYPE_CHECKING:
@@ -185,6 +188,23 @@ def test_a_library_that_the_system_does_not_find_is_found_where_a_kernel_finds_i
     ]
 
     assert counts == ["2\n", "0\n"]
+
+
+def test_foreign_pids_name_nobody_here_and_a_kernel_of_the_same_number_keeps_its_good_name(
+    machine: Machine, live: Live
+) -> None:
+    quiet = subprocess.Popen(["sleep", "60"])  # as a kernel that has touched no GPU
+    for pid, held in ((quiet.pid, "5GiB"), (2**22 - 7, "3GiB")):
+        machine.add_row(pid, 0, held)
+    until(live, lambda seen: len(seen.snapshot.processes) == 2, 20)
+    notebooks = {quiet.pid: Notebook(name="quiet.ipynb", kernel="k")}
+    table = Viewing(live).see(notebooks).table
+    quiet.kill()
+    quiet.wait()
+
+    assert [(row.who, row.owner, row.notebook) for row in table.processes] == [("unknown", "others", None)] * 2
+    assert UNATTRIBUTED in table.notes
+    assert {owner.who for owner in by_user([quiet.pid, 2**22 - 7]).values()} == {"unknown"}
 
 
 def test_slow_readings_in_a_row_do_not_take_figures_out_of_sight(machine: Machine, live: Live) -> None:
