@@ -154,7 +154,8 @@ def status(timeout: float = 1.5) -> Status:
 
 def names(snapshot: Snapshot) -> dict[int, str]:
     """Who is behind each pid, in words."""
-    from tfgpu_magic.monitor import owners  # psutil is slow to import, and only a refusal names anyone
+    from tfgpu_magic.monitor import bounded, owners  # psutil is slow to import, and only a refusal names anyone
 
     pids = {process.pid for process in snapshot.processes}
-    return {pid: owner.text for pid, owner in owners.Owners().find(pids).items()}
+    found = bounded.within(1.5, lambda: owners.Owners().find(pids)) or {}
+    return {pid: owner.text for pid, owner in found.items()}

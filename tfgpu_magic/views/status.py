@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.owners import Owners, notebook_of
 from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.postings import Everywhere
-from tfgpu_magic.monitor.rows import Table, make
+from tfgpu_magic.monitor.rows import UNATTRIBUTED, Table, make
 from tfgpu_magic.views import html, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
+    from tfgpu_magic.monitor.owners import Notebook, Owner
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
         """The part of IPython's pretty printer that is needed here."""
 
         def text(self, text: str) -> None: ...
+
+
+HANGS = "Whose the processes are is not known: this machine's processes cannot be read at the moment."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -52,15 +57,25 @@ def status(report: Callable[[Snapshot], Report] | None = None, *, timeout: float
 
     Args:
         report: asks this kernel what it says of its own TensorFlow; None leaves that out.
-        timeout: seconds to wait for the driver.
+        timeout: seconds to wait for the driver, and as long again for this machine's processes.
 
     Returns:
         The status, even where there is no driver or it hangs: then it says so.
     """
-    snapshot, reports = look(timeout), _reports()
+    snapshot = look(timeout)
+    known = within(timeout, lambda: _known({process.pid for process in snapshot.processes}))
+    owners, reports, notebooks = known or ({}, (), {})
+    table = make(snapshot, owners, report(snapshot) if report else None, reports, notebooks)
+    if known is None:
+        table = replace(table, notes=(*(note for note in table.notes if note != UNATTRIBUTED), HANGS))
+    return Status(table)
+
+
+def _known(pids: set[int]) -> tuple[dict[int, Owner], tuple[Report, ...], dict[int, Notebook]]:
+    """Find the owners of pids, what other kernels say, and of which notebooks."""
+    reports = _reports()
     notebooks = {one.pid: notebook_of(one) for one in reports}
-    owners = Owners().find({process.pid for process in snapshot.processes}, notebooks)
-    return Status(make(snapshot, owners, report(snapshot) if report else None, reports, notebooks))
+    return Owners().find(pids, notebooks), reports, notebooks
 
 
 def _reports() -> tuple[Report, ...]:
