@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+LARGEST_PID = 2**22
+"""The most that Linux lets a pid be. What a system's own limit is says nothing of the host's, which a list may have."""
 RECOUNT_EVERY = 30.0
 """Seconds between two counts of the devices: GPUs are plugged, lost and cut into instances while we look."""
 
@@ -68,7 +70,6 @@ class Reader:
         self._facts: dict[str, Gpu] = {}
         self._recount_at = 0.0
         self._row_of_535 = False
-        self._pid_max = _largest_pid()
         self._make_room(64)
 
     def __enter__(self) -> Reader:
@@ -216,11 +217,11 @@ class Reader:
         lists = {kind: self._list(_LISTS[kind], handle) for kind in kinds}
         listing = lists["C"][0] if lists else trouble.OK
         held_by, dropped = merge(
-            gpu.label, ((kind, rows) for kind, (_, rows) in lists.items()), total=total, pid_max=self._pid_max
+            gpu.label, ((kind, rows) for kind, (_, rows) in lists.items()), total=total, pid_max=LARGEST_PID
         )
         if bare and listing == trouble.OK:
             used = _sum(held_by) if lists else None
-            figures, code = {"total": total, "used": used, "unified": True}, trouble.OK
+            figures, code = {"total": total, "used": used, "free": _available(), "unified": True}, trouble.OK
         error = None
         if code != trouble.OK:
             error = trouble.reading(code)
@@ -325,16 +326,15 @@ def _sum(processes: list[Process]) -> int | None:
     return sum(held) if held or not processes else None
 
 
+def _available() -> int | None:
+    """Ask Linux how many bytes it could give: other programs use the machine's memory too."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
+        return next((1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:")), None)
+    return None
+
+
 def _machine_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _largest_pid() -> int:
-    try:
-        with open("/proc/sys/kernel/pid_max", encoding="ascii") as file:  # noqa: PTH123  pathlib would cost 3 ms
-            return int(file.read())
-    except (OSError, ValueError):
-        return 2**22  # the most that Linux lets it be
 
 
 def main() -> None:
