@@ -20,6 +20,7 @@ from tfgpu_magic.views.status import status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tfgpu_magic.monitor.snapshot import Snapshot
     from tfgpu_magic.simgpu import Machine
@@ -246,9 +247,20 @@ def test_a_reader_that_crashes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pynvml_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("sys.path", [])
 
     assert "pip install nvidia-ml-py" in (timed_look().error or "")
+
+
+@pytest.mark.parametrize("entry", ["", "."], ids=["as Python names it", "by its path"])
+def test_a_pynvml_beside_a_notebook_is_not_nvmls(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
+) -> None:
+    (tmp_path / "pynvml.py").write_text("raise SystemExit('mine')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path) if entry else "")
+
+    assert (timed_look().error, len(timed_look().gpus)) == (None, 4)
 
 
 def test_the_process_that_looks_imports_no_pynvml() -> None:
