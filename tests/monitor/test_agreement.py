@@ -21,7 +21,7 @@ from tfgpu_magic.monitor.viewing import Viewing
 from tfgpu_magic.simgpu.build import libraries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tfgpu_magic.simgpu import Machine
@@ -88,9 +88,11 @@ def users(machine: Machine, homes: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def program(code: str, homes: Path, *words: str, inside: tuple[str, ...] = (), **env: str | None) -> Iterator[str]:
+def program(
+    code: str, homes: Path, *words: str, inside: tuple[str, ...] = (), env: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """Run a program with its own idea of the environment until the block ends, and say what its first line is."""
-    variables = {name: value for name, value in {**os.environ, **env}.items() if value is not None}
+    variables = {**os.environ, **(env or {})}
     command = [*inside, sys.executable, "-c", code, str(homes), *words]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables)
     assert process.stdout
@@ -105,9 +107,9 @@ def summaries(live: Live) -> list[str]:
 
 def test_a_server_and_kernels_of_other_environments_meet_on_one_board(machine: Machine, users: Path) -> None:
     login = {"XDG_RUNTIME_DIR": str(users / "home"), "TMPDIR": str(users / "home")}
-    with program(KERNEL, users, "login", **login), program(KERNEL, users, "hub"), Live(linger=3) as live:
+    with program(KERNEL, users, "login", env=login), program(KERNEL, users, "hub"), Live(linger=3) as live:
         until(live, fresh, 20)
-        with program(LOOKER, users, XDG_RUNTIME_DIR=str(users / "run")) as error:
+        with program(LOOKER, users, env={"XDG_RUNTIME_DIR": str(users / "run")}) as error:
             seen = summaries(live)
             count = len(collectors(machine))
 
@@ -135,7 +137,7 @@ def test_kernels_from_before_and_after_a_login_and_its_end_stay_in_sight(
 def test_a_container_that_looks_first_and_finds_no_driver_blinds_nobody(machine: Machine, users: Path) -> None:
     neighbour = machine.add_neighbour("9GiB@1")
     container = ("unshare", "--pid", "--fork", "--mount-proc")
-    with program(LOOKER, users, inside=container, LD_LIBRARY_PATH=None) as error, Live(linger=3) as live:
+    with program(LOOKER, users, inside=container, env={"LD_LIBRARY_PATH": ""}) as error, Live(linger=3) as live:
         seen = until(live, fresh, 20).snapshot
 
     assert error.startswith("No NVIDIA driver was found")
@@ -170,7 +172,7 @@ def test_what_a_kernel_was_given_to_find_a_library_is_not_for_all(homes: Path, m
     monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
     monkeypatch.setenv("LD_LIBRARY_PATH", "/stubs")
     monkeypatch.setenv("LD_PRELOAD", "/stub.so")
-    monkeypatch.setattr(living.subprocess, "Popen", Popen)
+    monkeypatch.setattr(subprocess, "Popen", Popen)
     with Live() as live:
         live.look()
 

@@ -101,6 +101,20 @@ def test_a_writer_that_is_missed_is_said_with_the_time_it_was_last_here(
     assert reader.look().stale_since is None
 
 
+def test_figures_that_are_older_than_was_meant_are_stale_though_the_writer_is_here(
+    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.publish(snapshot())
+    read = time.time()
+    writer.beat(time.monotonic() + 11)
+    rare = reader.look()
+    writer.beat(time.monotonic() - 4)  # a reading was due
+    late = reader.look()
+
+    assert (rare.stale_since, round(rare.every)) == (None, 11)
+    assert late.stale_since == pytest.approx(read, abs=5)
+
+
 def test_a_writer_that_never_came_is_missed_too(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board, "STALE_AFTER", 0.0)
 

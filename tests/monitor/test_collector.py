@@ -214,6 +214,21 @@ def test_no_python_to_start_is_said(machine_folder: Path, monkeypatch: pytest.Mo
         live.look()
 
 
+def test_readings_are_as_rare_as_all_who_look_want_them_and_one_who_wants_more_has_more(
+    machine: Machine, machine_folder: Path
+) -> None:
+    with Live(every=300) as rare:
+        first = until(rare, lambda seen: seen.message.sequence > 0 and seen.stale_since is None, 20)
+        for _ in range(40):
+            time.sleep(0.1)
+            seen = rare.look()
+        with Live() as often:
+            until(often, lambda now: now.message.sequence >= first.message.sequence + 2, 20)
+
+    assert seen.message is first.message
+    assert (seen.stale_since, round(seen.every)) == (None, 300)
+
+
 # --- how often NVML is asked ---
 
 

@@ -35,7 +35,7 @@ def test_sessions_are_listed_again_for_a_new_kernel_and_else_rarely() -> None:
         count += 1
         return [{"kernel": {"id": "a"}, "type": "notebook", "path": "RTC:abc", "name": "train.ipynb"}]
 
-    local = LocalProvisioner()
+    local: Any = LocalProvisioner()
     local.pid, local.process = 7, object()
     kernel = SimpleNamespace(provisioner=local, kernel_name="python3")
     known = {"a": kernel}
@@ -73,7 +73,7 @@ def test_what_kernels_and_those_who_start_them_say_has_bounds(
     session: dict[str, Any], state: str | None, notebook: tuple[str, str, str]
 ) -> None:
     known = "0123abcd-and-more"
-    local = LocalProvisioner()
+    local: Any = LocalProvisioner()
     local.pid, local.process = 7, object()
     kernel = SimpleNamespace(provisioner=local, kernel_name="R", execution_state=state)
     listed = [{"kernel": {"id": known}, **session}] if session else []
