@@ -252,15 +252,14 @@ def test_pynvml_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install nvidia-ml-py" in (timed_look().error or "")
 
 
-@pytest.mark.parametrize("entry", ["", "."], ids=["as Python names it", "by its path"])
-def test_a_pynvml_beside_a_notebook_is_not_nvmls(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str
-) -> None:
+@pytest.mark.parametrize("named", [False, True], ids=["where Python begins", "by its path too"])
+def test_a_pynvml_beside_a_notebook_is_not_nvmls(machine: Machine, tmp_path: Path, named: bool) -> None:
     (tmp_path / "pynvml.py").write_text("raise SystemExit('mine')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path) if entry else "")
+    code = "from tfgpu_magic.monitor.look import look; seen = look(10); print(seen.error, len(seen.gpus))"
+    env = {**os.environ, **({"PYTHONPATH": str(tmp_path)} if named else {})}
+    answer = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
 
-    assert (timed_look().error, len(timed_look().gpus)) == (None, 4)
+    assert answer.stdout == "None 4\n"
 
 
 def test_the_process_that_looks_imports_no_pynvml() -> None:

@@ -13,6 +13,7 @@ from tfgpu_magic.monitor.owners import Owners, notebook_of
 from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.postings import Everywhere
 from tfgpu_magic.monitor.rows import UNATTRIBUTED, Table, make
+from tfgpu_magic.monitor.spoken import spoken
 from tfgpu_magic.views import html, text
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def status(report: Callable[[Snapshot], Report] | None = None, *, timeout: float
     snapshot = look(timeout)
     known = within(timeout, lambda: _known({process.pid for process in snapshot.processes}))
     owners, reports, notebooks = known or ({}, (), {})
-    table = make(snapshot, owners, report(snapshot) if report else None, reports, notebooks)
+    own = report(snapshot) if report else None
+    table = spoken(make(snapshot, owners, own, reports, notebooks), own, reports, notebooks)
     if known is None:
         table = replace(table, notes=(*(note for note in table.notes if note != UNATTRIBUTED), HANGS))
     return Status(table)
