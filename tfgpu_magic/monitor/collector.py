@@ -57,6 +57,7 @@ _MOST = 0.25
 """What part of the time readings may take that are dearer still."""
 MOVED = 16 * 2**20
 """Bytes by which what is in use moves without the lists being read for it."""
+_PAUSE = 0.5  # seconds between two looks whether a GPU that sleeps was woken, or a driver that fails is due
 _RETRY, _RETRY_ABSENT = 5.0, 60.0
 """Seconds between two attempts at the most, while the driver fails, and while there was never one."""
 
@@ -180,15 +181,10 @@ def _lock(place: Place) -> int | None:
 
 
 def _write(place: Place, lock: int, writer: Writer, *, linger: float, patience: float) -> None:
-    from tfgpu_magic.monitor.nvml import Reader  # here, because who only starts a collector must not import pynvml
-
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-    folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
-    reader, schedule = Reader(folders), Schedule()
-    snapshot: Snapshot | None = None
-    listed: dict[str, int | None] = {}
-    looked, stamp, opened, succeeded = time.monotonic(), 0, False, False
+    readings = _Readings(lock, writer, patience)
+    looked, stamp = time.monotonic(), 0
     while writer.is_there() and place.holds(LOCK, lock):
         now = time.monotonic()
         if (touched := os.fstat(lock).st_mtime_ns) != stamp:
@@ -198,26 +194,74 @@ def _write(place: Place, lock: int, writer: Writer, *, linger: float, patience: 
                 place.remove(BOARD)
                 place.remove(LOCK)
             return
-        schedule.pace = _pace(lock)
         with contextlib.suppress(OSError):  # a full disk: readers see that we are missed, until there is room
-            kind = schedule.kind(now)
-            if kind is None:
-                writer.beat(schedule.next())
-            else:
-                signal.setitimer(signal.ITIMER_REAL, patience)
-                snapshot = read(reader, snapshot, kind)
-                if kind == "memory" and _moved(snapshot, listed) and schedule.may("lists", now):
-                    kind, snapshot = "lists", read(reader, snapshot, "lists")
-                if kind != "memory":
-                    listed = {gpu.label: gpu.used for gpu in snapshot.gpus}
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                opening, opened, cost = not opened, snapshot.error is None, time.monotonic() - now
-                schedule.done(kind, now, cost, opening=opening, failed=not opened, absent=snapshot.absent)
-                writer.publish(snapshot, schedule.next())
-                if not succeeded:
-                    os.pwrite(lock, bytes(8 + REASON), START.size - 8)
-                    succeeded = True
-        time.sleep(max(0.0, min(schedule.next() - time.monotonic(), 1.0)))
+            readings.go_on(now)
+        time.sleep(readings.pause())
+
+
+class _Readings:
+    """What is read and published, from one look at the clock to the next."""
+
+    def __init__(self, lock: int, writer: Writer, patience: float) -> None:
+        from tfgpu_magic.monitor.nap import Nap
+        from tfgpu_magic.monitor.nvml import Reader  # here: a process that only starts a collector needs no pynvml
+
+        folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
+        self._reader, self._schedule, self._nap = Reader(folders), Schedule(), Nap()
+        self._lock, self._writer, self._patience = lock, writer, patience
+        self._snapshot: Snapshot | None = None
+        self._listed: dict[str, int | None] = {}
+        self._opened = self._succeeded = False
+
+    def go_on(self, now: float) -> None:
+        """Read what is due, or say that nothing is.
+
+        Raises:
+            OSError: it could not be published.
+        """
+        self._schedule.pace = _pace(self._lock)
+        if not self._opened and self._nap.asleep():
+            self._sleep()
+        elif self._nap.goes_on(now):
+            self._writer.beat()
+        elif (kind := self._schedule.kind(now)) is not None:
+            self._read(kind, now)
+        else:
+            self._writer.beat(self._schedule.next())
+
+    def pause(self) -> float:
+        """Return how many seconds there is nothing to do."""
+        return max(0.0, min(self._schedule.next() - time.monotonic(), 1.0)) if self._opened else _PAUSE
+
+    def _sleep(self) -> None:
+        from tfgpu_magic.monitor.nap import ASLEEP
+        from tfgpu_magic.monitor.snapshot import Snapshot
+
+        if self._snapshot is not None and self._snapshot.error == ASLEEP:
+            self._writer.beat()
+            return
+        self._snapshot = Snapshot(time=time.time(), error=ASLEEP)
+        self._writer.publish(self._snapshot)
+
+    def _read(self, kind: str, now: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, self._patience)
+        snapshot = read(self._reader, self._snapshot, kind)
+        if kind == "memory" and _moved(snapshot, self._listed) and self._schedule.may("lists", now):
+            kind, snapshot = "lists", read(self._reader, snapshot, "lists")
+        if kind != "memory":
+            self._listed = {gpu.label: gpu.used for gpu in snapshot.gpus}
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        opening, self._opened, cost = not self._opened, snapshot.error is None, time.monotonic() - now
+        failed = not self._opened
+        self._schedule.done(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
+        self._snapshot = snapshot
+        self._writer.publish(snapshot, self._schedule.next())
+        if self._nap.begins(snapshot, now):
+            self._reader.close()
+            self._opened = False
+        if not self._succeeded:
+            os.pwrite(self._lock, bytes(8 + REASON), START.size - 8)
+            self._succeeded = True
 
 
 def _pace(lock: int) -> float:

@@ -10,7 +10,7 @@ from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tfgpu_magic.monitor.owners import Notebook
+    from tfgpu_magic.monitor.owners import Notebook, Who
     from tfgpu_magic.monitor.report import Report
 
 UNREAD = "the driver tells nothing of it; its notebooks do"
@@ -45,7 +45,7 @@ def spoken(
             gpus.setdefault(label, GpuRow(gpu=label, name="N/A", uuid=use.gpu, error=UNREAD))
             notebook = (notebooks or {}).get(one.pid)
             name = "this notebook" if one is report else (notebook and notebook.title) or "a kernel"
-            who = "this" if one is report else "mine"
+            who: Who = "this" if one is report else "mine"
             row = ProcessRow(
                 gpu=label, pid=one.pid, kind="", who=who, owner=name, held=None, use=use, notebook=notebook
             )
