@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,8 +88,10 @@ def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes
     machine: Machine, machine_folder: Path, tmp_path: Path
 ) -> None:
     status = device(tmp_path / "pci", 1)
-    process = subprocess.Popen([sys.executable, "-c", COLLECTOR, str(tmp_path / "pci")])
-    with Live() as live:
+    with subprocess.Popen([sys.executable, "-c", COLLECTOR, str(tmp_path / "pci")]) as process, Live() as live:
+        end = time.monotonic() + 20
+        while not list(machine_folder.glob("board-*")) and time.monotonic() < end:  # it is the one, and not live's
+            time.sleep(0.05)
         until(live, fresh, 20)
         until(live, lambda _: machine.calls().get("nvmlShutdown", 0) > 0, 20)
         status.write_text("suspended\n")
@@ -102,8 +105,7 @@ def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes
         status.write_text("active\n")
         woken = until(live, lambda seen: bool(seen.snapshot.processes), 20)
         assert len(collectors(machine)) <= 1
-    process.kill()
-    process.wait()
+        process.kill()
 
     assert (asleep.snapshot.absent, woken.snapshot.error) == (False, None)
     assert gone(machine, 10)
