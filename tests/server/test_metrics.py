@@ -139,7 +139,8 @@ def test_what_is_unknown_is_left_out() -> None:
     assert told(Known(None)) == {}
 
 
-def test_users_are_told_apart_without_reading_a_process() -> None:
+def test_users_are_told_apart_without_a_name(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))  # which this process has open
     found = by_user([os.getpid(), 2**22 + 1])
 
     assert {pid: owner.who for pid, owner in found.items()} == {os.getpid(): "mine", 2**22 + 1: "gone"}
