@@ -113,10 +113,10 @@ def picking(policy: Policy) -> contextlib.AbstractContextManager[Mapping[str, fl
 
 def names(snapshot: Snapshot) -> dict[int, str]:
     """Who is behind each pid, in words."""
-    from tfgpu_magic.monitor import owners  # psutil is slow to import, and only a refusal names anyone
+    from tfgpu_magic.monitor import bounded, owners  # psutil is slow to import, and only a refusal names anyone
 
     pids = {process.pid for process in snapshot.processes}
-    found = owners.Owners().find(pids)
+    found = bounded.within(1.5, lambda: owners.Owners().find(pids)) or {}
     ours = {pid: owner.text.replace("this notebook", f"this {here()}", 1) for pid, owner in found.items()}
     return {pid: ours[pid] if owner.who == "this" else owner.text for pid, owner in found.items()}
 

@@ -21,6 +21,7 @@ from tfgpu_magic.views.status import status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tfgpu_magic.monitor.snapshot import Snapshot
     from tfgpu_magic.simgpu import Machine
@@ -293,9 +294,19 @@ def test_a_reader_that_crashes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pynvml_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("sys.path", [])
 
     assert "pip install nvidia-ml-py" in (timed_look().error or "")
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["where Python begins", "by its path too"])
+def test_a_pynvml_beside_a_notebook_is_not_nvmls(machine: Machine, tmp_path: Path, named: bool) -> None:
+    (tmp_path / "pynvml.py").write_text("raise SystemExit('mine')")
+    code = "from tfgpu_magic.monitor.look import look; seen = look(10); print(seen.error, len(seen.gpus))"
+    env = {**os.environ, **({"PYTHONPATH": str(tmp_path)} if named else {})}
+    answer = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    assert answer.stdout == "None 4\n"
 
 
 def test_the_process_that_looks_imports_no_pynvml() -> None:

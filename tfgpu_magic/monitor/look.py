@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from tfgpu_magic import child
@@ -119,15 +121,24 @@ def _still_asking() -> Child | None:
 
 
 def search_path() -> list[str]:
-    """Say where the child finds this package and pynvml, which is looked up and not imported."""
-    try:
-        spec = importlib.util.find_spec("pynvml")
-    except ValueError:  # someone put a stand-in without a spec into sys.modules
-        spec = None
+    """Say where the child finds this package and pynvml, which is looked up and not imported.
+
+    A file of that name beside a notebook is not it: it would serve every view of the user.
+    """
+    here = _here()
+    folders = [folder for folder in sys.path if folder and os.path.normpath(os.path.join(here, folder)) != here]  # noqa: PTH118
+    spec = PathFinder.find_spec("pynvml", folders)
     if spec is None or spec.origin is None:
         raise ImportError("NVML was not asked: pynvml is not installed here. Run: pip install nvidia-ml-py.")
     pynvml = Path(spec.origin).parents[1 if spec.submodule_search_locations else 0]
     return [str(Path(__file__).parents[2]), str(pynvml)]
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:  # it was removed
+        return ""
 
 
 def _read(out: str, err: str, code: int) -> Snapshot:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import Owners, notebook_of
 from tfgpu_magic.monitor.rows import Table, make
+from tfgpu_magic.monitor.spoken import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,10 +30,12 @@ class Sight:
     Attributes:
         look: the board.
         table: the rows.
+        reports: what other kernels say of themselves.
     """
 
     look: Look
     table: Table
+    reports: tuple[Report, ...] = ()
 
 
 class Viewing:
@@ -65,14 +68,10 @@ class Viewing:
         reports = self.live.reports()
         known = together(reports, notebooks or {})
         snapshot = look.snapshot
-        table = make(
-            snapshot,
-            self._owners.find({process.pid for process in snapshot.processes}, known),
-            self._own(snapshot),
-            reports,
-            known,
-        )
-        return Sight(look, table)
+        own = self._own(snapshot)
+        owners = self._owners.find({process.pid for process in snapshot.processes}, known)
+        table = spoken(make(snapshot, owners, own, reports, known), own, reports, known)
+        return Sight(look, table, reports)
 
     def history(self) -> History:
         """Return what was used in the last hour.
