@@ -70,11 +70,12 @@ def _lock(fd: int) -> None:
 
 
 def _counted(place: Place) -> Mapping[str, float]:
-    from tfgpu_magic.monitor.postings import Postings
+    from tfgpu_magic.monitor.postings import Everywhere
 
     claims: dict[str, float] = {}
-    for report in Postings(place).read():
-        for use in report.uses:
-            if use.policy != "hidden":
-                claims[use.gpu] = claims.get(use.gpu, 0.0) + 1.0
+    with contextlib.closing(Everywhere(place)) as everywhere:
+        for report in everywhere.read():
+            for use in report.uses:
+                if use.policy != "hidden":
+                    claims[use.gpu] = claims.get(use.gpu, 0.0) + 1.0
     return claims
