@@ -1,73 +1,46 @@
 """Restarts this kernel through its Jupyter Server and has words applied in the new one.
 
 The kernel dies on the way, so a process of its own does it: this module, run with `python -m`.
-Source: Jupyter Server REST API, ``POST /api/kernels/<id>/restart``; its info files in Jupyter's runtime folder.
+Source: Jupyter Server REST API, ``POST /api/kernels/<id>/restart``.
 """
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import re
-import ssl
 import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from bdb import BdbQuit
+from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tfgpu_magic.errors import Refused
-
-PATIENCE = 60.0
-"""Seconds in which a new kernel must answer."""
+from tfgpu_magic.parent import BY_HAND, PATIENCE, Server, find
 
 LAST_WORDS = 0.5
-"""Seconds for the old kernel's last output to reach the browser before it is killed."""
-
-BY_HAND = "Restart the kernel from its menu, and say it in the first cell."
+"""Seconds in which the user may think better of it; and as many in which pages hear what became of their cells."""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A Jupyter Server that runs our kernel: where it listens, and the token it takes."""
-
-    url: str
-    token: str
-    kernel: str
-
-    def call(self, path: str = "", *, post: bool = False) -> None:
-        """Call the kernel's REST resource.
-
-        Raises:
-            OSError: it does not answer, or does not let us.
-        """
-        url = urllib.parse.urljoin(self.url, f"api/kernels/{self.kernel}{path}")
-        if not url.startswith(("http://", "https://")):
-            raise OSError(f"{url} is not a web address")
-        headers = {"Authorization": f"token {self.token}"} if self.token else {}
-        request = urllib.request.Request(url, data=b"" if post else None, headers=headers)  # noqa: S310  # checked above
-        with urllib.request.urlopen(request, timeout=PATIENCE if post else 2.0, context=_trust(url)):  # noqa: S310
-            pass
+class Restarting(BdbQuit):
+    """This kernel is to be restarted, and the rest of the cell is not to run. IPython ends the cell without a word."""
 
 
 def restart(words: str) -> NoReturn:
     """Restart this kernel, and have the words applied in the new one before any other cell.
 
-    It does not come back: it waits until the server asks the kernel to go, and then goes, so that no queued cell runs
-    in a kernel that is going.
+    The cell ends here, so that its page hears of its end as of any other's, and no later one runs: of each the page is
+    told so. Should the server not restart the kernel, that is said below this cell, and cells run again.
 
     Raises:
-        Refused: this is no kernel of a Jupyter Server that can be reached, or the server did not restart it; the error
-            says what to do by hand.
+        Refused: this is no kernel of a Jupyter Server that can be reached; the error says what to do by hand.
+        Restarting: it will be restarted.
     """
-    connection = _connection_file()
+    kernel = _kernel()
+    connection = Path(kernel.abs_connection_file)
     server = _find_server(connection)
     helper = subprocess.Popen(
         [sys.executable, "-m", "tfgpu_magic.restart"],
@@ -77,111 +50,92 @@ def restart(words: str) -> NoReturn:
         start_new_session=True,  # the kernel's process group is killed, and this one must outlive it
         text=True,
     )
-    assert helper.stdin is not None  # noqa: S101  # asked for
     order = {"server": asdict(server), "connection": str(connection), "words": words, "pid": os.getpid()}
-    print(f"Restarting this kernel. `{words}` will be in force in the new one; what your cells say there still counts.")
+    told = words.removeprefix("default; ")  # what it leaves of the words from configuration is not the point
+    print(f"Restarting this kernel. `{told}` will be in force in the new one; what your cells say there still counts.")
     sys.stdout.flush()
     try:
         time.sleep(LAST_WORDS)
     except KeyboardInterrupt:  # the user thought better of it
         helper.kill()
-        helper.wait()
+        helper.communicate()
         raise
-    with helper.stdin as pipe:  # not on the command line, where others could read the token
-        json.dump(order, pipe)
-    try:
-        time.sleep(PATIENCE)
-    except KeyboardInterrupt:  # how a server begins a restart; had this cell ended now, the next one might begin
-        _leave()
-    raise Refused(f"The Jupyter Server did not restart this kernel. {BY_HAND}")
+    kernel.kernel.do_execute = _not_run
+    threading.Thread(target=_send, args=(helper, json.dumps(order), kernel.kernel), daemon=True).start()
+    raise Restarting
 
 
-def _leave() -> NoReturn:
-    """End this process as a kernel that is asked to shut down does, but from within a cell."""
-    try:
-        atexit._run_exitfuncs()
-    finally:
-        os._exit(0)
+async def _not_run(*_: object, **__: object) -> dict[str, str]:
+    """Answer a page that a cell was not run."""
+    return {"status": "aborted"}
 
 
-def _connection_file() -> Path:
+def _send(helper: subprocess.Popen[str], order: str, kernel: Any) -> None:
+    """Have the kernel restarted; where that fails, let it run cells again."""
+    helper.communicate(order)  # not on the command line, where others could read the token
+    del kernel.do_execute
+    print(f"The Jupyter Server did not restart this kernel. {BY_HAND}", file=sys.stderr)
+
+
+def _kernel() -> Any:
+    """Return the application that this kernel is."""
     kernel = sys.modules.get("ipykernel.kernelapp")
     if kernel is None or not kernel.IPKernelApp.initialized():
         raise Refused(f"This is no Jupyter kernel, so nobody can restart it. {BY_HAND}")
-    return Path(kernel.IPKernelApp.instance().abs_connection_file)
+    return kernel.IPKernelApp.instance()
 
 
 def _find_server(connection: Path) -> Server:
     match = re.fullmatch(r"kernel-(?P<id>[\w-]+)\.json", connection.name)
-    for url, token in _running_servers() if match else ():
-        server = Server(url, token, match["id"] if match else "")
-        try:
-            server.call()
-        except OSError:
-            continue
-        return server
-    raise Refused(f"No Jupyter Server that may restart this kernel was found. {BY_HAND}")
-
-
-def _running_servers() -> Iterator[tuple[str, str]]:
-    """Address and token of each of this user's servers, the one that started us first."""
-    from jupyter_core.paths import jupyter_runtime_dir
-
-    parent = os.environ.get("JPY_PARENT_PID", str(os.getppid()))
-    files = sorted(Path(jupyter_runtime_dir()).glob("jpserver-*.json"), key=lambda file: parent not in file.stem)
-    for file in files:
-        try:
-            info = json.loads(file.read_text())
-            # Under JupyterHub the file has no token, and the single-user server takes the Hub's.
-            yield info["url"], info["token"] or os.environ.get("JUPYTERHUB_API_TOKEN", "")
-        except (OSError, ValueError, KeyError):
-            continue  # a server that is just leaving
-
-
-def _trust(url: str) -> ssl.SSLContext | None:
-    """Verify certificates, but not those of this machine itself, which sign themselves."""
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme != "https":
-        return None
-    context = ssl.create_default_context()
-    if parts.hostname in ("localhost", "127.0.0.1", "::1"):
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
+    if match is None:
+        raise Refused(f"No Jupyter Server that may restart this kernel was found. {BY_HAND}")
+    return find(match["id"])
 
 
 def _main() -> None:
-    import zmq
-    from jupyter_client.blocking.client import BlockingKernelClient
-
     order = json.load(sys.stdin)
+    _say("", order["connection"])  # it is answered after the cells that were waiting: their pages have been told
+    time.sleep(LAST_WORDS)
     asking = threading.Thread(target=Server(**order["server"]).call, args=("/restart",), kwargs={"post": True})
     asking.start()
-    _wait_for_the_end_of(order["pid"])
+    _wait_for_the_end_of(order["pid"], asking)
     # The new kernel listens where the old one did. What is sent now waits for it, and gets there first: other clients
     # look for it anew every tenth of a second, and this one every millisecond.
-    context = zmq.Context()
-    context.setsockopt(zmq.RECONNECT_IVL, 1)
-    client = BlockingKernelClient(connection_file=order["connection"], context=context)
-    client.load_connection_file()
-    client.shell_channel.start()
-    code = f"import tfgpu_magic.magic; tfgpu_magic.magic.resume({order['words']!r})"
-    client.execute(code, silent=True, store_history=False)
-    client.get_shell_msg(timeout=PATIENCE)
+    _say(f"import tfgpu_magic.magic; tfgpu_magic.magic.resume({order['words']!r})", order["connection"])
     asking.join()
 
 
-def _wait_for_the_end_of(pid: int) -> None:
-    """Wait until the old kernel is gone, or only its parent has not noticed yet."""
+def _say(code: str, connection: str) -> None:
+    """Say something to the kernel of a connection file, and wait for its answer."""
+    import zmq
+    from jupyter_client.blocking.client import BlockingKernelClient
+
+    context = zmq.Context()
+    context.setsockopt(zmq.RECONNECT_IVL, 1)
+    client = BlockingKernelClient(connection_file=connection, context=context)
+    client.load_connection_file()
+    client.shell_channel.start()
+    client.execute(code, silent=True, store_history=False)
+    client.get_shell_msg(timeout=PATIENCE)
+    client.stop_channels()
+
+
+def _wait_for_the_end_of(pid: int, asking: threading.Thread) -> None:
+    """Wait until the old kernel is gone, or only its parent has not noticed yet. Where it stays, we go."""
     import psutil
 
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
+        answered = not asking.is_alive()
         try:
             if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
                 return
         except psutil.NoSuchProcess:
             return
+        if answered:
+            break
         time.sleep(0.002)
+    sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import { followCurrent } from './lab/current';
 import { chipIcon } from './lab/icon';
 import { Panel } from './lab/panel';
 import { place } from './lab/place';
+import { keepSaved } from './lab/saved';
 import { StatusItem } from './lab/status';
 import { Stream } from './lab/stream';
 import { world } from './lab/world';
@@ -55,7 +56,8 @@ function activate(
   addCommands(app, { words, panel, stream, palette });
   place(app, panel, words.__('GPU Memory'));
   restorer?.add(panel, panel.id);
-  followCurrent(app.shell, panel, path => panel.set({ current: path }));
+  keepSaved(app, words);
+  followCurrent(app, panel, path => panel.set({ current: path }));
 
   const open = (): void => void app.commands.execute(OPEN);
   const item = statusBar ? new StatusItem(stream, words, open) : null;
@@ -72,11 +74,13 @@ function activate(
   const alarm = new Alarm();
   const deaf = stream.subscribe(() => {
     const { state } = stream;
-    for (const label of state ? alarm.check(state, choices.threshold) : []) {
+    const full = (state && !state.error ? alarm.check(state, choices.threshold) : []).map(label => {
       const gpu = state!.gpus[label]!;
       const percent = Math.min(100, Math.floor((100 * (gpu.used ?? 0)) / (gpu.total ?? 1)));
-      const said = words.__('GPU %1 is %2% full: %3', label, percent, share(gpu.used, gpu.total, choices.unit));
-      Notification.warning(said, {
+      return words.__('GPU %1 is %2% full: %3', label, percent, share(gpu.used, gpu.total, choices.unit));
+    });
+    if (full.length) {
+      Notification.warning(full.join('. '), {
         autoClose: 10_000,
         actions: [{ label: words.__('Show who holds it'), callback: open }]
       });
@@ -111,7 +115,10 @@ function activate(
   registry
     .load(ID)
     .then(settings => {
-      remember = order => void settings.set('order', order);
+      remember = order =>
+        void settings.set('order', order).catch((reason: unknown) => {
+          console.error(`${ID} cannot keep the order of the rows:`, reason);
+        });
       const changed = (): void => apply(read(settings));
       settings.changed.connect(changed);
       panel.disposed.connect(() => settings.changed.disconnect(changed));

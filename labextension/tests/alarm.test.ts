@@ -17,6 +17,15 @@ test('it tells once, until the GPU has emptied by five points', () => {
   assert.deepEqual(told, ['', '0', '', '', '', '', '0']);
 });
 
+test('a GPU that was full before is no news, also where another percentage is chosen', () => {
+  const alarm = new Alarm();
+
+  const told = [95, 96, 80, 95].map(percent => alarm.check(filled(percent), 90).join());
+
+  assert.deepEqual(told, ['', '', '', '0']);
+  assert.deepEqual(alarm.check(filled(95), 80), []);
+});
+
 test('zero is never', () => {
   assert.deepEqual(new Alarm().check(filled(100), 0), []);
 });

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { fullest, labels, parts, Sorter, spare, Tones } from '../src/view/model';
+import { fullest, known, labels, parts, Sorter, spare } from '../src/view/model';
 import type { Row } from '../src/view/wire';
 import { GIB, gpu, row, state } from './make';
 
@@ -60,7 +60,7 @@ test('what is used and of no notebook of mine is of others', () => {
 });
 
 test('where the driver lists no processes, notebooks have the part that they say themselves', () => {
-  const told = row({ in_use: 4 * GIB });
+  const told = row({ in_use: GIB, taken: 4 * GIB }); // what PyTorch has reserved counts too
   const listed = row({ kind: 'C', in_use: 4 * GIB }); // held is not told, as on WSL: what is in use is not all of it
   const sizes = (one: Row): [string, number][] =>
     parts(gpu({ used: 6 * GIB, free: 74 * GIB }), [{ key: 'a', row: one }]).parts.map(part => [
@@ -96,31 +96,15 @@ test('many small notebooks are one part', () => {
 test('memory is worth asking back where a notebook of mine has long been idle and keeps much', () => {
   const idle = row({ state: 'idle', active: 0, held: 10 * GIB, in_use: GIB });
 
-  assert.equal(spare(idle, 300), 9 * GIB);
+  assert.equal(spare(idle, 300), 10 * GIB); // all of it, as the dialog says
   assert.equal(spare(idle, 299), 0);
   assert.equal(spare({ ...idle, state: 'busy' }, 300), 0);
   assert.equal(spare({ ...idle, who: 'other' }, 300), 0);
+  assert.equal(spare({ ...idle, child: true }, 300), 0); // shutting down is the kernel's
+  assert.equal(spare({ ...idle, torch_allocated: 8.9 * GIB }, 300), 0);
+  assert.equal(spare({ ...row(idle), torch_allocated: GIB }, 300), 10 * GIB);
   assert.equal(spare({ ...idle, in_use: 9.9 * GIB }, 300), 0);
   assert.equal(spare(row({ state: 'idle', active: 0, held: 10 * GIB }), 300), 0);
-});
-
-test('a notebook looks the same on every GPU, and as nobody else', () => {
-  const tones = new Tones();
-
-  const first = tones.of(row({ kernel: 'a', gpu: '0' }));
-
-  assert.equal(tones.of(row({ kernel: 'a', gpu: '1' })), first);
-  assert.notEqual(tones.of(row({ kernel: 'b' })), first);
-  assert.equal(tones.of(row({ who: 'this' })), 0);
-  assert.notEqual(first, 0);
-});
-
-test('the notebook that the reader is in has the look that it has in its own table, and its own again later', () => {
-  const tones = new Tones();
-  const before = tones.of(row({ kernel: 'a' }));
-
-  assert.equal(tones.of(row({ kernel: 'a' }), true), 0);
-  assert.equal(tones.of(row({ kernel: 'a' })), before);
 });
 
 test('the fullest GPU is the one with the largest part used, among those that tell', () => {
@@ -128,4 +112,27 @@ test('the fullest GPU is the one with the largest part used, among those that te
 
   assert.equal(fullest(state({ gpus })), '1');
   assert.equal(fullest(state({ gpus: { 2: { name: 'lost' } } })), null);
+});
+
+test('it stays so until another is clearly fuller', () => {
+  const gpus = { 0: gpu({ used: 70, total: 100 }), 1: gpu({ used: 73, total: 100 }), 2: gpu({ used: 76, total: 100 }) };
+
+  assert.equal(fullest(state({ gpus: { 0: gpus[0], 1: gpus[1] } }), '0'), '0');
+  assert.equal(fullest(state({ gpus }), '0'), '2');
+});
+
+test('a notebook of PyTorch alone has its own part where the driver lists no processes', () => {
+  const torch = row({ torch_reserved: 22 * GIB, taken: 22 * GIB });
+
+  const { parts: shown } = parts(gpu({ used: 24 * GIB, free: 56 * GIB }), [{ key: 'a', row: torch }]);
+
+  assert.equal(known(torch), 22 * GIB);
+  assert.deepEqual(
+    shown.map(part => [part.what, part.size / GIB]),
+    [
+      ['own', 22],
+      ['others', 2],
+      ['free', 56]
+    ]
+  );
 });

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Stream, type Socket, type World } from '../src/lab/stream';
+import { Stream, type Answer, type Socket, type World } from '../src/lab/stream';
 import type { Link } from '../src/view/store';
 import type { State } from '../src/view/wire';
 import { ENGLISH } from '../src/view/words';
@@ -24,7 +24,8 @@ class FakeWorld implements World {
   sockets: FakeSocket[] = [];
   asked: number[] = [];
   timers: { callback: () => void; milliseconds: number }[] = [];
-  status = 200;
+  answer: Answer = null;
+  questions = 0;
 
   connect(every: number): Socket {
     const socket = new FakeSocket();
@@ -32,8 +33,9 @@ class FakeWorld implements World {
     this.asked.push(every);
     return socket;
   }
-  probe(): Promise<number> {
-    return Promise.resolve(this.status);
+  ask(): Promise<Answer> {
+    this.questions += 1;
+    return Promise.resolve(this.answer);
   }
   later(callback: () => void, milliseconds: number): () => void {
     const timer = { callback, milliseconds };
@@ -48,6 +50,12 @@ class FakeWorld implements World {
   get last(): FakeSocket {
     return this.sockets[this.sockets.length - 1]!;
   }
+  /** Let one waiting end. */
+  fire(milliseconds: number): void {
+    const timer = this.timers.find(one => one.milliseconds === milliseconds)!;
+    this.timers = this.timers.filter(other => other !== timer);
+    timer.callback();
+  }
   /** Let all waiting end. */
   pass(): void {
     const timers = this.timers;
@@ -56,8 +64,9 @@ class FakeWorld implements World {
   }
 }
 
-function full(sequence = 1, its: State = state()): unknown {
-  return { version: 1, type: 'full', sequence, state: its, history: { times: [999], used: { 'GPU-0': [GIB] } } };
+function full(sequence = 1, its: State = state(), more: object = {}): unknown {
+  const history = { times: [999], used: { 'GPU-0': [GIB] } };
+  return { version: 1, type: 'full', sequence, state: its, history, ...more };
 }
 
 function reason(link: Link): string {
@@ -135,32 +144,99 @@ test('a lost connection keeps the state, and waits longer each time until a mess
   assert.equal(world.timers[0]!.milliseconds, 1000);
 });
 
-test('a server that refuses is understood, and asked again', async () => {
-  for (const [status, words] of [
-    [404, /not enabled/],
-    [403, /not allow/]
+test('a server that says no is understood, and asked again in minutes', async () => {
+  for (const [answer, words] of [
+    ['not there', /not enabled or failed to load/],
+    ['not allowed', /not allow/],
+    ['not logged in', /not logged in .* reload/]
   ] as const) {
     const { world, stream } = looking();
-    world.status = status;
+    world.answer = answer;
 
     world.last.onclose?.();
     await new Promise(setImmediate);
 
     assert.match(reason(stream.link), words);
+    assert.deepEqual(
+      world.timers.map(timer => timer.milliseconds),
+      [300_000]
+    );
     world.pass();
     world.last.say(full());
     assert.equal(stream.link.kind, 'live');
   }
 });
 
-test('another version asks to reload, and that is all', () => {
+test('another version asks to reload, and is asked again in minutes', () => {
   const { world, stream } = looking();
 
   world.last.say({ version: 2, type: 'full' });
 
   assert.match(reason(stream.link), /reload/);
   assert.equal(world.last.closed, true);
+  assert.deepEqual(
+    world.timers.map(timer => timer.milliseconds),
+    [300_000]
+  );
+});
+
+test('where the stream does not come about, the answer by HTTP is drawn, again and again, and why is said', async () => {
+  const { world, stream } = looking();
+  world.answer = { text: JSON.stringify(full(1, state(), { every: 10 })) };
+
+  world.last.onclose?.();
+  await new Promise(setImmediate);
+  assert.equal(stream.state?.time, 1000);
+  assert.equal(stream.link.kind === 'live' && stream.link.every, 10);
+  assert.match(stream.link.kind === 'live' ? (stream.link.slow ?? '') : '', /proxies.* every 10 s/);
+
+  world.answer = { text: JSON.stringify(full(2, state({ time: 1010 }), { every: 10 })) };
+  world.fire(10_000);
+  await new Promise(setImmediate);
+  assert.equal(stream.state.time, 1010);
+
+  world.fire(1000);
+  world.last.say(full(3));
+  assert.deepEqual(stream.link, { kind: 'live', every: 1 });
+  assert.equal(world.timers.length, 1);
+});
+
+test('where the answer by HTTP stays away too, the server is lost, and nobody is asked whom nobody looks at', async () => {
+  const { world, stream } = looking();
+  world.answer = { text: JSON.stringify(full()) };
+  world.last.onclose?.();
+  await new Promise(setImmediate);
+
+  world.answer = null;
+  world.fire(10_000);
+  await new Promise(setImmediate);
+  assert.equal(stream.link.kind, 'lost');
+
+  world.answer = { text: JSON.stringify(full()) };
+  world.pass();
+  world.last.onclose?.();
+  await new Promise(setImmediate);
+  assert.equal(stream.link.kind, 'live');
+  stream.want('panel', false);
   assert.equal(world.timers.length, 0);
+});
+
+test('the pace that the server grants is said, and how long it may be silent follows from that', () => {
+  for (const [every, silence] of [
+    [1, 10_000],
+    [5, 15_000],
+    [60, 180_000]
+  ] as const) {
+    const { world, stream } = looking();
+
+    world.last.say(full(1, state(), { every }));
+
+    assert.deepEqual(stream.link, { kind: 'live', every });
+    assert.deepEqual(
+      world.timers.map(timer => timer.milliseconds),
+      [silence]
+    );
+  }
 });
 
 test('a page that nobody sees has no connection, and has one when it is seen again', () => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
@@ -12,6 +13,15 @@ from tfgpu_magic.simgpu import Machine
 
 MIB, GIB = 2**20, 2**30
 CONTEXT = 256 * MIB
+NO_RESTART = """
+from jupyter_server.auth import Authorizer
+
+class NoRestart(Authorizer):
+    def is_authorized(self, handler, user, action, resource):
+        return not handler.request.path.endswith("/restart")
+
+c.ServerApp.authorizer_class = NoRestart
+"""
 
 
 @pytest.mark.parametrize("words", ["limit 1GiB", "growth"])
@@ -24,9 +34,12 @@ def test_restart_applies_the_words_in_the_new_kernel(tmp_path: Path, words: str)
         execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
         before = int(execute(client, "import os; print(os.getpid())"))
         assert "since In [" in execute(client, f"%tf_gpu {words}")
-        client.execute(f"%tf_gpu {words} --restart")
-        client.execute("open('queued', 'w')")  # must not run in a kernel that is going
+        cells = [f"%tf_gpu {words} --restart\nopen('rest', 'w')", "open('queued', 'w')"]
+        asked = [
+            client.execute(cell) for cell in cells
+        ]  # the rest and the second must not run in a kernel that is going
         told = _heard(client)
+        replies = [_reply(client, one)["status"] for one in asked]
         client.stop_channels()
         until(lambda: machine.held(pid=before) == 0)
 
@@ -40,8 +53,13 @@ def test_restart_applies_the_words_in_the_new_kernel(tmp_path: Path, words: str)
 
     assert "Restarting this kernel" in told
     assert before != after
-    assert first == f"tfgpu_magic: `visible 1; {words}`, from the restart, is in force.\n"
+    # As `%tf_gpu` says: growth is a variable, and a limit waits for TensorFlow.
+    stands = "is in force, also for programs that are started from here"
+    stands = stands if words == "growth" else "waits for TensorFlow's import"
+    assert first == f"tfgpu_magic: after the restart, `visible 1; {words}` {stands}.\n"
+    assert not (tmp_path / "rest").exists()
     assert not (tmp_path / "queued").exists()
+    assert replies == ["error", "aborted"]  # no page waits for a cell of a kernel that is gone
     assert policy == f"visible 1; {words}"  # what was asked before still counts
     assert sizes[0] == 0
     assert sizes[1] == GIB + CONTEXT if words == "limit 1GiB" else sizes[1] < CONTEXT + 64 * MIB
@@ -66,20 +84,55 @@ def test_a_restart_that_is_interrupted_at_once_does_not_happen(tmp_path: Path) -
     assert "tfgpu_magic.restart" not in helpers
 
 
-@pytest.mark.parametrize("policy", ["limti 4GiB", "limit 12GiB"])
-def test_a_refused_policy_of_the_administrator_is_told_in_the_first_cell(tmp_path: Path, policy: str) -> None:
+def test_a_restart_that_the_server_refuses_is_said_and_cells_run_again(tmp_path: Path) -> None:
+    (tmp_path / ".jupyter").mkdir()
+    (tmp_path / ".jupyter" / "jupyter_server_config.py").write_text(NO_RESTART)
+    with Machine.create("1x8GiB") as machine, serving(machine, tmp_path) as server:
+        client = server.connect(server.call("kernels", {"name": "python3"})["id"])
+        execute(client, "%load_ext tfgpu_magic\nimport tensorflow as tf; x = tf.constant(1.0); import os")
+        before = execute(client, "print(os.getpid())")
+        client.execute("%tf_gpu growth --restart")
+        assert "Restarting" in _heard(client)
+        told = _heard(client)
+        after = until(lambda: execute(client, "print(os.getpid())"))
+        client.stop_channels()
+
+    assert "did not restart this kernel. Restart the kernel from its menu" in told
+    assert before == after
+
+
+@pytest.mark.parametrize(
+    ("configured", "line", "asked"),
+    [("growth", "default; limit 0=2GiB", "limit 0=2GiB"), ("visible 0", "default; growth", "growth")],
+)
+def test_what_was_dropped_before_a_restart_stays_dropped(
+    tmp_path: Path, configured: str, line: str, asked: str
+) -> None:
     profile = tmp_path / ".ipython" / "profile_default"
     profile.mkdir(parents=True)
     (profile / "ipython_config.py").write_text(
-        f"c = get_config()\nc.InteractiveShellApp.extensions = ['tfgpu_magic']\nc.TfGpuMagics.policy = {policy!r}\n"
+        f"c = get_config()\nc.InteractiveShellApp.extensions = ['tfgpu_magic']\nc.TfGpuMagics.policy = {configured!r}\n"
     )
-    with Machine.create("1x8GiB") as machine, serving(machine, tmp_path) as server:
-        client = server.connect(server.call("kernels", {"name": "python3"})["id"])
-        told, again = execute(client, "pass"), execute(client, "pass")
+    with Machine.create("2x8GiB") as machine, serving(machine, tmp_path) as server:
+        kernel = server.call("kernels", {"name": "python3"})["id"]
+        client = server.connect(kernel)
+        said = execute(client, "import tensorflow as tf; x = tf.constant(1.0); import os; print(os.getpid())")
+        before = int(said.split()[-1])
+        client.execute(f"%tf_gpu {line} --restart")
+        _heard(client)
+        client.stop_channels()
+        until(lambda: machine.held(pid=before) == 0)
+        client = server.connect(kernel)
+        first = execute(client, "pass")
+        status = execute(client, "%tf_gpu")
+        policy = execute(client, "from tfgpu_magic import control; print(control.current().asked)").strip()
         client.stop_channels()
 
-    assert f"`{policy}`, from the configuration, is NOT in force." in told
-    assert again == ""
+    assert f"`{asked}`" in first
+    assert policy == asked
+    # One truth: what waits is not said to be in force.
+    assert ("In force" in status) == ("is in force" in first)
+    assert ("Waiting" in status) == ("waits for" in first)
 
 
 def _heard(client: BlockingKernelClient) -> str:
@@ -88,3 +141,11 @@ def _heard(client: BlockingKernelClient) -> str:
         message = client.get_iopub_msg(timeout=60)
         if message["msg_type"] in ("stream", "error"):
             return str(message["content"].get("text") or message["content"])
+
+
+def _reply(client: BlockingKernelClient, message: str) -> dict[str, Any]:
+    """What a page is told of a cell's end."""
+    while True:
+        reply: dict[str, Any] = client.get_shell_msg(timeout=20)
+        if reply["parent_header"]["msg_id"] == message:
+            return dict(reply["content"])

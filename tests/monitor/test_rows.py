@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tfgpu_magic.monitor.owners import Notebook, Owner
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report, Torch
-from tfgpu_magic.monitor.rows import SMALLEST_REST, UNATTRIBUTED, Table, make
+from tfgpu_magic.monitor.rows import LOOKS, SMALLEST_REST, UNATTRIBUTED, Table, make
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def table(
     known = {"total": 16 * GIB, "used": used, "free": None if used is None else 16 * GIB - used} | gpu
     snapshot = Snapshot(
         time=100.0,
+        listed_at=90.0,  # lists are not read each time
         gpus=(Gpu(index=0, **known),),  # type: ignore[arg-type]
         processes=tuple(Process(gpu="0", pid=pid, kind="C", held=size) for pid, size in held),
     )
@@ -165,7 +166,7 @@ def test_another_users_pid_has_no_report_of_mine() -> None:
 
 
 def test_a_kernel_that_is_not_listed_yet_is_waited_for() -> None:
-    made = table((3, 10 * GIB), reports=[other(3, used_since=95.0)])
+    made = table((3, 10 * GIB), reports=[other(3, used_since=89.0)])
 
     assert (owners_of(made), made.notes) == (["maria"], ())
 
@@ -270,3 +271,28 @@ def test_no_figures_make_an_exception_or_a_negative_size(held: list[tuple[int, i
 
     assert all(row.held is None or row.held > 0 for row in made.processes)
     assert all(share.size > 0 for share in made.gpus[0].shares)
+
+
+def test_a_notebook_has_one_look_on_every_gpu_whoever_looks_and_no_two_have_the_same() -> None:
+    names = {10 + number: f"{name}.ipynb" for number, name in enumerate(["train", "eval", *map(str, range(10))])}
+    processes = tuple(Process(gpu=gpu, pid=pid, kind="C", held=GIB) for pid in names for gpu in ("0", "1"))
+    children = tuple(Process(gpu="0", pid=pid + 100, kind="C", held=GIB) for pid in names)
+    snapshot = Snapshot(time=100.0, gpus=(Gpu(index=0), Gpu(index=1)), processes=(*processes, *children))
+
+    def looks(this: int, order: Sequence[int]) -> dict[int | None, int | None]:
+        owners = {
+            pid + more: Owner(
+                pid=pid + more, who="this" if pid == this else "mine", text="", kernel=pid,
+                notebook=Notebook(path=f"/home/maria/{names[pid]}" if pid == this else names[pid]),
+            )
+            for pid in order for more in (0, 100)
+        }  # fmt: skip
+        rows = make(snapshot, owners).processes
+        for row in rows:
+            assert {other.tone for other in rows if other.kernel == row.kernel} == {row.tone}
+        return {row.kernel: row.tone for row in rows}
+
+    server = looks(0, list(names))
+
+    assert sorted(tone for tone in server.values() if tone is not None) == list(range(LOOKS))
+    assert looks(10, list(names)[::-1]) == server

@@ -32,7 +32,7 @@ LOG = logging.getLogger("test")
 class Counting:
     """Looks that see something new each time; `hold` keeps one from ending."""
 
-    def __init__(self, _: logging.Logger) -> None:
+    def __init__(self, _: logging.Logger, **__: float) -> None:
         self.count = 0
         self.go = threading.Event()
         self.go.set()
@@ -277,3 +277,35 @@ def test_a_worker_hands_on_what_fails_and_ends_after_its_last_job() -> None:
         return [done, ended.wait(5)]
 
     assert asyncio.run(run()) == [True, True]
+
+
+def test_each_client_is_told_the_pace_that_it_is_granted_and_who_asks_once_when_to_come_back() -> None:
+    async def test(feed: Feed) -> None:
+        page, slow = Page(feed, every=1.0), Page(feed, every=7.5)
+        await page.until(lambda: page.texts and slow.texts)
+
+        assert [json.loads(one.texts[0])["every"] for one in (page, slow)] == [1.0, 7.5]
+        assert json.loads(await feed.full())["every"] == feeding.LONGEST
+
+    with_feed(test)
+
+
+def test_managers_that_do_not_answer_stop_no_stream_and_are_asked_once(caplog: pytest.LogCaptureFixture) -> None:
+    asked = 0
+
+    async def hang() -> dict[int, Notebook]:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(60)
+        return {}
+
+    async def test(feed: Feed) -> None:
+        page = Page(feed)
+        await page.until(lambda: len(page.texts) > 30)
+
+        assert asked == 1
+
+    with_feed(test, hang)
+    assert [record.message for record in caplog.records if "without their notebooks" in record.message] == [
+        "tfgpu_magic: kernels are shown without their notebooks: they do not answer"
+    ]

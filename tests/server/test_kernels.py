@@ -112,6 +112,18 @@ def test_kernels_without_a_notebook_are_named_and_lead_to_no_file(server: Server
     assert names == [(f"python3 {bare.id[:8]}", None), ("Console 1", None)]
 
 
+def test_who_else_is_on_a_kernel_is_told(server: Server, kernels: list[Kernel]) -> None:
+    kernel = started(kernels, server, "work/train.ipynb")
+    shared = {"path": "scratch.ipynb", "name": "", "type": "notebook", "kernel": {"id": kernel.id}}
+    server.call("sessions", shared)
+    with streaming(server) as stream:
+        execute(kernel.client, HOLD)
+        seen = kernel.row(stream.until(lambda state: (kernel.row(state) or {}).get("also"), 5))
+
+    assert seen
+    assert (seen["owner"], seen["also"]) == ("train.ipynb", ["scratch.ipynb"])
+
+
 @pytest.mark.parametrize("name", [*HOSTILE, "x" * 200 + ".ipynb"], ids=range(5))
 def test_a_hostile_name_comes_through_as_data(server: Server, kernels: list[Kernel], name: str) -> None:
     kernel = started(kernels, server, f"work/{name}")

@@ -35,8 +35,8 @@ def test_sessions_are_listed_again_for_a_new_kernel_and_else_rarely() -> None:
         count += 1
         return [{"kernel": {"id": "a"}, "type": "notebook", "path": "RTC:abc", "name": "train.ipynb"}]
 
-    local = LocalProvisioner()
-    local.pid = 7
+    local: Any = LocalProvisioner()
+    local.pid, local.process = 7, object()
     kernel = SimpleNamespace(provisioner=local, kernel_name="python3")
     known = {"a": kernel}
     kernels = Kernels(manager(**known), SimpleNamespace(list_sessions=listed))
@@ -52,6 +52,14 @@ def test_sessions_are_listed_again_for_a_new_kernel_and_else_rarely() -> None:
     assert count == 2
 
 
+def test_a_kernel_that_has_died_names_nobody_who_is_given_its_pid() -> None:
+    local = LocalProvisioner()
+    local.pid, local.process = 7, None  # as Jupyter leaves a kernel that it does not start again
+    kernels = Kernels(manager(a=SimpleNamespace(provisioner=local)), SimpleNamespace(list_sessions=list))
+
+    assert asyncio.run(kernels.notebooks()) == {}
+
+
 @pytest.mark.parametrize(
     ("session", "state", "notebook"),
     [
@@ -65,11 +73,30 @@ def test_what_kernels_and_those_who_start_them_say_has_bounds(
     session: dict[str, Any], state: str | None, notebook: tuple[str, str, str]
 ) -> None:
     known = "0123abcd-and-more"
-    local = LocalProvisioner()
-    local.pid = 7
+    local: Any = LocalProvisioner()
+    local.pid, local.process = 7, object()
     kernel = SimpleNamespace(provisioner=local, kernel_name="R", execution_state=state)
     listed = [{"kernel": {"id": known}, **session}] if session else []
     kernels = Kernels(manager(**{known: kernel}), SimpleNamespace(list_sessions=lambda: listed))
     (found,) = asyncio.run(kernels.notebooks()).values()
 
     assert (found.name, found.path, found.state) == notebook
+
+
+def test_a_kernel_of_several_is_named_by_its_oldest_notebook_and_the_others_are_told() -> None:
+    local = LocalProvisioner()
+    local.pid = 7
+    kernel = SimpleNamespace(provisioner=local, kernel_name="python3")
+    listed = [
+        {"kernel": {"id": "a"}, "type": kind, "path": path, "name": name}
+        for kind, path, name in [
+            ("console", "console-1-1f0e", "Console 1"),
+            ("notebook", "work/train.ipynb", "train.ipynb"),
+            ("notebook", "scratch.ipynb", "scratch.ipynb"),
+        ]
+    ]
+    kernels = Kernels(manager(a=kernel), SimpleNamespace(list_sessions=lambda: listed))
+    (found,) = asyncio.run(kernels.notebooks()).values()
+
+    assert found.path == "work/train.ipynb"
+    assert found.also == ("scratch.ipynb", "Console 1")

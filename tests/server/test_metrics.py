@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,9 +14,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.jupyter import Server, until
 from tests.server.conftest import Serve
 from tests.server.streaming import fresh, streaming
+from tests.server.test_refused import NOT_THE_GPUS
 from tests.slack import SLACK
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.board import Look, Message
 from tfgpu_magic.monitor.owners import by_user
+from tfgpu_magic.monitor.report import GpuUse, Report, Torch
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
+from tfgpu_magic.monitor.snapshot import Gpu, Parser, Process, Snapshot
 from tfgpu_magic.server import metrics
 from tfgpu_magic.simgpu import Machine
 
@@ -76,12 +82,12 @@ def test_scraping_takes_milliseconds_and_wakes_a_collector_by_itself(server: Ser
 
 def test_stale_figures_are_none(machine: Machine, server: Server) -> None:
     until(lambda: scraped(server), seconds=5)
-    machine.hang("nvmlDeviceGetMemoryInfo", 6)
+    machine.hang("nvmlDeviceGetMemoryInfo", 10)
     try:
-        until(lambda: not scraped(server), seconds=6)
+        until(lambda: not scraped(server), seconds=20)
     finally:
         machine.clear_faults()
-    until(lambda: scraped(server), seconds=10)
+    until(lambda: scraped(server), seconds=30)
 
 
 def test_they_can_be_left_out(serve: Serve) -> None:
@@ -95,11 +101,11 @@ def test_they_can_be_left_out(serve: Serve) -> None:
 class Known(metrics.Source):
     """A source of given rows."""
 
-    def __init__(self, table: Table | None) -> None:
-        self._table = table
+    def __init__(self, table: Table | None, time: float = 0.0) -> None:
+        self._reading = metrics.Reading(table, time)
 
-    def table(self) -> Table | None:
-        return self._table
+    def read(self) -> metrics.Reading:
+        return self._reading
 
     def close(self) -> None:
         pass
@@ -110,6 +116,10 @@ def row(who: Who, held: int | None) -> ProcessRow:
 
 
 def told(*sources: Known) -> Figures:
+    return parsed(written(*sources))
+
+
+def written(*sources: Known) -> str:
     registry = CollectorRegistry(auto_describe=True)
     for source in sources:
         metrics.start(source, registry)
@@ -117,7 +127,7 @@ def told(*sources: Known) -> Figures:
     for source in sources:
         metrics.stop(source, registry)
     assert generate_latest(registry) == b""
-    return parsed(text)
+    return text
 
 
 def test_two_servers_in_one_process_say_it_once_and_leave_nothing() -> None:
@@ -140,9 +150,87 @@ def test_what_is_unknown_is_left_out() -> None:
     assert told(Known(None)) == {}
 
 
-def test_users_are_told_apart_without_reading_a_process() -> None:
+def test_users_are_told_apart_without_a_name(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))  # which this process has open
     found = by_user([os.getpid(), 2**22 + 1])
 
     assert {pid: owner.who for pid, owner in found.items()} == {os.getpid(): "mine", 2**22 + 1: "gone"}
     assert {owner.text for owner in found.values()} == {""}
     assert {owner.who for owner in by_user([2**22 + 1, 2**40]).values()} == {"unknown"}
+
+
+def test_where_there_is_nothing_to_say_that_is_said() -> None:
+    lost, fine = GpuRow(gpu="0", name="T4", error="the GPU is lost"), GpuRow(gpu="1", name="T4", used=1, total=9)
+    nothing = written(Known(None))
+    stale = written(Known(None, 1.7e9))
+    well = written(Known(Table(gpus=(lost, fine)), 1.7e9))
+    failed = written(Known(Table(error="the driver is not loaded"), 1.7e9))
+
+    assert [bool(re.search(r"^tfgpu_magic_up 1.0$", text, re.M)) for text in (nothing, stale, well, failed)] == [
+        False, False, True, False,
+    ]  # fmt: skip
+    assert "tfgpu_magic_up 0.0" in nothing
+    assert "tfgpu_magic_last_reading_timestamp_seconds 1.7e+09" in stale
+    assert "tfgpu_magic_last_reading_timestamp_seconds " not in re.sub("^#.*", "", nothing, flags=re.M)
+    assert 'tfgpu_magic_gpu_error{gpu="0",uuid=""} 1.0' in well
+    assert 'tfgpu_magic_gpu_error{gpu="1",uuid=""} 0.0' in well
+
+
+def test_a_first_scrape_says_that_there_is_nothing_yet(serve: Serve) -> None:
+    with serve().open("metrics") as answer:
+        assert "tfgpu_magic_up 0.0" in answer.read().decode()
+
+
+def test_who_scrapes_rarely_finds_figures_from_the_third_time_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[float] = []
+
+    class Never:
+        def __init__(self, *, linger: float) -> None:
+            made.append(linger)
+
+        def look(self) -> None:
+            raise MonitorError("no board here")
+
+        def close(self) -> None:
+            pass
+
+    now = 0.0
+    monkeypatch.setattr(metrics, "Live", Never)
+    monkeypatch.setattr("tfgpu_magic.server.metrics.time", SimpleNamespace(monotonic=lambda: now))
+    source = metrics.Source()
+    for now in (1000.0, 1015.0, 1315.0, 1615.0, 1e6):  # noqa: B007  # read by the clock above
+        source.read()
+
+    assert made == [metrics.LINGER, 750.0]
+
+
+def test_own_is_what_kernels_say_where_the_driver_names_nobody_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu(index=0, uuid="GPU-1", used=4 * GIB, total=9 * GIB)
+    stranger = Process(gpu="0", pid=2**22 + 1, kind="C", held=4 * GIB)
+    snapshot = Snapshot(time=1.7e9, gpus=(gpu,), processes=(stranger,))
+    use = GpuUse(gpu="GPU-1", torch=Torch(allocated=GIB, reserved=GIB))
+    kernel = Report(pid=os.getpid(), summary="", uses=(use,), used_since=1.6e9)
+
+    class Board:
+        def __init__(self, **_: object) -> None: ...
+        def look(self) -> Look:
+            return Look(Message(1, snapshot.to_json(), Parser()), 0.0, None)
+
+        def reports(self) -> tuple[Report, ...]:
+            return (kernel,)
+
+    monkeypatch.setattr(metrics, "Live", Board)
+    table = metrics.Source().read().table
+    assert table
+    held = told(Known(table))
+
+    assert (held["held", "0", "own"], held["held", "0", "unattributed"]) == (GIB, 3 * GIB)
+
+
+def test_who_asks_without_a_token_is_not_told_and_starts_nothing(machine: Machine, serve: Serve) -> None:
+    server = serve("--ServerApp.authenticate_prometheus=False")
+
+    with server.open("metrics", headers={}) as answer:
+        assert "tfgpu_magic_" not in answer.read().decode()
+    assert not (server.home / "board").exists()
+    assert scraped(serve(config=NOT_THE_GPUS)) == {}

@@ -22,10 +22,18 @@ from jupyter_server.auth import Authorizer
 
 class NotTheGpus(Authorizer):
     def is_authorized(self, handler, user, action, resource):
-        assert resource != "tfgpu_magic" or action == "read"
+        assert resource != "tfgpu_magic" or action in ("read", "execute")
         return resource != "tfgpu_magic"
 
 c.ServerApp.authorizer_class = NotTheGpus
+"""
+BEFORE_2_13 = """
+from jupyter_server.auth import decorator
+
+theirs = vars(decorator).pop("ws_authenticated", None)
+import tfgpu_magic.server.handlers
+if theirs:
+    decorator.ws_authenticated = theirs
 """
 
 
@@ -93,3 +101,10 @@ def test_nothing_warns_of_an_endpoint_that_forgets_to_ask(server: Server) -> Non
     assert "of SnapshotHandler registered" not in log
     assert "of StreamHandler registered" not in log
     assert json.dumps(server.token) not in log
+
+
+def test_with_a_jupyter_server_from_before_its_own_check_strangers_are_refused_all_the_same(serve: Serve) -> None:
+    server = serve(strangers=True, config=BEFORE_2_13)
+
+    assert refused(server, headers={}) == 403
+    assert refused(server) == 101

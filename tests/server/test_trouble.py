@@ -123,6 +123,7 @@ def test_a_board_that_is_not_ours_alone_is_refused_and_said(board: Path, stream:
             board.chmod(0o700)
 
     assert "TFGPU_MAGIC_DIR" in said["error"]
+    assert board.parent.joinpath("server.log").read_text().count(f"the GPUs cannot be looked at: {said['error']}") == 1
     assert (said["gpus"], said["rows"]) == ({}, {})
     stream.until(fresh, 6)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -25,8 +26,11 @@ UNATTRIBUTED = (
 NOT_TOLD = "not told whose"
 """Whose memory is that the driver could name and does not."""
 
-SETTLED = 10.0
-"""Seconds after which a process that has memory is in the driver's lists, which are not read every second."""
+SETTLED = 2.0
+"""Seconds after which a process that has memory is in the driver's lists, when they are read."""
+
+LOOKS = 12
+"""How many looks there are that differ: four colours by three patterns, as views draw them."""
 
 ShareOf = Literal["this", "mine", "others", "free"]
 """Whose a part of a GPU's memory is: this notebook's, my other processes', anyone else's, nobody's."""
@@ -101,6 +105,9 @@ class ProcessRow:
         held: bytes; None where the driver does not say.
         use: what the process says of itself; None where it says nothing.
         notebook: the notebook that it belongs to; None where it belongs to none, or that is not known.
+        kernel: the pid of that notebook's kernel, or its own; None of what is not mine.
+        call: whether it is an isolated cell or call.
+        tone: the number of its notebook's look, the same on every GPU and in every view; None of what is not mine.
     """
 
     gpu: str
@@ -111,6 +118,14 @@ class ProcessRow:
     held: int | None
     use: GpuUse | None = None
     notebook: Notebook | None = None
+    kernel: int | None = None
+    call: bool = False
+    tone: int | None = None
+
+    @property
+    def child(self) -> bool:
+        """Whether it is not the notebook's kernel, but a process that the kernel has started."""
+        return self.kernel is not None and self.pid != self.kernel
 
     @property
     def known(self) -> int | None:
@@ -176,7 +191,7 @@ def make(
     unnamed = any(row.who == "unknown" and (row.pid or not snapshot.processes) for row in processes)
     return Table(
         gpus=tuple(gpus),
-        processes=tuple(processes),
+        processes=_toned(processes),
         summary=report.summary if report else "",
         notes=(
             *snapshot.notes,
@@ -202,7 +217,7 @@ def _strangers(snapshot: Snapshot, said: _Said) -> bool:
         for one, uses in said
         if one.pid > 0  # what is in no pid namespace that is seen from here is in no list here either
         and any(use.taken and gpu in listed for gpu, use in uses.items())
-        and (one.used_since is None or snapshot.time - one.used_since > SETTLED)
+        and (one.used_since is None or (snapshot.listed_at or 0.0) - one.used_since > SETTLED)
     ]
     return bool(using) and not any(one.pid in pids for one, _ in said)
 
@@ -221,6 +236,8 @@ def _rows(snapshot: Snapshot, gpu: str, owners: Mapping[int, Owner], said: _Said
                 held=process.held,
                 use=uses.get(process.pid) if owner.who in ("this", "mine") else None,
                 notebook=owner.notebook,
+                kernel=owner.kernel,
+                call=owner.call,
             )
 
 
@@ -241,7 +258,22 @@ def _by_their_own_word(
                 held=None,
                 use=use,
                 notebook=notebook,
+                kernel=one.pid,
             )
+
+
+def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
+    """Give each notebook a look, from its name: whoever looks, from wherever and whenever, gives it the same one.
+
+    Of two that would look alike the later in order takes the next look, as long as there are looks.
+    """
+    names = {row.kernel: (row.notebook and row.notebook.title) or "" for row in rows if row.kernel is not None}
+    tones: dict[int, int] = {}
+    for kernel, name in sorted(names.items(), key=lambda one: (one[1], one[0])):
+        wanted = zlib.crc32(name.encode(errors="surrogatepass"))
+        looks = [(wanted + step) % LOOKS for step in range(LOOKS)]
+        tones[kernel] = next((look for look in looks if look not in tones.values()), looks[0])
+    return tuple(row if row.kernel is None else replace(row, tone=tones[row.kernel]) for row in rows)
 
 
 def _largest_first(row: ProcessRow) -> tuple[bool, int, int]:

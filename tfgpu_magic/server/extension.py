@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Float
 
@@ -9,6 +11,10 @@ from tfgpu_magic.server.feed import Feed
 from tfgpu_magic.server.handlers import SnapshotHandler, StreamHandler
 from tfgpu_magic.server.kernels import Kernels
 from tfgpu_magic.server.metrics import Source, start, stop
+from tfgpu_magic.server.stop import StopHandler
+
+if TYPE_CHECKING:
+    from jupyter_server.serverapp import ServerApp
 
 
 class TfGpuServer(ExtensionApp):
@@ -24,9 +30,15 @@ class TfGpuServer(ExtensionApp):
         1.0,
         min=1.0,
         max=60.0,
-        help="Seconds between two messages of a stream at the least, however often its client asks for them.",
+        help="Seconds between two messages of a stream, and between two readings of the GPUs for this server, at the "
+        "least, however often a client asks for them.",
     ).tag(config=True)
-    metrics = Bool(True, help="Whether /metrics has the memory of the GPUs.").tag(config=True)
+    metrics = Bool(
+        None,
+        allow_none=True,
+        help="Whether /metrics has the memory of the GPUs. If it is not said: where nobody reads /metrics without "
+        "being logged in, and no Authorizer of one's own, which /metrics never asks, decides who sees what.",
+    ).tag(config=True)
 
     _feed: Feed | None = None
     _source: Source | None = None
@@ -37,13 +49,14 @@ class TfGpuServer(ExtensionApp):
         if server is None:
             raise AssertionError("an extension is loaded by a server")
         kernels = Kernels(server.kernel_manager, server.session_manager)
-        self._feed = Feed(kernels.notebooks, self.log, longest=self.floor)
-        if self.metrics:
-            self._source = Source(self._feed)
+        self._feed = Feed(kernels.notebooks, self.log, longest=self.floor, every=self.floor)
+        if _open_to_all(server) if self.metrics is None else self.metrics:
+            self._source = Source()
             start(self._source)
         self.handlers.extend([
             (r"/tfgpu-magic/snapshot", SnapshotHandler, {"feed": self._feed}),
             (r"/tfgpu-magic/stream", StreamHandler, {"feed": self._feed, "floor": self.floor}),
+            (r"/tfgpu-magic/stop", StopHandler, {"kernels": kernels.notebooks}),
         ])  # fmt: skip
 
     async def stop_extension(self) -> None:
@@ -53,3 +66,9 @@ class TfGpuServer(ExtensionApp):
         if self._feed is not None:
             self._feed.close()
         self._source = self._feed = None
+
+
+def _open_to_all(server: ServerApp) -> bool:
+    """Tell whether all who can read /metrics may see the GPUs: it asks them to be logged in at most."""
+    known = type(server.authorizer).__module__.startswith(("jupyter_server.", "jupyterhub."))
+    return known and getattr(server, "authenticate_prometheus", True)

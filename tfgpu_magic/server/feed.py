@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from logging import Logger
 
     from tfgpu_magic.monitor.owners import Notebook
-    from tfgpu_magic.monitor.rows import Table
 
 LOOK_EVERY = 0.25
 """Seconds between two looks for something new."""
@@ -30,8 +29,6 @@ FIRST = 2.0
 """Seconds to wait for the first reading of a collector that has just been started."""
 PATIENCE = 2.0
 """Seconds that a look may take, until the last one is called stale; one takes milliseconds."""
-FRESH = 2.5
-"""Seconds after which a look is too old for those who do not look themselves."""
 LONGEST = 10.0
 """Seconds that a client may wait between two messages: so long what it has is known here, and it knows that we live."""
 
@@ -81,32 +78,35 @@ class Feed:
         kernels: asks for the server's kernels, by pid.
         log: where that is said which a user can do nothing about.
         longest: seconds between two messages that the slowest clients may be given; `LONGEST` at least.
+        every: seconds between two messages that the quickest may be given, and between two readings of the GPUs.
     """
 
     def __init__(
-        self, kernels: Callable[[], Awaitable[Mapping[int, Notebook]]], log: Logger, *, longest: float = LONGEST
+        self,
+        kernels: Callable[[], Awaitable[Mapping[int, Notebook]]],
+        log: Logger,
+        *,
+        longest: float = LONGEST,
+        every: float = 1.0,
     ) -> None:
         self.longest = max(LONGEST, longest)
         self.closed = False
         self._kernels = kernels
         self._log = log
-        self._looker, self._worker = Looker(log), Worker()
+        self._looker, self._worker = Looker(log, every=every), Worker()
         self._looking: asyncio.Future[Seen | None] | None = None
         self._seen: Seen | None = None
-        self._seen_at = self._state_at = float("-inf")
+        self._state_at = float("-inf")
         self._hung = self._complained = False
+        self._asking: asyncio.Future[Mapping[int, Notebook]] | None = None
+        self._known: Mapping[int, Notebook] = {}
         self._states = States(int(self.longest) + 4)
         self._full: tuple[int, asyncio.Future[bytes]] | None = None
+        self._paced: dict[float, bytes] = {}
         self._clients: list[Client] = []
         self._ready = False
         self._running: asyncio.Task[None] | None = None
         self._called = asyncio.Event()
-
-    @property
-    def table(self) -> Table | None:
-        """The rows, if they are fresh; None unless somebody looks."""
-        fresh = self._seen is not None and self._seen.fresh and time.monotonic() - self._seen_at < FRESH
-        return self._seen.table if fresh and self._seen is not None else None
 
     def join(self, client: Client) -> None:
         """Serve a client from now on; the first one has the looking begin. Who comes after the end is sent away."""
@@ -124,16 +124,17 @@ class Feed:
             self._clients.remove(client)
 
     async def full(self) -> bytes:
-        """Write the message that a view begins with. While nobody else looks, this does."""
+        """Write the message that a view begins with. While nobody else looks, this does; for more, come back late."""
         if not self._ready:
             await self._first()
-        return (await self._all())[1]
+        return (await self._all(self.longest))[1]
 
     def close(self) -> None:
         """End all streams, and let go of the board."""
         self.closed = True
-        if self._running is not None:
-            self._running.cancel()
+        for task in (self._running, self._asking):
+            if task is not None:
+                task.cancel()
         self._dismiss()
         self._worker.close(self._looker.close)
 
@@ -189,13 +190,26 @@ class Feed:
 
     async def _notebooks(self) -> Mapping[int, Notebook]:
         """Ask for the kernels. Managers can be of any make, and the GPUs are to be seen without them too."""
-        try:
-            return await self._kernels()
-        except Exception:
-            if not self._complained:
-                self._log.exception("tfgpu_magic: kernels are shown without their notebooks")
-            self._complained = True
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._kernels())
+            patience = PATIENCE
+        else:
+            patience = 0.0  # who has kept us waiting is not waited for again
+        await asyncio.wait({self._asking}, timeout=patience)
+        if not self._asking.done():
+            self._complain("they do not answer", None)
+            return self._known
+        asked, self._asking = self._asking, None
+        if asked.cancelled() or (error := asked.exception()):
+            self._complain("asking for them fails", None if asked.cancelled() else error)
             return {}
+        self._known = asked.result()
+        return self._known
+
+    def _complain(self, why: str, error: BaseException | None) -> None:
+        if not self._complained:
+            self._log.error("tfgpu_magic: kernels are shown without their notebooks: %s", why, exc_info=error)
+        self._complained = True
 
     def _begin(self, kernels: Mapping[int, Notebook]) -> asyncio.Future[Seen | None]:
         looking = self._worker.do(partial(self._looker.see, kernels))
@@ -207,9 +221,8 @@ class Feed:
         if looking.cancelled():
             return
         seen = looking.result()
-        self._seen_at = time.monotonic()
         if seen is not None:
-            self._seen, self._state_at = seen, self._seen_at
+            self._seen, self._state_at = seen, time.monotonic()
         if self._seen is not None and (seen is not None or self._hung):
             self._states.add(self._seen.state)
         self._hung = False
@@ -234,15 +247,20 @@ class Feed:
         client.heard = now
         text = self._states.tick(client.has)
         if text is None:
-            newest, text = await self._all()
+            newest, text = await self._all(client.every)
         client.has = newest
         return text
 
-    async def _all(self) -> tuple[int, bytes]:
-        """Write all of the newest state, once for all who need it, and say which it is."""
+    async def _all(self, every: float) -> tuple[int, bytes]:
+        """Write all of the newest state, once for all who need it at that pace, and say which it is."""
         sequence, state = self._states.sequence, self._states.newest
         if self._full is None or self._full[0] != sequence:
             self._full = sequence, self._worker.do(partial(self._looker.full, sequence, state))
+            self._paced = {}
         writing = self._full[1]
         done, _ = await asyncio.wait({writing}, timeout=0 if self._hung else PATIENCE)
-        return sequence, writing.result() if done else message.full(sequence, state, History()).encode()
+        if not done:
+            return sequence, message.paced(message.full(sequence, state, History()).encode(), every)
+        if every not in self._paced:
+            self._paced[every] = message.paced(writing.result(), every)
+        return sequence, self._paced[every]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from jupyter_core.utils import ensure_async
-from jupyter_server.auth.decorator import authorized, ws_authenticated
+from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from jupyter_server.base.websocket import WebSocketMixin
 from tornado import web
@@ -14,7 +15,27 @@ from tornado.websocket import WebSocketHandler
 
 from tfgpu_magic.server.feed import Client
 
+FuncT = TypeVar("FuncT", bound="Callable[..., Any]")
+
+try:
+    from jupyter_server.auth.decorator import ws_authenticated
+except ImportError:  # before 2.13, which JupyterLab 4.0 does not ask for
+
+    def ws_authenticated(method: FuncT) -> FuncT:
+        """Let in who is logged in, and lead nobody to a page."""
+
+        @wraps(method)
+        def asked(self: StreamHandler) -> Any:
+            if self.current_user is None:
+                raise web.HTTPError(403)
+            return method(self)
+
+        return cast("FuncT", asked)
+
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tfgpu_magic.server.feed import Feed
 
 RESOURCE = "tfgpu_magic"

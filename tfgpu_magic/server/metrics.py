@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY
@@ -21,10 +23,15 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.owners import Who
     from tfgpu_magic.monitor.rows import ProcessRow
-    from tfgpu_magic.server.feed import Feed
 
 LINGER = 150.0
-"""Seconds that a collector stays which is started here: it is there for whoever scrapes every two minutes."""
+"""Seconds at the least that a collector started here stays: it is there for whoever scrapes every two minutes."""
+
+REGULAR = 3600.0
+"""Seconds between two scrapes beyond which they are not taken for one who comes again."""
+
+EVERY = 5.0
+"""Seconds between two readings while nobody but Prometheus looks, who comes more rarely still."""
 
 _OWNERS: dict[str, tuple[Who, ...]] = {
     "own": ("this", "mine"),
@@ -33,35 +40,57 @@ _OWNERS: dict[str, tuple[Who, ...]] = {
 }
 
 
-class Source:
-    """Where the figures of one server are from: its feed while that looks, else the board. For any thread.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is known at one time.
 
-    Args:
-        feed: what the server's pages see.
+    Attributes:
+        table: the rows as they are now; None while nobody has read the GPUs, or the figures are stale.
+        time: when the GPUs were last read, in seconds since the epoch; 0 when they never were.
     """
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        self._live = Live(linger=LINGER)
+    table: Table | None = None
+    time: float = 0.0
+
+
+class Source:
+    """Where the figures of one server are from: the board, whether a page is open or not. For any thread.
+
+    No process is read, since that can hang, and Jupyter Server asks on its event loop.
+    """
+
+    def __init__(self) -> None:
+        self._live = Live(linger=LINGER, every=EVERY)
+        self._linger = LINGER
+        self._asked = float("-inf")
         self._lock = threading.Lock()
 
-    def table(self) -> Table | None:
-        """Return the rows as they are now; None while nobody has read the GPUs, or the figures are stale."""
-        if (table := self._feed.table) is not None:
-            return table
+    def read(self) -> Reading:
+        """Read the board; who does not find a collector there has started one for the next time."""
         with self._lock:
+            self._stay_for(time.monotonic())
             try:
-                look = self._live.look()
+                look, reports = self._live.look(), self._live.reports()
             except MonitorError:
-                return None
+                return Reading()
+        snapshot = look.snapshot
         if look.age is None or look.stale_since is not None:
-            return None
-        return make(look.snapshot, by_user({process.pid for process in look.snapshot.processes}))
+            return Reading(None, snapshot.time)
+        owners = by_user({process.pid for process in snapshot.processes})
+        return Reading(make(snapshot, owners, reports=reports), snapshot.time)
 
     def close(self) -> None:
         """Let go of the board."""
         with self._lock:
             self._live.close()
+
+    def _stay_for(self, now: float) -> None:
+        """Have a collector stay until the next scrape, if they come regularly."""
+        gap, self._asked = now - self._asked, now
+        linger = max(LINGER, 2.5 * gap) if gap < REGULAR else LINGER
+        if linger > self._linger:
+            self._live.close()
+            self._live, self._linger = Live(linger=linger, every=EVERY), linger
 
 
 class Collector:
@@ -72,12 +101,12 @@ class Collector:
 
     def describe(self) -> Iterable[Metric]:
         """Name the figures."""
-        return _families(Table())
+        return _families(Reading())
 
     def collect(self) -> Iterable[Metric]:
         """Return the figures; what is unknown is left out."""
-        tables = (source.table() for source in tuple(self.sources))
-        return _families(next((table for table in tables if table is not None), Table()))
+        readings = [source.read() for source in tuple(self.sources)]
+        return _families(next((reading for reading in readings if reading.table is not None), readings[0]))
 
 
 _COLLECTOR = Collector()
@@ -98,7 +127,17 @@ def stop(source: Source, registry: CollectorRegistry = REGISTRY) -> None:
     source.close()
 
 
-def _families(table: Table) -> list[Metric]:
+def _families(reading: Reading) -> list[Metric]:
+    table = reading.table or Table()
+    well = reading.table is not None and table.error is None
+    up = GaugeMetricFamily("tfgpu_magic_up", "Whether the GPUs' figures are there and fresh.", value=well)
+    read = GaugeMetricFamily("tfgpu_magic_last_reading_timestamp_seconds", "When the GPUs were last read.")
+    if reading.time:
+        read.add_metric([], reading.time)
+    return [up, read, *_memory(table)]
+
+
+def _memory(table: Table) -> list[Metric]:
     prefix, labels = "tfgpu_magic_gpu_memory", ["gpu", "uuid"]
     total = GaugeMetricFamily(f"{prefix}_total_bytes", "Memory of a GPU.", labels=labels)
     used = GaugeMetricFamily(f"{prefix}_used_bytes", "Memory of a GPU that is in use by anyone.", labels=labels)
@@ -107,8 +146,10 @@ def _families(table: Table) -> list[Metric]:
         "Memory of a GPU that processes hold: the server's user's own, other users', or not known whose.",
         labels=[*labels, "owner"],
     )
+    error = GaugeMetricFamily("tfgpu_magic_gpu_error", "Whether a GPU's figures cannot be read.", labels=labels)
     for gpu in table.gpus:
         at = [gpu.gpu, gpu.uuid or ""]
+        error.add_metric(at, gpu.error is not None)
         if gpu.total is not None:
             total.add_metric(at, gpu.total)
         if gpu.used is not None and not gpu.mig:
@@ -119,7 +160,7 @@ def _families(table: Table) -> list[Metric]:
         for owner, who in _OWNERS.items():
             if (size := _held([row for row in rows if row.who in who])) is not None:
                 held.add_metric([*at, owner], size)
-    return [total, used, held]
+    return [error, total, used, held]
 
 
 def _held(rows: list[ProcessRow]) -> int | None:

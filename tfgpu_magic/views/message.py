@@ -33,6 +33,7 @@ def state(sight: Sight) -> State:
     return _known({
         "time": round(snapshot.time, 3),
         "stale": None if sight.look.stale_since is None else round(sight.look.stale_since, 3),
+        "every": every if (every := round(sight.look.every)) > 1 else None,
         "error": table.error and words.plain(table.error, longest=400),
         "absent": table.absent or None,
         "simulated": table.simulated or None,
@@ -76,6 +77,11 @@ def full(sequence: int, state: State, history: History) -> str:
     return _message("full", sequence, state=state, history=past(history))
 
 
+def paced(text: bytes, every: float) -> bytes:
+    """Say in a full message after how many seconds the next one comes: the rest of it is the same for all."""
+    return text[:-1] + b',"every":%g}' % every
+
+
 def tick(sequence: int, base: int, changes: State) -> str:
     """Write the message that brings a view from the state `base` to the state `sequence`."""
     return _message("tick", sequence, base=base, patch=changes)
@@ -114,6 +120,7 @@ def _gpu(row: GpuRow) -> State:
         "unified": row.unified or None,
         "logical": row.logical or None,
         "policy": row.policy or None,
+        "rest": next((share.text for share in row.shares if share.who == "others" and share.text != "others"), None),
     })  # fmt: skip
 
 
@@ -134,9 +141,15 @@ def _row(row: ProcessRow) -> State:
         # A path of another server, or of none, leads nowhere here.
         "path": (served.path or None) if served else None,
         "kernel": served.kernel if served else None,
+        "also": [words.plain(name, longest=LONGEST) for name in served.also] or None if served else None,
         "state": (notebook.state or None) if notebook else None,
         "active": round(notebook.active, 1) if notebook and notebook.active is not None else None,
+        "child": row.child or None,
+        "call": row.call or None,
+        "tone": row.tone,
         "held": row.held,
+        # What it says itself, where the driver cannot list it: of all its frameworks together.
+        "taken": row.known if row.held is None else None,
         "in_use": use.in_use if use else None,
         "peak": use.peak if use else None,
         "policy": (use.policy or None) if use else None,

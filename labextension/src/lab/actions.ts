@@ -2,12 +2,14 @@
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
-import { KernelAPI } from '@jupyterlab/services';
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection, type Kernel, type Session } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { cut, withUnit, type Unit } from '../view/format';
-import { labels } from '../view/model';
+import { known, labels } from '../view/model';
 import type { Actions } from '../view/look';
 import type { State, Row } from '../view/wire';
+import type { Words } from '../view/words';
 
 /** Characters of a name in a dialog. */
 const SHOWN = 100;
@@ -21,13 +23,15 @@ export interface Surroundings {
 
 export function actions({ app, words, unit, state }: Surroundings): Required<Actions> {
   const { kernels, sessions, serverSettings } = app.serviceManager;
+  const asked = new Set<number>();
 
   /** Ask, do, and say if it failed. */
   async function confirmed(row: Row, ask: { title: string; label: string; failed: string }, act: () => Promise<void>) {
     const sentences = [
       row.state === 'busy' ? words.__('It is busy.') : '',
       comesBack(state(), row, unit(), words),
-      words.__('Its variables are lost.')
+      words.__('Its variables are lost.'),
+      shared(row, words)
     ];
     const answer = await showDialog({
       title: ask.title,
@@ -45,6 +49,21 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
     }
   }
 
+  /**
+   * Restart a kernel as its notebook's menu does where that is open here, so that no cell of it waits any more.
+   * Other pages are told by no server of a restart, and would show a kernel that starts; a cell that does nothing ends that.
+   */
+  async function restart(id: string): Promise<void> {
+    const own = opened(app, id);
+    const connection = kernels.connectTo({ model: { id, name: '' }, handleComms: false });
+    try {
+      await (own ? own.restart() : connection.restart());
+      await connection.requestExecute({ code: '', silent: true, store_history: false }).done;
+    } finally {
+      connection.dispose();
+    }
+  }
+
   async function shutDown(kernel: string): Promise<void> {
     await sessions.refreshRunning();
     for (const session of sessions.running()) {
@@ -54,6 +73,37 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
       }
     }
     await kernels.shutdown(kernel);
+  }
+
+  /** End an isolated call: at first as Ctrl-C does; one that was asked before and is still there is killed. */
+  async function stopCall(row: Row, pid: number): Promise<void> {
+    const name = cut(row.owner, SHOWN);
+    const kill = asked.has(pid);
+    const answer = await showDialog({
+      title: kill ? words.__('Kill %1?', name) : words.__('Stop %1?', name),
+      body: kill
+        ? words.__('It was asked to stop, and still runs. What it has not saved is lost; its notebook goes on.')
+        : words.__('It is interrupted, as by Ctrl-C. Its notebook goes on, and keeps its variables.'),
+      buttons: [
+        Dialog.cancelButton({ label: words.__('Cancel') }),
+        Dialog.warnButton({ label: kill ? words.__('Kill') : words.__('Stop') })
+      ],
+      defaultButton: 0
+    });
+    if (!answer.button.accept) {
+      return;
+    }
+    asked.add(pid);
+    const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', 'stop');
+    try {
+      const body = JSON.stringify({ pid, kill });
+      const response = await ServerConnection.makeRequest(url, { method: 'POST', body }, serverSettings);
+      if (!response.ok && response.status !== 404) {
+        throw new ServerConnection.ResponseError(response); // 404: it has ended by itself
+      }
+    } catch (error) {
+      await failed(words.__('%1 was not stopped', name), error);
+    }
   }
 
   return {
@@ -71,7 +121,7 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
           label: words.__('Restart'),
           failed: words.__('The kernel of %1 was not restarted', name)
         };
-        void confirmed(row, ask, () => KernelAPI.restartKernel(kernel, serverSettings));
+        void confirmed(row, ask, () => restart(kernel));
       }
     },
     shutDown(row) {
@@ -85,8 +135,29 @@ export function actions({ app, words, unit, state }: Surroundings): Required<Act
         };
         void confirmed(row, ask, () => shutDown(kernel));
       }
+    },
+    stop(row) {
+      if (row.pid !== undefined) {
+        void stopCall(row, row.pid);
+      }
     }
   };
+}
+
+/** The connection to a kernel of a document or console that is open in this page. */
+function opened(app: JupyterFrontEnd, id: string): Kernel.IKernelConnection | null {
+  for (const widget of app.shell.widgets('main')) {
+    const { context, sessionContext } = widget as { context?: Sessions; sessionContext?: Sessions['sessionContext'] };
+    const kernel = (sessionContext ?? context?.sessionContext)?.session?.kernel;
+    if (kernel?.id === id) {
+      return kernel;
+    }
+  }
+  return null;
+}
+
+interface Sessions {
+  sessionContext?: { session?: Session.ISessionConnection | null };
 }
 
 /** Show an error as JupyterLab does. */
@@ -94,12 +165,19 @@ function failed(title: string, error: unknown): Promise<void> {
   return showErrorMessage(title, error instanceof Error ? error : String(error));
 }
 
+/** Say who else loses a kernel's variables, or nothing where that is nobody. */
+export function shared(row: Row, words: Words): string {
+  const names = (row.also ?? []).map(name => cut(name, SHOWN));
+  return names.length ? words.__('They are those of %1 too.', names.join(', ')) : '';
+}
+
 /** Say what a kernel gives back: `48.0 GiB on GPU 0 come back.`, or nothing where it is not known. */
-export function comesBack(state: State | null, row: Row, unit: Unit, words: TranslationBundle): string {
+export function comesBack(state: State | null, row: Row, unit: Unit, words: Words): string {
   const held = new Map<string, number>();
   for (const other of Object.values(state?.rows ?? {})) {
-    if (other.kernel === row.kernel && other.held !== undefined) {
-      held.set(other.gpu, (held.get(other.gpu) ?? 0) + other.held);
+    const size = other.kernel === row.kernel ? known(other) : undefined;
+    if (size !== undefined) {
+      held.set(other.gpu, (held.get(other.gpu) ?? 0) + size);
     }
   }
   const sizes = (state ? labels(state) : [])

@@ -1,4 +1,4 @@
-// Notices when a GPU fills up: once, until it has emptied again. Pure.
+// Notices when a GPU fills up: once, until it has emptied again. What was full before anybody looked is no news. Pure.
 
 import type { State } from '../view/wire';
 
@@ -12,8 +12,12 @@ export class Alarm {
    * @param percent - the threshold; 0 for none.
    */
   check(state: State, percent: number): string[] {
-    if (!percent) {
+    const first = percent !== this.percent;
+    this.percent = percent;
+    if (first) {
       this.full.clear();
+    }
+    if (!percent) {
       return [];
     }
     const passed: string[] = [];
@@ -24,7 +28,9 @@ export class Alarm {
       const now = (100 * used) / total;
       if (now >= percent && !this.full.has(label)) {
         this.full.add(label);
-        passed.push(label);
+        if (!first) {
+          passed.push(label);
+        }
       } else if (now < percent - BACK) {
         this.full.delete(label);
       }
@@ -33,4 +39,5 @@ export class Alarm {
   }
 
   private full = new Set<string>();
+  private percent = 0;
 }

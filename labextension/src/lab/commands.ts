@@ -25,7 +25,10 @@ export function addCommands(app: JupyterFrontEnd, { words, panel, stream, palett
     caption: words.__('Show who holds the memory of which GPU, by notebook'),
     icon: chipIcon,
     describedBy: none,
-    execute: () => show(app, panel)
+    execute: () => {
+      show(app, panel);
+      requestAnimationFrame(() => panel.activate()); // the palette gives the keyboard back to where it was
+    }
   });
   app.commands.addCommand(REFRESH, {
     label: words.__('Refresh GPU Memory'),

@@ -45,7 +45,8 @@ export class StatusItem extends Widget {
 
   private draw(): void {
     const { state, link } = this.store;
-    const full = state && !state.error ? fullest(state) : null;
+    const full = state && !state.error ? fullest(state, this.label) : null;
+    this.label = full;
     const shown = this.wanted && full !== null;
     if (shown && state && !document.hidden) {
       this.drawGpu(state, full, state.stale !== undefined || link.kind !== 'live');
@@ -90,6 +91,7 @@ export class StatusItem extends Widget {
   private unit: Unit = 'GiB';
   private wanted = true;
   private shown = false;
+  private label: string | null = null;
   private changed = new Signal<this, void>(this);
   private unsubscribe: () => void;
 }

@@ -3,29 +3,39 @@
 import { History } from '../view/history';
 import { merge } from '../view/patch';
 import { Listeners, type Link, type Store } from '../view/store';
-import { VERSION, type Message, type State } from '../view/wire';
+import { VERSION, type Full, type Message, type State } from '../view/wire';
 import type { Words } from '../view/words';
 
 /** What is used of a WebSocket. */
 export type Socket = Pick<WebSocket, 'onmessage' | 'onclose' | 'close'>;
 
+/** What a server answers by HTTP: the message that a stream begins with, or why it sends none; null when nobody does. */
+export type Answer = { text: string } | 'not allowed' | 'not logged in' | 'not there' | null;
+
 /** The world outside, so that tests can be another. */
 export interface World {
   /** Connect to the stream, at so many seconds a message. */
   connect(every: number): Socket;
-  /** Ask the server by HTTP, and return the status of its answer; 0 when there is none. */
-  probe(): Promise<number>;
+  /** Ask the server by HTTP. */
+  ask(): Promise<Answer>;
   /** Call back after so many milliseconds; returns what prevents it. */
   later(callback: () => void, milliseconds: number): () => void;
   random(): number;
 }
 
-/** Milliseconds between tries: the first, and at most. */
+/** Milliseconds between tries: the first, at most, and at most where the server says no: each is two lines of its log. */
 const FIRST = 1000;
 const MOST = 30_000;
+const REFUSED = 300_000;
 
-/** Milliseconds after which a silent connection counts as broken. */
-const SILENCE = 30_000;
+/** Milliseconds after which a connection counts as broken: without a first message, and silent after that at the least. */
+const OPENING = 30_000;
+const SILENCE = 10_000;
+/** Messages that may be missing until then. */
+const MISSING = 3;
+
+/** Seconds between two questions by HTTP. */
+const POLL = 10;
 
 export class Stream implements Store {
   constructor(
@@ -62,7 +72,7 @@ export class Stream implements Store {
 
   dispose(): void {
     this.wanted.clear();
-    this.drop();
+    this.settle();
   }
 
   /** Connect or disconnect, as things stand. */
@@ -70,6 +80,7 @@ export class Stream implements Store {
     const wanted = this.wanted.size > 0 && !this.hidden;
     if (!wanted) {
       this.drop();
+      this.stopPolling();
     } else if (!this.socket && !this.cancel) {
       this.open();
     }
@@ -77,7 +88,7 @@ export class Stream implements Store {
 
   private open(): void {
     this.drop();
-    if (this.link.kind === 'live') {
+    if (this.link.kind === 'live' && !this.polled) {
       this.say({ kind: 'lost' });
     }
     let heard = false;
@@ -87,21 +98,24 @@ export class Stream implements Store {
       heard = true;
       this.receive(event.data);
     };
-    socket.onclose = () => {
-      this.drop();
-      if (this.link.kind !== 'refused') {
-        this.say(this.state ? { kind: 'lost' } : { kind: 'connecting' });
-      }
-      this.retry(MOST);
-      if (!heard) {
-        void this.explain();
-      }
-    };
-    this.listen();
+    socket.onclose = () => this.broke(heard);
+    this.listen(OPENING, () => this.broke(heard));
+  }
+
+  /** Connect again, later; where the connection never came about, find out why. */
+  private broke(heard: boolean): void {
+    if (this.link.kind !== 'refused' && !this.polled) {
+      this.say(this.state ? { kind: 'lost' } : { kind: 'connecting' });
+    }
+    this.retry(this.polled ? REFUSED : MOST);
+    if (!heard && !this.polled) {
+      void this.explain();
+    }
   }
 
   /** Read a message. Whatever does not fit what is known leads to a new connection, which starts from a full one. */
   private receive(data: unknown): void {
+    this.stopPolling();
     let message: Message;
     try {
       message = JSON.parse(String(data)) as Message;
@@ -110,14 +124,11 @@ export class Stream implements Store {
       return;
     }
     if (message.version !== VERSION) {
-      this.drop();
-      const reason = this.words.__('The server speaks another version of tfgpu_magic than this page: reload the page.');
-      this.say({ kind: 'refused', reason });
+      this.otherVersion();
       return;
     }
     if (message.type === 'full') {
-      this.state = message.state;
-      this.history.fill(message.history);
+      this.state = this.begin(message, this.every);
     } else if (this.state && message.base === this.sequence) {
       this.state = merge(this.state, message.patch) as State;
     } else {
@@ -127,17 +138,34 @@ export class Stream implements Store {
     this.sequence = message.sequence;
     this.history.append(this.state);
     this.fails = 0;
-    this.listen();
-    if (this.link.kind !== 'live' || this.link.every !== this.every) {
-      this.link = { kind: 'live', every: this.every };
+    this.listen(Math.max(SILENCE, MISSING * this.granted * 1000), () => this.open());
+    if (this.link.kind !== 'live' || this.link.every !== this.granted || this.link.slow) {
+      this.link = { kind: 'live', every: this.granted };
     }
     this.listeners.tell();
   }
 
+  private begin(message: Full, usual: number): State {
+    this.granted = message.every ?? usual;
+    this.history.fill(message.history);
+    return message.state;
+  }
+
+  private otherVersion(): void {
+    this.refuse(this.words.__('The server speaks another version of tfgpu_magic than this page: reload the page.'));
+  }
+
+  /** Say why there is nothing to see, and ask again in a few minutes. */
+  private refuse(reason: string): void {
+    this.stopPolling();
+    this.say({ kind: 'refused', reason });
+    this.retry(REFUSED, REFUSED);
+  }
+
   /** Wait, longer each time and never as long as others do, and connect again. */
-  private retry(most = MOST): void {
+  private retry(most = MOST, least = FIRST): void {
     this.drop();
-    const delay = Math.min(most, FIRST * 2 ** this.fails) * (0.5 + this.world.random());
+    const delay = Math.min(most, least * 2 ** this.fails) * (0.5 + this.world.random());
     this.fails += 1;
     this.cancel = this.world.later(() => {
       this.cancel = null;
@@ -146,28 +174,66 @@ export class Stream implements Store {
   }
 
   /** Connect again where nothing comes any more: a machine that slept does not notice that its connection broke. */
-  private listen(): void {
+  private listen(milliseconds: number, silent: () => void): void {
     this.deaf?.();
-    this.deaf = this.world.later(() => this.open(), SILENCE);
+    this.deaf = this.world.later(silent, milliseconds);
   }
 
-  /** A WebSocket does not tell why it was refused; an answer by HTTP does. */
+  /** A WebSocket does not tell why it was refused; an answer by HTTP does. Where that has the figures, they are drawn. */
   private async explain(): Promise<void> {
-    const status = await this.world.probe();
-    if (this.link.kind === 'live') {
+    const answer = await this.world.ask();
+    if (this.link.kind === 'live' && !this.polled) {
       return;
     }
     const { words } = this;
-    if (status === 403 || status === 401) {
-      this.say({ kind: 'refused', reason: words.__('This server does not allow you to see its GPUs.') });
-    } else if (status === 404) {
-      const reason = words.__(
-        'The server extension is not enabled, so there is nobody to ask. Run `jupyter server extension enable tfgpu_magic.server` and restart the server.'
+    if (answer === 'not allowed') {
+      this.refuse(words.__('This server does not allow you to see its GPUs.'));
+    } else if (answer === 'not logged in') {
+      this.refuse(words.__('You are not logged in to this server any more: reload the page.'));
+    } else if (answer === 'not there') {
+      this.refuse(
+        words.__(
+          'The server extension is not enabled or failed to load, so there is nobody to ask. The log of the server says which. `jupyter server extension enable tfgpu_magic.server` enables it; then restart the server.'
+        )
       );
-      this.say({ kind: 'refused', reason });
-    } else if (this.link.kind === 'refused') {
+    } else if (answer !== null && this.wanted.size > 0 && !this.hidden) {
+      this.draw(answer.text);
+    } else {
+      if (this.polled) {
+        this.stopPolling();
+        this.fails = 0;
+        this.retry();
+      }
       this.say(this.state ? { kind: 'lost' } : { kind: 'connecting' });
     }
+  }
+
+  /** Draw what came by HTTP, and ask so for more until the stream comes about, which is tried rarely. */
+  private draw(text: string): void {
+    let message: Full;
+    try {
+      message = JSON.parse(text) as Full;
+    } catch {
+      return;
+    }
+    if (message.version !== VERSION) {
+      this.otherVersion();
+      return;
+    }
+    this.state = this.begin(message, POLL);
+    this.history.append(this.state);
+    const slow = this.words.__(
+      'WebSockets do not come through to this server, as behind some proxies: it is asked every %1 s instead.',
+      this.granted
+    );
+    this.stopPolling();
+    this.polled = this.world.later(() => void this.explain(), this.granted * 1000);
+    this.say({ kind: 'live', every: this.granted, slow });
+  }
+
+  private stopPolling(): void {
+    this.polled?.();
+    this.polled = null;
   }
 
   private say(link: Link): void {
@@ -197,9 +263,12 @@ export class Stream implements Store {
   private wanted = new Set<string>();
   private hidden = false;
   private every = 1;
+  /** Seconds between messages, as the server says. */
+  private granted = 1;
   private sequence = -1;
   private fails = 0;
   private socket: Socket | null = null;
   private cancel: (() => void) | null = null;
   private deaf: (() => void) | null = null;
+  private polled: (() => void) | null = null;
 }

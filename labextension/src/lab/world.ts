@@ -2,6 +2,7 @@
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
+import { ask } from './ask';
 import type { World } from './stream';
 
 export function world(settings: ServerConnection.ISettings): World {
@@ -14,14 +15,7 @@ export function world(settings: ServerConnection.ISettings): World {
       const url = URLExt.join(settings.wsUrl, 'tfgpu-magic', 'stream') + URLExt.objectToQueryString(query);
       return new settings.WebSocket(url);
     },
-    async probe() {
-      const url = URLExt.join(settings.baseUrl, 'tfgpu-magic', 'snapshot');
-      try {
-        return (await ServerConnection.makeRequest(url, {}, settings)).status;
-      } catch {
-        return 0; // there is no server: it will be tried again
-      }
-    },
+    ask: () => ask(path => ServerConnection.makeRequest(URLExt.join(settings.baseUrl, path), {}, settings)),
     later(callback, milliseconds) {
       const timer = window.setTimeout(callback, milliseconds);
       return () => window.clearTimeout(timer);

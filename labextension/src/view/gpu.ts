@@ -6,7 +6,7 @@ import { repeat } from 'lit-html/directives/repeat.js';
 import { cut, share, short, UNKNOWN, withUnit, type Unit } from './format';
 import { SPAN, type History } from './history';
 import { toneClass, type Look } from './look';
-import { nearlyFull, own, parts, type Entry, type Part } from './model';
+import { known, nearlyFull, own, parts, type Entry, type Part } from './model';
 import { isCurrent, rowView } from './row';
 import type { Gpu } from './wire';
 
@@ -37,7 +37,7 @@ export function gpuView(data: GpuData, look: Look): TemplateResult {
   const all = look.show.others ? entries : entries.filter(({ row }) => own(row));
   const shown = look.unfolded.has(label) ? all : folded(all, look);
   const kind = label.includes('.') ? ' tfgpu-view-instance' : '';
-  return html`<section class="tfgpu-view-gpu${kind}" aria-label=${look.words.__('GPU %1', label)}>
+  return html`<div class="tfgpu-view-gpu${kind}" role="group" aria-label=${look.words.__('GPU %1', label)}>
     <div class="tfgpu-view-machine">
       ${guard([gpu, look.version], () => header(label, gpu, look))} ${bar(gpu, entries, look)}
       ${
@@ -58,7 +58,7 @@ export function gpuView(data: GpuData, look: Look): TemplateResult {
           </ul>`
         : nothing
     }
-  </section>`;
+  </div>`;
 }
 
 /** The first rows, and those of the notebook that the reader is in. */
@@ -80,7 +80,7 @@ function more(label: string, all: readonly Entry[], shown: number, { words, unit
 }
 
 function sum(entries: readonly Entry[]): number {
-  return entries.reduce((total, { row }) => total + (row.held ?? 0), 0);
+  return entries.reduce((total, { row }) => total + (known(row) ?? 0), 0);
 }
 
 function header(label: string, gpu: Gpu, { words, unit }: Look): TemplateResult {
@@ -120,13 +120,13 @@ function bar(gpu: Gpu, entries: readonly Entry[], look: Look): unknown {
     return nothing;
   }
   const said = [...all.slice(0, NAMED), ...(all.length > NAMED ? all.slice(NAMED).filter(edge) : [])]
-    .map(part => `${partName(part, look)} ${withUnit(part.size, look.unit)}`)
+    .map(part => `${partName(part, gpu, look)} ${withUnit(part.size, look.unit)}`)
     .join(', ');
   return html`<div class="tfgpu-view-bar" role="img" aria-label=${said}>
     ${repeat(
       all,
       part => part.key,
-      part => segment(part, (100 * part.size) / whole, look)
+      part => segment(part, gpu, (100 * part.size) / whole, look)
     )}
   </div>`;
 }
@@ -136,24 +136,24 @@ function edge(part: Part): boolean {
   return part.what === 'others' || part.what === 'free';
 }
 
-function partName({ what, row, count }: Part, { words }: Look): string {
+function partName({ what, row, count }: Part, gpu: Gpu, { words }: Look): string {
   switch (what) {
     case 'own':
       return cut(row?.owner ?? '', 60);
     case 'small':
       return words._n('%1 smaller one of yours', '%1 smaller ones of yours', count);
     case 'others':
-      return words.__('others');
+      return gpu.rest ?? words.__('others');
     case 'free':
       return words.__('free');
   }
 }
 
 /** Its width is whole thousandths, so that figures that hardly change draw nothing anew. */
-function segment(part: Part, percent: number, look: Look): TemplateResult {
+function segment(part: Part, gpu: Gpu, percent: number, look: Look): TemplateResult {
   const kind =
     part.what === 'own' && part.row
-      ? toneClass(look.tones.of(part.row, isCurrent(part.row, look)))
+      ? `${toneClass(part.row.tone ?? 0)}${isCurrent(part.row, look) ? ' tfgpu-view-here' : ''}`
       : part.what === 'free'
         ? 'tfgpu-view-free'
         : part.what === 'small'
@@ -165,7 +165,7 @@ function segment(part: Part, percent: number, look: Look): TemplateResult {
       : part.what === 'own' && part.row
         ? short(cut(part.row.owner, 60))
         : part.what === 'others'
-          ? partName(part, look)
+          ? partName(part, gpu, look)
           : '';
   return html`<span class="tfgpu-view-part ${kind}" style="width:${percent.toFixed(2)}%"
     >${name ? html`<span class="tfgpu-view-label"><bdi>${name}</bdi></span>` : nothing}</span
@@ -178,7 +178,8 @@ function trace(key: string, gpu: Gpu, history: History, { words, unit }: Look): 
     return nothing;
   }
   const span = words.__('%1 min', SPAN / 60);
-  const label = words.__('Used in the last %1, of %2', span, withUnit(gpu.total, unit));
+  const most = withUnit(history.most(key), unit);
+  const label = words.__('Used in the last %1: %2 at most, of %3', span, most, withUnit(gpu.total, unit));
   return html`<div class="tfgpu-view-trace" title=${label}>
     <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img" aria-label=${label}>
       ${svg`<path d=${line} vector-effect="non-scaling-stroke" />`}

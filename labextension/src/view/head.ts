@@ -68,7 +68,8 @@ function freshness(state: State | null, link: Link, words: Words): { kind: strin
     return { kind: 'stale', text: words.__('stale since %1', clock(state.stale)) };
   }
   if (link.kind === 'live' && !state?.error) {
-    return { kind: 'live', text: words.__('live'), every: link.every ? words.__('%1 s', link.every) : '' };
+    const every = Math.max(link.every ?? 0, state?.every ?? 0);
+    return { kind: 'live', text: words.__('live'), every: every ? words.__('%1 s', every) : '' };
   }
   return { kind: 'saved', text: state?.time && link.kind !== 'live' ? words.__('as of %1', clock(state.time)) : '' };
 }
@@ -98,8 +99,9 @@ function hint(words: Words): TemplateResult {
 }
 
 /** What a reader must know, below. */
-export function notes(state: State | null, { words, show }: Look): unknown {
-  const lines = state?.notes ?? [];
+export function notes(state: State | null, link: Link, { words, show }: Look): unknown {
+  const slow = link.kind === 'live' && link.slow ? [link.slow] : [];
+  const lines = [...slow, ...(state?.notes ?? [])];
   return lines.length && show.notes
     ? html`<ul class="tfgpu-view-notes" aria-label=${words.__('Notes')}>
         ${lines.map(line => html`<li>${prose(line)}</li>`)}

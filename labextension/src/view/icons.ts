@@ -10,3 +10,6 @@ export const RESTART = sign(svg`<path d="M12.6 6.2A5 5 0 1 0 13 8.6M13.2 2.8v3.6
 
 /** A switch. */
 export const SHUT_DOWN = sign(svg`<path d="M8 2.2v5.4M4.7 4.2a5 5 0 1 0 6.6 0" />`);
+
+/** A square. */
+export const STOP = sign(svg`<path d="M4.5 4.5h7v7h-7z" />`);

@@ -1,7 +1,7 @@
 // What decides how a state is drawn, apart from the state: the reader's choices, and what can be done with a row.
 
 import type { Unit } from './format';
-import type { Order, Tones } from './model';
+import type { Order } from './model';
 import type { Row } from './wire';
 import type { Words } from './words';
 
@@ -10,6 +10,8 @@ export interface Actions {
   open?: (row: Row) => void;
   restart?: (row: Row) => void;
   shutDown?: (row: Row) => void;
+  /** End an isolated cell or call, and nothing else of its notebook. */
+  stop?: (row: Row) => void;
 }
 
 /** What is shown; all of it where nothing is said. */
@@ -31,6 +33,8 @@ export interface Options {
   current?: string | undefined;
   /** Ask for new figures; where it is given, there is a button for it. */
   refresh?: (() => void) | undefined;
+  /** Told whether any of it can be seen where it stands: not scrolled away, and in no tab that is not shown. */
+  seen?: (seen: boolean) => void;
 }
 
 /** Options made whole, and what a drawing needs besides. */
@@ -42,19 +46,16 @@ export interface Look {
   actions: Actions;
   current: string | undefined;
   refresh: (() => void) | undefined;
-  tones: Tones;
   /** Labels of the GPUs of which all rows are shown. */
   unfolded: Set<string>;
   /** Changes with every choice, so that what was drawn before is drawn again. */
   version: number;
 }
 
-/** Looks that differ: colours by patterns. */
+/** Looks that differ: colours by patterns. Together they are as many as there are tones. */
 export const LOOKS = { colours: 4, patterns: 3 };
-const OTHERS = LOOKS.colours * LOOKS.patterns - 1;
 
-/** The classes that draw a tone: 0 is solid in the first colour, here and in the tables of a cell, and no other is. */
-export function toneClass(number: number): string {
-  const tone = number && 1 + ((number - 1) % OTHERS);
+/** The classes that draw a tone. */
+export function toneClass(tone: number): string {
   return `tfgpu-view-c${tone % LOOKS.colours} tfgpu-view-p${tone % LOOKS.patterns}`;
 }

@@ -47,12 +47,7 @@ export function own(row: Row): boolean {
 
 /** The bytes that a row surely takes: held, or what it says itself where the driver cannot list it, as in a container. */
 export function known(row: Row): number | undefined {
-  return row.held ?? (row.kind === undefined ? row.in_use : undefined);
-}
-
-/** What tells one notebook from another, on every GPU. */
-export function identity(row: Row): string {
-  return row.kernel ?? row.path ?? `${row.pid ?? row.owner}`;
+  return row.held ?? row.taken;
 }
 
 /** Labels of GPUs in order: `0`, `0.1`, `1`, `10`. */
@@ -60,14 +55,25 @@ export function labels(state: State): string[] {
   return Object.keys(state.gpus).sort(collator.compare);
 }
 
-/** The label of the GPU with the largest part used, among those that tell; null if none does. */
-export function fullest(state: State): string | null {
+/** By how much another GPU must be fuller than the one that was fullest. */
+const FULLER = 0.05;
+
+/**
+ * The label of the GPU with the largest part used, among those that tell; null if none does.
+ *
+ * @param before - the one that it was, which it stays until another is clearly fuller.
+ */
+export function fullest(state: State, before: string | null = null): string | null {
   let best: string | null = null;
   let most = -1;
   for (const label of labels(state)) {
     const { used, total } = state.gpus[label]!;
-    if (used !== undefined && total && used / total > most) {
-      most = used / total;
+    if (used === undefined || !total) {
+      continue;
+    }
+    const part = used / total + (label === before ? FULLER : 0);
+    if (part > most) {
+      most = part;
       best = label;
     }
   }
@@ -80,13 +86,14 @@ export function nearlyFull({ used, total }: Gpu): number | undefined {
   return percent >= FULL ? Math.min(percent, 100) : undefined;
 }
 
-/** The bytes that shutting a notebook down brings back, where it keeps them without using them; else 0. */
+/** The bytes that shutting a notebook down brings back, where it keeps most of them without using them; else 0. */
 export function spare(row: Row, now: number): number {
-  const { held, in_use: used, active } = row;
+  const { held, active } = row;
+  const used = row.in_use === undefined ? row.torch_allocated : row.in_use + (row.torch_allocated ?? 0);
   if (row.who !== 'mine' || row.state !== 'idle' || held === undefined || used === undefined || active === undefined) {
     return 0;
   }
-  return now - active >= IDLE && held - used >= WORTH ? held - used : 0;
+  return !row.child && now - active >= IDLE && held - used >= WORTH ? held : 0;
 }
 
 /** Puts rows in order. It starts from the order before, since most of them keep their places. */
@@ -174,28 +181,3 @@ export function parts(gpu: Gpu, entries: readonly Entry[]): { parts: Part[]; who
     )
   };
 }
-
-/** Gives each notebook a look of its own, and the same one as long as it is there; 0 is that of the reader's. */
-export class Tones {
-  /** @param current - whether it is the notebook that the reader is in. */
-  of(row: Row, current = false): number {
-    if (row.who === 'this' || current) {
-      return 0;
-    }
-    const key = identity(row);
-    let tone = this.given.get(key);
-    if (tone === undefined) {
-      if (this.given.size >= FORGET) {
-        this.given.clear();
-      }
-      tone = 1 + this.given.size;
-      this.given.set(key, tone);
-    }
-    return tone;
-  }
-
-  private given = new Map<string, number>();
-}
-
-/** Notebooks after which the looks are given anew. */
-const FORGET = 10_000;

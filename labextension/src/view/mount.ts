@@ -5,7 +5,7 @@ import { repeat } from 'lit-html/directives/repeat.js';
 import { gpuView } from './gpu';
 import { head, notes, notices, old } from './head';
 import type { Look, Options } from './look';
-import { labels, ORDERS, Sorter, Tones, type Order } from './model';
+import { labels, ORDERS, Sorter, type Order } from './model';
 import type { Store } from './store';
 import { ENGLISH } from './words';
 
@@ -37,6 +37,7 @@ class Drawing {
     this.unsubscribe = store.subscribe(this.request);
     this.observer = new IntersectionObserver(seen => {
       this.visible = seen[seen.length - 1]!.isIntersecting;
+      this.options.seen?.(this.visible);
       if (this.visible && this.due) {
         this.request();
       }
@@ -72,7 +73,6 @@ class Drawing {
       actions: options.actions ?? {},
       current: options.current,
       refresh: options.refresh,
-      tones: this.tones,
       unfolded: this.unfolded,
       version: this.version
     };
@@ -108,7 +108,7 @@ class Drawing {
           return gpuView({ label, gpu: shown!.gpus[label]!, entries, history, now: shown!.time, part }, look);
         }
       )}
-      ${notes(state, look)}`,
+      ${notes(state, link, look)}`,
       this.root
     );
     keep();
@@ -138,7 +138,7 @@ class Drawing {
     }
     const key = button?.closest<HTMLElement>('[data-key]')?.dataset['key'];
     const row = key === undefined ? undefined : this.store.state?.rows[key];
-    if (row && (what === 'open' || what === 'restart' || what === 'shutDown')) {
+    if (row && (what === 'open' || what === 'restart' || what === 'shutDown' || what === 'stop')) {
       this.look.actions[what]?.(row);
     }
   };
@@ -154,7 +154,6 @@ class Drawing {
 
   private root = document.createElement('div');
   private sorter = new Sorter();
-  private tones = new Tones();
   private look: Look;
   private unfolded = new Set<string>();
   private version = 0;

@@ -3,9 +3,9 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { guard } from 'lit-html/directives/guard.js';
 import { ago, cut, figure, withUnit } from './format';
-import { RESTART, SHUT_DOWN } from './icons';
-import { toneClass, type Look } from './look';
-import { own, spare, type Entry } from './model';
+import { RESTART, SHUT_DOWN, STOP } from './icons';
+import { toneClass, type Actions, type Look } from './look';
+import { known, own, spare, type Entry } from './model';
 import type { Row } from './wire';
 import type { Words } from './words';
 
@@ -17,7 +17,7 @@ const SAID = 1000;
 export function rowView(entry: Entry, now: number, look: Look): unknown {
   const { row } = entry;
   const current = isCurrent(row, look);
-  const tone = own(row) ? look.tones.of(row, current) : -1;
+  const tone = own(row) ? (row.tone ?? 0) : -1;
   const back = spare(row, now);
   const state = stateText(row, now, look.words);
   return guard([row, state, back, tone, current, look.version], () =>
@@ -63,8 +63,8 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
         : html`<span class="tfgpu-view-owner" title=${about}>${name}</span>`
     }
     <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${seen.state}</span>
-    ${row.kernel !== undefined && own(row) && (actions.restart ?? actions.shutDown) ? buttons(row, look) : nothing}
-    <span class="tfgpu-view-held">${withUnit(row.held, unit)}</span>
+    ${buttons(row, actions, words)}
+    <span class="tfgpu-view-held">${withUnit(known(row), unit)}</span>
     ${detail(row, seen.back, look)}
   </li>`;
 }
@@ -79,16 +79,25 @@ function title(row: Row, words: Words): string {
   return lines.join('\n');
 }
 
-function buttons(row: Row, { words, actions }: Look): TemplateResult {
+/** What can be done with a row: with a kernel, or with an isolated call; another child is its kernel's business. */
+function buttons(row: Row, actions: Actions, words: Words): unknown {
   const name = cut(row.owner, SHOWN);
-  const button = (what: string, label: string, icon: TemplateResult): TemplateResult =>
-    html`<button class="tfgpu-view-button" type="button" data-do=${what} title=${label} aria-label=${label}>
-      ${icon}
-    </button>`;
-  return html`<span class="tfgpu-view-buttons">
-    ${actions.restart ? button('restart', words.__('Restart the kernel of %1…', name), RESTART) : nothing}
-    ${actions.shutDown ? button('shutDown', words.__('Shut down the kernel of %1…', name), SHUT_DOWN) : nothing}
-  </span>`;
+  const button = (what: keyof Actions, label: string, icon: TemplateResult): unknown =>
+    actions[what]
+      ? html`<button class="tfgpu-view-button" type="button" data-do=${what} title=${label} aria-label=${label}>
+          ${icon}
+        </button>`
+      : nothing;
+  if (row.kernel === undefined || !own(row) || (row.child && !row.call)) {
+    return nothing;
+  }
+  const all = row.call
+    ? [button('stop', words.__('Stop %1…', name), STOP)]
+    : [
+        button('restart', words.__('Restart the kernel of %1…', name), RESTART),
+        button('shutDown', words.__('Shut down the kernel of %1…', name), SHUT_DOWN)
+      ];
+  return all.some(one => one !== nothing) ? html`<span class="tfgpu-view-buttons">${all}</span>` : nothing;
 }
 
 /** The second line: what is known besides; units stand above. */

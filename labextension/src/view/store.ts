@@ -6,8 +6,8 @@ import type { State } from './wire';
 /** How the figures come, or why they don't. */
 export type Link =
   | { kind: 'connecting' }
-  /** New figures come, each so many seconds. */
-  | { kind: 'live'; every?: number }
+  /** New figures come, each so many seconds; a sentence says why no sooner. */
+  | { kind: 'live'; every?: number; slow?: string }
   /** They came, and will again. */
   | { kind: 'lost' }
   /** Nobody looks for new ones: these are of the time that the state says. */

@@ -18,6 +18,8 @@ export interface Gpu {
   unified?: true;
   logical?: string;
   policy?: string;
+  /** What the memory is called that no row accounts for, where that may be anyone's. */
+  rest?: string;
 }
 
 export interface Row {
@@ -32,10 +34,20 @@ export interface Row {
   path?: string;
   /** The id of a kernel of this server. */
   kernel?: string;
+  /** Other documents and consoles on that kernel. It may be hostile text. */
+  also?: string[];
   state?: string;
   /** Time of its last activity. */
   active?: number;
+  /** Whether it is a process that the notebook's kernel has started. */
+  child?: true;
+  /** Whether it is an isolated cell or call, which can be stopped without the kernel. */
+  call?: true;
+  /** The number of its notebook's look, in every view. */
+  tone?: number;
   held?: number;
+  /** What it says itself that it takes, where the driver cannot list it. */
+  taken?: number;
   in_use?: number;
   peak?: number;
   policy?: string;
@@ -48,6 +60,8 @@ export interface State {
   time: number;
   /** Since when the figures are old. */
   stale?: number;
+  /** Seconds between two readings, where that is more than one. */
+  every?: number;
   error?: string;
   absent?: true;
   simulated?: true;
@@ -68,6 +82,8 @@ export interface Full {
   sequence: number;
   state: State;
   history: Past;
+  /** Seconds after which the next message comes, or may be asked for. */
+  every?: number;
 }
 
 export interface Tick {

@@ -156,7 +156,7 @@ export const crowd = (now, gpus = 8, each = 64) => {
   return state;
 };
 
-export const STATES = {
+const PLAIN = {
   sketch,
   widget,
   mixed,
@@ -178,6 +178,18 @@ export const STATES = {
   }),
   crowd
 };
+
+/** A look for each notebook, as Python gives it: by name. */
+function toned(state) {
+  const names = [...new Set(Object.values(state.rows).map(row => row.kernel ?? row.owner))];
+  const rows = Object.entries(state.rows).map(([key, row]) => [
+    key,
+    row.who === 'mine' || row.who === 'this' ? { ...row, tone: names.indexOf(row.kernel ?? row.owner) % 12 } : row
+  ]);
+  return { ...state, rows: Object.fromEntries(rows) };
+}
+
+export const STATES = Object.fromEntries(Object.entries(PLAIN).map(([name, make]) => [name, now => toned(make(now))]));
 
 export function past(state, now, seconds = 600) {
   const times = Array.from({ length: seconds }, (_, index) => now - seconds + index);

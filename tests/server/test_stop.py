@@ -1,0 +1,105 @@
+"""What the panel's stop does: one isolated call of a kernel of this server ends, and nothing else can be ended so."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.jupyter import Server, execute, until
+from tests.server.streaming import State, rows, streaming
+from tests.server.test_kernels import Kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BEGIN = """
+%load_ext tfgpu_magic
+kept = 5
+"""
+JOB = """%%tf_gpu isolate --detach --growth
+import tensorflow as tf, time
+x = tf.ones(3)
+while True:
+    time.sleep(0.05)
+"""
+DEAF = JOB.replace("while True:\n    time", "import signal; signal.signal(2, signal.SIG_IGN)\nwhile True:\n    time")
+
+
+@pytest.fixture(scope="module")
+def kernel(server: Server) -> Iterator[Kernel]:
+    kernel = Kernel(server, "train.ipynb")
+    execute(kernel.client, BEGIN)
+    yield kernel
+    kernel.end()
+
+
+def call_of(kernel: Kernel) -> dict[str, object]:
+    """Its isolated call's row, once it holds memory."""
+
+    def call(state: State) -> dict[str, object] | None:
+        return next((row for row in rows(state) if row.get("call") and row.get("kernel") == kernel.id), None)
+
+    with streaming(kernel.server) as stream:
+        return call(stream.until(call, 60)) or {}
+
+
+def post(server: Server, body: object, **options: object) -> int:
+    try:
+        with server.open("tfgpu-magic/stop", body, **options) as answer:  # type: ignore[arg-type]
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+
+
+def test_a_call_has_its_notebooks_look_and_is_stopped_alone(server: Server, kernel: Kernel) -> None:
+    execute(kernel.client, JOB)
+    execute(kernel.client, "job = _")
+    row = call_of(kernel)
+
+    assert (row["owner"], row["path"], row["child"]) == ("train.ipynb's isolated call", "train.ipynb", True)
+    assert post(server, {"pid": row["pid"]}) == 204
+    assert "KeyboardInterrupt" in execute(kernel.client, "print(type(job.exception(timeout=60)))")
+    assert "5" in execute(kernel.client, "print(kept)")
+    assert post(server, {"pid": row["pid"]}) == 404
+
+
+def test_a_call_that_heeds_no_interrupt_is_killed(server: Server, kernel: Kernel) -> None:
+    execute(kernel.client, DEAF)
+    execute(kernel.client, "job = _")
+    row = call_of(kernel)
+
+    assert post(server, {"pid": row["pid"]}) == 204
+    assert psutil.pid_exists(int(str(row["pid"])))
+    assert post(server, {"pid": row["pid"], "kill": True}) == 204
+    assert "WorkerDied" in execute(kernel.client, "print(type(job.exception(timeout=60)))")
+
+
+def test_nothing_else_can_be_stopped(server: Server, kernel: Kernel) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        execute(kernel.client, "import subprocess, sys; other = subprocess.Popen(['sleep', '60'])")
+        pid = int(execute(kernel.client, "import os; print(os.getpid())"))
+        family = [process.pid for process in psutil.Process(pid).children(recursive=True)]
+        pids = [pid, *family, child.pid, os.getpid(), 1, 2**22 + 1]  # its nursery is among them, which is no call
+
+        assert [post(server, {"pid": one, "kill": True}) for one in pids] == [404] * len(pids)
+        assert all(map(psutil.pid_exists, pids[:-1]))
+        child.communicate(b"\n")
+    execute(kernel.client, "other.kill()")
+
+
+@pytest.mark.parametrize("body", [{}, [], {"pid": "1"}, {"pid": True}, {"pid": -1}, {"pid": 0}])
+def test_what_is_no_request_is_refused(server: Server, body: object) -> None:
+    assert post(server, body) == 400
+
+
+def test_strangers_and_other_sites_stop_nothing(server: Server) -> None:
+    assert post(server, {"pid": 1}, headers={}) == 403
+    assert until(lambda: json.load(server.open("tfgpu-magic/snapshot")))

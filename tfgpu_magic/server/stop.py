@@ -1,0 +1,70 @@
+"""``POST <base>/tfgpu-magic/stop``: ends an isolated call of one of this server's kernels, and nothing else of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import psutil
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from tornado import web
+
+from tfgpu_magic.monitor.owners import is_call
+from tfgpu_magic.server.handlers import RESOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping
+
+    from tfgpu_magic.monitor.owners import Notebook
+
+
+class StopHandler(APIHandler):
+    """Interrupts a call as Ctrl-C does; or kills it, for one that heeds no interrupt.
+
+    The body is JSON: ``{"pid": 4711}``, with ``"kill": true`` for the latter. The kernel tells how the call ended
+    below its cell. 204: the signal was sent; 400: that is no request; 404: the pid is no call of these kernels.
+    """
+
+    auth_resource = RESOURCE
+
+    def initialize(self, kernels: Callable[[], Awaitable[Mapping[int, Notebook]]]) -> None:
+        """Take what says which kernels this server has."""
+        self._kernels = kernels
+
+    @web.authenticated
+    @authorized("execute")  # type: ignore[untyped-decorator]  # its type is lost on the way
+    async def post(self) -> None:
+        """Send the signal."""
+        body = self.get_json_body()
+        pid = body.get("pid") if isinstance(body, dict) else None
+        if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
+            raise web.HTTPError(400, "pid is no process id")
+        number = signal.SIGKILL if body.get("kill") is True else signal.SIGINT
+        kernels = set(await self._kernels())
+        if not await asyncio.to_thread(stop, pid, number, kernels):
+            raise web.HTTPError(404, f"process {pid} is no isolated call of a kernel of this server")
+        self.set_status(204)
+        await self.finish()
+
+
+def stop(pid: int, number: int, kernels: Collection[int]) -> bool:
+    """Send a signal to a call and what it has started; tell whether it is a call of one of the kernels.
+
+    Args:
+        pid: the call's process.
+        number: the signal.
+        kernels: the kernels' pids.
+    """
+    try:
+        process = psutil.Process(pid)
+        if process.uids().real != os.getuid() or not is_call(process):
+            return False
+        if not any(parent.pid in kernels for parent in process.parents()):
+            return False
+        os.killpg(pid, number)  # each call leads a group of its own
+    except (psutil.Error, OSError):
+        return False  # it has ended meanwhile
+    return True
