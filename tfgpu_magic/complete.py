@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
+from IPython.core import completer
 from IPython.core.interactiveshell import InteractiveShell
 
 from tfgpu_magic.config import completions
@@ -18,14 +18,27 @@ FRESH = 30.0
 _gpus: tuple[float, list[str]] = (-FRESH, [])
 
 
-@context_matcher(identifier="tfgpu_magic")  # type: ignore[untyped-decorator,unused-ignore]  # IPython's
-def matcher(context: CompletionContext) -> dict[str, Any]:
+def _in_context(context: Any) -> dict[str, Any]:
     """What may stand at the cursor of a line of ours; there, Python's names and files are held back."""
     offer = completions.at(context.line_with_cursor[: context.cursor_position], _labels, _names)
     if offer is None:
         return {"completions": []}
-    found = [SimpleCompletion(text=word, type="magic") for word in offer.words]
+    found = [completer.SimpleCompletion(text=word, type="magic") for word in offer.words]
     return {"completions": found or _Nothing(), "suppress": True, "matched_fragment": offer.fragment}
+
+
+def _from_text(text: str) -> list[str]:
+    """The same before IPython 8.6, as in Colab, where nobody can hold others back."""
+    offer = completions.at(InteractiveShell.instance().Completer.text_until_cursor, _labels, _names)
+    if offer is None or not text.endswith(offer.fragment):
+        return []
+    start = text.removesuffix(offer.fragment)
+    return [start + word for word in offer.words]
+
+
+_decorator = getattr(completer, "context_matcher", None)
+matcher: Any = _from_text if _decorator is None else _decorator(identifier="tfgpu_magic")(_in_context)
+"""What IPython asks at Tab."""
 
 
 class _Nothing:
@@ -34,7 +47,7 @@ class _Nothing:
     def __len__(self) -> int:
         return 1
 
-    def __iter__(self) -> Iterator[SimpleCompletion]:
+    def __iter__(self) -> Iterator[object]:
         return iter(())
 
 

@@ -277,7 +277,7 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
 
 def _starting(shell: InteractiveShell) -> bool:
     """Tell whether a kernel loads us as it starts: it has no cell yet below which anything could be read."""
-    return bool(getattr(shell, "parent_header", None) == {})
+    return hasattr(shell, "kernel") and not getattr(shell, "parent_header", None)
 
 
 def unload(shell: InteractiveShell) -> None:

@@ -38,11 +38,12 @@ class StopHandler(APIHandler):
     @authorized("execute")  # type: ignore[untyped-decorator]  # its type is lost on the way
     async def post(self) -> None:
         """Send the signal."""
-        body = self.get_json_body()
-        pid = body.get("pid") if isinstance(body, dict) else None
+        body: object = self.get_json_body()
+        asked = body if isinstance(body, dict) else {}
+        pid = asked.get("pid")
         if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
             raise web.HTTPError(400, "pid is no process id")
-        number = signal.SIGKILL if body.get("kill") is True else signal.SIGINT
+        number = signal.SIGKILL if asked.get("kill") is True else signal.SIGINT
         kernels = set(await self._kernels())
         if not await asyncio.to_thread(stop, pid, number, kernels):
             raise web.HTTPError(404, f"process {pid} is no isolated call of a kernel of this server")
