@@ -57,7 +57,7 @@ class View:
         return int(number[1]) if number else None
 
     def used(self, gpu: str = "0") -> str:
-        return str(self.root.locator(f'section[aria-label="GPU {gpu}"] .tfgpu-view-figure').text_content())
+        return str(self.root.locator(f'[role="group"][aria-label="GPU {gpu}"] .tfgpu-view-figure').text_content())
 
     def link(self) -> str:
         return str(self.root.locator(".tfgpu-view-link").text_content())
@@ -67,7 +67,7 @@ class View:
 
     def press(self, what: str, owner: str, gpu: str = "0") -> None:
         """Hover over a row, and press one of its buttons."""
-        section = self.root.locator(f'section[aria-label="GPU {gpu}"]')
+        section = self.root.locator(f'[role="group"][aria-label="GPU {gpu}"]')
         row = section.locator(".tfgpu-view-row", has=self.page.get_by_text(owner, exact=True))
         row.hover()
         row.locator(f'[data-do="{what}"]').click()
