@@ -60,7 +60,7 @@ def squatting_is_harmless(hub: Hub) -> str:
     dee = hub.users["dee"]
     if dee.board.stat().st_uid != hub.users["bob"].uid:
         return "bob could not make dee's folder, and nothing was tried"
-    return "" if _within(20, lambda: _gpus(hub, dee)) else f"dee's panel: {_snapshot(hub, dee)[:300]}"
+    return "" if _within(20, lambda: _gpus(hub, dee)) else f"dee's panel says {_snapshot(hub, dee)[:250]}"
 
 
 def pick_spreads(hub: Hub) -> str:
@@ -85,7 +85,7 @@ def limits_hold_on_a_full_machine(hub: Hub) -> str:
         return f"it does not work: {said[-400:]}"
     above = [f"{size // MIB} MiB of GPU {gpu}" for gpu, size in held.items() if size > _MOST]
     if above or not held:
-        return f"it took {', '.join(above) or 'nothing'}; it said: {said[:400]}"
+        return f"it took {', '.join(above) or 'nothing'}; it said: {said[:250]}"
     return ""
 
 

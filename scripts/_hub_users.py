@@ -90,7 +90,7 @@ class Kernel:
 
 @contextmanager
 def unix_user(name: str, folder: Path) -> Iterator[User]:
-    """Make a Unix user with a home in a folder; at the end the user, all processes and the board are gone."""
+    """Make a Unix user with a home in a folder; at the end all processes and files of the user are gone too."""
     home = folder / name
     subprocess.run(["useradd", "--create-home", "--home-dir", home, "--shell", "/bin/sh", name], check=True)
     try:
@@ -98,10 +98,13 @@ def unix_user(name: str, folder: Path) -> Iterator[User]:
         home.chmod(0o700)
         yield user
     finally:
-        end([process for process in psutil.process_iter() if _uid(process) == user.uid])
+        while processes := [process for process in psutil.process_iter() if _uid(process) == user.uid]:
+            end(processes)
         subprocess.run(["userdel", name], check=True)
-        for path in Path(tempfile.gettempdir()).glob(f"tfgpu_magic*-{user.uid}*"):
-            shutil.rmtree(path, ignore_errors=True)
+        for path in Path(tempfile.gettempdir()).iterdir():
+            with suppress(FileNotFoundError):  # others' files come and go
+                if path.lstat().st_uid == user.uid:
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def _uid(process: psutil.Process) -> int | None:
