@@ -1,7 +1,8 @@
-"""A process of our own that asks a driver something, and is never waited for beyond its time."""
+"""A process of our own that asks a driver something, and is never waited for beyond one's patience."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import subprocess
@@ -10,27 +11,36 @@ import threading
 import time
 from collections.abc import Mapping
 
-_hung: list[subprocess.Popen[str]] = []
+PATIENCE = 15.0
+"""Seconds that a driver may take: to start it takes one to three for each GPU where nothing keeps it awake."""
+
+_killed: list[subprocess.Popen[str]] = []
 """Children that were killed and have not died: a call in the driver holds them in uninterruptible sleep."""
+
+_asking: list[subprocess.Popen[str]] = []
+"""Children that have not answered yet."""
 
 
 class Child:
-    """A Python process that asks and answers in text. Leaving the context ends it, and never waits for that.
+    """A Python process that asks and answers in text, and is left alone until it does or `PATIENCE` is over.
 
-    A call into a driver can hang for good, even beyond the reach of SIGKILL; then only the child hangs. Any thread may
-    have children.
+    A call into a driver can hang for good, even beyond the reach of SIGKILL; then only the child hangs. One that is
+    slow is not killed for that: it would end the driver that it has just started, and the next would be as slow. Any
+    thread may have children.
 
     Args:
         arguments: Python's, such as ``["-c", "print(1)"]``.
-        seconds: how long from now until there is an answer, or none.
         env: its environment; None is ours.
 
     Raises:
         OSError: no process can be started.
     """
 
-    def __init__(self, arguments: list[str], seconds: float, *, env: Mapping[str, str] | None = None) -> None:
-        self._deadline = time.monotonic() + seconds
+    def __init__(self, arguments: list[str], *, env: Mapping[str, str] | None = None) -> None:
+        self._begun = time.monotonic()
+        self._ended: float | None = None
+        self._done = threading.Event()
+        self._answer: tuple[str, str, int] | None = None
         # -I and -S skip environment, user site and .pth files, which may run any code and cost more than all the rest.
         # A session of its own: Ctrl-C and Jupyter's interrupt go to a whole process group, and are not for the child.
         self._process = subprocess.Popen(
@@ -44,30 +54,62 @@ class Child:
             encoding="utf-8",
             errors="replace",
         )
+        _asking.append(self._process)
+        threading.Thread(target=self._attend, name="tfgpu_magic-child", daemon=True).start()
 
-    def answer(self) -> tuple[str, str, int]:
-        """Wait for what it prints, what it complains, and its exit status.
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing to wait for any more: it has answered, or was killed."""
+        return self._done.is_set()
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._begun
+
+    @property
+    def took(self) -> float:
+        """Seconds that it took, or has taken so far."""
+        return (self._ended or time.monotonic()) - self._begun
+
+    def answer(self, seconds: float) -> tuple[str, str, int]:
+        """Wait for what it prints, what it complains, and its exit status. It may be asked again.
+
+        Args:
+            seconds: how long to wait.
 
         Raises:
-            TimeoutError: its time is over.
+            TimeoutError: it has not answered in that time, or will not any more.
         """
+        if not self._done.wait(max(0.0, seconds)) or self._answer is None:
+            raise TimeoutError
+        return self._answer
+
+    def _attend(self) -> None:
+        """Hear its answer; a thread does, so that no zombie stays whoever waits for it."""
+        process = self._process
         try:
-            out, err = self._process.communicate(timeout=max(0.0, self._deadline - time.monotonic()))
+            out, err = process.communicate(timeout=PATIENCE)
+            self._answer = out, err, process.returncode
         except subprocess.TimeoutExpired:
-            raise TimeoutError from None
-        return out, err, self._process.returncode
-
-    def __enter__(self) -> Child:
-        return self
-
-    def __exit__(self, *_: object) -> None:  # a KeyboardInterrupt passes here too
-        if self._process.returncode is None:
-            _leave(self._process)
+            with contextlib.suppress(OSError):
+                process.kill()
+            _killed.append(process)
+        finally:
+            self._ended = time.monotonic()
+            _asking.remove(process)
+            self._done.set()
+        if self._answer is None:
+            process.wait()
+            for pipe in (process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
+            _killed.remove(process)
 
 
 def any_hangs(patience: float) -> bool:
     """Tell whether a killed child is still there; one that can die does so in milliseconds."""
-    for process in _hung.copy():  # a thread may take one out meanwhile
+    for process in _killed.copy():  # a thread may take one out meanwhile
         try:
             process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -75,17 +117,9 @@ def any_hangs(patience: float) -> bool:
     return False
 
 
-def _leave(process: subprocess.Popen[str]) -> None:
-    """Kill and don't wait: a thread does, so that no zombie stays, and a hanging one is remembered."""
-    with contextlib.suppress(OSError):
-        process.kill()
-    for pipe in (process.stdout, process.stderr):
-        if pipe:
-            pipe.close()
-    _hung.append(process)
-    threading.Thread(target=_reap, args=(process,), name="tfgpu_magic-reaper", daemon=True).start()
-
-
-def _reap(process: subprocess.Popen[str]) -> None:
-    process.wait()
-    _hung.remove(process)
+@atexit.register
+def _leave() -> None:
+    """End those that still ask: nobody hears them any more."""
+    for process in _asking.copy():
+        with contextlib.suppress(OSError):
+            process.kill()

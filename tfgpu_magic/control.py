@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import onimport, words
+from tfgpu_magic import administrator
+from tfgpu_magic.administrator import look_well
+from tfgpu_magic.config import fallback, onimport, words
 from tfgpu_magic.config import plan as planning
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.state import Kernel, Stage
+from tfgpu_magic.monitor import claims
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.views.status import Status
 
 
-def plan(policy: str | Policy, *, see: Callable[[], Snapshot] = look) -> Plan:
+def plan(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> Plan:
     """Say what applying a policy would do; nothing is done.
 
     Args:
@@ -35,12 +37,24 @@ def plan(policy: str | Policy, *, see: Callable[[], Snapshot] = look) -> Plan:
         Refused: the policy cannot be enforced here and now.
     """
     asked = words.parse(policy) if isinstance(policy, str) else policy
-    snapshot = see()
-    made = planning.make(asked, snapshot, RUNTIME.observe(snapshot.gpus), lambda: names(snapshot))
+    return _plan(asked, see(), claims.others())
+
+
+def _plan(asked: Policy, snapshot: Snapshot, taken: Mapping[str, float]) -> Plan:
+    kernel = _with_what_waits(replace(RUNTIME.observe(snapshot.gpus), claims=taken), snapshot)
+    made = planning.make(asked, snapshot, kernel, lambda: administrator.names(snapshot))
     return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
 
 
-def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look) -> Plan:
+def _with_what_waits(kernel: Kernel, snapshot: Snapshot) -> Kernel:
+    """The same, where a policy that waits to be judged is what can be had of it now."""
+    if RUNTIME.plan is None or RUNTIME.plan.judged:
+        return kernel
+    now = fallback.foreseen(RUNTIME.plan, snapshot, kernel)
+    return replace(kernel, asked=now.asked, settled=now.settled)
+
+
+def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> Plan:
     """Set this process's TensorFlow up, whole or not at all; before or after its import, before its first op.
 
     Where TensorFlow is not imported yet, what only its API can set waits for the import.
@@ -56,11 +70,15 @@ def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look) -> Plan:
         PolicyError: the words are no policy.
         Refused: the policy cannot be enforced; nothing was changed.
     """
-    made = plan(policy, see=see)
-    if not made.in_force:
-        RUNTIME.apply(made)
-        if made.needs_tensorflow and current_stage() is Stage.ABSENT:
-            onimport.hold(waiting)
+    asked = words.parse(policy) if isinstance(policy, str) else policy
+    snapshot = see()
+    waits = () if current().judged else current().asked
+    with administrator.picking(Policy((*waits, *asked))) as taken:
+        made = _plan(asked, snapshot, taken)
+        if not made.in_force:
+            RUNTIME.apply(made)
+            if made.needs_tensorflow and current_stage() is Stage.ABSENT:
+                onimport.hold(administrator.at_import)
     return made
 
 
@@ -69,10 +87,21 @@ def current() -> Plan:
     return RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
 
 
+def decided() -> Plan:
+    """The same; where it waits to be judged, what it would be now."""
+    plan = current()
+    if plan.judged:
+        return plan
+    snapshot = look()
+    return fallback.foreseen(plan, snapshot, RUNTIME.observe(snapshot.gpus))
+
+
 def waiting() -> Plan:
     """The plan in force or waiting, with the GPUs as they are now, and a note if it no longer fits."""
-    plan = current()
-    return planning.renew(plan, look(), waits=current_stage() is not Stage.READY) if plan.devices else plan
+    plan = decided()
+    if not (plan.judged and plan.devices):
+        return plan
+    return planning.renew(plan, look(), waits=current_stage() is not Stage.READY)
 
 
 def sketch(policy: str) -> Plan:
@@ -82,8 +111,13 @@ def sketch(policy: str) -> Plan:
         PolicyError: the words are no policy.
         Refused: they cannot be enforced together, or name what is not there.
     """
-    snapshot = look()
+    snapshot = look_well()
     return planning.draft(words.parse(policy), snapshot, anew(snapshot))
+
+
+def order() -> tuple[str, ...]:
+    """UUIDs of the GPUs in the order in which a program that starts from here lists them; none where nobody knows."""
+    return RUNTIME.observe(look().gpus).shown or ()
 
 
 def foresee(policy: str) -> Plan:
@@ -93,17 +127,15 @@ def foresee(policy: str) -> Plan:
         PolicyError: the words are no policy.
         Refused: they cannot be enforced in a new kernel either.
     """
-    now = look()
-    own: dict[str, int] = {}
-    for process in now.processes:
-        if process.pid == os.getpid():
-            own[process.gpu] = own.get(process.gpu, 0) + (process.held or 0)
-    gpus = tuple(
-        gpu if gpu.free is None else replace(gpu, free=gpu.free + own.get(gpu.label, 0), used=None) for gpu in now.gpus
-    )
-    processes = tuple(process for process in now.processes if process.pid != os.getpid())
-    then = replace(now, gpus=gpus, processes=processes)
-    return planning.make(words.parse(policy), then, anew(now), lambda: names(then))
+    from tfgpu_magic.config import account
+
+    now = look_well()
+    then = account.without_us(now)
+    kernel = replace(anew(now), asked=administrator.said(current()))
+    return planning.make(words.parse(policy), then, kernel, lambda: administrator.names(then))
+
+
+names = administrator.names
 
 
 def anew(snapshot: Snapshot) -> Kernel:
@@ -121,10 +153,12 @@ def anew(snapshot: Snapshot) -> Kernel:
 
 def standing(plan: Plan) -> str:
     """How an applied plan stands, in one sentence."""
+    if not plan.judged:
+        return f"`{plan.asked}` waits for TensorFlow's import, and is judged again then."
     if not plan.asked.requests:
         takes = ", and it takes all of every GPU it sees" if plan.devices else ""
         return f"Nothing is asked: TensorFlow's own defaults hold{takes}."
-    if plan.growth is not None and not plan.devices and plan.cpus is None:
+    if plan.acts_on_nothing:
         return f"`{plan.asked}` has no GPU here to act on."
     if plan.in_force:
         return f"`{plan.asked}` is in force already."
@@ -150,11 +184,3 @@ def status(timeout: float = 1.5) -> Status:
     from tfgpu_magic.views import status as views
 
     return views.status(account.report, timeout=timeout)
-
-
-def names(snapshot: Snapshot) -> dict[int, str]:
-    """Who is behind each pid, in words."""
-    from tfgpu_magic.monitor import owners  # psutil is slow to import, and only a refusal names anyone
-
-    pids = {process.pid for process in snapshot.processes}
-    return {pid: owner.text for pid, owner in owners.Owners().find(pids).items()}

@@ -22,7 +22,13 @@ class PolicyError(TfGpuError, ValueError):
 
 
 class Refused(TfGpuError, RuntimeError):
-    """The policy is understood and was not applied, not even in part."""
+    """The policy is understood and was not applied, not even in part.
+
+    Attributes:
+        crowded: whether an isolated call could have what is asked if others held less.
+    """
+
+    crowded = False
 
 
 class TooLate(Refused):

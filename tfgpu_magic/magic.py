@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import functools
-import io
 import os
 import re
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
-from traitlets import Bool, Unicode
+from traitlets import Bool, Float, Unicode, observe
 
 from tfgpu_magic.complete import matcher
 from tfgpu_magic.config import grammar
 from tfgpu_magic.config.watch import CellWatch
 from tfgpu_magic.errors import PolicyError, TfGpuError, TooLate
-from tfgpu_magic.monitor.look import Looking
+from tfgpu_magic.host import host
+from tfgpu_magic.monitor import claims
+from tfgpu_magic.monitor.look import PATIENCE, Looking
 from tfgpu_magic.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -31,23 +31,50 @@ if TYPE_CHECKING:
     from tfgpu_magic.views.widget import MemoryTable
 
 VARIABLE = "TFGPU_POLICY"
-"""The environment variable with the policy for every kernel that loads the extension; it outweighs configuration."""
+"""The environment variable with the policy for every kernel that loads the extension; it outweighs configuration,
+also where it is empty, which is no policy."""
 
 
 @magics_class
 class TfGpuMagics(Magics):
     """The magics. An administrator sets a policy for all with ``c.TfGpuMagics.policy = "growth"``."""
 
-    policy = Unicode("", help="The policy to apply when the extension is loaded, such as `growth`.").tag(config=True)
+    policy = Unicode(
+        "",
+        help="The policy that holds until somebody says another, such as `growth`. It is judged when TensorFlow is "
+        "imported; what cannot be had then falls to what is nearest, and at the least to growth.",
+    ).tag(config=True)
 
     warm = Bool(
-        False, help="Whether to get ready for isolated cells when the extension is loaded: a process of some 600 MB."
+        False,
+        help="Whether to get ready for isolated cells when the extension is loaded: a process of some 600 MB beside "
+        "every kernel, also beside one that never uses TensorFlow.",
+    ).tag(config=True)
+
+    grace = Float(
+        5.0,
+        min=0.0,
+        help="Seconds from an interrupt or a timeout to the end of an isolated call that does not hear it.",
     ).tag(config=True)
 
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.watch = CellWatch(shell)
         self.reporter = Reporter(shell, running=not _starting(shell))
+        self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
+
+    def _on_policy(self, change: Any) -> None:
+        """Have `%config TfGpuMagics.policy = ...` do what `%tf_gpu` would; it is said here, so it is refused here."""
+        try:
+            display(_apply(f"default; {change['new']}" if change["new"] else "default"))  # type: ignore[no-untyped-call]
+        except TfGpuError as error:
+            raise UsageError(str(error)) from None
+
+    @observe("grace")
+    def _set_grace(self, change: Mapping[str, Any]) -> None:
+        from tfgpu_magic.isolate import call
+
+        call.GRACE = change["new"]
 
     @line_cell_magic
     def tf_gpu(self, line: str, cell: str | None = None) -> Any:  # noqa: D102  # made from the grammar, below
@@ -67,14 +94,18 @@ class TfGpuMagics(Magics):
     tf_gpu.__doc__ = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
 
 Usage: %tf_gpu WORDS [{grammar.RESTART}]
-       %%tf_gpu isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME] [--detach] [WORDS]
+       %%tf_gpu isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME] [--detach]
+                        [WORDS]
 
 {grammar.usage()}
 
-Several at once: `%tf_gpu pick 1; limit 2GiB`. Sizes: KiB MiB GiB TiB, kB MB GB TB, or % of a GPU's memory.
-GPU numbers are nvidia-smi's. Later words replace earlier ones for the GPUs they name.
-Above a cell, `%%tf_gpu isolate` runs it in a process of its own: names that it reads are sent along (-i narrows them),
--o names come back, and all GPU memory does. WORDS are a policy for it; `--limit 2GiB` is `limit 2GiB`.
+Several at once: `%tf_gpu pick 1; limit 2GiB`. GPU numbers are nvidia-smi's. Later words replace
+earlier ones for the GPUs they name. Sizes: KiB MiB GiB TiB, kB MB GB TB, or % of a GPU's memory.
+A limit is TensorFlow's pool: CUDA's context, some hundred MiB, comes on top of it.
+
+Above a cell, `%%tf_gpu isolate` runs it in a process of its own: names that it reads are sent
+along (-i names them instead, -i +x adds x), -o names come back, and all GPU memory does. WORDS are a policy for it;
+`--limit 2GiB` is `limit 2GiB`.
 {grammar.flags()}
 When it is too late, {grammar.RESTART} restarts this kernel and applies the words in the new one.
 """
@@ -84,7 +115,8 @@ def _isolated(shell: Any, line: str, cell: str) -> Callable[[], Any]:
     """Get a cell ready to run in a process of its own; what is returned runs it, and gives its value."""
     name, _, rest = line.partition("#")[0].strip().partition(" ")
     if name.lower() != "isolate":
-        raise PolicyError(f"%%tf_gpu with a cell below it can {grammar.ISOLATE}, not {name!r}. `%tf_gpu?` explains it.")
+        meant = f"; {name!r} stands in a line of its own, with one %" if name else ""
+        raise PolicyError(f"With a cell below it, write `%%tf_gpu {grammar.ISOLATE}`{meant}. `%tf_gpu?` explains it.")
     from tfgpu_magic.isolate.cells import words
     from tfgpu_magic.isolate.cells.cell import Cell
     from tfgpu_magic.isolate.cells.jobs import Job
@@ -97,13 +129,13 @@ def _isolated(shell: Any, line: str, cell: str) -> Callable[[], Any]:
 
 def _jobs(rest: str) -> Jobs:
     """List the jobs, once the one that is to be stopped is told so."""
-    from tfgpu_magic.isolate.cells import jobs
+    from tfgpu_magic.isolate import listed
     from tfgpu_magic.monitor.look import look
     from tfgpu_magic.views.jobs import Jobs
 
     if rest:
-        jobs.stop(rest)
-    return Jobs(tuple(jobs.standings()), look())
+        listed.stop(rest)
+    return Jobs(tuple(listed.standings()), look())
 
 
 def _warm(rest: str) -> None:
@@ -123,41 +155,54 @@ def _answer(line: str) -> Status | Outcome | Code | MemoryTable | Jobs | None:
     asked = " ".join(token for token in tokens if token != grammar.RESTART)
     name = re.split(r"[\s;]", asked, maxsplit=1)[0]
     rest = asked.removeprefix(name).strip()
-    if name:
-        grammar.find(name.lower())
+    name = "help" if name.lower() in ("--help", "-h", "?") else name
+    _check(name, rest, again=again)
     match name.lower():
         case "" | "status":
-            if rest or again:
-                raise PolicyError(f"{rest or grammar.RESTART} is no policy. `%tf_gpu?` shows what can be asked.")
             from tfgpu_magic import control
 
             return control.status()
         case "top":
-            if rest or again:
-                raise PolicyError(f"{rest or grammar.RESTART} has no place beside top. `%tf_gpu?` explains it.")
             return _top()
+        case "help":
+            from tfgpu_magic.views.outcome import Code
+
+            return Code(str(TfGpuMagics.tf_gpu.__doc__), "text")
         case "isolate":
             _warm(rest)
             return None
         case "jobs":
             return _jobs(rest)
         case "plan" | "code" | "env" as what:
-            if again:
-                raise PolicyError(f"{what} does nothing to this kernel, so {grammar.RESTART} has no place there.")
             return _tell(what, rest)
         case _:
             return _apply(asked, again=again)
 
 
+def _check(name: str, rest: str, *, again: bool) -> None:
+    """Refuse a first word that is none, and what cannot stand beside one.
+
+    Raises:
+        PolicyError: it cannot be; the error says what could.
+    """
+    if again and not name:
+        raise PolicyError(f"{grammar.RESTART} of what? Write the words before it: `%tf_gpu limit 2GiB --restart`.")
+    word = grammar.find(name or "status")
+    if again and word in grammar.OTHER_WORDS:
+        raise PolicyError(f"`{word.name}` sets nothing, so {grammar.RESTART} has no place beside it.")
+    if rest and word.name in ("status", "top", "help"):
+        raise PolicyError(f"`{word.name}` stands alone; {rest!r} is too much. `%tf_gpu?` explains the words.")
+
+
 def _top() -> MemoryTable | Status:
     """The live table; where nothing draws it, as in a terminal, one look."""
-    if not hasattr(InteractiveShell.instance(), "kernel"):
+    if host() != "kernel":
         from tfgpu_magic import control
 
-        return control.status()
-    from tfgpu_magic.views import widget
+        return control.status().once()
+    from tfgpu_magic.views.widget import MemoryTable
 
-    return widget.shown()
+    return MemoryTable()
 
 
 def _tell(what: str, policy: str) -> Outcome | Code:
@@ -170,31 +215,37 @@ def _tell(what: str, policy: str) -> Outcome | Code:
         if not policy:
             return Outcome(control.waiting(), control.standing(control.current()))
         try:
-            return Outcome(plan := control.plan(policy), f"`{plan.asked}` would do this:")
+            return Outcome(plan := control.plan(policy), f"`{str(plan.asked) or policy}` would do this:")
         except TooLate as error:
             plan = control.foresee(policy)
-            return Outcome(plan, f"{str(error).splitlines()[0]} After a restart, `{plan.asked}` would do this:")
-    plan = control.sketch(policy) if policy else control.current()
-    return Code(script.python(plan) if what == "code" else script.shell(plan))
+            after = f"After a restart, `{str(plan.asked) or policy}` would do this:"
+            return Outcome(plan, f"{str(error).splitlines()[0]} {after}")
+    plan = control.sketch(policy) if policy else control.decided()
+    if what == "env":
+        return Code(script.shell(plan), "sh")
+    return Code(script.python(plan, () if policy else control.order()), "python")
 
 
 def _apply(policy: str, *, again: bool = False) -> Outcome:
     """Apply a policy here; or if it is too late, and that is wanted, in a new kernel."""
-    with Looking() as looking:  # the GPUs are looked at while the rest of the house is imported
-        from tfgpu_magic import control
-        from tfgpu_magic.views.outcome import Outcome
+    looking = Looking(PATIENCE)  # the GPUs are looked at while the rest of the house is imported
+    from tfgpu_magic import administrator, control
+    from tfgpu_magic.views.outcome import Outcome
 
-        try:
-            plan = control.apply(policy, see=looking.result)
-        except TooLate:
-            if not again:
-                raise
-        else:
-            return Outcome(plan, control.standing(plan))
+    try:
+        plan = control.apply(policy, see=lambda: looking.result(administrator.slow))
+    except TooLate:
+        if not again:
+            raise
+        asked = control.foresee(policy).asked  # a process is not given up for words that cannot be had
+        if host() != "kernel":
+            raise
+    else:
+        return Outcome(plan, control.standing(plan))
     from tfgpu_magic.restart import restart
 
-    # A kernel is not given up for words that cannot be had.
-    return restart(str(control.foresee(policy).asked) or "default")
+    # They are sent whole: what configuration says in the new one is not to be added to them.
+    return restart(f"default; {asked}" if asked.requests else "default")
 
 
 def load(shell: InteractiveShell) -> None:
@@ -204,13 +255,13 @@ def load(shell: InteractiveShell) -> None:
         from tfgpu_magic.isolate.process.keeper import KEEPER
 
         KEEPER.nursery()
-    given = os.environ.get(VARIABLE) or magics.policy
-    if given:
-        where = f"${VARIABLE}" if os.environ.get(VARIABLE) else "the configuration"
-        if _starting(shell):
-            _tell_later(shell, where, given)
-        else:
-            _apply_from(where, given)
+    if given := os.environ.get(VARIABLE, magics.policy):
+        from tfgpu_magic import administrator
+        from tfgpu_magic.config.runtime import RUNTIME
+
+        if RUNTIME.plan is None:  # else it is loaded again, and what was said meanwhile holds
+            where = f"${VARIABLE}" if VARIABLE in os.environ else "the configuration"
+            administrator.stand(given, where, functools.partial(_warn, shell))
 
 
 def attach(shell: InteractiveShell) -> TfGpuMagics:
@@ -220,6 +271,7 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
     shell.Completer.custom_matchers.append(matcher)
     magics.watch.start()
     magics.reporter.start()
+    claims.announced_by(magics.reporter.announce)
     return magics
 
 
@@ -234,6 +286,9 @@ def unload(shell: InteractiveShell) -> None:
     if magics is not None:
         magics.watch.stop()
         magics.reporter.stop()
+        claims.announced_by(None)
+        if magics in shell.configurables:
+            shell.configurables.remove(magics)  # %config would find this one and not the next
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop("tf_gpu", None)
         shell.Completer.custom_matchers.remove(matcher)
@@ -245,27 +300,31 @@ def resume(policy: str) -> None:
     """Load the extension in a kernel that was restarted for a policy, apply that, and tell of it in the first cell."""
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
-    _tell_later(shell, "the restart", policy)
+    from tfgpu_magic import control
+
+    try:
+        plan = control.apply(policy)
+    except TfGpuError as error:
+        _warn(shell, f"tfgpu_magic: `{policy}`, from the restart, is NOT in force.\n{error}")
+    else:
+        _tell_later(shell, f"tfgpu_magic: after the restart, {control.standing(plan)}", sys.stdout)
 
 
-def _tell_later(shell: InteractiveShell, where: str, policy: str) -> None:
-    """Apply words while no cell is running, and tell in the first one that does."""
-    heard = io.StringIO()
-    with redirect_stdout(heard), redirect_stderr(heard):
-        _apply_from(where, policy)
+def _warn(shell: InteractiveShell, text: str) -> None:
+    """Tell what could not be had: in the cell that runs, or in the first one, and in the log of the kernel's server."""
+    if hasattr(shell, "kernel"):  # elsewhere the log is the same terminal
+        shell.log.warning("%s", text.replace("\n", " "))
+    if _starting(shell):
+        _tell_later(shell, text, sys.stderr)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _tell_later(shell: InteractiveShell, text: str, stream: TextIO) -> None:
+    """Tell it in the first cell: while none is running, nobody reads anything."""
 
     def tell(_: Any) -> None:
         shell.events.unregister("pre_run_cell", tell)
-        print(heard.getvalue(), end="")
+        print(text, file=stream)
 
     shell.events.register("pre_run_cell", tell)
-
-
-def _apply_from(where: str, policy: str) -> None:
-    """Apply words that no cell of this kernel has said; a refusal is told, and stops nothing."""
-    try:
-        _apply(policy)
-    except TfGpuError as error:
-        print(f"tfgpu_magic: `{policy}`, from {where}, is NOT in force.\n{error}", file=sys.stderr)
-    else:
-        print(f"tfgpu_magic: `{policy}`, from {where}, is in force.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -21,6 +22,9 @@ EVERY = 1.0
 """Seconds between two reports while something may change."""
 SHARE = 0.01
 """What part of the time reports may take."""
+
+AWAKE_EVERY = 30.0
+"""Seconds after which a server hears again of a kernel with a running job: it may end those that are idle."""
 
 _GATHER = 0.1  # seconds: cells that run one after the other make one report
 _PATIENCE = 1.0  # seconds that the end of the process waits for a report that is being made
@@ -37,11 +41,14 @@ class Reporter:
     def __init__(self, shell: Any, *, running: bool = False) -> None:
         self._shell = shell
         self._busy = running
+        self._jobs = False
+        self._awake_at = float("-inf")
         self._active = time.time()
         self._used_since: float | None = None
         self._ready = False
         self._wake, self._ended = threading.Event(), threading.Event()
         self._posting: Posting | None = None  # the thread's own: who else closed it could do that while it is written
+        self._waiting: list[threading.Event] = []
         self._thread = threading.Thread(target=self._run, name="tfgpu_magic-reporter", daemon=True)
 
     def start(self) -> None:
@@ -62,6 +69,13 @@ class Reporter:
         self._wake.set()
         self._thread.join(_PATIENCE)
 
+    def announce(self) -> None:
+        """Report at once, and come back when others can read it, or it takes too long."""
+        told = threading.Event()
+        self._waiting.append(told)
+        self._wake.set()
+        told.wait(_PATIENCE)
+
     def _before(self, _: Any) -> None:
         self._turn(busy=True)
 
@@ -77,17 +91,33 @@ class Reporter:
 
         pause = EVERY
         while True:
-            if self._wake.wait(pause if self._busy or self._ready else None):
+            if self._wake.wait(pause if self._busy or self._jobs or self._ready else None):
                 self._ended.wait(_GATHER)
                 self._wake.clear()
             if self._ended.is_set():
                 break
             begin = time.perf_counter()
+            self._look_for_jobs()
+            waiting, self._waiting = self._waiting, []
             self._report()
+            for told in waiting:
+                told.set()
             pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
         if self._posting is not None:
             with contextlib.suppress(OSError):
                 self._posting.close()
+
+    def _look_for_jobs(self) -> None:
+        """See whether isolated cells go on by themselves: they would end with their kernel, which is not idle then."""
+        jobs = sys.modules.get("tfgpu_magic.isolate.cells.jobs")
+        running = jobs is not None and any(one.state == jobs.RUNNING for one in jobs.standings())
+        if self._jobs and not running:
+            self._active = time.time()
+        self._jobs = running
+        if running and not self._busy and time.monotonic() - self._awake_at >= AWAKE_EVERY:
+            self._awake_at = time.monotonic()
+            with contextlib.suppress(Exception):  # a kernel that is ending
+                _say_something(self._shell.kernel)
 
     def _report(self) -> None:
         from tfgpu_magic.errors import MonitorError
@@ -112,7 +142,7 @@ class Reporter:
         return replace(
             said,
             notebook=_notebook(self._shell),
-            busy=self._busy,
+            busy=self._busy or self._jobs,
             active=self._active,
             used_since=self._used_since,
         )
@@ -135,3 +165,9 @@ def _notebook(shell: Any) -> str:
 
     code = shell.user_ns.get("__vsc_ipynb_file__")
     return notebook_path(os.environ) or (code if isinstance(code, str) else "")
+
+
+def _say_something(kernel: Any) -> None:
+    """Send what a server counts as activity and no front end shows: a message to no comm."""
+    content = {"comm_id": "tfgpu_magic", "data": {}}
+    kernel.session.send(kernel.iopub_socket, "comm_msg", content, ident=b"comm-tfgpu_magic")

@@ -51,7 +51,8 @@ def restart(words: str) -> NoReturn:
         text=True,
     )
     order = {"server": asdict(server), "connection": str(connection), "words": words, "pid": os.getpid()}
-    print(f"Restarting this kernel. `{words}` will be in force in the new one; what your cells say there still counts.")
+    told = words.removeprefix("default; ")  # what it leaves of the words from configuration is not the point
+    print(f"Restarting this kernel. `{told}` will be in force in the new one; what your cells say there still counts.")
     sys.stdout.flush()
     try:
         time.sleep(LAST_WORDS)

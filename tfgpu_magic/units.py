@@ -1,7 +1,7 @@
 """Bytes to text and back, and text to seconds. Everywhere else memory is an integer of bytes, and unknown is None."""
 
 import re
-from decimal import Decimal
+from fractions import Fraction
 
 from tfgpu_magic.errors import PolicyError
 
@@ -9,10 +9,13 @@ BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 DECIMAL = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 MIB = BINARY["MiB"]
 
+LETTERS = ("k", "m", "g", "t")
+"""What people write for a unit that may be a binary or a decimal one."""
+
 LARGEST = 2**50
 """Bytes that no GPU has; up to here a size is read and written exactly."""
 
-TIMES = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "min": Decimal(60), "h": Decimal(3600)}
+TIMES = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "min": Fraction(60), "h": Fraction(3600)}
 LONGEST = 24 * 24 * 3600
 """Seconds that Linux can wait for at once: 2**31 milliseconds, in whole days (epoll_wait(2))."""
 
@@ -35,13 +38,12 @@ def parse_bytes(text: str) -> int:
     number, unit = match["number"], match["unit"]
     if not unit:
         raise PolicyError(f"{number} of what? Write {number}MiB or {number}GiB.")
-    if unit.lower() in ("k", "m", "g", "t"):
-        raise PolicyError(
-            f"{text!r} may be {number}{unit.upper()}iB, counted in 1024, or {number}{unit.upper()}B, in 1000."
-        )
+    if unit.lower() in LETTERS:
+        binary, decimal = (next(u for u in units if u[0].lower() == unit.lower()) for units in (BINARY, DECIMAL))
+        raise PolicyError(f"{text!r} may be {number}{binary}, counted in 1024, or {number}{decimal}, in 1000.")
     if unit.lower() not in _BYTES_PER_UNIT:
         raise PolicyError(f"{unit!r} in {text!r} is not a unit. The units are {', '.join(BINARY | DECIMAL)}.")
-    size = int(Decimal(number) * _BYTES_PER_UNIT[unit.lower()])
+    size = int(Fraction(number) * _BYTES_PER_UNIT[unit.lower()])
     if size > LARGEST:
         raise PolicyError(f"{text!r} is more than any machine has.")
     return size
@@ -59,7 +61,7 @@ def seconds(time: float | str) -> float:
             raise PolicyError(f"{time!r} is not a time. Write one as 90s, 10m, 1.5h or 500ms.")
         if not match["unit"]:
             raise PolicyError(f"{match['number']} of what? Write {match['number']}s or {match['number']}m.")
-        value = float(Decimal(match["number"]) * TIMES[match["unit"].lower()])
+        value = float(Fraction(match["number"]) * TIMES[match["unit"].lower()])
     elif isinstance(time, int | float) and not isinstance(time, bool):
         value = float(time)
     else:

@@ -13,6 +13,7 @@ import { followCurrent } from './lab/current';
 import { chipIcon } from './lab/icon';
 import { Panel } from './lab/panel';
 import { place } from './lab/place';
+import { keepSaved } from './lab/saved';
 import { StatusItem } from './lab/status';
 import { Stream } from './lab/stream';
 import { world } from './lab/world';
@@ -55,6 +56,7 @@ function activate(
   addCommands(app, { words, panel, stream, palette });
   place(app, panel, words.__('GPU Memory'));
   restorer?.add(panel, panel.id);
+  keepSaved(app, words);
   followCurrent(app, panel, path => panel.set({ current: path }));
 
   const open = (): void => void app.commands.execute(OPEN);

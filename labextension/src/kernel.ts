@@ -1,4 +1,4 @@
-// The store behind the widget: the traits of a kernel's model, which anywidget brings to the page.
+// The store over the traits of a kernel's model, which anywidget brings to the page; the kernel renews them while it is asked to.
 
 import { History } from './view/history';
 import { reuse } from './view/patch';
@@ -10,34 +10,100 @@ export interface Model {
   get(name: 'state'): Partial<State> | null;
   get(name: 'history'): Partial<Past> | null;
   get(name: 'live'): boolean;
+  get(name: 'every'): number | null;
+  get(name: 'kernel'): string | null;
   on(event: string, callback: () => void): void;
   off(event: string, callback: () => void): void;
   send(message: unknown): void;
+  /** The page's manager of widgets; JupyterLab's and Notebook's know the kernel. */
+  widget_manager?: { kernel?: Kernel | null };
 }
 
-/** Milliseconds without an update after which figures count as old. */
-const PATIENCE = 3500;
+type StatusSlot = (sender: unknown, status: string) => void;
+
+/** What is used of a page's connection to a kernel. */
+interface Kernel {
+  statusChanged: { connect(slot: StatusSlot): unknown; disconnect(slot: StatusSlot): unknown };
+}
+
+/** What a page says to its kernel: that it draws, and that it lacks all there is to draw. */
+export type Word = 'drawn' | 'refresh';
+
+/** Milliseconds without an update after which figures count as old, beyond those that the kernel lets pass. */
+const PATIENCE = 2500;
+
+/** Seconds that a state's time may be from the browser's, whose clock may differ, for the state to be new. */
+const NEW = 10;
 
 export class ModelStore implements Store {
   constructor(private model: Model) {
-    const { times, used } = model.get('history') ?? {};
-    if (times && used) {
-      this.history.fill({ times, used });
-    }
+    this.past();
     this.read();
+    const age = Math.abs(Date.now() / 1000 - (this.state?.time ?? 0));
+    if (age < NEW) {
+      this.listen();
+    }
     model.on('change:state', this.updated);
+    model.on('change:history', this.past);
     model.on('change:live', this.updated);
+    model.on('comm_live_update', this.parted);
+    this.connection = model.widget_manager?.kernel ?? null;
+    this.connection?.statusChanged.connect(this.changed);
   }
 
   dispose(): void {
     clearTimeout(this.timer);
     this.model.off('change:state', this.updated);
+    this.model.off('change:history', this.past);
     this.model.off('change:live', this.updated);
+    this.model.off('comm_live_update', this.parted);
+    this.connection?.statusChanged.disconnect(this.changed);
+  }
+
+  /** Whether it draws by itself: where updates are not drawn, as in Colab, it does not. */
+  get live(): boolean {
+    return this.model.get('live');
+  }
+
+  /** Seconds from one state to the next: more than one while a cell runs and nothing that is said to the kernel arrives. */
+  get every(): number {
+    return this.model.get('every') ?? 1;
+  }
+
+  /** The kernel's id on its server; empty where it has none. */
+  get kernel(): string {
+    return this.model.get('kernel') ?? '';
+  }
+
+  send(type: Word): void {
+    this.model.send({ type });
   }
 
   private updated = (): void => {
     this.read();
+    this.answers = true;
+    this.listen();
     this.listeners.tell();
+  };
+
+  private past = (): void => {
+    const { times, used } = this.model.get('history') ?? {};
+    if (times && used) {
+      this.history.fill({ times, used });
+    }
+  };
+
+  /** The kernel has gone, or another is there, of which nothing is known until it answers. */
+  private parted = (): void => {
+    this.answers = false;
+    this.age();
+  };
+
+  /** Who is neither idle nor busy is starting, dead, or out of reach: who is there afterwards may be another. */
+  private changed = (_: unknown, status: string): void => {
+    if (status !== 'idle' && status !== 'busy' && this.answers) {
+      this.parted();
+    }
   };
 
   private read(): void {
@@ -47,22 +113,28 @@ export class ModelStore implements Store {
       this.state = reuse(this.state, state) as State;
       this.history.append(this.state);
     }
-    this.listen();
   }
 
   /** Count as live until updates stay away. The timer is the browser's: the kernel's clock may differ. */
   private listen(): void {
     clearTimeout(this.timer);
-    this.link = this.model.get('live') ? { kind: 'live' } : { kind: 'saved' };
-    this.timer = setTimeout(() => {
-      this.link = { kind: 'saved' };
-      this.listeners.tell();
-    }, PATIENCE);
+    const { every } = this;
+    this.link = this.live ? { kind: 'live', every } : { kind: 'saved' };
+    this.timer = setTimeout(this.age, PATIENCE + 1000 * every);
   }
+
+  private age = (): void => {
+    clearTimeout(this.timer);
+    this.link = { kind: 'saved' };
+    this.listeners.tell();
+  };
 
   state: State | null = null;
   readonly history = new History();
-  link: Link = { kind: 'connecting' };
+  link: Link = { kind: 'saved' };
+  /** Whether the kernel is there, as far as it was heard. */
+  answers = false;
+  private connection: Kernel | null = null;
   private listeners = new Listeners();
   readonly subscribe = this.listeners.subscribe;
   private timer: ReturnType<typeof setTimeout> | undefined;

@@ -1,19 +1,43 @@
-// The widget's module for anywidget: the view over the traits of a kernel's model.
+// The widget's module for anywidget: one store for all views of a kernel's model.
 
-import { ModelStore, type Model } from './kernel';
+import type { Model } from './kernel';
+import { Stream } from './lab/stream';
+import { server, world } from './page';
+import { Table } from './table';
 import { mount } from './view/mount';
+import { ENGLISH } from './view/words';
 
-function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
-  const store = new ModelStore(model);
-  const refresh = (): void => model.send({ type: 'refresh' });
-  const view = mount(el, store, { refresh: model.get('live') ? undefined : refresh });
-  const live = (): void => view.set({ refresh: model.get('live') ? undefined : refresh });
-  model.on('change:live', live);
-  return () => {
-    model.off('change:live', live);
-    view.dispose();
-    store.dispose();
-  };
+interface Widget {
+  initialize(context: { model: Model }): () => void;
+  render(context: { model: Model; el: HTMLElement }): () => void;
 }
 
-export default { render };
+/** anywidget calls this once for each model. */
+export default function (): Widget {
+  let table: Table;
+  return {
+    initialize({ model }) {
+      const url = server(document);
+      table = new Table(model, url === null ? null : new Stream(world(url), ENGLISH));
+      const hide = (): void => table.setHidden(document.hidden);
+      hide();
+      document.addEventListener('visibilitychange', hide);
+      return () => {
+        document.removeEventListener('visibilitychange', hide);
+        table.dispose();
+      };
+    },
+    render({ model, el }) {
+      const refresh = (): void => table.refresh();
+      const offered = (): { refresh: (() => void) | undefined } => ({ refresh: table.live ? undefined : refresh });
+      const view = mount(el, table, { ...offered(), seen: seen => table.watch(el, seen) });
+      const live = (): void => view.set(offered());
+      model.on('change:live', live);
+      return () => {
+        model.off('change:live', live);
+        view.dispose();
+        table.watch(el, false);
+      };
+    }
+  };
+}

@@ -85,3 +85,18 @@ test('a line is drawn anew when its newest point has moved, each at a time of it
   assert.notEqual(history.edition(0), filled);
   assert.notEqual(history.edition(0), history.edition(0.5));
 });
+
+test('a clock that is set back leaves nothing in the future, and the line goes on', () => {
+  const history = new History();
+  for (let time = 1000; time < 1500; time += 1) {
+    history.append(state({ time }));
+  }
+  const before = history.edition(0);
+
+  history.append(state({ time: 1100 }));
+  history.append(state({ time: 1101 }));
+
+  assert.deepEqual(history.times.slice(-3), [1099, 1100, 1101]);
+  assert.equal(history.used.get('GPU-0')?.length, history.times.length);
+  assert.notEqual(history.edition(0), before);
+});

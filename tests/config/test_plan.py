@@ -10,6 +10,7 @@ from tfgpu_magic.config.plan import make
 from tfgpu_magic.config.state import Kernel, Stage
 from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused, TooLate
+from tfgpu_magic.host import Host
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 MIB, GIB = 2**20, 2**30
@@ -61,20 +62,28 @@ def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        ("pick --need 7.9GiB", "and room for CUDA's context, cannot be had now; no GPU has it."),
         ("pick 2 --need 7.2GiB", "2 GPUs with 7.2GiB free, and room for CUDA's context, cannot be had now; 1 can"),
         ("limit 2GiB", "GPU 0: the limit is 2 GiB, beside about 256 MiB for CUDA's context, and 1 GiB are free"),
         (
             "limit 2GiB",
-            "Fits now:\n  %tf_gpu limit 760MiB\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 1,2,3; limit",
+            "Fits now:\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 1,2,3; limit 2GiB\n  %tf_gpu limit",
         ),
-        ("visible 0; limit 2GiB", "Fits now:\n  %tf_gpu visible 0; limit 760MiB\n  %tf_gpu pick"),
+        ("visible 0; limit 2GiB", "Fits now:\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 0; limit 760"),
         ("limit 0=2GiB 1=1GiB", "Fits now:\n  %tf_gpu limit 0=760MiB; limit 1=1GiB"),
         ("limit 0=2GiB 1=1GiB", "visible 1,2,3; limit 1=1GiB"),
-        ("split 4GiB 2GiB", "Fits now:\n  %tf_gpu visible 1,2,3; split 4GiB 2GiB"),
+        ("limit 0.1MiB", "0.1MiB is too little to work with; 32 MiB is the least.\nFits now:\n  %tf_gpu limit 32MiB"),
+        ("limit 95%", "Fits now:\n  %tf_gpu pick; limit 7.2GiB\n  %tf_gpu limit 760MiB"),
+        ("split 4GiB 2GiB", "Fits now:\n  %tf_gpu pick --need 6GiB; split 4GiB 2GiB\n  %tf_gpu visible 1,2,3; split 4"),
+        ("visible 1; split 50% 50%", "is 8 GiB, beside about 256 MiB for CUDA's context, and 7 GiB are free of 8 GiB."),
+        ("visible 1; split 50% 50%", "Fits now:\n  %tf_gpu visible 1; split 2"),
+        ("limit 0=512MiB 1=4GiB 5=2GiB", "For those that are:   %tf_gpu limit 0=512MiB; limit 1=4GiB"),
+        ("visible 0,7; limit 512MiB", "For those that are:   %tf_gpu visible 0; limit 512MiB"),
         ("split 2GiB 6GiB --gpu 1", "2GiB + 6GiB is 8 GiB"),
         ("limit 5=1GiB", "There is no GPU 5 here; there are GPUs 0, 1, 2 and 3."),
         ("limit GPU-=1GiB", "is not a GPU"),
         ("visible GPU-9", "There is no GPU GPU-9 here"),
+        ("growth; visible 0; limit 1=1GiB", "Show it first:   %tf_gpu visible 0,1"),
     ],
 )
 def test_what_cannot_be_had_is_refused_with_the_figures_and_the_way_out(words: str, told: str) -> None:
@@ -93,6 +102,16 @@ def test_who_holds_the_missing_memory_is_named_the_largest_first() -> None:
     lines = str(caught.value).splitlines()
     assert lines[1].split() == ["8", "MiB", "train.ipynb"]
     assert lines[6].split() == ["and", "3", "more"]
+
+
+@pytest.mark.parametrize("words", ["limit 1MiB", "limit 9GiB"])
+def test_who_holds_memory_is_not_told_where_none_is_missing(words: str) -> None:
+    processes = (Process(gpu="0", pid=1, kind="C", held=GIB),)
+
+    with pytest.raises(Refused) as caught:
+        make(parse(words), snapshot(gpu(0), processes=processes), kernel(gpu(0)))
+
+    assert "pid 1" not in str(caught.value)
 
 
 def test_gpus_that_lack_the_same_are_told_of_together() -> None:
@@ -119,6 +138,7 @@ def test_while_the_driver_hangs_growth_can_be_had_and_a_limit_cannot() -> None:
     hangs = snapshot(error="NVML did not answer within 1.5 s.")
 
     assert make(parse("growth"), hangs, Kernel()).environment["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+    assert not make(parse("growth"), hangs, Kernel()).acts_on_nothing  # there may be GPUs
     with pytest.raises(Refused, match="did not answer"):
         make(parse("limit 1GiB"), hangs, Kernel())
 
@@ -146,6 +166,40 @@ def test_what_is_in_force_already_is_no_error_when_said_again() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("limit 2GiB; limit 0=1GiB", "limit 2GiB"),
+        ("split 2; split 1GiB 1GiB --gpu 0", "split 2"),
+        ("limit GPU-0000=2GiB; limit 0=1GiB", "limit GPU-0000=2GiB"),
+        ("growth; split 2 --cpu", "default"),
+    ],
+)
+def test_words_that_would_replace_others_are_not_in_force_already(asked: str, words: str) -> None:
+    ready = kernel(gpu(0), stage=Stage.READY, asked=parse(asked), settled=parse(asked))
+
+    with pytest.raises(TooLate):
+        make(parse(words), snapshot(gpu(0)), ready)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("limit 0=1GiB; limit 1=2GiB", "limit 0=1GiB"),
+        ("visible 0; growth", "growth; visible 0"),
+        ("limit 1GiB", "default; limit 1GiB"),
+    ],
+)
+def test_words_that_change_nothing_are_in_force_already(asked: str, words: str) -> None:
+    ready = kernel(gpu(0), stage=Stage.READY, asked=parse(asked), settled=parse(asked))
+
+    assert make(parse(words), snapshot(gpu(0)), ready).in_force
+
+
+def test_to_drop_nothing_is_never_too_late() -> None:
+    assert make(parse("default"), snapshot(gpu(0)), kernel(gpu(0), stage=Stage.READY)).in_force
+
+
+@pytest.mark.parametrize(
     ("state", "told"),
     [
         (Kernel(stage=Stage.READY, since="since In [3] (x = 1)"), "since In [3] (x = 1), so its memory"),
@@ -160,6 +214,23 @@ def test_too_late_is_told_with_the_restart_that_helps(state: Kernel, told: str) 
 
     assert told in str(caught.value)
     assert ("%tf_gpu limit 40% --restart" in str(caught.value)) is not state.forked
+
+
+@pytest.mark.parametrize(
+    ("host", "way"),
+    [
+        ("kernel", "Restart and apply:   %tf_gpu limit 40% --restart"),
+        ("session", "Leave IPython, start it again and say first:   %tf_gpu limit 40% "),
+        ("cell", "Say it above the cell:   %%tf_gpu isolate limit 40%"),
+        ("program", 'tfgpu_magic.apply("limit 40%")'),
+    ],
+)
+def test_too_late_is_told_with_the_way_from_where_one_is(host: Host, way: str) -> None:
+    with pytest.raises(TooLate) as caught:
+        make(parse("limit 40%"), snapshot(gpu(0)), Kernel(stage=Stage.READY, host=host))
+
+    assert way in str(caught.value)
+    assert f"in this {host}" in str(caught.value)
 
 
 def test_another_library_on_the_gpu_is_noted() -> None:
@@ -266,3 +337,38 @@ def test_too_late_for_a_gpu_advises_all_the_words() -> None:
 
     with pytest.raises(TooLate, match=r"%tf_gpu visible 1; limit 2GiB --restart"):
         make(parse("visible 1; limit 2GiB"), snapshot(*FOUR), shown)
+
+
+def test_a_cap_is_not_refused_for_memory_that_it_does_not_take() -> None:
+    plan = make(parse("limit 4GiB --grow"), snapshot(gpu(0, 2)), kernel(gpu(0, 2)))
+
+    assert any("Not all of it is there now. GPU 0: the limit is 4 GiB" in note for note in plan.notes)
+    with pytest.raises(Refused, match="needs about 256 MiB for CUDA's context"):
+        make(parse("limit 1GiB --grow"), snapshot(gpu(0, 0.1)), kernel(gpu(0, 0.1)))
+
+
+def test_pick_goes_where_fewest_others_are_of_gpus_that_are_as_free() -> None:
+    gpus = (gpu(0, 7.5), gpu(1, 7.4), gpu(2, 7.45), gpu(3, 4))
+    picked = make(parse("pick 2"), snapshot(*gpus), kernel(*gpus, claims={"GPU-0": 1.0, "GPU-2": 2.0}))
+
+    assert [device.gpu.label for device in picked.devices] == ["1", "0"]
+
+
+def test_nothing_is_picked_from_a_list_whose_gpus_are_unknown() -> None:
+    gpus = (gpu(0), gpu(1, total=16))
+    with pytest.raises(Refused, match="CUDA did not say in time which GPUs that leaves"):
+        make(parse("pick"), snapshot(*gpus), Kernel(shown=None, outside={"CUDA_VISIBLE_DEVICES": "1"}))
+
+
+@pytest.mark.parametrize("words", ["visible 2; limit 1GiB", "pick; growth"])
+def test_gpus_are_named_by_uuid_where_a_lost_one_may_shift_numbers(words: str) -> None:
+    gpus = (gpu(0, 1), Gpu(index=1, uuid="GPU-1", lost=True, error="the GPU is lost"), gpu(2))
+    plan = make(parse(words), snapshot(*gpus), kernel(gpus[0], gpus[2]))
+
+    assert plan.environment["CUDA_VISIBLE_DEVICES"] == "GPU-2"
+
+
+def test_a_tensorflow_that_is_too_old_to_know_is_said() -> None:
+    plan = make(parse("growth"), snapshot(gpu(0)), kernel(gpu(0), old="2.15.1"))
+
+    assert any("TensorFlow 2.15.1 is older than 2.16" in note for note in plan.notes)

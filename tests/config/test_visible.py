@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.processes import run
+from tfgpu_magic.config import visible
+from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.simgpu import Machine
 
 ENTRIES = [
@@ -21,6 +23,14 @@ def test_what_cuda_shows_is_foretold_or_left_to_cuda(gpus: str, order: str | Non
 
     alike = gpus == "3x8GiB"
     assert (None in foretold) is (not alike and order != "PCI_BUS_ID")
+
+
+@pytest.mark.parametrize("entry", ["", "-1", "GPU-1", "GPU-1,GPU-0"])
+def test_cuda_is_not_asked_about_lists_that_need_no_order(entry: str) -> None:
+    gpus = [Gpu(index=n, uuid=f"GPU-{n}", name=f"T{n}", total=n + 1) for n in range(2)]
+    named = tuple(entry.split(",")) if entry.startswith("GPU") else ()
+
+    assert visible.predict(gpus, {"CUDA_VISIBLE_DEVICES": entry}) == named
 
 
 @pytest.mark.parametrize(("spec", "order"), [("8GiB,16GiB,4GiB", ["1", "0", "2"]), ("3x8GiB", ["0", "1", "2"])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import re
 from decimal import Decimal
 
@@ -22,6 +23,7 @@ from tfgpu_magic.config.policy import (
     Split,
     SplitCpu,
     Visible,
+    amount_bytes,
 )
 from tfgpu_magic.config.words import MOST_PARTS, parse
 from tfgpu_magic.errors import PolicyError
@@ -32,11 +34,12 @@ sizes = st.integers(1, 10**14)
 shares = st.decimals("0.000001", 100, places=6).map(Share)
 amounts = sizes | shares
 uuids = st.builds(
-    lambda kind, digits: f"{kind}-{digits}",
+    "{}-{}".format,
     st.sampled_from(["GPU", "MIG"]),
     st.from_regex("[0-9a-f]{4}-[0-9a-f]{2}", fullmatch=True),
 )
-gpus = st.integers(0, 9999) | uuids
+instances = st.builds("{}.{}".format, st.integers(0, 9999), st.integers(0, 99))
+gpus = st.integers(0, 9999) | uuids | instances
 maybe = st.none() | gpus
 parts = st.integers(2, MOST_PARTS) | st.lists(amounts, min_size=1, max_size=4).map(tuple)
 requests: st.SearchStrategy[Request] = st.one_of(
@@ -118,6 +121,16 @@ def test_what_is_no_time_is_a_clear_error(time: float | str, says: str) -> None:
         units.seconds(time)
 
 
+def test_a_programs_own_decimal_context_changes_no_size() -> None:
+    with decimal.localcontext(decimal.Context(prec=3)):
+        policy = parse("limit 0=2.345GiB 1=33.33333%")
+        text, share = str(policy), policy.requests[1]
+
+    assert text == str(parse("limit 0=2.345GiB 1=33.33333%"))
+    assert isinstance(share, Limit)
+    assert amount_bytes(share.amount, 80 * GIB) == 80 * GIB * 3333333 // 10_000_000
+
+
 @given(sizes)
 def test_an_exact_size_reads_back(size: int) -> None:
     assert units.parse_bytes(units.exact(size)) == size
@@ -136,6 +149,21 @@ def test_an_exact_size_reads_back(size: int) -> None:
         ("limit 12.5 %", Policy((Limit(Share(Decimal("12.5"))),))),
         ("limit 1=4GiB 2GiB", Policy((Limit(2 * GIB), Limit(4 * GIB, 1)))),
         ("limit GPU-5D1C=1GiB", Policy((Limit(GIB, "GPU-5d1c"),))),
+        ("limit 0=1 GiB, 1=4 GiB", Policy((Limit(GIB, 0), Limit(4 * GIB, 1)))),
+        ("limit 0 = 1GiB", Policy((Limit(GIB, 0),))),
+        ("limit 0= 1 GiB", Policy((Limit(GIB, 0),))),
+        ("limit 2GiB --gpu 0", Policy((Limit(2 * GIB, 0),))),
+        ("limit 2 GiB --gpu 0,1", Policy((Limit(2 * GIB, 0), Limit(2 * GIB, 1)))),
+        ("limit 0-1=2GiB", Policy((Limit(2 * GIB, 0), Limit(2 * GIB, 1)))),
+        ("limit 0.1=2GiB", Policy((Limit(2 * GIB, "0.1"),))),
+        ("growth true", Policy((Growth(),))),
+        ("growth False", Policy((Growth(on=False),))),
+        ("pick --need 6 GiB", Policy((Pick(1, 6 * GIB),))),
+        ("pick --need = 6 GiB", Policy((Pick(1, 6 * GIB),))),
+        ("visible 0, 1", Policy((Visible((0, 1)),))),
+        ("visible 0-2", Policy((Visible((0, 1, 2)),))),
+        ("visible 0.1", Policy((Visible(("0.1",)),))),
+        ("split 1 GiB, 2 GiB", Policy((Split((GIB, 2 * GIB)),))),
         ("split 2", Policy((Split(2),))),
         ("split 1GiB 50% --gpu=3", Policy((Split((GIB, Share(Decimal(50))), 3),))),
         ("split 4 --cpu", Policy((SplitCpu(4),))),
@@ -160,6 +188,24 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
         ("groth", "Did you mean 'growth'?"),
         ("growth maybe", "on or off"),
         ("limit 2", "2GiB, or 2%"),
+        ("limit 4 G", "'4G' may be 4GiB, counted in 1024, or 4GB, in 1000."),
+        ("limit 4 k", "'4k' may be 4KiB, counted in 1024, or 4kB, in 1000."),
+        ("limit 0=", "A limit of how much?"),
+        ("limit 0=1GiB --gpu 1", "GPU 0, or GPU 1?"),
+        ("visible -1", "For none, write `%tf_gpu visible none`."),
+        ("pick all", "For all of them, write `%tf_gpu visible all`."),
+        ("growth off; limit 2GiB", "A limit is taken at once, and nothing grows: say `limit 2GiB` alone."),
+        ("growth; limit 2GiB", "For both, say `limit 2GiB --grow`."),
+        ("growth; status", "`status` is no policy: it stands alone"),
+        ("growth; isolate", "`isolate` is no policy: it stands alone"),
+        ("4GiB", "'4GiB' is not a word of %tf_gpu. For a limit, write `%tf_gpu limit 4GiB`."),
+        ("none", "`%tf_gpu visible none`"),
+        ("reset", "`%tf_gpu default` drops what was asked"),
+        ("free", "only when its process ends"),
+        ("clear", "only when its process ends"),
+        ("release", "only when its process ends"),
+        ("fraction", "`%tf_gpu limit 40%`"),
+        ("memory", "`%tf_gpu status`"),
         ("limit 2048", "2048MiB, as TensorFlow counts, or 2048GiB"),
         ("limit 0.25", "25% (of the GPU), or 0.25GiB"),
         ("limit 0GiB", "above zero"),
@@ -168,7 +214,7 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
         ("limit 2PiB", "The units are KiB, MiB, GiB, TiB, kB, MB, GB, TB."),
         ("limit -1", "is not a size"),
         ("limit x=1GiB", "'x' is not a GPU"),
-        ("limit 1GiB 2GiB", "every GPU has two limits"),
+        ("limit 1GiB 2GiB", "Every GPU has two limits"),
         ("limit 0=1GiB --need 3GiB", "has no flag '--need'"),
         ("limit 1GiB --grow --grow", "given twice"),
         ("limit 1GiB --grow=yes", "takes no value"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import mmap
 import os
 import random
 import resource
@@ -103,6 +104,15 @@ def close_all_and_go_on() -> None:
     time.sleep(600)
 
 
+def close_all_and_go_on_with(size: int) -> None:
+    """With so many bytes of memory in small pages, which the system takes its time to take apart."""
+    memory = mmap.mmap(-1, size)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    for page in range(0, size, mmap.PAGESIZE):
+        memory[page] = 1
+    close_all_and_go_on()
+
+
 def close_output() -> str:
     os.close(1)
     os.close(2)
@@ -139,11 +149,6 @@ def print_much_while_signals_come(size: int) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
     sys.stdout.write("x" * size)
     signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def leave_a_thread() -> str:
-    threading.Thread(target=time.sleep, args=(600,)).start()
-    return "done"
 
 
 def leave_processes(mark: str) -> list[int]:

@@ -56,6 +56,11 @@ def wait_for(file: Path, begun: Path) -> str:
     return "done"
 
 
+def note(file: Path, number: int) -> None:
+    with file.open("a") as lines:
+        lines.write(f"{number}\n")
+
+
 def flood(mebibytes: int) -> str:
     for number in range(mebibytes * 2**10):
         print(f"{number:>9} {'x' * 1013}")

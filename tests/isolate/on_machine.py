@@ -93,11 +93,36 @@ def at_once(count: int | None, options: dict[str, Any], settings: str = "") -> l
         tfgpu_magic.apply(settings)
     try:
         with tempfile.TemporaryDirectory() as folder, IsolatedExecutor(**options) as executor:
-            calls = count or executor._threads._max_workers
+            calls = count or executor._most
             return list(executor.map(hold, [folder] * calls, [calls] * calls))
     finally:
         if settings:
             tfgpu_magic.apply("default")
+
+
+def one_after_the_other_holds(calls: int, options: dict[str, Any]) -> list[Seen]:
+    """So many calls at the same time, each of which begins when those before it hold their memory."""
+    futures: list[Future[Seen]] = []
+    with tempfile.TemporaryDirectory() as folder, IsolatedExecutor(calls, **options) as executor:
+        for number in range(1, calls + 1):
+            futures.append(executor.submit(hold, folder, calls))
+            end = time.monotonic() + 30.0
+            while len(list(Path(folder).glob("hold-*"))) < number:
+                if time.monotonic() > end:
+                    executor.kill_workers()
+                    raise TimeoutError(f"call {number} does not begin")
+                time.sleep(0.01)
+        return [future.result() for future in futures]
+
+
+def calls_within_a_call(options: dict[str, Any], policy: str) -> list[Seen]:
+    """What two calls see at the same time that a call makes in its turn."""
+    with IsolatedExecutor(1, **options) as executor:
+        return executor.submit(_two, policy).result()
+
+
+def _two(policy: str) -> list[Seen]:
+    return at_once(2, {"max_workers": 2, "policy": policy})
 
 
 def one_after_the_other(executors: int, calls: int, options: dict[str, Any]) -> list[Seen]:
@@ -253,7 +278,7 @@ def without_a_driver(machine: str) -> tuple[int, tuple[int, str | None], str, tu
         there.remove_driver()
         try:
             with IsolatedExecutor() as executor:
-                workers, seen = executor._threads._max_workers, executor.submit(sees).result()
+                workers, seen = executor._most, executor.submit(sees).result()
             with IsolatedExecutor(1, policy="limit 1GiB") as executor:
                 limited = str(executor.submit(sees).result())
             return workers, seen, limited, refused({"gpus": 1})

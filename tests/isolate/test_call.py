@@ -17,7 +17,7 @@ import pytest
 
 from tests.isolate import deeds
 from tests.isolate.rig import MIB, Paper, belongings, call, run
-from tests.slack import SLACK
+from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.process.keeper import KEEPER
 
 pytestmark = pytest.mark.usefixtures("light")
@@ -130,13 +130,6 @@ def test_two_calls_draw_different_numbers() -> None:
     assert one[1] != other[1]
 
 
-def test_a_thread_does_not_keep_a_call_alive() -> None:
-    begin = time.monotonic()
-
-    assert run(deeds.leave_a_thread, (), {}) == "done"
-    assert time.monotonic() - begin < 1 * SLACK
-
-
 def test_processes_that_a_call_leaves_behind_are_gone(tmp_path: Path) -> None:
     pids = run(deeds.leave_processes, (str(tmp_path / "mark"),), {})
 
@@ -152,6 +145,21 @@ def test_they_are_gone_also_while_other_calls_run(tmp_path: Path) -> None:
     other.join()
 
     assert (left, runs) == ([], True)
+
+
+def test_a_fork_that_comes_to_the_end_of_the_call_does_not_answer_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for patience in ("GRACE", "_PATIENCE"):
+        monkeypatch.setattr(calls, patience, 0.2)
+
+    def fork() -> str:
+        child = os.fork()
+        if child == 0:
+            return "the fork"
+        os.waitpid(child, 0)
+        time.sleep(1)
+        return "the call"
+
+    assert run(fork, (), {}) == "the call"
 
 
 def test_a_call_may_make_calls() -> None:

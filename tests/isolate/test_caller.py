@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.slack import SLACK
+from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
 
@@ -163,6 +164,24 @@ def test_a_forked_child_does_not_keep_the_nursery_alive() -> None:
     """
 
     assert told(code) == "False True\n"
+
+
+def test_a_forked_child_has_no_leases_of_its_parent() -> None:
+    code = """
+    from tfgpu_magic.config.policy import NOTHING
+    from tfgpu_magic.isolate.ledger import LEDGER
+    with LEDGER.lease(NOTHING, 1):
+        child = os.fork()
+        if child == 0:
+            until = time.monotonic() + 15
+            threading.Timer(15, LEDGER.stir).start()
+            with LEDGER.lease(NOTHING, 1, wanted=lambda: time.monotonic() < until) as lease:
+                print(len(lease.devices), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+    """
+    with Machine.create("1x8GiB") as machine:
+        assert told(code, env={**machine.environ(os.environ), "PYTHONWARNINGS": "ignore"}) == "1\n"
 
 
 def test_a_caller_that_blocks_and_ignores_signals_has_calls_that_do_not() -> None:

@@ -332,6 +332,20 @@ def test_the_notebooks_own_policy_holds_for_its_cells_too(book: Notebook) -> Non
     assert "MiB of GPU 0 given back" in other.closing
 
 
+def test_mixed_precision_holds_in_isolated_cells_and_calls_too(book: Notebook) -> None:
+    with Notebook(book.server, "import keras, sys\nfrom tfgpu_magic import isolated") as one:
+        one.run("keras.config.set_dtype_policy('mixed_float16'); keras.config.set_image_data_format('channels_first')")
+        cell = one.isolated(
+            "import keras\nlayer = keras.layers.Dense(1)\nlayer.compute_dtype, keras.config.image_data_format()"
+        )
+        call = one.run("isolated(lambda: keras.layers.Dense(1).compute_dtype)()")
+        stage = one.run("from tfgpu_magic.config.runtime import current_stage; print(current_stage().name)").stream()
+    plain = book.isolated("import keras\nkeras.layers.Dense(1).compute_dtype")
+
+    assert (cell.value, call.value, plain.value) == ("('float16', 'channels_first')", "'float16'", "'float32'")
+    assert stage.strip() == "IMPORTED"
+
+
 def test_the_environment_and_the_directory_are_the_notebooks(
     book: Notebook, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

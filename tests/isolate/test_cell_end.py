@@ -30,7 +30,7 @@ def machine() -> Iterator[Machine]:
 def book(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     with notebook(machine, tmp_path_factory.mktemp("home")) as one:
         one.isolated("pass")  # which warms
-        one.run("import tfgpu_magic.isolate.call; tfgpu_magic.isolate.call.GRACE = 1.0; kept = 'still here'")
+        one.run("%config TfGpuMagics.grace = 1.0\nkept = 'still here'")
         yield one
 
 
@@ -151,6 +151,15 @@ def test_a_cell_that_dies_says_of_what_and_the_notebook_loses_nothing(book: Note
     assert calls(book) == []
 
 
+def test_too_late_in_a_cell_is_told_with_what_to_say_above_it(book: Notebook) -> None:
+    ran = book.isolated("import tensorflow as tf\nx = tf.zeros(1)\n%tf_gpu limit 1GiB", "--growth")
+
+    told = ran.stream("stderr")
+
+    assert "in this cell" in told
+    assert "Say it above the cell:   %%tf_gpu isolate limit 1GiB" in told
+
+
 def test_a_cell_that_runs_out_of_memory_says_who_has_it(book: Notebook) -> None:
     with Notebook(book.server, "%tf_gpu limit 5GiB", "import tensorflow as tf; x = tf.ones(9)") as other:
         ran = other.isolated("import tensorflow as tf\ntf.zeros((1024, 2**20))", "--growth")
@@ -158,8 +167,8 @@ def test_a_cell_that_runs_out_of_memory_says_who_has_it(book: Notebook) -> None:
         imported = book.run("import sys; 'tensorflow' in sys.modules").value
 
     assert ran.error["ename"] == woken.error["ename"] == "ResourceExhaustedError"
-    told = next(data["text/plain"] for data in ran.shown() if data["text/plain"].startswith("Of GPU 0"))
-    assert "Of GPU 0 others held then: this notebook 5.2 GiB." in told
+    told = next(data["text/plain"] for data in ran.shown() if data["text/plain"].startswith("Others held"))
+    assert "Others held of GPU 0: this notebook 5.2 GiB." in told
     assert "`--gpus 1`" in told
     assert imported == "False"  # its own type is had without TensorFlow
 

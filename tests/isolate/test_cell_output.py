@@ -136,3 +136,30 @@ def test_asking_for_input_is_refused_in_words(book: Notebook) -> None:
 
     assert ran.error["ename"] == "StdinNotImplementedError"
     assert "ask in a cell before it" in ran.error["evalue"]
+
+
+def test_stopping_for_a_debugger_is_refused_in_words(book: Notebook) -> None:
+    ran = book.isolated("x = 1\nbreakpoint()")
+
+    assert ran.error["ename"] == "StdinNotImplementedError"
+    assert "run it as a plain cell" in ran.error["evalue"]
+    assert "bdb.py" not in ran.traceback
+
+
+def test_what_forked_workers_display_is_shown_and_nothing_waits_for_another(book: Notebook) -> None:
+    ran = book.isolated(
+        "import multiprocessing, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "def work(number):\n"
+        "    display(f'worker {number}')\n"
+        "    return number\n"
+        "with multiprocessing.get_context('fork').Pool(3) as pool:\n"
+        "    pool.map(work, range(6), chunksize=1)\n"
+        "    pool.close()\n"
+        "    pool.join()\n"
+        "display('after')",
+        "--timeout 30s",
+    )
+
+    assert ran.status == "ok"
+    assert sorted(text for _, text in pieces(ran))[:7] == ["'after'", *(f"'worker {number}'" for number in range(6))]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tfgpu_magic.isolate.cells.closing import close
+from tfgpu_magic.isolate.cells.closing import Closing, close, crowd
 from tfgpu_magic.isolate.cells.shell import CellFacts
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
@@ -44,7 +46,7 @@ def use(*peaks: int | None, gpu: int = 0) -> GpuUse:
             [],
             machine(GIB, 2 * GIB, 256 * MIB, 256 * MIB),
             machine(0, 0, 0, 0),
-            "1 GiB of GPU 0 and 2 GiB of GPU 1 and 512 MiB of 2 others given back",
+            "1 GiB of GPU 0 and 2 GiB of GPU 1 and 512 MiB of 2 other GPUs given back",
         ),
         ([], machine(0), None, "no GPU memory held"),
         ([], machine(GIB), machine(GIB), "and its process still holds 1 GiB of GPU 0"),
@@ -67,7 +69,7 @@ def test_what_was_used_and_given_back(
 
 
 def test_what_stayed_behind_is_named_with_the_way_to_bring_it() -> None:
-    facts = CellFacts(stays=("x", "model"), lacks=("y",), kept={"ds": "it cannot be sent."}, failed=False, values=1)
+    facts = CellFacts(stays=("x", "model"), lacks=("y",), kept={"ds": "it cannot be sent."}, failed=False)
 
     assert repr(close([], machine(0), None, PID, 90, facts)).splitlines() == [
         "Isolated: 1 min 30 s, no GPU memory held.",
@@ -78,12 +80,40 @@ def test_what_stayed_behind_is_named_with_the_way_to_bring_it() -> None:
 
 
 def test_a_cell_that_failed_is_not_told_what_it_might_have_brought_back() -> None:
-    facts = CellFacts(stays=("x",), kept={}, failed=True, values=1)
+    facts = CellFacts(stays=("x",), kept={}, failed=True)
 
     assert "Gone" not in repr(close([], machine(0), None, PID, 1, facts))
 
 
 def test_in_html_nothing_of_a_cell_is_markup() -> None:
-    facts = CellFacts(kept={"x": "<b>no</b>"}, failed=False, values=1)
+    facts = CellFacts(kept={"x": "<b>no</b>"}, failed=False)
 
     assert "&lt;b&gt;" in close([], machine(0), None, PID, 1, facts)._repr_html_()
+
+
+def test_what_was_changed_in_place_is_named_with_the_way_to_bring_it() -> None:
+    facts = CellFacts(changed=("results", "df"), kept={}, failed=False)
+
+    assert repr(close([], machine(0), None, PID, 1, facts)).splitlines()[1:] == [
+        "Changed only there: results, df. To bring back: -o results,df"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("neighbour", "policy", "said"),
+    [
+        (True, "growth", "Others held of GPU 0: b.ipynb 3 GiB."),
+        (False, "limit 1GiB", "Nobody else held GPU 0. The cell's own `limit 1GiB` lets it have no more."),
+    ],
+)
+def test_why_memory_ran_out_is_told_in_whole_sentences(neighbour: bool, policy: str, said: str) -> None:
+    other = Process(gpu="0", pid=43, kind="C", held=3 * GIB)
+    seen = machine(GIB)
+    seen = replace(seen, processes=(*seen.processes, *([other] if neighbour else [])))
+    uses = [replace(use(GIB), policy=policy)]
+
+    assert repr(crowd(uses, seen, PID, {43: "b.ipynb"})).splitlines()[0] == said
+
+
+def test_what_is_to_be_typed_is_marked_so_in_html() -> None:
+    assert "<code>--gpus 1</code>" in Closing(("`--gpus 1` gives a cell the GPU with most free memory.",))._repr_html_()

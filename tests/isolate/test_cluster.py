@@ -241,6 +241,7 @@ def test_exceptions_are_raised_as_their_own_type_with_their_story(executor: Isol
         executor.submit(on_cluster.fail, "odd").result(PATIENCE)
 
     assert "on_cluster.py" in str(wrong.value.__cause__)
+    assert f"This was on {socket.gethostname()} (Dask worker " in str(wrong.value.__cause__)
     assert odd.value.code == 7
 
 
@@ -318,6 +319,13 @@ def test_calls_end_when_their_caller_is_killed(cluster: Cluster, tmp_path: Path)
         caller.kill()
 
     until(lambda: is_gone(pid))
+    with distributed.Client(cluster.address, set_as_default=False) as client:
+        until(lambda: not client.run_on_scheduler(guards))  # nor does anything of them stay at the scheduler
+
+
+def guards(dask_scheduler: Any) -> list[str]:
+    """The events that say that a call has begun."""
+    return [name for name in dask_scheduler.extensions["events"]._events if "wait_for" in str(name)]
 
 
 def test_all_calls_can_be_ended(cluster: Cluster, tmp_path: Path) -> None:

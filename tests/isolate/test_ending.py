@@ -41,6 +41,15 @@ def test_another_signal_is_not_blamed_on_memory() -> None:
     assert ending.died(-signal.SIGSEGV, 3, 4).endswith("SIGSEGV, segmentation fault.")
 
 
+@pytest.mark.parametrize(("state", "spent"), [("D", 12), ("R", None), ("Z", None)])
+def test_only_a_process_that_waits_in_the_system_may_hang(state: str, spent: int | None, tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/stat").write_text(f"7 (a (b) c) {state} 1 7 7 0 -1 4194560 1 2 3 4 5 7 0 0 20 0\n")
+
+    assert ending.spent(7, tmp_path) == spent
+    assert ending.spent(8, tmp_path) is None
+
+
 def system(root: Path, *, vmstat: int | None = None, events: int | None = None) -> int | None:
     """The kills on a machine whose files say so."""
     proc, cgroups = root / "proc", root / "cgroup"

@@ -100,6 +100,16 @@ def test_without_a_driver_calls_run_on_the_cpu(resident: Resident) -> None:
     assert text.startswith("Not started. 1 GPU for each call cannot be had.")
 
 
+def test_a_driver_that_is_slow_is_waited_for_and_not_taken_for_none(resident: Resident) -> None:
+    resident.machine.hang("nvmlInit", 2.5)
+    try:
+        (seen,) = resident.run(on.at_once, 1, {"max_workers": 1})
+    finally:
+        resident.machine.clear_faults()
+
+    assert len(seen.gpus) == 1  # and not all four
+
+
 def test_twenty_in_a_row_leave_nothing_behind(resident: Resident) -> None:
     before, after = resident.run(on.left_behind, 20)
 

@@ -99,7 +99,7 @@ def test_a_cell_that_waits_for_a_gpu_says_so(book: Notebook) -> None:
     book.isolated("import time\ntime.sleep(2)", "--detach --gpus 1")
     ran = book.isolated("'done'", "--gpus 1")
 
-    assert "Waits for 1 GPU, which other calls of here have." in ran.stream()
+    assert "Waits for 1 GPU, which other calls of yours have." in ran.stream()
     assert ran.value == "'done'"
 
 

@@ -10,8 +10,9 @@ from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Limit
 from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate.leases import Claim, choose, places, settle
-from tfgpu_magic.isolate.ledger import candidates
+from tfgpu_magic.isolate.claims import Claim, Holding
+from tfgpu_magic.isolate.leases import choose, places, settle
+from tfgpu_magic.isolate.offer import candidates
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 MIB, GIB = 2**20, 2**30
@@ -90,18 +91,63 @@ def test_a_call_gets(
     devices: list[Device], processes: list[Process], claims: list[Claim], count: int, gets: list[int] | str | None
 ) -> None:
     try:
-        chosen = choose(devices, processes, claims, count)
+        chosen = choose(devices, Holding(processes), claims, count)
     except Refused:
         assert gets == REFUSED
     else:
         assert (None if chosen is None else [one.gpu.index for one in chosen]) == gets
 
 
+STRANGE = 2**22
+"""Pids from here on are another namespace's."""
+
+
+@pytest.mark.parametrize(
+    ("processes", "claims", "taken"),
+    [
+        # By pid where that is ours; else by one that is new, and each only once.
+        ([holds(0, 7, 2)], [claim(0, 2, 7)], [2]),
+        ([holds(0, STRANGE, 2)], [claim(0, 2, 7)], [2]),
+        ([holds(0, STRANGE, 1)], [claim(0, 2, 7)], [1]),
+        ([holds(0, STRANGE, 1), holds(0, STRANGE + 1, 2)], [claim(0, 2, 7), claim(0, 1, 8)], [2, 1]),
+        ([holds(0, STRANGE, 2)], [claim(0, 2, 7), claim(0, 2, 8)], [2, 0]),
+        ([holds(0, STRANGE, 2)], [claim(0, 2)], [0]),  # it has no process yet
+        ([holds(0, 9, 2)], [claim(0, 2, 7)], [0]),  # a process of here, which is not the call's
+        ([holds(1, STRANGE, 2)], [claim(0, 2, 7)], [0]),  # on another GPU
+        ([holds(0, STRANGE, 2)], [replace(claim(0, 2, 7), known=(STRANGE,))], [0]),  # it was there before
+    ],
+)
+def test_what_calls_have_taken_is_known_by_their_pids_or_where_those_are_anothers_by_who_came(
+    processes: list[Process], claims: list[Claim], taken: list[int]
+) -> None:
+    strangers = frozenset(row.pid for row in processes if row.pid >= STRANGE)
+
+    assert Holding(processes, strangers).of(claims, gpu()) == [gib * GIB for gib in taken]
+
+
+def test_what_calls_have_taken_is_known_together_where_the_driver_tells_it_of_none() -> None:
+    claims = [claim(0, 2, 7), claim(0, 2, 8)]
+    used = replace(gpu(free=5.0), used=3 * GIB)
+    alone = Holding([holds(0, 7, None), holds(0, 8, None)])
+    beside = Holding([*alone.processes, holds(0, 9, None)])
+
+    assert sum(alone.of(claims, used)) == 3 * GIB
+    assert beside.of(claims, used) == [0, 0]
+
+
+def test_four_calls_at_a_quarter_fit_where_the_driver_names_other_pids() -> None:
+    claims = [claim(0, 2, pid) for pid in (7, 8, 9)]
+    processes = [holds(0, STRANGE + n, 2) for n in range(3)]
+    holding = Holding(processes, frozenset(row.pid for row in processes))
+
+    assert choose([device(0, 2, limit=1.75)], holding, claims, 1) is not None
+
+
 def test_a_refusal_names_who_is_in_the_way_on_each_gpu() -> None:
     devices = [device(0, 1, limit=4), device(1, 2, limit=4)]
 
     with pytest.raises(Refused) as refused:
-        choose(devices, [holds(0, 7, 7), holds(1, 8, 6)], [], 1, lambda: {7: "train.ipynb", 8: "anna"})
+        choose(devices, Holding([holds(0, 7, 7), holds(1, 8, 6)]), [], 1, lambda: {7: "train.ipynb", 8: "anna"})
 
     text = str(refused.value)
     assert text.startswith("Not started. The call needs 1 GPU, and none have room for it.\n")
@@ -157,7 +203,7 @@ def test_what_the_driver_keeps_is_nobodys_share() -> None:
 
 def test_nothing_left_beside_the_context_is_refused_and_says_why() -> None:
     with pytest.raises(Refused, match=r"(?s)too little to work with.*a percentage is all that its process holds"):
-        choose(candidates(parse("limit 3%"), snapshot(gpu())), [], [], 1)
+        choose(candidates(parse("limit 3%"), snapshot(gpu())), Holding(), [], 1)
 
 
 def test_each_gpu_has_its_own_words() -> None:

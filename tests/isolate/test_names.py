@@ -221,3 +221,41 @@ def test_a_module_reads_nothing_but_builtins_and_what_it_binds_itself(module: st
 
 def test_an_expression_too_deep_to_walk_reads_every_word_in_it() -> None:
     assert {"x", "y"} <= names("x" + " + y" * 5000).reads
+
+
+@pytest.mark.parametrize(
+    ("cell", "changes"),
+    [
+        ("x[0] = 1; y.a.b = 2; del z['k']", "x y z"),
+        ("x[0].rows.append(1); y.copy(); z()", "x"),
+        ("x += 1; y[0] += 1", "x y"),
+        ("df.drop(columns='a', inplace=True); df.drop(columns='a', inplace=False)", "df"),
+        ("x = []; x.append(1); y = {}; y['a'] = 1", ""),
+        ("def f(own):\n own.append(1)\n x.append(1)\n def g():\n  y[0] = 1", "x y"),
+        ("if a:\n x = []\nx.append(1)", "x"),
+        ("[x.append(y) for y in z]; f().append(1); 'a'.join(b)", "x"),
+    ],
+)
+def test_what_is_changed_in_place_is_seen_where_the_text_tells(cell: str, changes: str) -> None:
+    assert " ".join(sorted(names(cell).changes)) == changes
+
+
+@pytest.mark.parametrize(
+    ("cell", "turns"),
+    [
+        ("for i, (a, *b) in x: pass", {"i", "a", "b"}),
+        ("for i in x: y = i", {"i"}),
+        ("i = 0\nfor i in x: pass", set()),
+        ("with open(x) as i: pass", set()),
+        ("for x[f(a := 1)] in y: pass", {"a"}),
+    ],
+)
+def test_turns_are_what_only_loops_bind(cell: str, turns: set[str]) -> None:
+    assert names(cell).turns == turns
+
+
+@pytest.mark.parametrize(
+    "cell", ["df.query('a > @cutoff')", "def f():\n df.query('a > @cutoff')", "df.query(f'a > @cutoff + {df.b}')"]
+)
+def test_names_in_a_query_are_read(cell: str) -> None:
+    assert names(cell).reads == {"df", "cutoff"}

@@ -20,6 +20,7 @@ from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.process.order import LEAVE
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -144,7 +145,12 @@ def test_ctrl_c_goes_to_the_call_and_a_call_may_heed_it(tmp_path: Path) -> None:
 def test_ctrl_c_that_comes_when_the_call_has_answered_is_not_lost() -> None:
     one, _ = call(deeds.echo, 5)
     one.order = prepare(lingers=True)
-    one.answered = lambda _: os.kill(os.getpid(), signal.SIGINT)
+
+    def late(_: object) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        return LEAVE
+
+    one.answered = late
     with pytest.raises(KeyboardInterrupt):
         one.run()
 
@@ -189,6 +195,13 @@ def test_descriptors_that_are_closed_are_told() -> None:
 def test_a_call_that_closes_its_connection_and_goes_on_is_ended() -> None:
     with pytest.raises(WorkerDied, match="has closed its connection"):
         run(deeds.close_all_and_go_on, (), {})
+
+
+def test_a_large_process_that_is_killed_is_not_said_to_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "GRACE", 0.1)
+    monkeypatch.setattr(calls, "_PATIENCE", 0.02)
+    with pytest.raises(WorkerDied, match="has closed its connection"):
+        run(deeds.close_all_and_go_on_with, (2 * 2**30,), {})
 
 
 class Torn(Paper):

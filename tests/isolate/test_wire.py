@@ -48,6 +48,18 @@ def test_parts_arrive_as_they_were(ends: Pair, sizes: list[int]) -> None:
     assert across(ends, parts) == parts
 
 
+def test_of_many_large_parts_one_that_is_kept_keeps_few_others(ends: Pair) -> None:
+    wire.send(ends[0], "work", [bytes(2 * wire.ALONE)] * 80)
+    message = wire.receive(ends[1])
+    assert message is not None
+    kept = message.parts[-1]
+    del message
+
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:tfgpu_magic" in line]
+    sizes = [int(end, 16) - int(start, 16) for start, end in (entry[0].split("-") for entry in maps)]
+    assert len(kept) <= sum(sizes) <= 12 * wire.ALONE
+
+
 def test_messages_keep_their_order_and_their_bounds(ends: Pair) -> None:
     for number in range(20):
         wire.send(ends[0], f"{number}", [b"x" * number])

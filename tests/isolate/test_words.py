@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
 
-from tfgpu_magic.config.policy import NOTHING
+from tests.config.test_words import policies
+from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate.cells.words import Asked, parse
 
@@ -15,6 +17,8 @@ from tfgpu_magic.isolate.cells.words import Asked, parse
         ("", Asked()),
         ("-i x,y -o z", Asked(inputs=("x", "y"), outputs=("z",))),
         ("-i -", Asked(inputs=())),
+        ("-i +x", Asked(also=("x",))),
+        ("-i +x,+y,z", Asked(also=("x", "y", "z"))),
         ("-o a,b,a", Asked(outputs=("a", "b"))),
         ("-o=a", Asked(outputs=("a",))),
         ("--timeout 10m --gpus 2 --detach", Asked(timeout=600.0, gpus=2, detach=True)),
@@ -36,10 +40,20 @@ def test_flags(line: str, expected: Asked) -> None:
         ("--growth --gpus 1", "growth"),
         ("--visible 0 --limit 2GiB", "visible 0; limit 2GiB"),
         ("pick 2 --need 2GiB; growth", "pick 2 --need 2GiB; growth"),
+        ("limit 2GiB --grow; visible 0", "limit 2GiB --grow; visible 0"),
+        ("limit 2GiB --grow;visible 0 --gpus 1", "limit 2GiB --grow; visible 0"),
+        ("--limit 2GiB --grow; --visible 0", "limit 2GiB --grow; visible 0"),
+        ("split 2 --cpu; growth", "split 2 --cpu; growth"),
+        ("-o x LIMIT 2GiB", "limit 2GiB"),
     ],
 )
 def test_a_policy_is_words_or_flags(line: str, policy: str) -> None:
     assert str(parse(line).policy) == policy
+
+
+@given(policies)
+def test_any_policy_can_be_said_above_a_cell(policy: Policy) -> None:
+    assert parse(str(policy)).policy == policy
 
 
 @pytest.mark.parametrize(
@@ -53,6 +67,9 @@ def test_a_policy_is_words_or_flags(line: str, policy: str) -> None:
         ("-o a, b", "'b' stands apart. Write names with commas and no blanks between them"),
         ("-o a b", "'b' stands apart."),
         ("--gpu 1", "Did you mean '--gpus'?"),
+        ("--outputs x", "Did you mean '-o'?"),
+        ("--inputs x", "Did you mean '-i'?"),
+        ("--background", "Did you mean '--detach'?"),
         ("--gpus 0", "For none, say `visible none`."),
         ("--help", "bring these names back"),
         ("--gpus 0", "--gpus is a number from 1"),

@@ -87,5 +87,5 @@ def test_each_state_says_what_it_is(site: str, state: str, sentence: str) -> Non
 def test_where_nothing_comes_by_itself_it_says_of_when_it_is_and_has_a_button(site: str) -> None:
     live, saved = (text(markup(site, f"state=widget&live={live}")) for live in ("true", "false"))
 
-    assert live.startswith("> GPU memory live by memory")
+    assert live.startswith("> GPU memory live · 1 s by memory")
     assert re.match(r"> GPU memory as of \d\d:\d\d:\d\d Refresh by memory", saved)

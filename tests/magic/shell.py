@@ -16,6 +16,7 @@ class Seen:
     value: str
     error: str
     html: str = ""
+    markdown: str = ""
 
 
 def cells(*sources: str) -> list[Seen]:
@@ -45,4 +46,5 @@ def _cell(shell: InteractiveShell, source: str) -> Seen:
         shown[-1].get("text/plain", ""),
         type(error).__name__ if error else "",
         shown[-1].get("text/html", ""),
+        shown[-1].get("text/markdown", ""),
     )

@@ -36,13 +36,29 @@ def test_a_mistake_is_told_in_a_sentence_without_a_traceback_and_stops_the_run(l
 
 
 @pytest.mark.parametrize("line", ["", "status", "limit 1GiB", "plan growth", "code growth", "env growth", "default"])
-def test_every_answer_has_a_text_and_html(line: str) -> None:
+def test_every_answer_has_a_text_and_html_or_markdown(line: str) -> None:
     with Machine.create("2x8GiB") as machine:
-        text, html = run(machine, _both_forms, f"%tf_gpu {line}")
+        seen: Seen = run(machine, last, f"%tf_gpu {line}")
 
-    assert text
-    assert not text.startswith("<")
-    assert html.startswith("<")
+    assert seen.value
+    assert not seen.value.startswith("<")
+    assert seen.html.startswith("<") or seen.markdown.startswith("```")
+
+
+@pytest.mark.parametrize(("line", "language"), [("code limit 1GiB", "python"), ("env growth", "sh")])
+def test_code_is_marked_as_what_it_is_so_that_a_front_end_can_highlight_it(line: str, language: str) -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, f"%tf_gpu {line}")
+
+    assert seen.markdown == f"```{language}\n{seen.value}\n```"
+    assert not seen.html
+
+
+def test_code_of_nothing_is_no_more_than_the_import() -> None:
+    with Machine.create("2x8GiB") as machine:
+        seen: Seen = run(machine, last, "%tf_gpu code")
+
+    assert seen.value == "import tensorflow as tf"
 
 
 def test_plan_code_and_env_do_nothing() -> None:
@@ -66,7 +82,28 @@ def test_too_late_names_the_cell_that_was_too_early() -> None:
         )
 
     assert "since In [3] (model = tf.Variable(1.0))" in seen.text
-    assert "%tf_gpu limit 1GiB --restart" in seen.text
+    assert "Leave IPython, start it again and say first:   %tf_gpu limit 1GiB  " in seen.text
+
+
+def test_in_a_terminal_nothing_is_said_of_notebooks_kernels_and_their_menus() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: list[Seen] = run(
+            machine,
+            cells,
+            "import tensorflow as tf; x = tf.constant(1)",
+            "%tf_gpu",
+            "%tf_gpu top",
+            "%tf_gpu limit 1GiB",
+            "%tf_gpu limit 1GiB --restart",
+            "%tf_gpu plan limit 1GiB",
+        )
+    told = "\n".join(one.text for one in seen)
+
+    assert "this session" in told
+    assert "This is one look." in seen[2].text
+    assert "since In [2] (x = tf.constant(1))" in told
+    assert [word for word in ("this notebook", "This notebook", "this kernel", "menu") if word in told] == []
+    assert "--restart" not in seen[3].text + seen[4].text
 
 
 def test_too_late_in_the_same_cell_names_that_cell() -> None:
@@ -97,11 +134,11 @@ def test_after_a_first_op_without_room_tensorflow_is_let_alone() -> None:
     assert "may hang for good if it is tried again" in seen.text
 
 
-def test_restart_without_a_server_says_so() -> None:
+def test_where_nothing_can_restart_it_the_way_by_hand_is_told() -> None:
     with Machine.create("1x8GiB") as machine:
         seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu growth --restart")
 
-    assert "This is no Jupyter kernel" in seen.text
+    assert "Leave IPython, start it again and say first:   %tf_gpu growth  " in seen.text
     assert seen.error == "UsageError"
 
 
@@ -110,6 +147,64 @@ def test_restart_applies_at_once_where_it_is_not_too_late() -> None:
         seen: Seen = run(machine, last, "%tf_gpu growth --restart")
 
     assert seen.value.startswith("`growth` is in force")
+
+
+def test_without_a_gpu_a_limit_is_not_called_in_force() -> None:
+    seen: list[Seen] = run(None, cells, "%tf_gpu limit 2GiB", "%tf_gpu", env={"LD_LIBRARY_PATH": ""})
+
+    assert "`limit 2GiB` has no GPU here to act on." in seen[0].text
+    assert "`limit 2GiB` has no GPU here to act on." in seen[1].text
+    assert "In force" not in seen[1].text
+
+
+@pytest.mark.parametrize("line", ["help", "--help", "-h"])
+def test_help_is_answered(line: str) -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, f"%tf_gpu {line}")
+
+    assert "limit 0=1GiB 1=4GiB 2=25%" in seen.value
+    assert not seen.error
+
+
+def test_the_help_has_no_line_that_a_cell_would_break() -> None:
+    with Machine.create("1x8GiB") as machine:
+        text: str = run(machine, _help)
+
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("jobs --restart", "`jobs` sets nothing, so --restart has no place beside it."),
+        ("status now", "`status` stands alone; 'now' is too much."),
+        ("top --restart", "`top` sets nothing"),
+        ("--restart", "--restart of what?"),
+        ("4gib", "'4gib' is not a word of %tf_gpu. For a limit, write `%tf_gpu limit 4gib`."),
+        ("4GiB", "'4GiB' is not a word"),
+    ],
+)
+def test_what_stands_alone_is_said_to(line: str, told: str) -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, f"%tf_gpu {line}")
+
+    assert told in seen.text
+    assert seen.error == "UsageError"
+
+
+def test_the_plan_of_default_is_called_that() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, "%tf_gpu growth", "%tf_gpu plan default")
+
+    assert seen.value.startswith("`default` would do this:")
+
+
+def test_what_does_not_fit_any_more_is_a_warning() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: list[Seen] = run(machine, _crowded)
+
+    assert "Warning: it does not fit any more. GPU 0: " in seen[-1].text
+    assert "<strong>Warning:</strong>" in seen[-1].html
 
 
 def test_help_comes_from_the_grammar() -> None:
@@ -122,32 +217,6 @@ def test_help_comes_from_the_grammar() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "offered", "withheld"),
-    [
-        ("%tf_gpu ", ["growth", "limit", "status", "plan"], ["--grow"]),
-        ("%tf_gpu gr", ["growth"], ["limit"]),
-        ("tf_gpu li", ["limit"], ["growth"]),
-        ("%tf_gpu visible ", ["0", "1", "all", "none"], ["2"]),
-        ("%tf_gpu visible 0,", ["1"], ["0", "2"]),
-        ("%tf_gpu limit ", ["0=", "1=", "--grow", "--restart"], ["--gpu"]),
-        ("%tf_gpu limit 2GiB --g", ["--grow"], ["--gpu"]),
-        ("%tf_gpu split 2 --gpu ", ["0", "1"], ["--grow"]),
-        ("%tf_gpu plan li", ["limit"], ["plan"]),
-        ("%tf_gpu pick; li", ["limit"], ["list"]),
-        ("%tf_gpu limit 0=", ["2GiB", "50%"], ["abs", "0="]),
-        ("%tf_gpu limit 2GiB --", ["--grow", "--restart"], ["--abs"]),
-        ("%tf_gpu code spl", ["split"], []),
-    ],
-)
-def test_tab_completes_words_flags_and_gpu_numbers(line: str, offered: list[str], withheld: list[str]) -> None:
-    with Machine.create("2x8GiB") as machine:
-        matches: list[str] = run(machine, _complete, line)
-
-    assert set(offered) <= set(matches)
-    assert not set(withheld) & set(matches)
-
-
-@pytest.mark.parametrize(
     ("env", "configured", "asked"),
     [
         ({"TFGPU_POLICY": "limit 1GiB"}, "", "limit 1GiB"),
@@ -155,24 +224,58 @@ def test_tab_completes_words_flags_and_gpu_numbers(line: str, offered: list[str]
         ({"TFGPU_POLICY": "limit 1GiB"}, "growth", "limit 1GiB"),
     ],
 )
-def test_an_administrators_policy_is_applied_when_the_extension_is_loaded(
+def test_an_administrators_policy_holds_when_the_extension_is_loaded_and_nothing_is_said_of_it(
     env: dict[str, str], configured: str, asked: str
 ) -> None:
     with Machine.create("1x8GiB") as machine:
         seen: Seen = run(machine, _load_with, configured, env=env)
 
-    assert f"`{asked}`, from " in seen.text
+    assert seen.text == ""
     assert f"`{asked}`" in seen.value
 
 
-@pytest.mark.parametrize("policy", ["nonsense", "limit 100GiB"])
-def test_a_bad_policy_from_outside_is_told_and_breaks_nothing(policy: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "told"), [("nonsense", "is NOT in force: it is no policy"), ("limit 100GiB", "cannot be had in full")]
+)
+def test_a_bad_policy_from_outside_is_told_and_falls_to_growth(policy: str, told: str) -> None:
     with Machine.create("1x8GiB") as machine:
         seen: Seen = run(machine, _load_with, "", env={"TFGPU_POLICY": policy})
 
-    assert f"`{policy}`, from $TFGPU_POLICY, is NOT in force." in seen.text
+    assert f"`{policy}`, from $TFGPU_POLICY, {told}" in seen.text
     assert "Traceback" not in seen.text
+    assert seen.value.startswith("`growth` is in force")
+
+
+def test_an_empty_variable_switches_configuration_off() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, _load_with, "growth", env={"TFGPU_POLICY": ""})
+
     assert seen.value.startswith("Nothing is asked")
+
+
+def test_to_load_the_extension_again_leaves_what_was_said_meanwhile() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(
+            machine,
+            last,
+            "%tf_gpu limit 1GiB",
+            "%reload_ext tfgpu_magic",
+            "%tf_gpu plan",
+            env={"TFGPU_POLICY": "growth"},
+        )
+
+    assert seen.value.startswith("`limit 1GiB`")
+
+
+@pytest.mark.parametrize("lines", [(), ("%reload_ext tfgpu_magic",)])
+def test_a_policy_that_is_configured_in_a_cell_is_applied_there(lines: tuple[str, ...]) -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, *lines, "%config TfGpuMagics.policy = 'limit 1GiB'", "%tf_gpu plan")
+        wrong: Seen = run(machine, last, "%config TfGpuMagics.policy = 'limti 1GiB'")
+
+    assert seen.value.startswith("`limit 1GiB` is in force")
+    assert "'limti' is not a word of %tf_gpu" in wrong.text
+    assert "Traceback" not in wrong.text
 
 
 def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
@@ -183,9 +286,19 @@ def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
     assert back.error == ""
 
 
-def _both_forms(line: str) -> tuple[str, str]:
-    seen = cells(line)[0]
-    return seen.value, seen.html
+def _plan_beside_a_child(line: str) -> Seen:
+    machine = Machine.current()
+    assert machine is not None
+    machine.add_neighbour("6GiB@0")  # a process that this one starts
+    return last("%tf_gpu growth", "import tensorflow as tf\nx = tf.constant(1)", line)
+
+
+def _crowded() -> list[Seen]:
+    before = cells("%tf_gpu limit 4GiB")
+    machine = Machine.current()
+    assert machine is not None
+    machine.add_neighbour("5GiB@0")
+    return [*before, *cells("%tf_gpu plan")]
 
 
 def _help() -> str:
@@ -193,15 +306,6 @@ def _help() -> str:
 
     cells()
     return str(InteractiveShell.instance().magics_manager.magics["line"]["tf_gpu"].__doc__)
-
-
-def _complete(line: str) -> list[str]:
-    from IPython.core.completer import provisionalcompleter
-    from IPython.core.interactiveshell import InteractiveShell
-
-    cells()
-    with provisionalcompleter():
-        return [match.text for match in InteractiveShell.instance().Completer.completions(line, len(line))]
 
 
 def _load_with(configured: str) -> Seen:
@@ -232,9 +336,24 @@ def test_plan_tells_what_a_restart_would_do_when_it_is_too_late() -> None:
     with Machine.create("1x8GiB") as machine:
         seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu plan limit 7GiB")
 
-    assert seen.value.startswith("TensorFlow is already using the GPUs")
+    assert seen.value.startswith("TensorFlow is already using the GPUs in this session")
     assert "After a restart, `limit 7GiB` would do this:" in seen.value
     assert "7.9 GiB" in seen.value  # what this kernel holds is free then
+
+
+def test_what_this_kernel_holds_is_free_after_a_restart_also_where_the_driver_names_it_by_another_pid() -> None:
+    with Machine.create("1x8GiB") as machine:
+        machine.host_pids()
+        seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu plan limit 7GiB")
+
+    assert "After a restart, `limit 7GiB` would do this:" in seen.value
+
+
+def test_what_children_of_this_kernel_hold_is_free_after_a_restart() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, _plan_beside_a_child, "%tf_gpu plan limit 7GiB")
+
+    assert "After a restart, `limit 7GiB` would do this:" in seen.value
 
 
 def test_a_kernel_is_not_given_up_for_words_that_cannot_be_had() -> None:

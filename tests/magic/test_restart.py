@@ -53,7 +53,10 @@ def test_restart_applies_the_words_in_the_new_kernel(tmp_path: Path, words: str)
 
     assert "Restarting this kernel" in told
     assert before != after
-    assert first == f"tfgpu_magic: `visible 1; {words}`, from the restart, is in force.\n"
+    # As `%tf_gpu` says: growth is a variable, and a limit waits for TensorFlow.
+    stands = "is in force, also for programs that are started from here"
+    stands = stands if words == "growth" else "waits for TensorFlow's import"
+    assert first == f"tfgpu_magic: after the restart, `visible 1; {words}` {stands}.\n"
     assert not (tmp_path / "rest").exists()
     assert not (tmp_path / "queued").exists()
     assert replies == ["error", "aborted"]  # no page waits for a cell of a kernel that is gone
@@ -98,20 +101,38 @@ def test_a_restart_that_the_server_refuses_is_said_and_cells_run_again(tmp_path:
     assert before == after
 
 
-@pytest.mark.parametrize("policy", ["limti 4GiB", "limit 12GiB"])
-def test_a_refused_policy_of_the_administrator_is_told_in_the_first_cell(tmp_path: Path, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("configured", "line", "asked"),
+    [("growth", "default; limit 0=2GiB", "limit 0=2GiB"), ("visible 0", "default; growth", "growth")],
+)
+def test_what_was_dropped_before_a_restart_stays_dropped(
+    tmp_path: Path, configured: str, line: str, asked: str
+) -> None:
     profile = tmp_path / ".ipython" / "profile_default"
     profile.mkdir(parents=True)
     (profile / "ipython_config.py").write_text(
-        f"c = get_config()\nc.InteractiveShellApp.extensions = ['tfgpu_magic']\nc.TfGpuMagics.policy = {policy!r}\n"
+        f"c = get_config()\nc.InteractiveShellApp.extensions = ['tfgpu_magic']\nc.TfGpuMagics.policy = {configured!r}\n"
     )
-    with Machine.create("1x8GiB") as machine, serving(machine, tmp_path) as server:
-        client = server.connect(server.call("kernels", {"name": "python3"})["id"])
-        told, again = execute(client, "pass"), execute(client, "pass")
+    with Machine.create("2x8GiB") as machine, serving(machine, tmp_path) as server:
+        kernel = server.call("kernels", {"name": "python3"})["id"]
+        client = server.connect(kernel)
+        said = execute(client, "import tensorflow as tf; x = tf.constant(1.0); import os; print(os.getpid())")
+        before = int(said.split()[-1])
+        client.execute(f"%tf_gpu {line} --restart")
+        _heard(client)
+        client.stop_channels()
+        until(lambda: machine.held(pid=before) == 0)
+        client = server.connect(kernel)
+        first = execute(client, "pass")
+        status = execute(client, "%tf_gpu")
+        policy = execute(client, "from tfgpu_magic import control; print(control.current().asked)").strip()
         client.stop_channels()
 
-    assert f"`{policy}`, from the configuration, is NOT in force." in told
-    assert again == ""
+    assert f"`{asked}`" in first
+    assert policy == asked
+    # One truth: what waits is not said to be in force.
+    assert ("In force" in status) == ("is in force" in first)
+    assert ("Waiting" in status) == ("waits for" in first)
 
 
 def _heard(client: BlockingKernelClient) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from tests.monitor.boards import PATIENCE, collectors
+from tfgpu_magic.monitor import place
 from tfgpu_magic.monitor.board import Reader, Writer
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.place import Place
@@ -69,6 +71,18 @@ def machine_folder(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyP
     for process in collectors(machine):
         with contextlib.suppress(psutil.Error):
             process.kill()
+
+
+@pytest.fixture
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A system's folders for all users, which are nobody else's here; no directory is named."""
+    monkeypatch.delenv("TFGPU_MAGIC_DIR", raising=False)
+    for name in ("run", "tmp", "home"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(place, "_RUNTIME", tmp_path / "run")
+    monkeypatch.setattr(place, "_TEMPORARY", tmp_path / "tmp")
+    monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_dir=str(tmp_path / "home")))
+    return tmp_path
 
 
 @pytest.fixture

@@ -101,6 +101,20 @@ def test_a_writer_that_is_missed_is_said_with_the_time_it_was_last_here(
     assert reader.look().stale_since is None
 
 
+def test_figures_that_are_older_than_was_meant_are_stale_though_the_writer_is_here(
+    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.publish(snapshot())
+    read = time.time()
+    writer.beat(time.monotonic() + 11)
+    rare = reader.look()
+    writer.beat(time.monotonic() - 4)  # a reading was due
+    late = reader.look()
+
+    assert (rare.stale_since, round(rare.every)) == (None, 11)
+    assert late.stale_since == pytest.approx(read, abs=5)
+
+
 def test_a_writer_that_never_came_is_missed_too(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board, "STALE_AFTER", 0.0)
 
@@ -174,10 +188,10 @@ def test_a_reader_that_the_writer_overtakes_reads_again(
 
 
 def test_a_writer_that_died_in_the_middle_leaves_the_message_before(
-    folder: Path, writer: Writer, reader: Reader
+    folder: Path, here: Place, writer: Writer, reader: Reader
 ) -> None:
     writer.publish(snapshot(3))
-    with (folder / BOARD).open("r+b") as file:
+    with (folder / here.name(BOARD)).open("r+b") as file:
         file.seek(board._SLOTS[(writer._header.sequence + 1) % 2])
         file.write(b"half of a mess")
 
@@ -187,7 +201,7 @@ def test_a_writer_that_died_in_the_middle_leaves_the_message_before(
 @pytest.mark.parametrize("content", [b"", b"short", b"\0" * 10_000, b"#!/bin/sh\n" * 1000])
 def test_a_file_that_is_no_board_is_replaced(folder: Path, content: bytes) -> None:
     with Place() as here:
-        (folder / BOARD).write_bytes(content)
+        (folder / here.name(BOARD)).write_bytes(content)
         reader = Reader(here)
         seen = reader.look()
         writer = Writer(here)
@@ -199,7 +213,7 @@ def test_a_file_that_is_no_board_is_replaced(folder: Path, content: bytes) -> No
         writer.close()
 
 
-@pytest.mark.parametrize("what", ["VERSION", "_boot"])
+@pytest.mark.parametrize("what", ["VERSION", "boot"])
 def test_a_board_of_another_layout_or_boot_is_replaced(
     here: Place, writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -216,11 +230,11 @@ def test_a_board_of_another_layout_or_boot_is_replaced(
 
 
 def test_a_truncated_board_harms_nobody_and_is_whole_again_with_the_next_message(
-    folder: Path, writer: Writer, reader: Reader
+    folder: Path, here: Place, writer: Writer, reader: Reader
 ) -> None:
     writer.publish(snapshot(3))
     reader.look()
-    os.truncate(folder / BOARD, 0)
+    os.truncate(folder / here.name(BOARD), 0)
     truncated = reader.look()
     writer.publish(snapshot(4))
 
@@ -230,7 +244,7 @@ def test_a_truncated_board_harms_nobody_and_is_whole_again_with_the_next_message
 
 def test_a_writer_knows_when_its_board_is_no_longer_found(folder: Path, here: Place, writer: Writer) -> None:
     assert writer.is_there()
-    (folder / BOARD).rename(folder / "elsewhere")
+    (folder / here.name(BOARD)).rename(folder / "elsewhere")
     assert not writer.is_there()
 
 
@@ -274,4 +288,4 @@ def test_a_limit_on_files_is_an_error_in_words(here: Place) -> None:
 def test_a_change_of_the_messages_fields_is_another_version() -> None:
     fields = " ".join(name for kind in (Snapshot, Gpu, Process) for name in kind.__slots__)
 
-    assert (board.VERSION, zlib.crc32(fields.encode())) == (1, 3246361248)
+    assert (board.VERSION, zlib.crc32(fields.encode())) == (2, 3209404063)

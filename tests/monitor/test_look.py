@@ -21,6 +21,7 @@ from tfgpu_magic.views.status import status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tfgpu_magic.monitor.snapshot import Snapshot
     from tfgpu_magic.simgpu import Machine
@@ -46,14 +47,22 @@ CODES = [1, 2, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 18, 25, 28, 999, 12345]
 
 
 @pytest.fixture(autouse=True)
-def quick() -> Iterator[None]:
-    """Whatever a test does, none of its looks may be waited for; what is left behind dies by itself."""
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever a test does, none of its looks may be waited for; what is left behind ends by itself."""
+    monkeypatch.setattr(looking, "_late", None)
+    monkeypatch.setattr(looking, "_came_late", None)
     yield
-    for _ in range(100):
-        if not child._hung:
+    for _ in range(600):
+        if not (child._killed or child._asking):
             return
         time.sleep(0.05)
-    raise AssertionError("a killed child is still there")
+    raise AssertionError("a child is still there")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver hangs that takes longer than a second."""
+    monkeypatch.setattr(child, "PATIENCE", 1.0)
 
 
 def timed_look(timeout: float = 1.5) -> Snapshot:
@@ -176,6 +185,7 @@ def test_a_driver_of_another_version_is_said(machine: Machine) -> None:
     assert not snapshot.absent
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetMemoryInfo"])
 def test_a_hang_costs_the_timeout_and_no_more(machine: Machine, function: str) -> None:
     machine.hang(function, 60)
@@ -186,21 +196,58 @@ def test_a_hang_costs_the_timeout_and_no_more(machine: Machine, function: str) -
     assert "did not answer within 0.3 s" in (snapshot.error or "")
 
 
-def test_a_hang_leaves_no_process_and_the_next_look_works(machine: Machine) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_a_hang_leaves_no_process_and_a_look_after_it_works(machine: Machine) -> None:
     before = set(psutil.Process().children())
     machine.hang("nvmlDeviceGetMemoryInfo", 60)
     look(timeout=0.3)
     machine.clear_faults()
+    assert "the driver hangs" in (timed_look().error or "")  # it waits for the same call, until that is given up
 
-    assert timed_look().error is None
+    assert look(10).error is None
     assert set(psutil.Process().children()) <= before
 
 
+def test_a_driver_that_is_slow_to_start_is_let_finish_and_its_answer_is_seen(machine: Machine) -> None:
+    machine.hang("nvmlInit", 2.5)
+
+    first, calls = timed_look(), machine.calls()
+    second = look(10)
+
+    assert "still being asked: say it again" in (first.error or "")
+    assert "reboot" not in (first.error or "").lower()
+    assert (second.error, len(second.gpus)) == (None, 4)
+    # The same process: nobody was killed in the driver, and nobody began anew.
+    assert machine.calls()["nvmlInitWithFlags"] == calls["nvmlInitWithFlags"]
+
+
+def test_what_a_slow_driver_said_too_late_is_shown_with_its_age(machine: Machine) -> None:
+    machine.hang("nvmlInit", 2.5)
+    assert timed_look().error is not None
+    while child._asking:
+        time.sleep(0.05)
+
+    snapshot = timed_look()
+
+    assert (snapshot.error, len(snapshot.gpus)) == (None, 4)
+    assert snapshot.notes[-1].endswith("old: the driver is slow to answer.")
+
+
+def test_who_waits_longer_than_a_second_gets_a_word(machine: Machine) -> None:
+    said: list[str] = []
+    assert look(10, slow=lambda: said.append("quick")).error is None
+    machine.hang("nvmlInit", 2.5)
+
+    assert look(10, slow=lambda: said.append("slow")).error is None
+    assert said == ["slow"]
+
+
+@pytest.mark.usefixtures("impatient")
 def test_while_a_child_cannot_be_killed_no_other_joins_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck: list[subprocess.Popen[str]] = []
     monkeypatch.setattr(subprocess.Popen, "kill", lambda child: stuck.append(child))  # as in uninterruptible sleep
     machine.hang("nvmlDeviceGetMemoryInfo", 60)
-    look(timeout=0.3)
+    look(timeout=5)
     machine.clear_faults()
     start = time.monotonic()
     snapshot = look()
@@ -215,11 +262,11 @@ def test_an_interrupted_look_leaves_no_process(machine: Machine, monkeypatch: py
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(subprocess.Popen, "communicate", interrupt)
+    monkeypatch.setattr(child.Child, "answer", interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         look()
-    assert len(child._hung) <= 1  # on its way out: the fixture waits for it
+    assert len(child._asking) <= 1  # on its way out: the fixture waits for it
 
 
 def test_threads_may_look_at_once(machine: Machine) -> None:
@@ -247,9 +294,19 @@ def test_a_reader_that_crashes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pynvml_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("sys.path", [])
 
     assert "pip install nvidia-ml-py" in (timed_look().error or "")
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["where Python begins", "by its path too"])
+def test_a_pynvml_beside_a_notebook_is_not_nvmls(machine: Machine, tmp_path: Path, named: bool) -> None:
+    (tmp_path / "pynvml.py").write_text("raise SystemExit('mine')")
+    code = "from tfgpu_magic.monitor.look import look; seen = look(10); print(seen.error, len(seen.gpus))"
+    env = {**os.environ, **({"PYTHONPATH": str(tmp_path)} if named else {})}
+    answer = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
+
+    assert answer.stdout == "None 4\n"
 
 
 def test_the_process_that_looks_imports_no_pynvml() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import psutil
 import pynvml
 import pytest
 
@@ -139,7 +140,17 @@ def test_unified_memory_is_the_machines_and_used_is_what_processes_hold(driver: 
     read = Reader().read().gpus[0]
 
     ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert (read.unified, read.total, read.used, read.free, read.error) == (True, ram, 2 * GIB, None, None)
+    assert (read.unified, read.total, read.used, read.error) == (True, ram, 2 * GIB, None)
+    assert read.free == pytest.approx(psutil.virtual_memory().available, rel=0.3)  # programs use it too
+
+
+@pytest.mark.parametrize("pid", [2**22, 2**22 + 1])
+def test_pids_of_a_host_with_more_of_them_than_here_are_none_of_the_drivers_faults(driver: Driver, pid: int) -> None:
+    driver.devices[0].lists = {COMPUTE: [(pid, GIB)]}
+    snapshot = Reader().read()
+
+    assert [row.pid for row in snapshot.processes] == ([pid] if pid <= 2**22 else [])
+    assert len(snapshot.notes) == (pid > 2**22)
 
 
 def test_no_memory_and_no_list_is_an_error_and_not_unified(driver: Driver) -> None:

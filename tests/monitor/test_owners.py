@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from tfgpu_magic.monitor.owners import Owner, Owners, short_command
+from tfgpu_magic.monitor import opened
+from tfgpu_magic.monitor.opened import opens_driver
+from tfgpu_magic.monitor.owners import _FIRST, Notebook, Owner, Owners, by_user, short_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     Start = Callable[..., int]
 
@@ -25,16 +28,30 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts anot
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start processes that wait, named for a script; each prints a line when it runs."""
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """What a process of a simulated machine has open; the process that asks has it too."""
+    with (tmp_path / "machine").open("w") as file:
+        monkeypatch.setenv("TFGPU_SIMGPU", file.name)
+        yield file.fileno()
+
+
+@pytest.fixture
+def start(tmp_path: Path, driver: int) -> Iterator[Start]:
+    """Start processes that wait, named for a script, with the driver open or not; each prints a line when it runs."""
     script = tmp_path / "train.py"
     script.write_text("print(flush=True); input()")
     started = []
 
-    def start(*words: str, user: int | None = None, **environment: str) -> int:
+    def start(*words: str, user: int | None = None, drives: bool = True, **environment: str) -> int:
         command = words or (sys.executable, str(script), SECRET)
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user, cwd="/", env={"A": "b", **environment}
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            user=user,
+            cwd="/",
+            env={"A": "b", **environment},
+            pass_fds=[driver] if drives else [],
         )
         started.append(process)
         assert process.stdout
@@ -50,6 +67,7 @@ def find(pid: int, *, kernel: int = ELSE) -> Owner:
     return Owners(kernel).find([pid, os.getpid()])[pid]
 
 
+@pytest.mark.usefixtures("driver")
 def test_the_process_that_asks_is_this_notebook() -> None:
     pid = os.getpid()
 
@@ -143,14 +161,67 @@ def test_an_owner_is_read_once(start: Start, monkeypatch: pytest.MonkeyPatch) ->
     assert owners.find([pid]) == before
 
 
+@pytest.mark.usefixtures("driver")
 def test_one_unknown_pid_among_known_ones_has_ended() -> None:
     assert find(2**22 + 1).who == "gone"
 
 
+@pytest.mark.usefixtures("driver")
 def test_pids_of_which_none_lives_here_are_unknown() -> None:
     owners = Owners().find([2**22 + 1, 2**40])
 
     assert {(owner.who, owner.text) for owner in owners.values()} == {("unknown", "others")}
+
+
+def test_a_strangers_memory_is_not_laid_at_the_door_of_a_kernel_that_has_its_number_here(start: Start) -> None:
+    # The kernel has not touched a GPU: what the driver lists is the host's process of this number.
+    kernel = start(JPY_SESSION_NAME="quiet.ipynb", drives=False)
+    owners = Owners(kernel=ELSE)
+    seen = [owners.find([kernel, 2**40], {kernel: Notebook(name="quiet.ipynb")}) for _ in range(2)]
+
+    assert [{(owner.who, owner.text) for owner in each.values()} for each in seen] == [{("unknown", "others")}] * 2
+    assert {owner.who for owner in by_user([kernel, 2**40]).values()} == {"unknown"}
+
+
+def test_a_pid_of_mine_that_has_no_driver_open_has_ended_where_others_are_named(start: Start) -> None:
+    mine, reused = start(JPY_SESSION_NAME="eval.ipynb"), start(drives=False)
+    found = Owners(kernel=ELSE).find([mine, reused])
+
+    assert [found[pid].text for pid in (mine, reused)] == ["eval.ipynb", "a process that ended"]
+    assert [by_user([mine, reused])[pid].who for pid in (mine, reused)] == ["mine", "gone"]
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="there are no devices here")
+def test_a_device_of_the_driver_that_is_open_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
+    before = opens_driver(os.getpid())
+    monkeypatch.setattr(opened, "_DEVICES", ("/dev/null",))
+    with Path("/dev/null").open():
+        assert (before, opens_driver(os.getpid()), opens_driver(2**22 + 1)) == (False, True, None)
+
+
+@pytest.mark.skipif(
+    str(Path("/proc/self/ns/pid").readlink()) != _FIRST, reason="in a container numbers may be the host's"
+)
+def test_the_only_process_that_has_just_ended_is_no_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
+    owner = Owners().find([2**22 + 1])[2**22 + 1]
+
+    assert (owner.who, owner.text) == ("gone", "a process that ended")
+    assert by_user([2**22 + 1])[2**22 + 1].who == "gone"
+
+
+def test_a_program_that_becomes_another_one_is_called_so(start: Start, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "go")
+    pid = start("/bin/sh", "-c", f"echo; read line < {tmp_path}/go; exec /bin/cat")
+    owners = Owners(kernel=ELSE)
+    before = owners.find([pid])[pid].text
+    (tmp_path / "go").write_text("\n")
+    end = time.monotonic() + 10
+    while (after := owners.find([pid])[pid].text) == before and time.monotonic() < end:
+        time.sleep(0.02)
+
+    assert (before, after) == ("sh", "cat")
 
 
 def test_a_process_that_proc_hides_is_another_users(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,36 +13,110 @@ from tests.monitor.boards import NOBODY, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import board, place
 from tfgpu_magic.monitor.board import BOARD, LOCK, Reader, Writer
-from tfgpu_magic.monitor.place import Place, directory
+from tfgpu_magic.monitor.place import Place, directories, elsewhere
+from tfgpu_magic.monitor.postings import Posting, Postings
+from tfgpu_magic.monitor.report import Report
 
-if TYPE_CHECKING:
-    pass
+
+def taken() -> str:
+    """The folder that a board is in now."""
+    with Place() as here:
+        return here.path.relative_to(place._TEMPORARY.parent).parts[0]
 
 
-def test_the_directory_is_the_one_that_is_named_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    named = []
-    for variables in (["TFGPU_MAGIC_DIR", "XDG_RUNTIME_DIR"], ["XDG_RUNTIME_DIR"], []):
-        for name in ("TFGPU_MAGIC_DIR", "XDG_RUNTIME_DIR"):
-            monkeypatch.delenv(name, raising=False)
-            if name in variables:
-                monkeypatch.setenv(name, str(tmp_path))
-        named.append(directory())
+def test_a_directory_that_is_named_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path))
 
-    assert named == [tmp_path, tmp_path / "tfgpu_magic", tmp_path / f"tfgpu_magic-{os.geteuid()}"]
+    assert directories() == (tmp_path,)
+
+
+def test_it_follows_from_the_user_alone_whatever_the_environment(homes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = directories()
+    for name in ("XDG_RUNTIME_DIR", "TMPDIR", "HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(homes))
+
+    assert directories() == bare == (homes / f"tmp/tfgpu_magic-{os.geteuid()}", homes / "home/.cache/tfgpu_magic")
+
+
+def test_a_login_brings_a_better_one(homes: Path) -> None:
+    before = taken()
+    (homes / "run" / str(os.geteuid())).mkdir()
+
+    assert (before, taken()) == ("tmp", "run")
 
 
 @root_only
-def test_a_runtime_directory_of_another_user_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TFGPU_MAGIC_DIR", raising=False)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    os.chown(tmp_path, NOBODY, NOBODY)
+def test_a_runtime_directory_of_another_user_is_passed_over(homes: Path) -> None:
+    (homes / "run" / "0").mkdir()
+    os.chown(homes / "run" / "0", NOBODY, NOBODY)
 
-    assert directory().parent != tmp_path
+    assert taken() == "tmp"
 
 
-def test_it_and_its_files_are_for_nobody_else(folder: Path, writer: Writer) -> None:
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / BOARD)]
+@root_only
+@pytest.mark.parametrize("how", ["directory", "link"])
+def test_nobody_can_switch_off_anothers_board_and_the_administrator_is_asked(homes: Path, how: str) -> None:
+    squatted = homes / "tmp" / "tfgpu_magic-0"
+    squatted.mkdir(mode=0o700) if how == "directory" else squatted.symlink_to(homes / "run")
+    os.chown(squatted, NOBODY, NOBODY, follow_symlinks=False)
+    with Place() as here:
+        assert here.path == homes / "home/.cache/tfgpu_magic"
+        assert str(squatted) in here.passed_over
+        assert "Ask your administrator to remove it" in here.passed_over
+        assert elsewhere(here) == []
+
+
+def test_the_best_one_needs_no_word(homes: Path) -> None:
+    with Place() as here:
+        assert here.passed_over == ""
+
+
+def test_another_machine_that_shares_the_directory_has_files_of_its_own(
+    folder: Path, writer: Writer, here: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.publish(snapshot(3))
+    Posting(Place()).post(Report(pid=1, summary=""))
+    monkeypatch.setattr(place, "boot", lambda: 77)
+    with Place(folder) as there:
+        reader = Reader(there)
+        seen = reader.look()
+        other = Writer(there)
+
+        assert seen.message is board.NOTHING
+        assert Postings(there).read() == ()
+        assert other.is_there()
+        assert writer.is_there()
+        assert there.name(LOCK) != here.name(LOCK)
+        other.close()
+        reader.close()
+
+
+@pytest.mark.parametrize("what", ["pids", "devices"])
+def test_another_view_of_the_gpus_has_a_board_of_its_own_and_the_same_reports(
+    folder: Path, writer: Writer, here: Place, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    writer.publish(snapshot(3))
+    if what == "pids":
+        monkeypatch.setattr(os, "readlink", lambda _: "pid:[77]")
+    else:
+        monkeypatch.setattr(place, "_devices", lambda: ["null"])
+    with Place(folder) as there:
+        assert not there.same(here)
+        assert {there.name(name) == here.name(name) for name in (BOARD, LOCK)} == {False}
+        assert there.name("report-1-7") == here.name("report-1-7")
+
+
+def test_what_nobody_writes_to_any_more_is_removed(folder: Path, here: Place) -> None:
+    for name, days in (("board-1-0123", 40), ("board-1-4567", 20), (here.name("report-1-8"), 40)):
+        (folder / name).touch()
+        os.utime(folder / name, (0, time.time() - 86400 * days))
+    Writer(here).close()
+
+    assert {path.name for path in folder.iterdir()} == {"board-1-4567", here.name("report-1-8"), here.name(BOARD)}
+
+
+def test_it_and_its_files_are_for_nobody_else(folder: Path, here: Place, writer: Writer) -> None:
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / here.name(BOARD))]
 
     assert modes == [0o700, 0o600]
 
@@ -83,13 +157,13 @@ def test_one_of_another_user_is_refused(folder: Path) -> None:
 def test_a_file_that_is_not_plain_is_refused_at_once(tmp_path: Path, folder: Path, here: Place, how: str) -> None:
     (tmp_path / "precious").write_text("precious")
     if how == "link":
-        (folder / LOCK).symlink_to(tmp_path / "precious")
+        (folder / here.name(LOCK)).symlink_to(tmp_path / "precious")
     elif how == "hard link":
-        (folder / LOCK).hardlink_to(tmp_path / "precious")
+        (folder / here.name(LOCK)).hardlink_to(tmp_path / "precious")
     elif how == "pipe":
-        os.mkfifo(folder / LOCK)
+        os.mkfifo(folder / here.name(LOCK))
     else:
-        (folder / LOCK).mkdir()
+        (folder / here.name(LOCK)).mkdir()
 
     with pytest.raises(MonitorError, match=r"Remove it\.$"):
         here.open(LOCK, os.O_RDWR | os.O_CREAT)
@@ -97,8 +171,8 @@ def test_a_file_that_is_not_plain_is_refused_at_once(tmp_path: Path, folder: Pat
 
 @root_only
 def test_a_file_of_another_user_is_refused(folder: Path, here: Place) -> None:
-    (folder / LOCK).touch()
-    os.chown(folder / LOCK, NOBODY, NOBODY)
+    (folder / here.name(LOCK)).touch()
+    os.chown(folder / here.name(LOCK), NOBODY, NOBODY)
 
     with pytest.raises(MonitorError, match="not a plain file of your own"):
         here.open(LOCK, os.O_RDWR)
@@ -107,13 +181,13 @@ def test_a_file_of_another_user_is_refused(folder: Path, here: Place) -> None:
 def test_a_link_at_the_boards_place_is_replaced_and_its_target_left_alone(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "precious").write_text("precious")
     with Place() as here:
-        (folder / BOARD).symlink_to(tmp_path / "precious")
+        (folder / here.name(BOARD)).symlink_to(tmp_path / "precious")
         writer = Writer(here)
         writer.publish(snapshot())
         writer.close()
 
     assert (tmp_path / "precious").read_text() == "precious"
-    assert not (folder / BOARD).is_symlink()
+    assert not (folder / here.name(BOARD)).is_symlink()
 
 
 def test_a_simulated_machine_has_a_board_of_its_own(

@@ -40,6 +40,7 @@ def table(
     known = {"total": 16 * GIB, "used": used, "free": None if used is None else 16 * GIB - used} | gpu
     snapshot = Snapshot(
         time=100.0,
+        listed_at=90.0,  # lists are not read each time
         gpus=(Gpu(index=0, **known),),  # type: ignore[arg-type]
         processes=tuple(Process(gpu="0", pid=pid, kind="C", held=size) for pid, size in held),
     )
@@ -165,7 +166,7 @@ def test_another_users_pid_has_no_report_of_mine() -> None:
 
 
 def test_a_kernel_that_is_not_listed_yet_is_waited_for() -> None:
-    made = table((3, 10 * GIB), reports=[other(3, used_since=95.0)])
+    made = table((3, 10 * GIB), reports=[other(3, used_since=89.0)])
 
     assert (owners_of(made), made.notes) == (["maria"], ())
 

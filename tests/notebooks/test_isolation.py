@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scripts._notebooks import FOLDER, run
+from tests.isolate.notebook import notebook
 from tests.notebooks import reading
+from tfgpu_magic.simgpu import Machine
 
 ISOLATION = FOLDER / "isolation.ipynb"
 
@@ -103,3 +106,13 @@ def test_the_committed_outputs_are_todays(now: dict[str, str], committed: Any) -
 
 def test_nothing_of_the_machine_that_ran_it_is_committed() -> None:
     assert reading.places(ISOLATION) == []
+
+
+def test_four_run_at_once_also_where_another_notebook_has_much_of_a_gpu(committed: Any, tmp_path: Path) -> None:
+    (calls,) = (cell.source for cell in committed.cells if "def train_briefly" in cell.source)
+    (four,) = (cell.source for cell in committed.cells if "executor.map" in cell.source)
+    with Machine.create("2x16GiB") as machine, notebook(machine, tmp_path) as one:
+        machine.add_neighbour("7GiB@0")
+        ran = one.run(f"import os\n{calls}\n{four}\nprint(first + 3 > max(begin for _, begin, _, _ in runs))")
+
+    assert ran.stream().endswith("\nTrue\n"), ran.text

@@ -32,7 +32,7 @@ LOG = logging.getLogger("test")
 class Counting:
     """Looks that see something new each time; `hold` keeps one from ending."""
 
-    def __init__(self, _: logging.Logger) -> None:
+    def __init__(self, _: logging.Logger, **__: float) -> None:
         self.count = 0
         self.go = threading.Event()
         self.go.set()

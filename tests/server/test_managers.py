@@ -35,8 +35,8 @@ def test_sessions_are_listed_again_for_a_new_kernel_and_else_rarely() -> None:
         count += 1
         return [{"kernel": {"id": "a"}, "type": "notebook", "path": "RTC:abc", "name": "train.ipynb"}]
 
-    local = LocalProvisioner()
-    local.pid = 7
+    local: Any = LocalProvisioner()
+    local.pid, local.process = 7, object()
     kernel = SimpleNamespace(provisioner=local, kernel_name="python3")
     known = {"a": kernel}
     kernels = Kernels(manager(**known), SimpleNamespace(list_sessions=listed))
@@ -52,6 +52,14 @@ def test_sessions_are_listed_again_for_a_new_kernel_and_else_rarely() -> None:
     assert count == 2
 
 
+def test_a_kernel_that_has_died_names_nobody_who_is_given_its_pid() -> None:
+    local = LocalProvisioner()
+    local.pid, local.process = 7, None  # as Jupyter leaves a kernel that it does not start again
+    kernels = Kernels(manager(a=SimpleNamespace(provisioner=local)), SimpleNamespace(list_sessions=list))
+
+    assert asyncio.run(kernels.notebooks()) == {}
+
+
 @pytest.mark.parametrize(
     ("session", "state", "notebook"),
     [
@@ -65,8 +73,8 @@ def test_what_kernels_and_those_who_start_them_say_has_bounds(
     session: dict[str, Any], state: str | None, notebook: tuple[str, str, str]
 ) -> None:
     known = "0123abcd-and-more"
-    local = LocalProvisioner()
-    local.pid = 7
+    local: Any = LocalProvisioner()
+    local.pid, local.process = 7, object()
     kernel = SimpleNamespace(provisioner=local, kernel_name="R", execution_state=state)
     listed = [{"kernel": {"id": known}, **session}] if session else []
     kernels = Kernels(manager(**{known: kernel}), SimpleNamespace(list_sessions=lambda: listed))

@@ -82,12 +82,12 @@ def test_scraping_takes_milliseconds_and_wakes_a_collector_by_itself(server: Ser
 
 def test_stale_figures_are_none(machine: Machine, server: Server) -> None:
     until(lambda: scraped(server), seconds=5)
-    machine.hang("nvmlDeviceGetMemoryInfo", 6)
+    machine.hang("nvmlDeviceGetMemoryInfo", 10)
     try:
-        until(lambda: not scraped(server), seconds=6)
+        until(lambda: not scraped(server), seconds=20)
     finally:
         machine.clear_faults()
-    until(lambda: scraped(server), seconds=10)
+    until(lambda: scraped(server), seconds=30)
 
 
 def test_they_can_be_left_out(serve: Serve) -> None:
@@ -150,7 +150,8 @@ def test_what_is_unknown_is_left_out() -> None:
     assert told(Known(None)) == {}
 
 
-def test_users_are_told_apart_without_reading_a_process() -> None:
+def test_users_are_told_apart_without_a_name(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))  # which this process has open
     found = by_user([os.getpid(), 2**22 + 1])
 
     assert {pid: owner.who for pid, owner in found.items()} == {os.getpid(): "mine", 2**22 + 1: "gone"}

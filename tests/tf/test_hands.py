@@ -89,7 +89,7 @@ def test_a_gpu_that_cuda_was_told_to_hide_comes_back_only_with_a_restart(words: 
     with Machine.create("2x8GiB") as machine:
         refused, variable = run(machine, _hide_and_list, words)
 
-    assert f"%tf_gpu {words} --restart" in refused
+    assert f'before TensorFlow\'s first operation:   tfgpu_magic.apply("{words}")' in refused
     assert variable == "0"
 
 
@@ -108,13 +108,13 @@ def test_a_context_of_nobody_knows_whom_is_no_promise_also_with_torch_imported()
     assert "Nobody can tell which, so nothing is promised" in refused
 
 
-def test_a_plan_that_could_not_be_told_leaves_nothing_behind() -> None:
+def test_a_plan_that_could_not_be_told_leaves_nothing_behind_but_growth() -> None:
     with Machine.create("2x8GiB") as machine:
         said, variables, asked = run(machine, _fail_at_the_import, fresh=True)
 
     assert "is NOT in force" in said
-    assert variables == {"CUDA_VISIBLE_DEVICES": "1"}
-    assert asked == ""
+    assert variables == {"CUDA_VISIBLE_DEVICES": "1", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    assert asked == "growth"
 
 
 def test_an_import_while_another_thread_imports_is_waited_for() -> None:
@@ -171,6 +171,14 @@ def test_code_is_for_a_program_of_its_own_whatever_this_one_does() -> None:
     assert len(set(codes)) == 1
     assert 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"' in codes[0]
     assert "memory_limit=102400" in codes[0]  # more than there is: it may run elsewhere
+
+
+def test_code_sees_the_gpus_that_this_process_was_told_to_see() -> None:
+    with Machine.create("4x8GiB") as machine:
+        source = run(machine, _code_of_what_is_in_force, "limit 1GiB")
+        sizes = run(machine, _run_source, source)
+
+    assert sizes == [0, 0, GIB + CONTEXT, GIB + CONTEXT]
 
 
 def test_shell_lines_say_all_that_the_policy_needs() -> None:
@@ -314,6 +322,21 @@ def _code_at_each_stage() -> list[str]:
         move()
         codes.append(script.python(control.sketch(words)))
     return codes
+
+
+def _code_of_what_is_in_force(words: str) -> str:
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    tf.config.set_visible_devices(gpus[2:], "GPU")
+    tfgpu_magic.apply(words)
+    return script.python(control.current(), control.order())
+
+
+def _run_source(source: str) -> list[int]:
+    exec(source, {})
+    touch_every_gpu()
+    return held()
 
 
 def _shell_lines() -> str:

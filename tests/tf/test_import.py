@@ -83,7 +83,15 @@ def test_an_import_goes_on_when_the_policy_cannot_be_told_and_says_so() -> None:
         said, asked = run(machine, _import_with_a_broken_plan, fresh=True)
 
     assert "`limit 1GiB` is NOT in force" in said
-    assert asked == ""
+    assert asked == "growth"  # and not all of every GPU
+
+
+def test_a_gpu_is_found_at_its_number_where_another_is_lost() -> None:
+    with Machine.create("4x8GiB") as machine:
+        machine.lose(1)
+        sizes = run(machine, _import_then_use, "visible 3; limit 1GiB", plain, fresh=True)
+
+    assert sizes == [0, 0, 0, GIB + CONTEXT]
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_two_programs_at_2_gib_stand_in_the_table_as_in_the_book() -> None:
 
     for gpu in range(4):
         assert [str(gpu), str(first.pid), "C"] in [row[:3] for row in rows]
-        assert [str(gpu), str(second.pid), "C", "this", "notebook", "2.2", "GiB"] in rows
+        assert [str(gpu), str(second.pid), "C", "this", "program", "2.2", "GiB"] in rows
     assert first.answer == [2 * GIB + CONTEXT] * 4
 
 
@@ -76,7 +76,7 @@ def test_mirrored_strategy_runs_over_one_gpu_split_in_two() -> None:
 
     assert replicas == 2
     assert logical == ["GPU:0", "GPU:1"]
-    assert 7 * GIB < size <= 8 * GIB
+    assert 6 * GIB < size < 6.6 * GIB  # TensorFlow leaves its libraries 1.5 GiB of such a GPU
 
 
 def test_three_unequal_gpus_get_a_limit_each_by_nvidia_smis_numbers() -> None:
@@ -84,6 +84,13 @@ def test_three_unequal_gpus_get_a_limit_each_by_nvidia_smis_numbers() -> None:
         sizes = run(machine, first_op, "limit 0=1GiB 1=4GiB 2=2GiB")
 
     assert sizes == [1 * GIB + CONTEXT, 4 * GIB + CONTEXT, 2 * GIB + CONTEXT]
+
+
+def test_an_old_gpu_that_tensorflow_takes_is_not_refused() -> None:
+    with Machine.create("1x8GiB:cc=5.2") as machine:
+        sizes = run(machine, first_op, "limit 1GiB")
+
+    assert sizes == [GIB + CONTEXT]
 
 
 def test_growth_works_through_the_variable_alone_also_in_a_program_started_later() -> None:

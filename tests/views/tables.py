@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tfgpu_magic.monitor.report import GpuUse, Torch
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Share, Table
 
 GIB = 2**30
@@ -11,6 +14,11 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202eevil\n\x1b[31m\ud800&quot;"
 def process(held: float | None = 1, *, gpu: str = "0", owner: str = "eval.ipynb", pid: int | None = 7) -> ProcessRow:
     size = None if held is None else int(held * GIB)
     return ProcessRow(gpu=gpu, pid=pid, kind="C" if pid else "", who="mine", owner=owner, held=size)
+
+
+def torch(allocated: float, reserved: float) -> ProcessRow:
+    figures = Torch(allocated=int(allocated * GIB), reserved=int(reserved * GIB))
+    return replace(process(), use=GpuUse(gpu="0", torch=figures))
 
 
 EMPTY = Table(gpus=(GpuRow(gpu="0", name="A100", used=0, total=16 * GIB, free=16 * GIB),))

@@ -11,7 +11,7 @@ import pytest
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.views.html import render
 
-from .tables import ABSENT, BUSY, EMPTY, HOSTILE, process
+from .tables import ABSENT, BUSY, EMPTY, HOSTILE, process, torch
 
 VOID = {"br"}
 
@@ -136,3 +136,19 @@ def test_without_a_driver_it_says_what_to_do_and_how_to_try_it() -> None:
 
 def test_a_simulated_machine_says_so() -> None:
     assert "Simulated GPUs:" in Page(render(replace(EMPTY, simulated=True))).text
+
+
+def test_pytorchs_own_figures_stand_below_the_process() -> None:
+    assert "PyTorch allocated 0.5  reserved 1.2 GiB" in Page(render(replace(EMPTY, processes=(torch(0.5, 1.25),)))).text
+
+
+def test_what_the_driver_keeps_is_told_by_the_bar() -> None:
+    row = replace(BUSY.gpus[0], free=int(18.5 * 2**30))
+
+    assert "free 18.8 GiB, kept by the driver 0.3 GiB" in render(replace(BUSY, gpus=(row,)))
+
+
+def test_a_warning_stands_out() -> None:
+    assert "<p><strong>Warning:</strong> it does not fit any more.</p>" in render(
+        replace(BUSY, notes=("Warning: it does not fit any more.",))
+    )

@@ -26,9 +26,9 @@ STATES = st.recursive(
 )
 
 
-def sight(table: Table, *, time: float = 100.0, stale: float | None = None) -> Sight:
+def sight(table: Table, *, time: float = 100.0, stale: float | None = None, every: float = 1.0) -> Sight:
     text = Snapshot(time=time).to_json()
-    return Sight(Look(Message(1, text, Parser()), 0.5, stale), table)
+    return Sight(Look(Message(1, text, Parser()), 0.5, stale, every), table)
 
 
 def row(**fields: Any) -> dict[str, Any]:
@@ -130,6 +130,10 @@ def test_a_hostile_name_is_one_line_of_plain_characters() -> None:
 
     assert len(owner) <= message.LONGEST
     assert not set(owner) & set("\n\x1b\u202e\ud800")
+
+
+def test_figures_that_come_more_rarely_than_each_second_say_so() -> None:
+    assert [message.state(sight(EMPTY, every=every)).get("every") for every in (-20.0, 0.98, 10.6)] == [None, None, 11]
 
 
 def test_messages_are_json_in_one_line() -> None:

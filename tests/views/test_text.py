@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfgpu_magic.views.text import render
+from tfgpu_magic.views.words import called
 
-from .tables import ABSENT, BUSY, EMPTY, HOSTILE, process
+from .tables import ABSENT, BUSY, EMPTY, HOSTILE, process, torch
 
 
 def test_columns_are_aligned_and_units_stand_once() -> None:
@@ -74,3 +75,18 @@ def test_wide_characters_take_two_columns() -> None:
     first, second = render(replace(EMPTY, processes=processes)).splitlines()[-2:]
 
     assert first.replace("学習", "abcd") == second
+
+
+def test_pytorchs_own_figures_stand_below_the_process() -> None:
+    shown = render(replace(EMPTY, processes=(torch(0.5, 1.25), process()))).splitlines()
+
+    assert shown[-2].split() == ["PyTorch", "allocated", "0.5", "reserved", "1.2", "GiB"]
+    assert shown[-3].split()[3] == shown[-1].split()[3] == "eval.ipynb"
+
+
+def test_a_session_or_a_program_is_called_what_it_is() -> None:
+    shown = render(called(BUSY, "session"), here="session")
+
+    assert "this session" in shown
+    assert "This session" in shown
+    assert "notebook" not in shown

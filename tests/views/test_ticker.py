@@ -13,7 +13,7 @@ from tfgpu_magic.monitor.board import NOTHING, Look
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.viewing import Sight
-from tfgpu_magic.views import widget
+from tfgpu_magic.views import presence, widget
 from tfgpu_magic.views.widget import MemoryTable
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ def ticker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(widget, "_TICKER", widget._Ticker())
     monkeypatch.setattr(widget, "Viewing", Viewing)
     monkeypatch.setattr(widget, "EVERY", 0.02)
+    monkeypatch.setattr(presence, "EVERY", 0.02)
 
 
 @pytest.fixture
-def tables() -> Iterator[list[MemoryTable]]:
-    tables = [MemoryTable(), MemoryTable()]
-    yield tables
-    for table in tables:
-        table.close()
+def table() -> Iterator[MemoryTable]:
+    table = MemoryTable()
+    yield table
+    table.close()
 
 
 def until(promise: Callable[[], object], seconds: float = 5) -> None:
@@ -73,27 +73,31 @@ def fail(*_: object) -> Any:
 
 
 def test_a_look_that_fails_is_said_in_the_table_until_one_succeeds(
-    tables: list[MemoryTable], monkeypatch: pytest.MonkeyPatch
+    table: MemoryTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Viewing, "see", fail)
-        until(lambda: "something is wrong in tfgpu_magic" in tables[0].state.get("error", ""))
-    until(changes(tables[0]))
+        until(lambda: "something is wrong in tfgpu_magic" in table.state.get("error", ""))
+    until(changes(table))
 
 
-def test_a_table_that_cannot_be_drawn_leaves_the_others_alone(
-    tables: list[MemoryTable], monkeypatch: pytest.MonkeyPatch
+def test_a_table_that_cannot_be_drawn_is_drawn_when_it_can_be(
+    table: MemoryTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for table in tables:
-        with monkeypatch.context() as patch:
-            patch.setattr(table, "show", fail)
-            other = next(one for one in tables if one is not table)
-            until(changes(other))
-            until(changes(other))
+    tried = threading.Event()
+
+    def show(_: object) -> None:
+        tried.set()
+        fail()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "show", show)
+        tried.wait(5)
+    until(changes(table))
 
 
-def test_while_a_look_hangs_tables_are_closed_and_opened_all_the_same(
-    tables: list[MemoryTable], monkeypatch: pytest.MonkeyPatch
+def test_while_a_look_hangs_the_table_is_closed_and_opened_all_the_same(
+    table: MemoryTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hangs, go_on = threading.Event(), threading.Event()
 
@@ -107,13 +111,45 @@ def test_while_a_look_hangs_tables_are_closed_and_opened_all_the_same(
     hangs.wait(10)
     try:
         begin = time.monotonic()
-        tables[0].close()
-        tables[0].__del__()  # the garbage collector does that wherever it pleases
+        table.close()
+        table.__del__()  # the garbage collector does that wherever it pleases
         new = MemoryTable()
         took = time.monotonic() - begin
+        first = dict(new.state)
     finally:
         go_on.set()
+    until(lambda: new.state != first)
     new.close()
 
     assert took < 2 * SLACK
-    assert "cannot be read" in new.state["error"]
+    assert "cannot be read" in first["error"]
+
+
+def test_the_thread_ends_when_no_page_draws_and_begins_when_one_does(
+    table: MemoryTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def threads() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name == "tfgpu_magic-top"]
+
+    until(threads)
+    with monkeypatch.context() as patch:
+        patch.setattr(presence, "LEASE", 0.0)
+        until(lambda: not threads())
+        silent = dict(table.state)
+        time.sleep(0.2)
+        still = dict(table.state)
+    table._handle_custom_msg({"type": "drawn"}, [])
+    until(changes(table))
+
+    assert still == silent
+    assert threads()
+
+
+def test_a_kernel_has_one_table_until_it_is_closed(table: MemoryTable) -> None:
+    same = MemoryTable()
+    table.close()
+    other = MemoryTable()
+    other.close()
+
+    assert same is table
+    assert other is not table

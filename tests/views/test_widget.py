@@ -48,6 +48,16 @@ class Kernel:
                 return dict(state)
         raise AssertionError(f"no such state within {seconds} s")
 
+    def rest(self, seconds: float) -> None:
+        """Hear what is said in a time."""
+        for _ in self._listen(seconds):
+            pass
+
+    def states(self) -> list[Any]:
+        """What was sent of tables so far."""
+        sent = [said["content"]["data"].get("state", {}) for said in self.heard if said["msg_type"] == "comm_msg"]
+        return [state for state in sent if "state" in state]
+
     def send(self, comm: str, content: dict[str, Any]) -> None:
         """Send a custom message to a widget."""
         data = {"comm_id": comm, "data": {"method": "custom", "content": content}}
@@ -160,10 +170,54 @@ def test_a_closed_table_is_looked_for_no_more(machine: Machine) -> None:
     with kernel(machine) as here:
         here.run("import threading, time, tfgpu_magic\ntables = [tfgpu_magic.MemoryTable() for _ in range(3)]")
         here.run(f"assert {names}.count('tfgpu_magic-top') == 1")
-        here.run("for table in tables: table.close()\ntime.sleep(2.5)")
+        here.run("tables[0].close()\ntime.sleep(2.5)")
         here.run(f"assert 'tfgpu_magic-top' not in {names}, {names}")
         here.run("%tf_gpu top")
         here.until(lambda state: used(state) >= 0)
+
+
+def test_a_table_that_is_made_again_and_again_costs_what_one_does(machine: Machine) -> None:
+    with kernel(machine) as here:
+        for _ in range(5):
+            here.run("tfgpu_magic.MemoryTable()" if here.models() else "import tfgpu_magic; tfgpu_magic.MemoryTable()")
+        before = len(here.states())
+        here.rest(4)
+
+        assert len(here.models()) == 1
+        assert len(here.states()) - before <= 5
+
+
+def test_a_page_that_vanishes_is_sent_nothing_more_until_it_is_back(machine: Machine) -> None:
+    with kernel(machine) as here:
+        here.run("from tfgpu_magic.views import presence; presence.LEASE = 5.0")
+        here.run("%tf_gpu top")
+        (model,) = here.models()
+        here.rest(8)
+        before = len(here.heard)
+        here.rest(4)
+        silence = here.heard[before:]
+        machine.add_neighbour("9GiB@1")
+        here.send(model["comm_id"], {"type": "drawn"})
+        here.until(lambda state: used(state) == 9 * GIB)
+        here.until(lambda state: used(state) == 9 * GIB)
+        again = here.heard[before:]
+
+    assert silence == []
+    assert any("history" in said["content"].get("data", {}).get("state", {}) for said in again)
+
+
+def test_while_a_cell_runs_a_page_that_cannot_be_heard_is_sent_less_and_less(machine: Machine) -> None:
+    with kernel(machine) as here:
+        here.run("from tfgpu_magic.views import presence; presence.LEASE, presence.DOUBT = 0.5, 1.0")
+        here.run("%tf_gpu top")
+        here.start("import time; time.sleep(20)")
+        here.rest(8)
+        before = len(here.states())
+        here.rest(10)
+        later = here.states()[before:]
+
+    assert 1 <= len(later) <= 3
+    assert later[-1]["every"] >= 4
 
 
 def test_in_colab_it_is_drawn_once_and_again_when_that_is_asked(machine: Machine) -> None:

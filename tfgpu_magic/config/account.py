@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tfgpu_magic.config import pytorch, runtime
+from tfgpu_magic.config.fallback import foreseen
+from tfgpu_magic.config.fit import context_bytes
 from tfgpu_magic.config.plan import Plan, in_words, renew
 from tfgpu_magic.config.runtime import RUNTIME, devices
 from tfgpu_magic.config.state import DEVICES, Kernel, Stage
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
-from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
 PATIENCE = 0.4
 """Seconds to wait for CUDA's order of GPUs: a look must not take long, and the order is known after the first plan."""
@@ -19,14 +23,14 @@ PATIENCE = 0.4
 def report(snapshot: Snapshot) -> Report:
     """This kernel's own word on each GPU of the snapshot."""
     kernel = RUNTIME.observe(snapshot.gpus, patience=PATIENCE)
-    plan = RUNTIME.plan
+    plan = None if RUNTIME.plan is None else foreseen(RUNTIME.plan, snapshot, kernel)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
     uses = _uses(kernel, plan, labels)
     if uses or kernel.shown is not None:
         named = {use.gpu for use in uses}
         uses += [GpuUse(gpu=label, policy="hidden") for label in labels.values() if label not in named]
     waiting = plan is not None and kernel.stage is not Stage.READY
-    notes = renew(plan, snapshot, waits=True).notes if plan is not None and waiting else ()
+    notes = renew(plan, snapshot, waits=plan.judged).notes if plan is not None and waiting else ()
     return Report(
         pid=os.getpid(),
         summary=_summary(kernel, plan),
@@ -45,11 +49,47 @@ def brief() -> Report:
     return Report(pid=os.getpid(), summary="", uses=tuple(_uses(kernel, RUNTIME.plan, {})), stage=kernel.stage.value)
 
 
+def without_us(snapshot: Snapshot) -> Snapshot:
+    """The GPUs as they will be when this kernel and its children have ended."""
+    import psutil  # slow to import, and seldom needed
+
+    family = {os.getpid()}
+    with contextlib.suppress(psutil.Error):
+        family |= {child.pid for child in psutil.Process().children(recursive=True)}
+    own: dict[str, int] = {}
+    for row in snapshot.processes:
+        if row.pid in family:
+            own[row.gpu] = own.get(row.gpu, 0) + (row.held or 0)
+    if all(row.pid != os.getpid() for row in snapshot.processes):
+        # In a container the driver may name it by another pid, or not at all; then TensorFlow's own word counts.
+        grows = runtime.growth_in_force(RUNTIME.observe((), patience=0.0))
+        for gpu in snapshot.gpus:
+            own[gpu.label] = own.get(gpu.label, 0) + _pools(gpu, grows=grows)
+    gpus = tuple(
+        gpu if gpu.free is None else replace(gpu, free=_freed(gpu, own.get(gpu.label, 0)), used=None)
+        for gpu in snapshot.gpus
+    )
+    return replace(snapshot, gpus=gpus, processes=tuple(row for row in snapshot.processes if row.pid not in family))
+
+
+def _pools(gpu: Gpu, *, grows: bool) -> int:
+    """Bytes that TensorFlow holds of a GPU, by its own account: its pools, and about so much for CUDA's context."""
+    logical = devices.figures().get(str(gpu.uuid), ())
+    pools = [(one.peak if grows else one.limit) or 0 for one in logical if one.peak]
+    return sum(pools) + context_bytes(gpu.total or 0) if logical else 0
+
+
+def _freed(gpu: Gpu, own: int) -> int:
+    """Bytes that are free when so many more are."""
+    most = (gpu.free or 0) + (own if gpu.used is None else min(own, gpu.used))
+    return most if gpu.total is None else min(most, gpu.total)
+
+
 def _uses(kernel: Kernel, plan: Plan | None, labels: Mapping[str, str]) -> list[GpuUse]:
     """What is done with each GPU that TensorFlow sees or will see, and with those that only PyTorch uses."""
     figures, torch = devices.figures(), pytorch.figures()
     limits = _limits(kernel, plan)
-    grows = runtime.growth_in_force(kernel)
+    grows = runtime.growth_in_force(kernel) if plan is None or plan.judged else plan.grows
     uses: list[GpuUse] = []
     number = 0
     for uuid in _seen(kernel, plan):
@@ -99,10 +139,14 @@ def _summary(kernel: Kernel, plan: Plan | None) -> str:
     version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
     asked = f"`{plan.asked}`" if plan is not None and plan.asked.requests else ""
     in_force = f" In force: {asked}." if asked and not kernel.changed else ""
+    if kernel.old:
+        version += " (older than 2.16, with which this was never tried)"
+    if plan is not None and plan.acts_on_nothing:
+        in_force = f" {asked} has no GPU here to act on."
     if kernel.forked:
         return f"{version} used the GPUs when this process was forked, and cannot use them in it."
     if kernel.broken:
-        return f"{version} failed for want of memory on a GPU; restart this kernel."
+        return f"{version} failed for want of memory on a GPU; restart this {kernel.host}."
     if kernel.stage is Stage.READY:
         since = f" {kernel.since}" if kernel.since else ""
         return f"{version} is using {'the GPUs' if kernel.tensorflow_sees else 'the CPU'}{since}.{in_force}"

@@ -17,12 +17,17 @@ from tfgpu_magic.child import Child, any_hangs
 LIBRARY = "libcuda.so.1"
 _CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.config.cuda import answer; answer()"
 
-PATIENCE = 10.0
+PATIENCE = 15.0
 """Seconds that CUDA may take to start in the throwaway process; without persistence mode that is several."""
+
+_asked: dict[tuple[tuple[str, str], ...], Child] = {}
+"""The processes that have not answered yet, by the environment that they were asked about."""
 
 
 def loaded() -> ctypes.CDLL | None:
     """The driver library, if something in this process has loaded it already."""
+    if not hasattr(os, "RTLD_NOLOAD"):  # Windows, where TensorFlow uses no GPU
+        return None
     try:
         return ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
@@ -68,14 +73,24 @@ def has_context() -> bool:
 def ask_elsewhere(environment: Mapping[str, str], *, patience: float = PATIENCE) -> tuple[str, ...] | None:
     """UUIDs of the GPUs that CUDA would show a process with this environment; None if it does not say in time.
 
-    A throwaway process asks, so that this one stays clean.
+    A throwaway process asks, so that this one stays clean. One that is slow goes on, and who asks the same again gets
+    its answer.
     """
-    if any_hangs(0.0):
-        return None
+    question = tuple(sorted(environment.items()))
     try:
-        with Child(["-c", _CODE, str(Path(__file__).parents[2])], patience, env=environment) as child:
-            return tuple(map(str, json.loads(child.answer()[0])))
-    except (OSError, ValueError):  # a TimeoutError is an OSError
+        if question not in _asked:
+            if any_hangs(0.0):
+                return None
+            _asked[question] = Child(["-c", _CODE, str(Path(__file__).parents[2])], env=environment)
+        out = _asked[question].answer(patience)[0]
+    except OSError:  # a TimeoutError is one
+        if question in _asked and _asked[question].done:
+            _asked.pop(question, None)
+        return None
+    _asked.pop(question, None)
+    try:
+        return tuple(map(str, json.loads(out)))
+    except ValueError:
         return None
 
 

@@ -8,7 +8,7 @@ from tfgpu_magic.config import refusal, visible
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Growth, Visible
 from tfgpu_magic.config.state import ALLOCATOR, DEVICE_CAP, DEVICES, GROWTH, ORDER, Kernel
-from tfgpu_magic.config.wish import Wish, is_skipped
+from tfgpu_magic.config.wish import LEAST_CAPABILITY, Wish, is_old, is_skipped
 from tfgpu_magic.units import MIB, rounded
 
 
@@ -22,7 +22,7 @@ def wanted(kernel: Kernel, wish: Wish) -> dict[str, str | None]:
     if wish.choice == Visible(None):
         variables |= {ORDER: "PCI_BUS_ID", DEVICES: None}
     elif wish.choice is not None:
-        variables |= visible.variable(wish.seen)
+        variables |= visible.variable(wish.seen, wish.there)
     return variables
 
 
@@ -37,6 +37,12 @@ def conflicts(
     skipped = [device.gpu for device in devices if is_skipped(device.gpu, wish.seen, kernel)]
     if skipped:
         raise refusal.skipped(skipped, wish.seen)
+    if old := [device.gpu.label for device in devices if is_old(device.gpu, kernel)]:
+        least = ".".join(map(str, LEAST_CAPABILITY))
+        yield (
+            f"GPU {', '.join(old)} is older than compute capability {least}, and TensorFlow's own wheels carry no code "
+            "for that from 2.17 on: 2.16 and other builds may use it. If yours cannot, hide it with `visible`."
+        )
     for name, value in variables.items():
         was = kernel.outside.get(name)
         if was is not None and value != was:
@@ -47,8 +53,16 @@ def conflicts(
         yield f"{GROWTH}={growth!r} does nothing: only true and false count."
     yield from _allocators(kernel, wish, devices)
     yield from _told_before(kernel, wish, variables)
+    if wish.memory and kernel.keras is not None:
+        yield (
+            f"Keras' backend is {kernel.keras} here, and these words are for TensorFlow's memory alone: what "
+            f"{kernel.keras} takes for Keras, no word of %tf_gpu sets, but `visible` and `pick` hide GPUs from it too."
+        )
     if kernel.neighbour is not None:
-        yield f"{kernel.neighbour} already uses a GPU in this kernel; no limit of TensorFlow's counts what it takes."
+        yield (
+            f"{kernel.neighbour} already uses a GPU in this {kernel.host}; "
+            "no limit of TensorFlow's counts what it takes."
+        )
 
 
 def _allocators(kernel: Kernel, wish: Wish, devices: Sequence[Device]) -> Iterator[str]:

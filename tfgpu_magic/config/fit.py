@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from tfgpu_magic.config.policy import Growth, Limit, Share, Split, amount_text
 from tfgpu_magic.monitor.snapshot import Gpu, Process
-from tfgpu_magic.units import MIB, rounded
+from tfgpu_magic.units import BINARY, MIB, rounded
 
 LEAST_LIMIT = 32 * MIB
 """Below this TensorFlow starts and then fails at nearly everything: cuBLAS alone wants a workspace of up to 32 MiB."""
@@ -44,9 +44,54 @@ def context_bytes(total: int) -> int:
     return min(max(total // 32, 256 * MIB), 512 * MIB)
 
 
+def reserve_bytes(free: int, capability: tuple[int, int] | None) -> int:
+    """What TensorFlow, where it takes all that is free, leaves of it to cuDNN, cuBLAS and NCCL (gpu_device.cc).
+
+    How much those take is the model's affair, and no simulated GPU has them. Where the compute capability is unknown,
+    it is the most.
+
+    Args:
+        free: bytes that are free beside a CUDA context.
+        capability: the GPU's compute capability.
+    """
+    if free < 2 * BINARY["GiB"]:
+        return 225 * MIB
+    major = 9 if capability is None else capability[0]
+    return (500 if major <= 6 else {7: 1050, 8: 1536}.get(major, 1800)) * MIB
+
+
+def crowding(devices: Sequence[Device], *, grows: bool) -> list[str]:
+    """A warning for the GPUs on which limits that fit leave CUDA's libraries less room than TensorFlow itself would."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for device in devices:
+        gpu, total, free = device.gpu, device.gpu.total, device.gpu.free
+        if grows or not device.limits or total is None or free is None:
+            continue
+        room = free - context_bytes(total)
+        left, usual = room - sum(device.limits), reserve_bytes(room, gpu.capability)
+        # Equal shares of what is free leave as much, and in whole MiB.
+        if left < usual - MIB and not isinstance(getattr(device.words, "parts", None), int):
+            alike.setdefault((rounded(left), rounded(usual)), []).append(gpu.label)
+    return [
+        f"Warning: of GPU {', '.join(labels)} this leaves {left} for CUDA's libraries (cuDNN, cuBLAS, NCCL), which no "
+        f"limit counts; TensorFlow itself would leave {usual}. If an operation fails for it, take a lower limit."
+        for (left, usual), labels in alike.items()
+    ]
+
+
 def problems(devices: Sequence[Device]) -> list[Problem]:
-    """Each device that cannot have what is asked of it, and why, in one sentence."""
-    return [(device, problem) for device in devices if (problem := _problem(device)) is not None]
+    """Each device that cannot have all that is asked of it, and why, in one sentence."""
+    return [(device, why) for device in devices if (why := _problem(device) or _lack(device)) is not None]
+
+
+def at_start(devices: Sequence[Device]) -> list[Problem]:
+    """The same, of what is taken at TensorFlow's start: a cap that is grown into takes a context, and no more."""
+    return [found for found in problems(devices) if not _grows(found[0]) or _problem(found[0]) is not None]
+
+
+def out_of_reach(devices: Sequence[Device]) -> list[Problem]:
+    """Each device whose cap cannot be grown into all the way as things are."""
+    return [found for found in problems(devices) if _grows(found[0]) and _problem(found[0]) is None]
 
 
 def tell(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[int, str]) -> str:
@@ -59,37 +104,60 @@ def tell(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[
     """
     alike: dict[str, list[str]] = {}  # GPUs that lack the same to the same are told of together
     for device, problem in found:
-        text = "\n".join([problem, *_holders(device.gpu, processes, names)])
+        text = "\n".join([problem, *(_holders(device.gpu, processes, names) if _is_short(device) else ())])
         alike.setdefault(text, []).append(device.gpu.label)
     return "\n".join(f"GPU {', '.join(labels)}: {text}" for text, labels in alike.items())
 
 
+def _grows(device: Device) -> bool:
+    return isinstance(device.words, Limit | Split) and device.words.grow
+
+
 def _problem(device: Device) -> str | None:
-    """Why the GPU cannot give it, in one sentence."""
+    """Why the GPU cannot be used as it is asked, in one sentence."""
     gpu, total, free = device.gpu, device.gpu.total, device.gpu.free
     if gpu.lost:
         return f"{gpu.error}. TensorFlow would fail on it."
     if total is None or free is None:
         return None  # nothing is known, so nothing can be said; the plan notes that
     wanted, context = sum(device.limits), context_bytes(total)
-    if not device.limits:
-        if free >= context:
-            return None
+    if free < context and (_grows(device) or not device.limits):
         return (
             f"{rounded(free)} are free of {rounded(total)}, and TensorFlow needs about {rounded(context)} for CUDA's "
             "context on every GPU that it sees. Its first op would fail there, and the next may hang for good."
         )
+    if not device.limits:
+        return None
     if wanted > total:
         return f"{_wanted(device)}, more than the {rounded(total)} it has. TensorFlow would take less, and not say so."
     if min(device.limits) < LEAST_LIMIT:
         of = f" of the {rounded(free)} that are free" if isinstance(device.words, Split) else ""
-        return f"{rounded(min(device.limits))}{of} is too little to work with; {rounded(LEAST_LIMIT)} is the least."
-    if wanted + context > free:
-        return (
-            f"{_wanted(device)}, beside about {rounded(context)} for CUDA's context, "
-            f"and {rounded(free)} are free of {rounded(total)}."
-        )
+        said = amount_text(device.words.amount) if isinstance(device.words, Limit) else rounded(min(device.limits))
+        return f"{said}{of} is too little to work with; {rounded(LEAST_LIMIT)} is the least."
     return None
+
+
+def _lack(device: Device) -> str | None:
+    """What is missing of what is asked, in one sentence."""
+    total, free = device.gpu.total, device.gpu.free
+    if total is None or free is None or not device.limits:
+        return None
+    wanted, context = sum(device.limits), context_bytes(total)
+    if wanted + context <= free:
+        return None
+    return (
+        f"{_wanted(device)}, beside about {rounded(context)} for CUDA's context, "
+        f"and {rounded(free)} are free of {rounded(total)}."
+    )
+
+
+def _is_short(device: Device) -> bool:
+    """Whether it is others' memory that is missing, so that it matters who holds it."""
+    gpu, wanted = device.gpu, sum(device.limits)
+    if gpu.lost or gpu.total is None or gpu.free is None or wanted > gpu.total:
+        return False
+    shares = isinstance(device.words, Split) and isinstance(device.words.parts, int)
+    return shares or wanted + context_bytes(gpu.total) > gpu.free
 
 
 def _wanted(device: Device) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -29,19 +32,21 @@ POLICY_WORDS = (
     Word("growth", ("growth [off]",), "memory growth on every visible GPU: take memory as it is needed"),
     Word(
         "limit",
-        ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%"),
-        "a memory limit on every visible GPU, or GPU by GPU, taken at once; with --grow a cap that is grown into",
-        (("--grow", False),),
+        ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow"),
+        "a memory limit on every visible GPU, or GPU by GPU, which is taken at once; with --grow it is a cap: memory "
+        "is taken as it is needed, up to that and no further",
+        (("--grow", False), ("--gpu", True)),
     ),
     Word(
         "split",
         ("split 2", "split 1GiB 2GiB --gpu 0", "split 4 --cpu"),
-        "logical GPUs: equal shares of what is free, or named sizes; --cpu splits the CPU instead; --grow as in limit",
+        "logical GPUs: equal shares of what is free, less what TensorFlow leaves to CUDA's libraries, or named sizes; "
+        "--cpu splits the CPU instead; --grow as in limit",
         (("--gpu", True), ("--cpu", False), ("--grow", False)),
     ),
     Word(
         "visible",
-        ("visible 0,1", "visible GPU-<uuid>", "visible none", "visible all"),
+        ("visible 0,1", "visible 3,2", "visible GPU-<uuid>", "visible none", "visible all"),
         "which GPUs TensorFlow sees, and in which order",
     ),
     Word(
@@ -54,6 +59,7 @@ POLICY_WORDS = (
 )
 
 OTHER_WORDS = (
+    Word("help", ("help",), "this list of the words; also `%tf_gpu?`"),
     Word("status", ("status",), "GPUs, processes and this kernel's TensorFlow at one look; also `%tf_gpu` alone"),
     Word("top", ("top",), "the same as a live table, in a notebook: it goes on while cells run"),
     Word(
@@ -68,10 +74,42 @@ OTHER_WORDS = (
 )
 
 WORDS = POLICY_WORDS + OTHER_WORDS
+
+_GIVES_BACK = (
+    "TensorFlow gives memory back to the driver only when its process ends: restart that, or run what is to give it "
+    "back in a cell that begins with `%%tf_gpu isolate`."
+)
+_DROPS = "`%tf_gpu default` drops what was asked; what is in force already, only a restart ends."
+_LIMITS = "A part of every GPU's memory is `%tf_gpu limit 40%`, a size `%tf_gpu limit 2GiB`."
+_MEANT = {
+    **dict.fromkeys(("free", "release", "empty_cache", "gc"), _GIVES_BACK),
+    **dict.fromkeys(("reset", "clear", "unset"), f"{_DROPS} {_GIVES_BACK}"),
+    **dict.fromkeys(("off", "undo", "drop"), _DROPS),
+    **dict.fromkeys(("memory", "mem", "usage", "info", "nvidia-smi"), f"Who holds what is `%tf_gpu status`. {_LIMITS}"),
+    **dict.fromkeys(("fraction", "percent", "per_process_gpu_memory_fraction", "memory_limit", "max"), _LIMITS),
+    **dict.fromkeys(
+        ("none", "all", "cpu"), "Which GPUs TensorFlow sees is `%tf_gpu visible none`, `visible all`, `visible 0,1`."
+    ),
+    **dict.fromkeys(("watch", "live", "monitor"), "The live table is `%tf_gpu top`."),
+    **dict.fromkeys(("allow_growth", "grow", "set_memory_growth"), "Memory growth is `%tf_gpu growth`."),
+    **dict.fromkeys(("run", "exec", "background"), "Above a cell, `%%tf_gpu isolate` runs it in a process of its own."),
+}
+"""What to say to words that other tools have for what ours do, or for what nobody can do."""
+
+_FLAGS = {
+    **dict.fromkeys(("--output", "--outputs", "--out", "--bring", "--return"), "-o"),
+    **dict.fromkeys(("--input", "--inputs", "--in", "--send", "--names"), "-i"),
+    **dict.fromkeys(("--background", "--bg", "--async", "--nowait", "--no-wait"), "--detach"),
+    **dict.fromkeys(("--growth", "--cap"), "--grow"),
+}
+"""Flags that people may try for ours, and that do not look like them."""
+WIDTH = 96
+"""Characters in a line of the help: what a cell of a notebook shows without breaking it."""
+
 ISOLATE = "isolate"
 """The word that may stand above a cell."""
 ISOLATE_FLAGS = (
-    ("-i", "NAMES", "send only these names (`-` for none); else every name of the notebook that the cell reads"),
+    ("-i", "NAMES", "send only these names (`-` for none), or as `+x,y` these too; else what the cell is seen to read"),
     ("-o", "NAMES", "bring these names back, as in `-o model,history`"),
     ("--gpus", "N", "see only N GPUs, the free ones with most memory"),
     ("--timeout", "TIME", "end it after so long: 90s, 10m, 2h"),
@@ -84,15 +122,23 @@ RESTART = "--restart"
 
 def flags() -> str:
     """The flags of an isolated cell's line and their meanings, as aligned text."""
-    width = max(len(f"{flag} {takes}") for flag, takes, _ in ISOLATE_FLAGS)
-    return "\n".join(f"  {f'{flag} {takes}':<{width}}  {meaning}" for flag, takes, meaning in ISOLATE_FLAGS)
+    return _aligned([((f"{flag} {takes}".rstrip(),), meaning) for flag, takes, meaning in ISOLATE_FLAGS])
 
 
 def usage(words: Sequence[Word] = WORDS) -> str:
     """The words and their meanings, as aligned text."""
-    rows = [(form, word.meaning if n == 0 else "") for word in words for n, form in enumerate(word.usage)]
-    width = max(len(form) for form, _ in rows)
-    return "\n".join(f"  {form:<{width}}  {meaning}".rstrip() for form, meaning in rows)
+    return _aligned([(word.usage, word.meaning) for word in words])
+
+
+def _aligned(entries: Sequence[tuple[tuple[str, ...], str]]) -> str:
+    """Forms on the left and what they mean beside them, in lines of `WIDTH` characters that break between words."""
+    margin = 4 + max(len(form) for forms, _ in entries for form in forms)
+    rows = [
+        row
+        for forms, meaning in entries
+        for row in itertools.zip_longest(forms, textwrap.wrap(meaning, WIDTH - margin), fillvalue="")
+    ]
+    return "\n".join(f"  {form:<{margin - 2}}{meaning}".rstrip() for form, meaning in rows)
 
 
 def find(name: str, words: Sequence[Word] = WORDS) -> Word:
@@ -102,8 +148,14 @@ def find(name: str, words: Sequence[Word] = WORDS) -> Word:
         PolicyError: there is none; its text suggests the nearest.
     """
     for word in words:
-        if word.name == name:
+        if word.name == name.lower():
             return word
+    if any(word.name == name.lower() for word in WORDS):
+        raise PolicyError(f"`{name.lower()}` is no policy: it stands alone, at the beginning of its line.")
+    if re.match(r"[0-9]", name):
+        raise PolicyError(f"{name!r} is not a word of %tf_gpu. For a limit, write `%tf_gpu limit {name}`.")
+    if name.lower() in _MEANT:
+        raise PolicyError(f"{name!r} is not a word of %tf_gpu. {_MEANT[name.lower()]}")
     near = nearest(name, [word.name for word in words])
     raise PolicyError(f"{name!r} is not a word of %tf_gpu.{near} `%tf_gpu?` explains them.")
 
@@ -118,5 +170,6 @@ def nearest(wrong: str, known: Iterable[str]) -> str:
     import difflib  # only mistakes need it
 
     known = list(known)
-    near = difflib.get_close_matches(wrong.lower(), known, n=1, cutoff=0.5)
+    near = [_FLAGS[wrong.lower()]] if _FLAGS.get(wrong.lower()) in known else []
+    near = near or difflib.get_close_matches(wrong.lower(), known, n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(known)}." if known else ""

@@ -1,4 +1,4 @@
-"""Applies what waits as soon as TensorFlow is imported, in whatever way it is, and never breaks that import."""
+"""Has what waits done as soon as TensorFlow is imported, in whatever way it is, and never breaks that import."""
 
 from __future__ import annotations
 
@@ -9,42 +9,40 @@ from typing import TextIO
 
 import wrapt
 
-from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.runtime import RUNTIME
-
 _held = False
 
 
-def hold(renewed: Callable[[], Plan]) -> None:
-    """Have the plan of `RUNTIME` told to TensorFlow at its import. Once is enough for any number of plans.
-
-    Args:
-        renewed: gives that plan as things are then, with a note if it does not fit any more.
-    """
+def hold(do: Callable[[], None]) -> None:
+    """Have it done at TensorFlow's import. Once is enough, whatever waits then."""
     global _held  # wrapt has no way to take a hook back, so it must be set only once
     if not _held:
-        wrapt.when_imported("tensorflow")(lambda _: _tell(renewed))
+        wrapt.when_imported("tensorflow")(lambda _: _guarded(do))
         _held = True
 
 
-def _tell(renewed: Callable[[], Plan]) -> None:
-    plan = RUNTIME.plan
-    if plan is None or not plan.needs_tensorflow:
-        return
+def _guarded(do: Callable[[], None]) -> None:
     try:
-        RUNTIME.tell(plan)
+        do()
     except Exception as error:  # whatever it is, the user's import must go on
-        RUNTIME.withdraw()
-        _say(f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}", sys.stderr)
-    else:
-        news = [note for note in renewed().notes if note not in plan.notes]
-        ipython = sys.modules.get("IPython")
-        if ipython is not None and ipython.get_ipython() is not None:  # below a cell it is an answer
-            _say("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *news]), sys.stdout)
-        elif news:  # a program's output is the program's
-            _say("\n".join(news), sys.stderr)
+        warn(f"tfgpu_magic: what waited for TensorFlow's import is NOT in force: {error or type(error).__name__}")
 
 
-def _say(text: str, stream: TextIO | None) -> None:
+def say(text: str) -> None:
+    """Say it below the cell that imports TensorFlow."""
+    _print(text, sys.stdout)
+
+
+def warn(text: str) -> None:
+    """Say it where errors are said."""
+    _print(text, sys.stderr)
+
+
+def in_a_cell() -> bool:
+    """Tell whether there is a cell, below which news are an answer: a program's output is the program's."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
+
+
+def _print(text: str, stream: TextIO | None) -> None:
     with contextlib.suppress(OSError, ValueError):  # the stream may be closed
         print(text, file=stream)

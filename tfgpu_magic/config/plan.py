@@ -29,6 +29,8 @@ class Plan:
         growth: whether pools grow; None where nothing was asked about memory.
         grows: whether they will, by what was asked or by what is set elsewhere.
         in_force: it is so already, and there is nothing to do.
+        judged: whether it was checked; else it is words that wait, and are checked when TensorFlow is imported.
+        blind: whether nobody could say which GPUs there are, though there may be some.
         notes: what else the person should know, a sentence each.
     """
 
@@ -41,6 +43,8 @@ class Plan:
     growth: bool | None = None
     grows: bool = False
     in_force: bool = False
+    judged: bool = True
+    blind: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -49,9 +53,14 @@ class Plan:
         return any(device.limits and device.words for device in self.devices)
 
     @property
+    def acts_on_nothing(self) -> bool:
+        """Whether words about memory find no GPU, and nothing else was asked."""
+        return self.growth is not None and not self.devices and self.cpus is None and not self.blind
+
+    @property
     def needs_tensorflow(self) -> bool:
         """Whether the environment alone is not enough, so that TensorFlow must be told."""
-        return self.limited or self.cpus is not None or self.show
+        return not self.judged or self.limited or self.cpus is not None or self.show
 
 
 def in_words(limits: Sequence[int], *, grows: bool) -> str:
@@ -81,17 +90,17 @@ def make(policy: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[]
         Refused: it cannot be enforced; the error says why, for every GPU, and what can be done instead.
         TooLate: a new process could enforce it.
     """
-    again = all(request in kernel.asked.requests for request in policy)
+    again = kernel.asked.then(policy).asks_the_same(kernel.asked)
     if kernel.stage is Stage.READY and again and not (kernel.changed or kernel.forked):
         return Plan(asked=kernel.asked, settled=kernel.settled, in_force=True)
     refusal.if_too_late(policy, kernel)
     plan = draft(policy, snapshot, kernel)
-    found = fit.problems(plan.devices)
+    found = fit.at_start(plan.devices)
     if found:
         ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, kernel)]
         lines = ["Fits now:", *(f"  %tf_gpu {way}" for way in ways)] if ways else []
         raise Refused("\n".join([f"Not applied. {fit.tell(found, snapshot.processes, owners())}", *lines]))
-    return plan
+    return replace(plan, notes=(*plan.notes, *fit.crowding(plan.devices, grows=plan.grows)))
 
 
 def draft(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:
@@ -117,12 +126,14 @@ def draft(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:
         cpus=wish.cpus,
         growth=wish.growth,
         grows=growth == "true" if growth in ("true", "false") else any(kernel.growth.values()),
+        blind=not snapshot.gpus and not snapshot.absent,
         notes=(
             *(f"`{gone}` no longer counts." for gone in kernel.asked if gone not in (*asked, *wish.dropped, *policy)),
             *wish.notes,
             *environment.conflicts(kernel, wish, devices, variables),
             *_left_over(wish, devices, snapshot),
             *_tried(snapshot, kernel),
+            *([f"TensorFlow {kernel.old} is older than 2.16, the first that this was tried with."] * bool(kernel.old)),
         ),
     )
 
@@ -131,15 +142,15 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
     """The same plan with the GPUs as they are now; while it waits, a note says so where it no longer fits."""
     now = {gpu.uuid: gpu for gpu in snapshot.gpus}
     devices = tuple(replace(device, gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
-    found = fit.problems(devices) if waits else []
-    notes = (*plan.notes, f"It does not fit any more. {fit.tell(found, (), {})}") if found else plan.notes
+    found = fit.at_start(devices) if waits else []
+    notes = (*plan.notes, f"Warning: it does not fit any more. {fit.tell(found, (), {})}") if found else plan.notes
     return replace(plan, devices=devices, notes=notes)
 
 
 def _fits(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> bool:
     """Whether these words could be asked instead."""
     try:
-        return not fit.problems(draft(policy, snapshot, kernel).devices)
+        return not fit.at_start(draft(policy, snapshot, kernel).devices)
     except Refused:
         return False
 
@@ -159,6 +170,8 @@ def _left_over(wish: Wish, devices: Sequence[Device], snapshot: Snapshot) -> Ite
     total = sum(sum(device.limits) for device in devices)
     if total and wish.growth and not unlimited:
         yield f"Nothing is taken at the start; pools grow up to {rounded(total)} in all, as far as it is there."
+    if far := fit.out_of_reach(devices):
+        yield f"Not all of it is there now. {fit.tell(far, (), {})}"
 
 
 def _tried(snapshot: Snapshot, kernel: Kernel) -> Iterator[str]:
@@ -167,6 +180,6 @@ def _tried(snapshot: Snapshot, kernel: Kernel) -> Iterator[str]:
     full = [gpu.label for gpu in shown if (gpu.free or 0) < fit.context_bytes(gpu.total or 0)]
     if kernel.stage is Stage.LISTED and full:
         yield (
-            f"GPU {', '.join(full)} is full. If an op has failed for that in this kernel already, restart it: "
+            f"GPU {', '.join(full)} is full. If an op has failed for that in this {kernel.host} already, restart it: "
             "TensorFlow may hang at the next."
         )

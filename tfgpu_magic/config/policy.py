@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Context, Decimal
+from fractions import Fraction
 from typing import TypeAlias
 
 from tfgpu_magic import units
 
 GpuRef: TypeAlias = int | str
-"""A GPU as people name it: nvidia-smi's number, or the (start of the) UUID of a GPU or MIG instance."""
+"""A GPU as people name it: nvidia-smi's number, ``0.1`` for a MIG instance, or the (start of the) UUID of either."""
+
+_EXACT = Context(prec=28)
+"""What a percentage is written with: the program's own context may round to any number of digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +24,11 @@ class Share:
     percent: Decimal
 
     def __str__(self) -> str:
-        return f"{self.percent.normalize():f}%"
+        return f"{self.percent.normalize(_EXACT):f}%"
 
     def of(self, total: int) -> int:
         """Bytes of a GPU of `total` bytes, rounded down."""
-        return int(total * self.percent / 100)
+        return int(total * Fraction(self.percent) / 100)
 
 
 Amount: TypeAlias = int | Share
@@ -152,6 +156,12 @@ class Policy:
             if not isinstance(request, Default):
                 requests.append(request)
         return Policy(tuple(requests))
+
+    def asks_the_same(self, other: Policy) -> bool:
+        """Whether both ask the same. Order counts where one GPU may be named in two ways, by number and by UUID."""
+        ours, theirs = list(map(str, self)), list(map(str, other))
+        by_name = any(isinstance(getattr(request, "gpu", None), str) for request in self)
+        return ours == theirs if by_name else sorted(ours) == sorted(theirs)
 
     def without(self, dropped: Iterable[Request]) -> Policy:
         """The same without some requests."""

@@ -26,25 +26,26 @@ def if_too_late(policy: Policy, kernel: Kernel) -> None:
     if kernel.broken:
         raise TooLate(
             "TensorFlow failed to start on a GPU that had no room left, and may hang for good if it is tried again in "
-            f"this kernel. Leave it alone, and restart.\n{_restart(policy)}"
+            f"this {kernel.host}. Leave it alone, and restart.\n{_restart(policy, kernel)}"
         )
     if kernel.stage is Stage.READY:
         changed = f"\nAsked was `{kernel.asked}`, and it was changed since: {'; '.join(kernel.changed)}."
         raise TooLate(
-            f"TensorFlow is already using {'the GPUs' if kernel.shown else 'its devices'} in this kernel{since}, so "
-            f"its memory cannot be changed any more.{changed if kernel.changed else ''}\n{_restart(policy)}"
+            f"TensorFlow is already using {'the GPUs' if kernel.shown else 'its devices'} in this {kernel.host}{since}"
+            f", so its memory cannot be changed any more."
+            f"{changed if kernel.changed else ''}\n{_restart(policy, kernel)}"
         )
     if kernel.stage is Stage.POISONED:
         raise TooLate(
-            f"Something in this kernel holds a CUDA context{since}, and TensorFlow does not know of it. Either "
+            f"Something in this {kernel.host} holds a CUDA context{since}, and TensorFlow does not know of it. Either "
             "TensorFlow's GPU allocators exist already (device_lib.list_local_devices(), tf.test.is_gpu_available() "
             "and v1 Sessions make them), and it would accept the setting and not enforce it; or another library"
             f"{f' ({kernel.neighbour})' if kernel.neighbour else ''} uses the GPU, and was there before TensorFlow was "
-            f"imported. Nobody can tell which, so nothing is promised.\n{_restart(policy)}"
+            f"imported. Nobody can tell which, so nothing is promised.\n{_restart(policy, kernel)}"
         )
 
 
-def if_frozen(wanted: Sequence[Gpu], shown: Sequence[str], policy: Policy, *, ordered: bool) -> None:
+def if_frozen(wanted: Sequence[Gpu], shown: Sequence[str], policy: Policy, kernel: Kernel, *, ordered: bool) -> None:
     """Refuse GPUs, or an order of them, that CUDA cannot be told of any more.
 
     Raises:
@@ -53,22 +54,22 @@ def if_frozen(wanted: Sequence[Gpu], shown: Sequence[str], policy: Policy, *, or
     hidden = [gpu.label for gpu in wanted if gpu.uuid not in shown]
     if hidden:
         raise TooLate(
-            f"Not applied. CUDA is running in this kernel already, and does not show it GPU {', '.join(hidden)}.\n"
-            f"{_restart(policy)}"
+            f"Not applied. CUDA is running in this {kernel.host} already, and does not show it GPU {', '.join(hidden)}."
+            f"\n{_restart(policy, kernel)}"
         )
     places = [shown.index(str(gpu.uuid)) for gpu in wanted]
     if ordered and places != sorted(places):
         raise TooLate(
-            "Not applied. CUDA is running in this kernel already, so the order of its GPUs is fixed, and TensorFlow "
-            f"ignores the order of a list.\n{_restart(policy)}"
+            f"Not applied. CUDA is running in this {kernel.host} already, so the order of its GPUs is fixed, and "
+            f"TensorFlow ignores the order of a list.\n{_restart(policy, kernel)}"
         )
 
 
-def hidden_for_good(policy: Policy) -> TooLate:
+def hidden_for_good(policy: Policy, kernel: Kernel) -> TooLate:
     """GPUs that we hid from CUDA before it was started, and that it cannot be shown any more."""
     return TooLate(
-        "Not applied. CUDA is running in this kernel already, and was told before not to show all GPUs.\n"
-        f"{_restart(policy)}"
+        f"Not applied. CUDA is running in this {kernel.host} already, and was told before not to show all GPUs.\n"
+        f"{_restart(policy, kernel)}"
     )
 
 
@@ -85,18 +86,25 @@ def if_it_cannot_be_shown(gpus: Sequence[Gpu]) -> None:
         raise Refused("Not applied. A process can use one MIG instance, and nothing beside it. Name one.")
 
 
+def no_gpu(why: str, rest: Policy) -> Refused:
+    """Words for a GPU that is not there, and what is left of them without it."""
+    advice = f"\nFor those that are:   %tf_gpu {rest}" if rest.requests else ""
+    return Refused(f"Not applied. {why}{advice}")
+
+
 def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
     """Words about a GPU that TensorFlow is not to see."""
+    whole = [other for other in seen if other.instance is None and gpu.instance is None]  # beside a MIG instance, none
     return Refused(
         f"Not applied. GPU {gpu.label} is hidden from TensorFlow, so nothing can be set for it. "
-        f"Show it first:   %tf_gpu visible {_list([*seen, gpu])}"
+        f"Show it first:   %tf_gpu visible {_list([*whole, gpu])}"
     )
 
 
 def unknown(gpu: Gpu, what: str) -> Refused:
     """A part of a figure that the driver does not tell."""
     return Refused(
-        f"Not applied. The driver does not tell of GPU {gpu.label} {what}, so a part of it cannot be reckoned. "
+        f"Not applied. The driver does not tell of GPU {gpu.label} {what}, so nobody can say how much a part of it is. "
         "Name sizes instead, as in `%tf_gpu limit 2GiB`."
     )
 
@@ -121,8 +129,17 @@ def if_too_few(request: Pick, enough: Sequence[Gpu], given: Sequence[Gpu], varia
     need = f" with {amount_text(request.need)} free, and room for CUDA's context," if request.need is not None else ""
     figures = [f"{rounded(gpu.free)} free" if gpu.free is not None else str(gpu.error) for gpu in given]
     have = [f"GPU {gpu.label}: {figure}" for gpu, figure in zip(given, figures, strict=True)]
+    count = f"{len(enough)} can" if enough else "no GPU has it"
     limits = [f"{DEVICES}={variable!r} was set outside, and leaves no others."] if variable is not None else []
-    raise Refused("\n  ".join([f"Not applied. {what}{need} cannot be had now; {len(enough)} can.", *have, *limits]))
+    raise Refused("\n  ".join([f"Not applied. {what}{need} cannot be had now; {count}.", *have, *limits]))
+
+
+def order_unknown(variable: str) -> Refused:
+    """CUDA did not tell in time which GPUs a list names, so none of them can be picked."""
+    return Refused(
+        f"Not applied. {DEVICES}={variable!r} was set outside, and CUDA did not say in time which GPUs that leaves, so "
+        "none of them can be picked. Say it again, or name them: `%tf_gpu visible`."
+    )
 
 
 def growth_must_agree(requests: Iterable[Growth | Limit | Split]) -> Refused:
@@ -144,8 +161,9 @@ def skipped(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
     names = ", ".join(gpu.label for gpu in gpus)
     rest = [gpu for gpu in seen if gpu not in gpus]
     return Refused(
-        f"Not applied. TensorFlow does not use GPU {names} (too few multiprocessors, or too old), and mistakes the "
-        f"numbers of the others while it can see it. Hide it first:   %tf_gpu visible {_list(rest) or 'none'}"
+        f"Not applied. TensorFlow does not use GPU {names} (too few multiprocessors beside the others, or too old for "
+        "its build), and mistakes the numbers of the others while it can see it. "
+        f"Hide it first:   %tf_gpu visible {_list(rest) or 'none'}"
     )
 
 
@@ -181,13 +199,26 @@ def without_gpus(policy: Policy, why: str, *, absent: bool) -> str:
 
 
 def _list(gpus: Sequence[Gpu]) -> str:
-    return ",".join(gpu.label if gpu.instance is None else str(gpu.uuid) for gpu in gpus)
+    return ",".join(gpu.label for gpu in gpus)
 
 
-def _restart(policy: Policy) -> str:
-    words = (f"%tf_gpu {policy} --restart", f"%%tf_gpu isolate {policy}")
+def _restart(policy: Policy, kernel: Kernel) -> str:
+    """The ways to a process in which it is not too late, from where this one is."""
+    if kernel.host == "cell":
+        return f"Say it above the cell:   %%tf_gpu isolate {policy}"
+    if kernel.host == "program":
+        return (
+            f'In the program, before TensorFlow\'s first operation:   tfgpu_magic.apply("{policy}")\n'
+            f'Or for one function:   @tfgpu_magic.isolated(policy="{policy}")   (this program keeps what it holds)'
+        )
+    anew, flag = (
+        ("Restart and apply: ", " --restart")
+        if kernel.host == "kernel"
+        else ("Leave IPython, start it again and say first: ", "")
+    )
+    words = (f"%tf_gpu {policy}{flag}", f"%%tf_gpu isolate {policy}")
     width = max(map(len, words))
     return (
-        f"Restart and apply:   {words[0]:<{width}}   (variables are lost)\n"
-        f"Or run one cell:     {words[1]:<{width}}   (this kernel keeps what it holds)"
+        f"{anew}  {words[0]:<{width}}   (variables are lost)\n"
+        f"{'Or run one cell: ':<{len(anew)}}  {words[1]:<{width}}   (this {kernel.host} keeps what it holds)"
     )

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tfgpu_magic.config.plan import Plan
+from tfgpu_magic.config.state import DEVICES
 from tfgpu_magic.units import MIB
 
 
-def python(plan: Plan) -> str:
-    """Python that does what the plan does, for the top of a script, before TensorFlow's first op."""
+def python(plan: Plan, order: Sequence[str] = ()) -> str:
+    """Python that does what the plan does, for the top of a script, before TensorFlow's first op.
+
+    Args:
+        plan: what is to be done.
+        order: UUIDs of the GPUs that the script will list, where the plan does not say which those are: TensorFlow may
+            have been told here to see only some of them.
+    """
+    uuids = [str(device.gpu.uuid) for device in plan.devices]
+    chosen = bool(uuids) and DEVICES not in plan.environment and set(uuids) < set(order)
+    places = [order.index(uuid) for uuid in uuids] if chosen else list(range(len(uuids)))
     lines = [
         f'os.environ["{name}"] = "{value}"' if value is not None else f'os.environ.pop("{name}", None)'
         for name, value in plan.environment.items()
     ]
     lines = ["import os", "", *lines, ""] if lines else []
-    if not plan.limited and plan.cpus is None:
+    if not plan.limited and plan.cpus is None and not chosen:
         return "\n".join([*lines, "import tensorflow as tf"])
     lines += ["import tensorflow as tf", ""]
-    if plan.limited:
+    if plan.limited or chosen:
         lines.append('gpus = tf.config.list_physical_devices("GPU")')
-    for place, device in enumerate(plan.devices):
+    if chosen:
+        lines.append(f'tf.config.set_visible_devices([{", ".join(f"gpus[{place}]" for place in places)}], "GPU")')
+    for place, device in zip(places, plan.devices, strict=True):
         if device.limits:
             parts = [f"tf.config.LogicalDeviceConfiguration(memory_limit={size // MIB})" for size in device.limits]
             lines += _configure(f"gpus[{place}]", parts)
@@ -43,7 +57,8 @@ def shell(plan: Plan) -> str:
     ]
     if plan.limited or plan.cpus is not None:
         lines += [
-            "# TensorFlow has no variable for limits and logical devices. Kernels that load tfgpu_magic read this one:",
+            "# TensorFlow has no variable for limits and logical devices.",
+            "# Kernels that load tfgpu_magic read this one:",
             f"export TFGPU_POLICY='{plan.settled}'",
         ]
     return "\n".join(lines) or "# Nothing was asked: TensorFlow's own defaults need no variable."

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.host import Host
 
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 ALLOCATOR = "TF_GPU_ALLOCATOR"
@@ -51,6 +52,11 @@ class Kernel:
         changed: what somebody has changed since, so that it is not as asked; a phrase each.
         since: which cell made it too late, in words, if known.
         broken: TensorFlow failed to make its context for want of memory, and must not be tried again.
+        claims: of each GPU, by UUID, how many other kernels of this user have picked it, and maybe a lot, below one,
+            that decides among equals.
+        old: the version of TensorFlow, where it is older than any that this was tried with.
+        host: what this process is to the person before it.
+        keras: Keras' backend where it is another than TensorFlow, and where that is said; None where it is TensorFlow.
     """
 
     stage: Stage = Stage.ABSENT
@@ -70,3 +76,7 @@ class Kernel:
     changed: tuple[str, ...] = ()
     since: str | None = None
     broken: bool = False
+    claims: Mapping[str, float] = field(default_factory=dict)
+    old: str | None = None
+    host: Host = "kernel"
+    keras: str | None = None

@@ -18,17 +18,29 @@ def predict(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[str, .
     CUDA numbers GPUs fastest first unless told to follow the PCI bus, as nvidia-smi does; that matters where
     GPUs differ. With MIG on, what is shown is CUDA's own choice.
     """
+    entries = [entry.strip() for entry in environment.get(DEVICES, "all").split(",")]
+    if entries[0] in ("", "-1"):
+        return ()
     if any(gpu.mig or gpu.instance is not None or gpu.uuid is None for gpu in gpus):
         return None
-    uuids = [gpu.uuid for gpu in gpus if gpu.uuid is not None]
+    uuids = [gpu.uuid for gpu in gpus if gpu.uuid is not None and not gpu.lost]
+    if all(entry.startswith("GPU-") for entry in entries):  # their order is the list's own
+        return _listed(entries, uuids)
+    if any(gpu.lost for gpu in gpus) and DEVICES in environment:
+        return None  # CUDA may number those that are left
     alike = len({(gpu.name, gpu.total) for gpu in gpus}) <= 1
     if not alike and environment.get(ORDER) != "PCI_BUS_ID":
         return None
     if DEVICES not in environment:
         return tuple(uuids)
+    return _listed(entries, uuids)
+
+
+def _listed(entries: Sequence[str], uuids: Sequence[str]) -> tuple[str, ...]:
+    """UUIDs of the GPUs that a list names."""
     shown: list[str] = []
-    for entry in environment[DEVICES].split(","):
-        uuid = _entry(entry.strip(), uuids)
+    for entry in entries:
+        uuid = _entry(entry, uuids)
         if uuid is None:
             break  # CUDA stops at the first entry that is none
         if uuid in shown:
@@ -46,14 +58,20 @@ def _entry(text: str, uuids: Sequence[str]) -> str | None:
     return matches[0] if len(matches) == 1 else None
 
 
-def variable(gpus: Sequence[Gpu]) -> dict[str, str]:
+def variable(gpus: Sequence[Gpu], among: Sequence[Gpu] = ()) -> dict[str, str]:
     """The environment that makes CUDA show just these GPUs, in this order.
 
-    Numbers where they can be, because other libraries read the variable too; UUIDs for MIG instances.
+    Numbers where they can be, because other libraries read the variable too; UUIDs for MIG instances, and where
+    numbers may be others to CUDA than to nvidia-smi, as one of the machine's GPUs is lost.
+
+    Args:
+        gpus: the GPUs to show.
+        among: all of the machine's.
     """
     if not gpus:
         return {DEVICES: "-1"}
-    if all(gpu.instance is None for gpu in gpus):
+    shifted = any(gpu.lost for gpu in among) and all(gpu.uuid for gpu in gpus)
+    if all(gpu.instance is None for gpu in gpus) and not shifted:
         return {ORDER: "PCI_BUS_ID", DEVICES: ",".join(str(gpu.index) for gpu in gpus)}
     return {DEVICES: ",".join(str(gpu.uuid) for gpu in gpus)}
 
@@ -63,14 +81,18 @@ def find(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu | str:
     if isinstance(ref, int):
         matches = [gpu for gpu in gpus if gpu.index == ref and gpu.instance is None]
     else:
-        matches = [gpu for gpu in gpus if (gpu.uuid or "").lower().startswith(ref.lower())]
+        same = [gpu for gpu in gpus if ref.lower() in ((gpu.uuid or "").lower(), gpu.label)]
+        number = ref.partition("-")[2]
+        if not same and number in {str(gpu.index) for gpu in gpus}:
+            return f"{ref} may begin the UUID of any GPU. For nvidia-smi's GPU {number}, write {number}."
+        matches = same or [gpu for gpu in gpus if (gpu.uuid or "").lower().startswith(ref.lower())]
     if not matches:
         return f"There is no GPU {ref} here; there {_are(gpus)}."
     if len(matches) > 1:
         return f"{ref} may be any of {len(matches)} GPUs; write more of its UUID."
     if matches[0].mig:
-        instances = [gpu.uuid for gpu in gpus if gpu.index == matches[0].index and gpu.instance is not None]
-        return f"GPU {ref} is in MIG mode; name an instance: {', '.join(map(str, instances)) or 'it has none'}."
+        instances = [gpu.label for gpu in gpus if gpu.index == matches[0].index and gpu.instance is not None]
+        return f"GPU {ref} is in MIG mode; name an instance of it: {', '.join(instances) or 'it has none'}."
     return matches[0]
 
 

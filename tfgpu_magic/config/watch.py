@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import traceback
@@ -78,10 +79,24 @@ def _from_tensorflow(error: BaseException) -> bool:
 
 
 def _quote(source: str) -> str:
-    """The first line of the cell that may have done something."""
-    lines = [line.strip() for line in source.splitlines()]
-    telling = [line for line in lines if line and not line.startswith(("#", "import ", "from ", "%", "!"))]
+    """The first statement of the cell that may have done something, or its first line."""
+    # Magics and shell lines are no Python; a blank in their place keeps the lines' numbers.
+    python = "\n".join("" if line.startswith(("%", "!", "?")) else line for line in source.splitlines())
+    try:
+        doing = [node for node in ast.parse(python).body if not isinstance(node, _QUIET) and not _is_text(node)]
+        telling = (ast.get_source_segment(python, doing[0]) or "").splitlines() if doing else []
+    except (SyntaxError, ValueError):
+        lines = [line.strip() for line in source.splitlines()]
+        telling = [line for line in lines if line and not line.startswith(("#", "import ", "from ", "%", "!"))]
     if not telling:
         return ""
     line = telling[0].partition("  #")[0].rstrip()
     return f" ({line if len(line) <= LONGEST else line[: LONGEST - 1] + '…'})"
+
+
+_QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+"""Statements that wake nothing, or whose own text does not tell what they wake."""
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tfgpu_magic.config import refusal, visible
-from tfgpu_magic.config.fit import Device, context_bytes
+from tfgpu_magic.config import advice, refusal, visible
+from tfgpu_magic.config.fit import Device, context_bytes, reserve_bytes
 from tfgpu_magic.config.policy import (
+    NOTHING,
     Amount,
     GpuRef,
     Growth,
@@ -22,13 +23,17 @@ from tfgpu_magic.config.policy import (
     amount_bytes,
 )
 from tfgpu_magic.config.state import DEVICES, LEAST_MULTIPROCESSORS, Kernel
-from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.units import MIB
 
 LEAST_SMS = 8
+"""How many multiprocessors TensorFlow asks of a GPU, if others have as many (gpu_device.cc)."""
+
 LEAST_CAPABILITY = (6, 0)
-"""What TensorFlow's wheels ask of a GPU before they use it (gpu_device.cc, and the CUDA architectures they carry)."""
+"""The least compute capability that TensorFlow's own wheels have code for from 2.17 on; other builds have for less.
+
+They list an older GPU all the same, and whether its operations fail only a real one can tell.
+"""
 
 
 @dataclass(slots=True)
@@ -44,6 +49,7 @@ class Wish:
         limits: bytes of the logical GPUs that are there without any words, by UUID.
         dropped: earlier words that no longer count.
         notes: what the person should know, a sentence each.
+        there: all of the machine's GPUs.
     """
 
     seen: list[Gpu]
@@ -54,6 +60,7 @@ class Wish:
     limits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dropped: list[Request] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    there: Sequence[Gpu] = ()
 
     @property
     def memory(self) -> list[Growth | Limit | Split]:
@@ -97,7 +104,7 @@ def fold(earlier: Policy, policy: Policy, snapshot: Snapshot, kernel: Kernel) ->
         TooLate: CUDA is running, and cannot be told any more.
     """
     together = earlier.then(policy)
-    wish = Wish(seen=_without_words(snapshot, kernel), limits=kernel.limits)
+    wish = Wish(seen=seen_without_words(snapshot, kernel), limits=kernel.limits, there=snapshot.gpus)
     if not snapshot.gpus:
         why = snapshot.error or "This machine has no NVIDIA GPU."
         wish.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
@@ -110,15 +117,15 @@ def fold(earlier: Policy, policy: Policy, snapshot: Snapshot, kernel: Kernel) ->
                 wish.everywhere = request
                 wish.by_gpu.clear()
             case Limit(gpu=int() | str() as ref) | Split(gpu=int() | str() as ref):
-                _take(wish, _known(ref, snapshot.gpus), request, new=request in policy.requests)
+                _take(wish, _known(ref, request, policy, snapshot), request, new=request in policy.requests)
             case SplitCpu(parts=parts):
                 wish.cpus = parts
     if wish.choice is None and kernel.frozen and set(kernel.given or ()) - set(kernel.shown or ()):
-        raise refusal.hidden_for_good(policy)
+        raise refusal.hidden_for_good(policy, kernel)
     return wish
 
 
-def _without_words(snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
+def seen_without_words(snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
     """The GPUs that TensorFlow sees where nobody says which."""
     return _with(kernel.shown if kernel.tensorflow_sees is None else kernel.tensorflow_sees, snapshot)
 
@@ -144,20 +151,26 @@ def _choose(request: Visible | Pick, policy: Policy, snapshot: Snapshot, kernel:
     elif request.gpus is None:
         gpus = _usable(snapshot.gpus)
     else:
-        gpus = [_known(ref, snapshot.gpus) for ref in request.gpus]
+        gpus = [_known(ref, request, policy, snapshot) for ref in request.gpus]
         refusal.if_it_cannot_be_shown(gpus)
     if not kernel.frozen:
         return gpus
     order = list(kernel.shown or ())
     ordered = isinstance(request, Visible) and request.gpus is not None
-    refusal.if_frozen(gpus, order, policy, ordered=ordered)
+    refusal.if_frozen(gpus, order, policy, kernel, ordered=ordered)
     return sorted(gpus, key=lambda gpu: order.index(str(gpu.uuid)))
 
 
-def _known(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu:
-    gpu = visible.find(ref, gpus)
+def _known(ref: GpuRef, request: Request, policy: Policy, snapshot: Snapshot) -> Gpu:
+    """The GPU that a request names.
+
+    Raises:
+        Refused: there is none, or it cannot be told which; the error has the words without it.
+    """
+    gpu = visible.find(ref, snapshot.gpus)
     if isinstance(gpu, str):
-        raise Refused(f"Not applied. {gpu}")
+        rest = advice.without_missing(policy, request, snapshot.gpus)
+        raise refusal.no_gpu(gpu, rest if request in policy.requests else NOTHING)
     return gpu
 
 
@@ -173,12 +186,34 @@ def _take(wish: Wish, gpu: Gpu, request: Limit | Split, *, new: bool) -> None:
 
 
 def _pick(request: Pick, snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
-    """The GPUs with most free memory, of those that this process was given; the first of equals."""
-    given = _with(kernel.shown, snapshot)
+    """The GPUs with most free memory, of those that this process was given; of equals those that fewest have picked."""
+    if kernel.shown is None and DEVICES in kernel.outside:
+        raise refusal.order_unknown(kernel.outside[DEVICES])
+    given = _offered(request, snapshot, kernel)
     useful = [gpu for gpu in given if not gpu.lost and gpu.free is not None and not is_skipped(gpu, given, kernel)]
     enough = [gpu for gpu in useful if (gpu.free or 0) >= _needed(request.need, gpu)]
     refusal.if_too_few(request, enough, given, kernel.outside.get(DEVICES))
-    return sorted(enough, key=lambda gpu: -(gpu.free or 0))[: request.count]
+    chosen: list[Gpu] = []
+    while len(chosen) < request.count:
+        left = [gpu for gpu in enough if gpu not in chosen]
+        chosen.append(_best([gpu for gpu in left if not is_old(gpu, kernel)] or left, kernel.claims))
+    return chosen
+
+
+def _best(gpus: Sequence[Gpu], claims: Mapping[str, float]) -> Gpu:
+    """The GPU with most free memory, where less than a context is equal: what others have picked may not show yet."""
+    most = max(gpu.free or 0 for gpu in gpus)
+    equal = [gpu for gpu in gpus if most - (gpu.free or 0) < context_bytes(gpu.total or 0)]
+    taken = [claims.get(str(gpu.uuid), 0.0) for gpu in equal]
+    return min(zip(taken, equal, strict=True), key=lambda one: (one[0], -(one[1].free or 0)))[1]
+
+
+def _offered(request: Pick, snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
+    """The GPUs to pick from: those that this process was given; where nobody gave it any, each MIG instance too."""
+    if DEVICES in kernel.outside or kernel.frozen or not any(gpu.mig for gpu in snapshot.gpus):
+        return _with(kernel.shown, snapshot)
+    # CUDA shows a process one instance, any that it is told, and nothing beside it.
+    return [gpu for gpu in snapshot.gpus if not gpu.mig and (gpu.instance is None or request.count == 1)]
 
 
 def _needed(need: Amount | None, gpu: Gpu) -> int:
@@ -205,19 +240,23 @@ def _limits(words: Growth | Limit | Split | None, gpu: Gpu) -> tuple[int, ...]:
         case Split(parts=int(count)):
             if gpu.free is None or gpu.total is None:
                 raise refusal.unknown(gpu, "how much is free")
-            return (max(gpu.free - context_bytes(gpu.total), 0) // count // MIB * MIB,) * count
+            room = max(gpu.free - context_bytes(gpu.total), 0)
+            return (max(room - reserve_bytes(room, gpu.capability), 0) // count // MIB * MIB,) * count
         case Split(parts=tuple(sizes)):
             return tuple(map(whole, sizes))
     return ()
 
 
 def is_skipped(gpu: Gpu, seen: Sequence[Gpu], kernel: Kernel) -> bool:
-    """Whether TensorFlow will leave this GPU out: too few multiprocessors beside the others, or too old."""
-    if gpu.uuid in kernel.skipped:
-        return True
-    if gpu.capability is not None and gpu.capability < LEAST_CAPABILITY:
-        return True
+    """Whether TensorFlow leaves this GPU out, or will, as it has too few multiprocessors beside the others."""
+    if kernel.tensorflow_sees is not None:
+        return gpu.uuid in kernel.skipped
     known = [other.multiprocessors for other in seen if other.multiprocessors is not None]
     least = min(LEAST_SMS, max(known, default=LEAST_SMS))
     setting = kernel.environment.get(LEAST_MULTIPROCESSORS, "")
     return gpu.multiprocessors is not None and gpu.multiprocessors < (int(setting) if setting.isdigit() else least)
+
+
+def is_old(gpu: Gpu, kernel: Kernel) -> bool:
+    """Whether TensorFlow's build may have no code for this GPU; once it has made its list, that is its own word."""
+    return kernel.tensorflow_sees is None and gpu.capability is not None and gpu.capability < LEAST_CAPABILITY

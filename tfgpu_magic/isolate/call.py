@@ -19,7 +19,17 @@ from tfgpu_magic.errors import TimedOut, Unpicklable, WorkerDied
 from tfgpu_magic.isolate.process import ending, wire
 from tfgpu_magic.isolate.process.bell import Bell, heard_by
 from tfgpu_magic.isolate.process.keeper import KEEPER, Process
-from tfgpu_magic.isolate.process.order import LEAVE, RAISED, SHOW, SHOWN, WORK, Facts, Order
+from tfgpu_magic.isolate.process.order import (
+    ANSWER_ME,
+    HEARD,
+    LEAVE,
+    RAISED,
+    SHOW,
+    SHOWN,
+    WORK,
+    Facts,
+    Order,
+)
 from tfgpu_magic.isolate.screen import Here, Screen
 from tfgpu_magic.isolate.values import failure, pickling
 from tfgpu_magic.isolate.values.failure import Failure
@@ -27,11 +37,14 @@ from tfgpu_magic.isolate.values.guard import Unpickler
 from tfgpu_magic.isolate.values.pickling import Pickled
 
 GRACE = 5.0
-"""Seconds from an interrupt to the end of a process that does not heed it: TensorFlow may sit in C++."""
+"""Seconds from an interrupt to the end of a process that does not heed it: TensorFlow may sit in C++. As long may the
+threads of a call go on when it has answered, and as long its process when they have ended."""
 
-_PATIENCE = 5.0  # seconds in which a process that is killed, or has answered, must be gone
+_PATIENCE = 5.0  # seconds in which a process that is killed must be gone, or be seen to be going
+_TEARDOWN = 60.0  # seconds that one may be going: the system takes its memory apart, which may be hundreds of GiB
 _LONG = 0.7  # seconds after which the caller is told that the nursery is still becoming warm
 _AT_ONCE = 2**20  # bytes read of its output at a time
+_SENT = Pickled(memoryview(b""))  # in the place of values that are sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +101,33 @@ class Call:
 
     Attributes:
         order: how its process is to be set up.
-        work: its values.
+        work: its values, until they are sent.
         timeout: seconds that it may take, from its process's start; None is no limit.
         screen: where its output goes.
+        started: called with its pid when it has one.
         warming: called once where it has to wait for TensorFlow's import.
-        answered: called with its pid when it has answered, where its order says that it lingers.
+        answered: called with its answer, where its order says that it lingers, and before it ends; returns `LEAVE`, or
+            `APART` to be called again with the answer in pieces.
         pid: its process, once it is there.
+        status: how that ended, as `subprocess` has it; None before.
     """
 
     order: Order
     work: Pickled
     timeout: float | None = None
     screen: Screen = field(default_factory=Here)
+    started: Callable[[int], None] = lambda _: None
     warming: Callable[[], None] = lambda: None
-    answered: Callable[[int], None] = lambda _: None
+    answered: Callable[[Answer], str] = lambda _: LEAVE
     pid: int | None = None
+    status: int | None = None
     _bell: Bell = field(default_factory=Bell)
 
     def interrupt(self) -> None:
-        """Ask it to stop as Ctrl-C does. It is killed when it does not within `GRACE`, or is asked again."""
+        """Ask it to stop as Ctrl-C does. It is killed when it has not heard that within `GRACE`, or is asked again.
+
+        One that has heard it may take its time to save what it has; asked again, it has `GRACE` to end.
+        """
         self._bell.ring()
 
     def run(self) -> Answer:
@@ -125,6 +146,7 @@ class Call:
                 answer = _Watch(self, process, self._bell).run()
                 words = process.last_words() if answer is None else ""
             finally:
+                self.status = process.status
                 process.close()
         if answer is None:
             raise WorkerDied(ending.died(process.status or 0, kills, ending.memory_kills(), words))
@@ -139,7 +161,10 @@ def timed_out(seconds: float) -> TimedOut:
 class _Step(enum.Enum):
     """How far the end of a process is."""
 
-    RUNNING, ASKED, LEAVING, KILLED, GIVEN_UP = range(5)
+    RUNNING, ASKED, HEEDING, LEAVING, KILLED, GIVEN_UP = range(6)
+
+
+_BUSY = (_Step.RUNNING, _Step.ASKED, _Step.HEEDING)
 
 
 class _Watch:
@@ -156,7 +181,9 @@ class _Watch:
         self._began = time.monotonic()
         self._step = _Step.RUNNING
         self._due: float | None = self._began + _LONG
-        self._interrupted = self._timed_out = self._cut = False
+        self._last = self._began
+        self._spent: int | None = None
+        self._interrupted = self._timed_out = self._heard = self._cut = False
 
     def run(self) -> Answer | None:
         """Watch it to its end; None where it ended without an answer."""
@@ -177,13 +204,15 @@ class _Watch:
         if self._call.pid is not None:
             return
         self._call.pid, self._began = self._process.pid, time.monotonic()
+        self._call.started(self._process.pid or 0)
         self._due = None if self._call.timeout is None else self._began + self._call.timeout
         self._selector.register(self._process.connection, selectors.EVENT_READ, self._hear)
         for descriptor in self._decoders:
             os.set_blocking(descriptor, False)
             self._selector.register(descriptor, selectors.EVENT_READ, functools.partial(self._read, descriptor))
-        self._say("", [memoryview(pickle.dumps(self._call.order))])
+        self._say("", [memoryview(pickle.dumps(replace(self._call.order, grace=GRACE)))])
         self._say(WORK, self._call.work.parts)
+        self._call.work = _SENT  # it may take long, and nobody here needs them for it
 
     def _say(self, kind: str, parts: Sequence[memoryview] = ()) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has died, which will be told
@@ -214,55 +243,83 @@ class _Watch:
             for descriptor in self._decoders:  # what it printed before
                 self._read(descriptor)
             self._call.screen.show(pickle.loads(message.parts[0]))  # noqa: S301  # from our own process
-            self._say(SHOWN, message.parts[1:])  # which one
+            if message.parts[1:]:  # it has a number, and is waited for
+                self._say(SHOWN, message.parts[1:])
+        elif message.kind == HEARD:
+            self._wait_for_it()
         else:
             facts: Facts = pickle.loads(message.parts[0])  # noqa: S301  # as above
             seconds = time.monotonic() - self._began
             self._answer = Answer(message.kind == RAISED, facts, message.parts[1:], seconds)
-            self._leave()
+            self._due = None
             if self._call.order.lingers:
-                self._call.answered(self._call.pid or 0)
-                self._say(LEAVE)
+                self._say(said := self._call.answered(self._answer))
+                if said != LEAVE:
+                    return  # it says more, and who does not want to wait for that interrupts it
+            self._leave()
 
     def _heed(self) -> None:
         """Somebody wants it to stop; who says so twice does not want to wait."""
-        if self._step not in (_Step.RUNNING, _Step.ASKED):
+        if self._step not in _BUSY:
             return  # what is too late is not taken, so that whoever comes next hears it
         for _ in range(self._bell.heard()):
-            if self._step is _Step.RUNNING:
+            if self._step is _Step.ASKED:
+                self._kill()
+            elif self._step in _BUSY:
                 self._interrupted = True
                 self._ask()
-            elif self._step is _Step.ASKED:
-                self._kill()
 
     def _go_on(self) -> None:
         """Do what is due."""
         if self._call.pid is None:
             self._due = None
             self._call.warming()
-        elif self._step is _Step.RUNNING:
-            self._timed_out = True
+        elif self._step in (_Step.RUNNING, _Step.HEEDING) and not self._timed_out:
+            self._timed_out, self._heard = True, False
             self._ask()
         elif self._step is _Step.KILLED:
-            self._step = _Step.GIVEN_UP
+            self._wait_on()
         else:
+            if self._answer is not None:
+                told = f"The call's process had answered {2 * GRACE:g} s before, did not end, and was killed.\n"
+                self._call.screen.write("stderr", told)
             self._kill()
 
     def _ask(self) -> None:
         if self._process.pid is None:
             raise KeyboardInterrupt
         self._process.signal(signal.SIGINT)
+        self._process.signal(ANSWER_ME)
         self._step, self._due = _Step.ASKED, time.monotonic() + GRACE
 
-    def _leave(self) -> None:
-        if self._step not in (_Step.RUNNING, _Step.ASKED):
+    def _wait_for_it(self) -> None:
+        """Let it take its time, once: it has heard the interrupt, and saves what it has, or goes on all the same."""
+        if self._step is not _Step.ASKED or self._heard:
             return
-        self._step, self._due = _Step.LEAVING, time.monotonic() + _PATIENCE
+        self._step, self._heard, self._due = _Step.HEEDING, True, None
+        if self._timed_out:  # nobody may be there to interrupt it again
+            self._due = time.monotonic() + max(GRACE, self._call.timeout or 0.0)
+        elif self._call.timeout is not None:
+            self._due = self._began + self._call.timeout
+
+    def _leave(self) -> None:
+        if self._step not in _BUSY:
+            return
+        self._step, self._due = _Step.LEAVING, time.monotonic() + 2 * GRACE
         self._forget(self._bell)  # it is too late for it
 
     def _kill(self) -> None:
         self._process.signal(signal.SIGKILL)
         self._step, self._due = _Step.KILLED, time.monotonic() + _PATIENCE
+        self._last = self._due + _TEARDOWN
+
+    def _wait_on(self) -> None:
+        """Give it up when it hangs; one that the system takes apart is waited for."""
+        before, self._spent = self._spent, ending.spent(self._call.pid or 0)
+        if time.monotonic() < self._last and (self._spent is None or self._spent != before):
+            self._due = time.monotonic() + _PATIENCE
+        else:
+            self._step = _Step.GIVEN_UP
 
     def _forget(self, source: object) -> None:
         with contextlib.suppress(KeyError):
@@ -286,12 +343,14 @@ class _Watch:
         if self._timed_out:
             raise timed_out(self._call.timeout or 0.0)
         if self._interrupted:
-            ended = ending.tell(self._process.status or 0)
-            raise KeyboardInterrupt(
-                f"The call did not heed the interrupt within {GRACE:g} s, and was killed."
-                if self._step is _Step.KILLED
-                else f"The call was interrupted, and its process ended without an answer: {ended}."
-            )
+            if self._step is not _Step.KILLED:
+                ended = ending.tell(self._process.status or 0)
+                raise KeyboardInterrupt(f"The call was interrupted, and its process ended without an answer: {ended}.")
+            if self._heard:
+                raise KeyboardInterrupt(
+                    "The call heard the interrupt and went on. It was interrupted again, and killed."
+                )
+            raise KeyboardInterrupt(f"The call did not heed the interrupt within {GRACE:g} s, and was killed.")
         if self._step is _Step.GIVEN_UP:
             raise WorkerDied(
                 f"The call's process (pid {self._call.pid}) does not end, even killed: it hangs in a driver, "

@@ -5,32 +5,38 @@ Threads of this process wait for the calls. Which GPUs one gets is the ledger's 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Any, ParamSpec, TypeVar
 
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.errors import WorkerDied
-from tfgpu_magic.isolate import terms
-from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.errors import Unpicklable, WorkerDied
+from tfgpu_magic.isolate import shutdown, terms
 from tfgpu_magic.isolate.ledger import LEDGER, Abandoned
-from tfgpu_magic.isolate.values.pickling import Reduce
+from tfgpu_magic.isolate.submitted import Submitted
+from tfgpu_magic.isolate.values import copies, pickling
+from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+ENDED = "The call was ended, because all calls of its executor were."
+STOPPED = "The call was stopped."
 
 
 class IsolatedExecutor(Executor):
     """Calls functions in processes of their own, which give their GPU memory back when they return.
 
     Each call gets GPUs of its own. With a limit it shares a GPU with others as far as there is room; a percentage is
-    then all that its process holds, so that four calls at 25% run on one GPU. What a call prints is seen here.
+    then all that its process holds, so that four calls at 25% run on one GPU. (`%tf_gpu limit 25%` counts the pool
+    alone, and CUDA's context comes beside it.) What a call prints is seen where it was submitted.
 
-    As in `ProcessPoolExecutor`, functions, arguments and results are pickled, also what a notebook defines. There
-    is no pool of processes: nothing that a call leaves behind is there in the next, and one that dies breaks nothing.
+    As in `ProcessPoolExecutor`, functions, arguments and results are pickled, also what a notebook defines; a call
+    has them as they were when it was submitted. There is no pool of processes: nothing that a call leaves behind is
+    there in the next, and one that dies breaks nothing.
 
     Args:
         max_workers: how many calls run at once; by default as many as the GPUs have room for now, or as there are
@@ -41,11 +47,14 @@ class IsolatedExecutor(Executor):
         cluster: run the calls on the machines of a Dask cluster: its scheduler's address, or a `distributed.Client`.
             What holds in this process is not asked there; `max_workers` is then how many calls Dask is given at
             once, by default all; see `cluster`.
+        security: a `distributed.Security`, with which an address of `cluster` is connected to.
+        wait: seconds in which a cluster must have a worker with GPUs enough, and room on it, or a text such as
+            ``"10m"``; by default 20.
         initializer: is called in each call's process before its function.
         initargs: with what.
 
     Raises:
-        PolicyError: the policy, the number of GPUs or the timeout is none.
+        PolicyError: the policy, the number of GPUs or a time is none.
         Refused: no call could have what is asked, or there is no such cluster.
         ValueError: `max_workers` is not above zero.
 
@@ -69,6 +78,8 @@ class IsolatedExecutor(Executor):
         timeout: float | str | None = None,
         *,
         cluster: Any = None,
+        security: Any = None,
+        wait: float | str | None = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
     ) -> None:
@@ -78,18 +89,23 @@ class IsolatedExecutor(Executor):
         self._first = None if initializer is None else (initializer, initargs)
         if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
-        self._lock = threading.Lock()
-        self._ended = False
-        self._open(max_workers, cluster)
+        if cluster is None and (security is not None or wait is not None):
+            raise TypeError("security and wait are for calls on a cluster; give cluster= too")
+        self._changed = threading.Condition()
+        self._closed = False  # takes no more calls
+        self._ended = False  # and ends those that it has
+        self._open(max_workers, cluster=cluster, security=security, wait=wait)
 
-    def _open(self, max_workers: int | None, _cluster: Any) -> None:
+    def _open(self, max_workers: int | None, **_: Any) -> None:
         room = None if self._terms.gpus == 0 else LEDGER.survey(self._terms.policy, self._terms.gpus)
-        workers = max_workers or room or len(os.sched_getaffinity(0))
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="tfgpu_magic-call")
-        self._calls: set[Call] = set()
+        self._most = max_workers or room or len(os.sched_getaffinity(0))
+        self._waiting: deque[Submitted[Any]] = deque()
+        self._running: set[Submitted[Any]] = set()
+        self._threads = 0
+        shutdown.add(self)
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have a function called, and return the future of its value.
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Submitted[T]:
+        """Have a function called, and return the future of its value; its `stop()` stops the call.
 
         The future raises what the function raises; `Unpicklable`, which names what cannot be sent; `WorkerDied`;
         `TimedOut`; `Refused` where other programs hold what it needs.
@@ -119,7 +135,14 @@ class IsolatedExecutor(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; those that run go on to their end, as do those that wait unless they are cancelled."""
-        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        with self._changed:
+            self._closed = True
+            cancelled = list(self._waiting) if cancel_futures else []
+        for call in cancelled:
+            call.cancel()
+        if wait:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._threads)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Wait for all calls, as every executor; but a Ctrl-C in the block is for them too."""
@@ -140,58 +163,85 @@ class IsolatedExecutor(Executor):
         self._end(2)
 
     def _end(self, times: int) -> None:
-        with self._lock:
+        with self._changed:
             self._ended = True
-            calls = list(self._calls)
+            calls = list(self._running)
         self.shutdown(wait=False, cancel_futures=True)
-        LEDGER.stir()
         for call in calls:
             for _ in range(times):  # who is asked twice is killed
-                call.interrupt()
+                call.stop()
 
     def _submit(
         self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any], reduce: Reduce | None
-    ) -> Future[T]:
-        return self._threads.submit(self._run, function, args, kwargs, reduce)
-
-    def _run(
-        self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any], reduce: Reduce | None
-    ) -> T:
-        """Run a call to its end, in a thread of ours."""
-        function = self._prepared(function)
-        with contextlib.ExitStack() as begun:
-            try:
-                value: T = terms.run(
-                    self._terms,
-                    function,
-                    args,
-                    kwargs,
-                    leased=True,
-                    reduce=reduce,
-                    begun=lambda call: begun.enter_context(self._known(call)),
-                    wanted=lambda: not self._ended,
-                )
-            except (KeyboardInterrupt, WorkerDied, Abandoned) as error:
-                if self._ended:
-                    raise WorkerDied("The call was ended, because all calls of its executor were.") from error
-                raise
-            return value
-
-    def _prepared(self, function: Callable[..., T]) -> Callable[..., T]:
-        return function if self._first is None else _Prepared(*self._first, function)
-
-    @contextlib.contextmanager
-    def _known(self, call: Call) -> Iterator[None]:
-        """Know the call while it runs, so that it can be ended."""
-        with self._lock:
-            if self._ended:
-                raise Abandoned
-            self._calls.add(call)
+    ) -> Submitted[T]:
+        call: Submitted[T] = Submitted(pickling.name_of(function))
+        self._check()
         try:
-            yield
-        finally:
-            with self._lock:
-                self._calls.discard(call)
+            work = self._pickled(function, args, kwargs, reduce)
+        except Unpicklable as error:
+            call.set_exception(error)
+            return call
+        call.work = work
+        with self._changed:
+            self._check()
+            self._waiting.append(call)
+            if self._threads < self._most:
+                self._threads += 1
+                # Daemons, so that a process that ends by Ctrl-C, or is restarted, waits for none; see `shutdown`.
+                threading.Thread(target=self._work, name="tfgpu_magic-call", daemon=True).start()
+        return call
+
+    def _check(self) -> None:
+        if self._closed or shutdown.begun:
+            at = " interpreter" * shutdown.begun
+            raise RuntimeError(f"cannot schedule new futures after{at} shutdown")  # as the standard library says it
+
+    def _pickled(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], reduce: Reduce | None
+    ) -> Pickled:
+        """A call as it is now: what becomes of its arguments while it waits is not its affair."""
+        prepared = function if self._first is None else _Prepared(*self._first, function)
+        return copies.copied(pickling.dump_call(prepared, args, kwargs, reduce=reduce))
+
+    def _work(self) -> None:
+        """Run one call after the other, in a thread of ours, until none waits."""
+        while True:
+            with self._changed:
+                call = self._waiting.popleft() if self._waiting else None
+                if call is None:
+                    self._threads -= 1
+                    self._changed.notify_all()
+                    return
+                self._running.add(call)
+            if call.set_running_or_notify_cancel():
+                self._run(call)
+            with self._changed:
+                self._running.discard(call)
+            del call
+
+    def _run(self, call: Submitted[Any]) -> None:
+        """Run a call to its end."""
+        call.enlist()
+        try:
+            value = terms.answer(
+                self._terms,
+                call.title,
+                call.take(),
+                leased=True,
+                begun=call.begin,
+                wanted=lambda: not call.stopped,
+                screen=call.screen,
+            ).value()
+        except BaseException as error:  # also KeyboardInterrupt: it is the call's, and not this thread's
+            call.forget()
+            if call.stopped and isinstance(error, KeyboardInterrupt | WorkerDied | Abandoned):
+                died = WorkerDied(ENDED if self._ended else STOPPED)
+                died.__cause__ = error.with_traceback(None)
+                error = died
+            call.set_exception(error.with_traceback(None))  # its frames are ours, and say nothing
+        else:
+            call.forget()
+            call.set_result(value)
 
 
 class _Prepared:

@@ -9,13 +9,13 @@ import sys
 import threading
 import types
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.isolate import terms
 from tfgpu_magic.isolate.executor import IsolatedExecutor
 from tfgpu_magic.isolate.process import infant
+from tfgpu_magic.isolate.submitted import Submitted
 from tfgpu_magic.isolate.terms import Terms
 
 P = ParamSpec("P")
@@ -113,14 +113,20 @@ class Isolated(Generic[P, R]):
         """
         if infant.running:
             return self.__wrapped__(*args, **kwargs)
+        __tracebackhide__ = True  # IPython's word for frames that tell nobody anything
         what = self._asked.terms
         leased = bool(what.policy.requests) or what.gpus is not None
         function, values = _function(self.__wrapped__, args)
-        value: R = terms.run(what, function, values, kwargs, leased=leased, reduce=_by_wrapper)
+        try:
+            value: R = terms.run(what, function, values, kwargs, leased=leased, reduce=_by_wrapper)
+        except BaseException as error:
+            raise error.with_traceback(None)  # noqa: B904  # of our own frames
         return value
 
-    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Submitted[R]:
         """Have it called in a process of its own, with GPUs of its own, and return the future of its value.
+
+        The future's `stop()` stops the call.
 
         How many run at once is decided at the first time, as in `IsolatedExecutor`; the others wait.
         """

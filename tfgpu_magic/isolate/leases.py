@@ -1,56 +1,26 @@
-"""Which GPUs an isolated call may have beside the other calls of this process, and with what policy. Pure.
+"""Which GPUs an isolated call may have beside other calls of this user, and with what policy. Pure.
 
 Without a limit in its policy a call has a GPU to itself among our calls; with one it shares the GPU with others, as
-far as there is room.
+far as there is room. Ours are those of every process of this user; `book` knows them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tfgpu_magic.config import fit
 from tfgpu_magic.config.fit import Device, context_bytes
 from tfgpu_magic.config.policy import GpuRef, Growth, Limit, Memory, Policy, Share, Split, SplitCpu, Visible
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.monitor.snapshot import Gpu, Process
+from tfgpu_magic.isolate.claims import Claim, Holding, Need, key, size
+from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import MIB
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a call of ours may take of one GPU.
-
-    Attributes:
-        gpu: the GPU, as `key` names it.
-        size: bytes in all, CUDA's context included; None is the whole GPU.
-        pid: the call's process; None while it has none.
-    """
-
-    gpu: str
-    size: int | None
-    pid: int | None = None
-
-
-def key(gpu: Gpu) -> str:
-    """What names a GPU for as long as the machine runs."""
-    return gpu.uuid or gpu.label
-
-
-def size(device: Device) -> int | None:
-    """Bytes that a call takes of a GPU in all, CUDA's context included; None where that is the whole of it.
-
-    So it is without a limit, and where nobody knows what is free: a second call cannot be told to fit there.
-    """
-    gpu = device.gpu
-    if not device.limits or gpu.total is None or gpu.free is None:
-        return None
-    return sum(device.limits) + context_bytes(gpu.total)
 
 
 def choose(
     devices: Sequence[Device],
-    processes: Sequence[Process],
+    holding: Holding,
     claims: Sequence[Claim],
     count: int,
     names: Callable[[], Mapping[int, str]] = dict,
@@ -59,7 +29,7 @@ def choose(
 
     Args:
         devices: the GPUs that it may have, as they are now, and what it would take of each.
-        processes: who holds what on them now.
+        holding: who holds what on them now.
         claims: what other calls of ours may take.
         count: how many it needs.
         names: tells who is behind each pid; asked only to say who is in the way.
@@ -73,7 +43,7 @@ def choose(
     if len(devices) < count:
         there = f"there {'is' if len(devices) == 1 else 'are'} {len(devices) or 'none'}"
         raise Refused(f"Not started. {gpus(count)} for each call cannot be had: {there} here.")
-    left = [_left(device, processes, claims) for device in devices]
+    left = [_left(device, holding, claims) for device in devices]
     fitting = [number for number, device in enumerate(left) if device is not None and not fit.problems([device])]
     if len(fitting) >= count:
         best = sorted(fitting, key=lambda number: -((left[number] or devices[number]).gpu.free or 0))
@@ -82,10 +52,88 @@ def choose(
     if len(devices) - len(found) >= count:
         return None
     have = f"{len(devices) - len(found) or 'none'} ha{'s' if len(devices) - len(found) == 1 else 've'} room"
-    lines = [f"Not started. The call needs {gpus(count)}, and {have} for it.", fit.tell(found, processes, names())]
+    lines = [
+        f"Not started. The call needs {gpus(count)}, and {have} for it.",
+        fit.tell(found, holding.processes, names()),
+    ]
     if any(isinstance(device.words, Limit) and isinstance(device.words.amount, Share) for device in devices):
         lines.append("Of an isolated call, a percentage is all that its process holds, CUDA's context included.")
-    raise Refused("\n".join(lines))
+    emptied = fit.problems([_emptied(device) for device in devices])
+    refused = Refused("\n".join(lines))
+    refused.crowded = len(devices) - len(emptied) >= count
+    raise refused
+
+
+def choose_in_turn(
+    devices: Sequence[Device],
+    holding: Holding,
+    claims: Sequence[Claim],
+    count: int,
+    ahead: Sequence[Need],
+    gpus: Sequence[Gpu],
+    names: Callable[[], Mapping[int, str]] = dict,
+) -> tuple[Device, ...] | None:
+    """Choose as `choose` does, with others waiting ahead: whoever passes leaves them what they wait for.
+
+    Who can be served now is, before us. One who cannot must still fit beside all that has passed it, us included, when
+    those have ended that were there before it came. So nobody waits for ever, and none whose GPUs are others' at all.
+
+    Args:
+        devices: as in `choose`.
+        holding: as in `choose`.
+        claims: as in `choose`.
+        count: as in `choose`.
+        ahead: what those wait for who came before, in their order.
+        gpus: all GPUs, as they are now.
+        names: as in `choose`.
+
+    Raises:
+        Refused: as `choose` does.
+    """
+    if choose(devices, holding, claims, count, names) is None:
+        return None
+    there, taken, blocked = {key(gpu): gpu for gpu in gpus}, list(claims), list[Need]()
+    for need in ahead:
+        theirs = need.devices(there)
+        try:
+            chosen = choose(theirs, holding, taken, need.count)
+        except Refused:
+            continue  # and it will be told so
+        if chosen is None:
+            blocked.append(need)
+        else:
+            taken += [Claim(key(device.gpu), size(device), since=_NOW) for device in chosen]
+
+    def spares(*mine: Device) -> bool:
+        passing = [Claim(key(device.gpu), size(device), since=_NOW) for device in mine]
+        return all(_fits_later(need, there, [*taken, *passing]) for need in blocked)
+
+    chosen = choose(devices, holding, taken, count)
+    if chosen is None or spares(*chosen):
+        return chosen
+    other = [device for device in devices if spares(device)]
+    if len(other) < count:
+        return None
+    try:
+        chosen = choose(other, holding, taken, count)
+    except Refused:  # of these; others would do, when those who wait have had them
+        return None
+    return chosen if chosen is not None and spares(*chosen) else None
+
+
+_NOW = 2**63  # later than every number that was given
+
+
+def _fits_later(need: Need, gpus: Mapping[str, Gpu], claims: Sequence[Claim]) -> bool:
+    """Tell whether who waits will fit beside what was claimed since it came, when all that was before has ended."""
+    later = [claim for claim in claims if claim.since > need.ticket]
+    left = (_left(_emptied(device), Holding(), later) for device in need.devices(gpus))
+    return sum(device is not None and not fit.problems([device]) for device in left) >= need.count
+
+
+def _emptied(device: Device) -> Device:
+    """The GPU as it is when nobody uses it, as far as that can be known."""
+    return replace(device, gpu=replace(device.gpu, free=_usable(device.gpu)))
 
 
 def places(devices: Sequence[Device], claims: Sequence[Claim], count: int) -> int:
@@ -98,7 +146,7 @@ def places(devices: Sequence[Device], claims: Sequence[Claim], count: int) -> in
     return max(1, room // count)
 
 
-def _left(device: Device, processes: Sequence[Process], claims: Sequence[Claim]) -> Device | None:
+def _left(device: Device, holding: Holding, claims: Sequence[Claim]) -> Device | None:
     """The GPU without what calls of ours may still take of it; None where it cannot be shared with them."""
     gpu, ours = device.gpu, [claim for claim in claims if claim.gpu == key(device.gpu)]
     if not ours:
@@ -106,10 +154,9 @@ def _left(device: Device, processes: Sequence[Process], claims: Sequence[Claim])
     if size(device) is None or gpu.free is None:
         return None
     free = gpu.free
-    for claim in ours:
+    for claim, held in zip(ours, holding.of(ours, gpu), strict=True):
         if claim.size is None:
             return None
-        held = sum(row.held or 0 for row in processes if row.pid == claim.pid and row.gpu == gpu.label)
         free -= max(0, claim.size - held)
     return replace(device, gpu=replace(gpu, free=max(0, free)))
 
@@ -118,7 +165,7 @@ def _at_best(device: Device, claims: Sequence[Claim]) -> Device:
     """The GPU as it may be when our calls there have ended: how much of it others hold is seen then."""
     if device.gpu.free is None or all(claim.gpu != key(device.gpu) for claim in claims):
         return device
-    return replace(device, gpu=replace(device.gpu, free=_usable(device.gpu)))
+    return _emptied(device)
 
 
 def _usable(gpu: Gpu) -> int | None:

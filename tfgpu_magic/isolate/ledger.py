@@ -1,22 +1,32 @@
-"""The GPUs that calls of this process have now: each leases its own, and the lease ends with the call's process."""
+"""The GPUs that calls of this process have now: each leases its own, and the lease ends with the call's process.
+
+What other processes of this user have is in the book that all of them share, and so is the order of those who wait.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from tfgpu_magic import control
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.config.state import DEVICES
-from tfgpu_magic.config.wish import fold, is_skipped
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import leases
-from tfgpu_magic.isolate.leases import Claim
-from tfgpu_magic.monitor.look import look
+from tfgpu_magic.isolate import leases, offer
+from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook
+from tfgpu_magic.isolate.claims import Claim, Need, key, size
+from tfgpu_magic.isolate.process import infant
 from tfgpu_magic.monitor.snapshot import Snapshot
+
+TICK = 0.25
+"""Seconds between two looks into the book while somebody waits: what other processes do there rings no bell here."""
+
+_FRESH = 5.0  # seconds in which GPUs that were seen are taken to be so still, if no lease has ended
 
 
 @dataclass(slots=True, eq=False)
@@ -27,33 +37,86 @@ class Lease:
         policy: all that is asked of TensorFlow in its process.
         snapshot: the GPUs, as they were when its own were chosen; None where nobody looked.
         devices: its own GPUs; none where there is no GPU to be shared out.
-        pid: tells its process, once it has one.
+        started: is to be told its process, once it has one.
     """
 
     policy: Policy
     snapshot: Snapshot | None = None
     devices: tuple[Device, ...] = ()
-    pid: Callable[[], int | None] = lambda: None
-
-    def claims(self) -> list[Claim]:
-        """What it may take, GPU by GPU."""
-        return [Claim(leases.key(device.gpu), leases.size(device), self.pid()) for device in self.devices]
+    started: Callable[[int], None] = lambda _: None
 
 
 class Abandoned(Exception):
     """Nobody wants the lease any more that was waited for."""
 
 
-class Ledger:
-    """The leases that this process's calls have now. Any thread may ask."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Wish:
+    """What a call asks for.
 
-    def __init__(self) -> None:
+    Attributes:
+        policy: what is asked beyond what holds in this process.
+        gpus: how many GPUs; None is one, where there is one.
+        wanted: whether there is still need for it.
+        waiting: called where it has to wait.
+        came: when it came, in seconds since the epoch.
+        ticket: its number in the book.
+    """
+
+    policy: Policy
+    gpus: int | None
+    wanted: Callable[[], bool]
+    waiting: Callable[[], None]
+    came: float = field(default_factory=time.time)
+    ticket: int = 0
+
+    def devices(self, snapshot: Snapshot) -> tuple[Device, ...] | None:
+        """The GPUs to choose from; None where there is no GPU to be shared out."""
+        return offer.offered(self.policy, snapshot, self.gpus)
+
+    def count(self, devices: tuple[Device, ...]) -> int:
+        """How many of them it needs."""
+        del devices
+        return self.gpus or 1
+
+    def settle(self, together: Policy, chosen: tuple[Device, ...]) -> Policy:
+        """The policy of its process."""
+        return leases.settle(together, chosen)
+
+    def refuse(self, error: Refused) -> None:
+        """Know that it cannot be had."""
+        raise error
+
+
+class _All(_Wish):
+    """A wish for what a policy takes of every GPU; who applies the policy says better than we what is in its way."""
+
+    def devices(self, snapshot: Snapshot) -> tuple[Device, ...] | None:
+        return tuple(device for device in offer.seen(self.policy, snapshot) if device.limits) or None
+
+    def count(self, devices: tuple[Device, ...]) -> int:
+        return len(devices)
+
+    def settle(self, together: Policy, chosen: tuple[Device, ...]) -> Policy:
+        del chosen
+        return together
+
+    def refuse(self, error: Refused) -> None:
+        del error
+
+
+class Ledger:
+    """The leases that this process's calls have now. Any thread may ask.
+
+    Args:
+        book: where they and others' are written.
+    """
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
         self._changed = threading.Condition()
-        self._leases: list[Lease] = []
-        self._ended = 0
         self._looking = threading.Lock()
-        self._looks = 0
-        self._seen = (0, Snapshot(time=0.0))
+        self._seen = (-1, Snapshot(time=0.0))
 
     def survey(self, policy: Policy, gpus: int | None) -> int | None:
         """How many calls at once the GPUs have room for; None where there is no GPU to be shared out.
@@ -63,18 +126,17 @@ class Ledger:
             gpus: how many GPUs each call gets; None is one, where there is one.
 
         Raises:
-            Refused: not even one call could have what is asked.
+            Refused: not even one call could have what is asked, or the driver does not answer.
         """
-        snapshot = look()
-        devices = _offered(policy, snapshot, gpus)
+        snapshot = offer.see()
+        devices = offer.offered(policy, snapshot, gpus)
         if devices is None:
             return None
-        with self._changed:
-            claims = self._claims()
-        leases.choose(devices, snapshot.processes, claims, gpus or 1, lambda: control.names(snapshot))
+        with self._changed, self._book.turn() as page:
+            claims = _others(page)
+        leases.choose(devices, offer.holding(snapshot), claims, gpus or 1, lambda: control.names(snapshot))
         return leases.places(devices, claims, gpus or 1)
 
-    @contextlib.contextmanager
     def lease(
         self,
         policy: Policy,
@@ -82,7 +144,7 @@ class Ledger:
         *,
         wanted: Callable[[], bool] = lambda: True,
         waiting: Callable[[], None] = lambda: None,
-    ) -> Iterator[Lease]:
+    ) -> contextlib.AbstractContextManager[Lease]:
         """Lease GPUs for a call, which ends with the block; waits while other calls of ours are in the way.
 
         Args:
@@ -92,106 +154,154 @@ class Ledger:
             waiting: called once where it has to wait.
 
         Raises:
-            Refused: others are in the way.
+            Refused: others are in the way, or the driver does not answer.
             Abandoned: it is no longer wanted.
         """
-        lease = Lease(policy)
-        try:
-            self._take(lease, policy, gpus, wanted, waiting)
-            yield lease
-        finally:
-            with self._changed:
-                if lease in self._leases:
-                    self._leases.remove(lease)
-                    self._ended += 1
-                    self._changed.notify_all()
+        return self._leased(_Wish(policy=policy, gpus=gpus, wanted=wanted, waiting=waiting))
+
+    def share(
+        self,
+        policy: Policy,
+        *,
+        wanted: Callable[[], bool] = lambda: True,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> contextlib.AbstractContextManager[Lease]:
+        """Lease what a policy takes of every GPU that this process sees; else as `lease`.
+
+        Where others than our calls are in the way, that is not said here: whoever applies the policy says it better.
+        """
+        return self._leased(_All(policy=policy, gpus=None, wanted=wanted, waiting=waiting))
 
     def stir(self) -> None:
         """Have all who wait ask again whether they are wanted."""
         with self._changed:
             self._changed.notify_all()
 
-    def _take(
-        self,
-        lease: Lease,
-        policy: Policy,
-        gpus: int | None,
-        wanted: Callable[[], bool],
-        waiting: Callable[[], None],
-    ) -> None:
-        told = False
-        while wanted():
-            ended, snapshot = self._look()
-            lease.snapshot = snapshot
-            together = control.current().settled.then(policy)
-            devices = _offered(policy, snapshot, gpus)
-            if devices is None:
-                lease.policy = together
-                return
+    def forget(self) -> None:
+        """In a process that was forked of the ledger's own: its calls are another's."""
+        self._changed, self._looking = threading.Condition(), threading.Lock()  # a thread that is not here had them
+        self._book.forget()
+
+    @contextlib.contextmanager
+    def _leased(self, wish: _Wish) -> Iterator[Lease]:
+        with self._changed, self._book.turn() as page:
+            wish.ticket = page.number()
+            page.entries[wish.ticket] = Entry(ticket=wish.ticket, slot=self._book.slot, seen=time.monotonic())
+        lease = Lease(control.current().settled.then(wish.policy), started=lambda pid: self._started(wish.ticket, pid))
+        try:
+            try:
+                self._take(lease, wish)
+            except Refused as error:
+                wish.refuse(error)
+            yield lease
+        finally:
+            with self._changed, self._book.turn() as page:
+                page.drop(wish.ticket)
+                self._changed.notify_all()
+
+    def _take(self, lease: Lease, wish: _Wish) -> None:
+        """Take what is wished; wait for it where other calls of ours are in the way."""
+        since, told = wish.came, False
+        while wish.wanted():
+            ended, lease.snapshot = self._look(since)
+            since = time.time() - _FRESH
+            devices = wish.devices(lease.snapshot)
             with self._changed:
-                chosen = self._choose(devices, snapshot, gpus or 1, ended)
-                if chosen:
-                    lease.policy, lease.devices = leases.settle(together, chosen), chosen
-                    self._leases.append(lease)
-                    return
+                with self._book.turn() as page:
+                    if devices is None:
+                        page.drop(wish.ticket)
+                        return
+                    if page.ended != ended:  # what one that ended meanwhile held is in the snapshot, as if others'
+                        continue
+                    chosen = self._chosen(page, wish, devices, lease.snapshot)
+                    if chosen is not None:
+                        lease.policy, lease.devices = wish.settle(lease.policy, chosen), chosen
+                        self._enter(page, wish, lease)
+                        return
+                    changes = page.changes
+                if told:
+                    self._wait(changes, wish)
             if not told:
-                waiting()
+                wish.waiting()
                 told = True
-            with self._changed:
-                # What one that ended meanwhile held is in the snapshot, as if it were another's.
-                self._wait(ended, wanted)
         raise Abandoned
 
-    def _look(self) -> tuple[int, Snapshot]:
-        """How many leases had ended, and the GPUs as they are then. Who asks while somebody looks is told the same."""
-        looks = self._looks
+    def _enter(self, page: Page, wish: _Wish, lease: Lease) -> None:
+        """Write down what a call has from now on."""
+        since, known = page.number(), offer.strangers(lease.snapshot)
+        claims = tuple(Claim(key(one.gpu), size(one), since=since, known=known) for one in lease.devices)
+        page.put(replace(page.entries[wish.ticket], need=None, claims=claims))
+        self._changed.notify_all()
+
+    def _chosen(
+        self, page: Page, wish: _Wish, devices: tuple[Device, ...], snapshot: Snapshot
+    ) -> tuple[Device, ...] | None:
+        """What a call gets now, if it is its turn; what it waits for is written down."""
+        count, now = wish.count(devices), time.monotonic()
+        need = Need.of(wish.ticket, devices, count)
+        own = page.entries[wish.ticket]
+        if own.need is None:
+            page.put(replace(own, need=need, seen=now))
+            self._changed.notify_all()
+        else:
+            page.entries[wish.ticket] = replace(own, need=need, seen=now)
+        before = [entry for ticket, entry in page.entries.items() if ticket < wish.ticket and not entry.claims]
+        if any(entry.need is None and entry.slot == self._book.slot for entry in before):
+            return None  # who came before, and is still looking
+        ahead = [entry.need for entry in before if entry.need is not None and now - entry.seen < ABSENT]
+        return leases.choose_in_turn(
+            devices,
+            offer.holding(snapshot),
+            _others(page),
+            count,
+            () if infant.running else ahead,  # who has waited so long may wait for the very call that we are in
+            snapshot.gpus,
+            lambda: control.names(snapshot),
+        )
+
+    def _look(self, since: float) -> tuple[int, Snapshot]:
+        """How many leases had ended, and the GPUs as they were then, or later; not before a time."""
         with self._looking:
-            if self._looks == looks or self._seen[0] != self._ended:
-                self._seen = (self._ended, look())
-                self._looks += 1
+            with self._changed, self._book.turn() as page:
+                ended = page.ended
+            if self._seen[0] != ended or self._seen[1].time < since:
+                self._seen = (ended, offer.see())
             return self._seen
 
-    def _choose(
-        self, devices: Sequence[Device], snapshot: Snapshot, count: int, ended: int
-    ) -> tuple[Device, ...] | None:
-        try:
-            return leases.choose(devices, snapshot.processes, self._claims(), count, lambda: control.names(snapshot))
-        except Refused:
-            if ended != self._ended:
-                return None
-            raise
+    def _wait(self, changes: int, wish: _Wish) -> None:
+        """Wait until something has changed in the book, or the call is not wanted."""
+        while wish.wanted():
+            with self._book.turn() as page:
+                if page.changes != changes or wish.ticket not in page.entries:
+                    return
+                page.entries[wish.ticket] = replace(page.entries[wish.ticket], seen=time.monotonic())
+            self._changed.wait(TICK)
 
-    def _wait(self, ended: int, wanted: Callable[[], bool]) -> None:
-        self._changed.wait_for(lambda: self._ended != ended or not wanted())
+    def _started(self, ticket: int, pid: int) -> None:
+        """Know the process of a call that has its GPUs."""
+        with self._changed, self._book.turn() as page:
+            if (entry := page.entries.get(ticket)) is not None:
+                page.entries[ticket] = replace(entry, claims=tuple(replace(one, pid=pid) for one in entry.claims))
 
-    def _claims(self) -> list[Claim]:
-        return [claim for lease in self._leases for claim in lease.claims()]
 
-
-LEDGER = Ledger()
+LEDGER = Ledger(SharedBook())
 """This process's own."""
 
-
-def candidates(policy: Policy, snapshot: Snapshot) -> tuple[Device, ...]:
-    """The GPUs that a process which starts from here may use, and what a call is to take of each.
-
-    Args:
-        policy: what is asked beyond what holds in this process.
-        snapshot: the machine's GPUs now.
-
-    Raises:
-        Refused: the words name a GPU that is not there, or hidden.
-    """
-    kernel = control.anew(snapshot)
-    wish = fold(kernel.settled, policy, snapshot, kernel)
-    if wish.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
-        wish.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if told
-    return tuple(leases.asked(device) for device in wish.devices() if not is_skipped(device.gpu, wish.seen, kernel))
+os.register_at_fork(after_in_child=LEDGER.forget)
 
 
-def _offered(policy: Policy, snapshot: Snapshot, gpus: int | None) -> tuple[Device, ...] | None:
-    """The GPUs to choose from; None where there are none, and none are asked for by number."""
-    devices = candidates(policy, snapshot)
-    if not devices and gpus is not None and snapshot.error:
-        raise Refused(f"Not started. {leases.gpus(gpus)} for each call cannot be had. {snapshot.error}")
-    return devices if devices or gpus is not None else None
+def _others(page: Page) -> list[Claim]:
+    """What all have but for the calls that this process runs in: what is theirs is ours, and so is the room for it."""
+    family = _family() if infant.running else frozenset()
+    return [claim for claim in page.claims() if claim.pid not in family]
+
+
+def _family() -> frozenset[int]:
+    """This process and its ancestors."""
+    found: set[int] = set()
+    pid = os.getpid()
+    while pid > 1 and pid not in found:
+        found.add(pid)
+        with contextlib.suppress(OSError):
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return frozenset(found)

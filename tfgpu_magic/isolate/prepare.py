@@ -9,6 +9,8 @@ from typing import Any
 from tfgpu_magic.config import visible
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.runtime import RUNTIME
+from tfgpu_magic.isolate import precision
+from tfgpu_magic.isolate.process import station
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.values.guard import ROOTS
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -39,9 +41,10 @@ def order(
         directory=str(Path.cwd()),
         path=tuple(sys.path),
         arguments=tuple(sys.argv),
-        package=getattr(sys.modules["__main__"], "__package__", None),
+        station=station.here(),
         policy=policy,
         imported=ROOTS & sys.modules.keys() if imported is None else imported,
         snapshot=snapshot,
+        precision=precision.read(),
         **more,
     )

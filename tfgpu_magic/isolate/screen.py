@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import sys
 from collections.abc import Mapping
@@ -66,6 +67,40 @@ class ThatCell:
 
     def _send(self, kind: str, content: dict[str, Any]) -> None:
         self._kernel.session.send(self._kernel.iopub_socket, kind, content, parent=self._parent, ident=kind.encode())
+
+
+class WhereSubmitted:
+    """Here for as long as the cell runs that is running now in a kernel, or none after it; then that cell's output.
+
+    What captures the output of a cell captures that of its calls too; and what comes later is not the next cell's.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._here, self._there = Here(), ThatCell(kernel)
+        self._request = self._running()
+
+    def write(self, stream: str, text: str) -> None:
+        """Write to the cell's stream."""
+        self._screen().write(stream, text)
+
+    def show(self, message: Mapping[str, Any]) -> None:
+        """Show it below the cell's other output."""
+        self._screen().show(message)
+
+    def _screen(self) -> Screen:
+        return self._here if self._running() == self._request else self._there
+
+    def _running(self) -> object:
+        # In a context of its own: a thread of the cell's might have the cell's for ever.
+        parent = contextvars.Context().run(self._kernel.get_parent)
+        return parent.get("header", {}).get("msg_id")
+
+
+def submitted(shell: Any) -> Screen:
+    """The screen for a call that a shell's cell submits, if there is a shell."""
+    kernel = getattr(shell, "kernel", None)
+    return Here() if kernel is None else WhereSubmitted(kernel)
 
 
 def here(shell: Any, *, later: bool = False) -> Screen:

@@ -61,10 +61,8 @@ def run(
     *,
     leased: bool,
     reduce: Reduce | None = None,
-    begun: Callable[[Call], None] = lambda _: None,
-    wanted: Callable[[], bool] = lambda: True,
 ) -> Any:
-    """Call a function in a process of its own, and return what it returns.
+    """Call a function in a process of its own now, and return what it returns.
 
     Args:
         terms: what is asked for the call.
@@ -73,20 +71,16 @@ def run(
         kwargs: and by name.
         leased: whether it gets GPUs by a lease; else it sees them as this process would, and nothing is looked at.
         reduce: a special way to pickle some objects.
-        begun: is told of the call before it runs.
-        wanted: whether there is still need for it, while it waits for GPUs.
 
     Raises:
         BaseException: what it raised.
         Unpicklable: the function, an argument or the result cannot be sent; it is named.
         Refused: its GPUs cannot be had.
-        Abandoned: it is no longer wanted, and has not run.
         WorkerDied: its process ended without an answer.
         TimedOut: it took too long.
     """
     work = pickling.dump_call(function, args, kwargs, reduce=reduce)
-    name = pickling.name_of(function)
-    return answer(terms, name, work, leased=leased, begun=begun, wanted=wanted).value()
+    return answer(terms, pickling.name_of(function), work, leased=leased).value()
 
 
 def answer(
@@ -95,8 +89,8 @@ def answer(
     work: Pickled,
     *,
     leased: bool,
-    begun: Callable[[Call], None],
-    wanted: Callable[[], bool],
+    begun: Callable[[Call], None] = lambda _: None,
+    wanted: Callable[[], bool] = lambda: True,
     screen: Screen | None = None,
     imported: frozenset[str] | None = None,
 ) -> Answer:
@@ -108,7 +102,7 @@ def answer(
         work: its values, as `pack` makes them.
         leased: as in `run`.
         begun: is told of the call before it runs; where that raises, it does not run.
-        wanted: as in `run`.
+        wanted: whether there is still need for it, while it waits for GPUs.
         screen: where its output goes; None is here.
         imported: which of `guard.ROOTS` its caller has imported; None where that is this process.
 
@@ -127,8 +121,8 @@ def answer(
             imported=imported,
             settings={"name": name},
         )
-        call = Call(order=order, work=work, timeout=terms.timeout, screen=screen or Here())
-        lease.pid = lambda: call.pid
+        call = Call(order=order, work=work, timeout=terms.timeout, screen=screen or Here(), started=lease.started)
+        del work  # the call lets go of it when it has sent it
         begun(call)
         return call.run()
 
@@ -136,9 +130,9 @@ def answer(
 def _leased(terms: Terms, wanted: Callable[[], bool]) -> contextlib.AbstractContextManager[Lease]:
     if terms.gpus != 0:
         return LEDGER.lease(terms.policy, terms.gpus, wanted=wanted)
-    asked = control.current().settled.then(terms.policy)
+    asked = control.decided().settled.then(terms.policy)
     return contextlib.nullcontext(Lease(Policy(tuple(request for request in asked if isinstance(request, SplitCpu)))))
 
 
 def _as_here(terms: Terms) -> contextlib.AbstractContextManager[Lease]:
-    return contextlib.nullcontext(Lease(control.current().settled.then(terms.policy)))
+    return contextlib.nullcontext(Lease(control.decided().settled.then(terms.policy)))

@@ -1,6 +1,7 @@
 """The noticeboard of one user and machine: a file in shared memory where one process writes and any number read.
 
-    0        header: sequence, length and checksum of the message, when it was read, when the writer last was here
+    0        header: sequence, length and checksum of the message, when it was read, when the writer last was here,
+             and when it means to read again
     4 KiB    two messages, one in force and one being written: a Snapshot in its JSON form each
     then     history.py's rings
 
@@ -12,30 +13,31 @@ work. It costs one microsecond more.
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import time
 import zlib
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import history
+from tfgpu_magic.monitor.place import boot
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.place import Place
 
-VERSION = 1
+VERSION = 2
 """Of this layout and of the messages' JSON. Files of different versions have different names, and never meet."""
 BOARD, LOCK = f"board-{VERSION}", f"lock-{VERSION}"
 STALE_AFTER = 2.5
 """Seconds after which a writer that should be here every second is missed."""
 
 _MAGIC = b"tfgpumag"
-_HEADER = struct.Struct("<8sIIQIIddd")
+_HEADER = struct.Struct("<8sIIQIIdddd")
 _CHECK = struct.Struct("<I")
 _SLOTS = (4096, 4096 + 2**20)
 _ROOM = 2**20  # bytes for a message: some 15,000 processes
@@ -53,10 +55,11 @@ class _Header:
     read_at: float
     beat: float
     beat_time: float
+    due: float
 
     def pack(self) -> bytes:
-        fields = (self.boot, self.sequence, self.length, self.check, self.read_at, self.beat, self.beat_time)
-        packed = _HEADER.pack(_MAGIC, VERSION, *fields)
+        said = (self.boot, self.sequence, self.length, self.check)
+        packed = _HEADER.pack(_MAGIC, VERSION, *said, self.read_at, self.beat, self.beat_time, self.due)
         return packed + _CHECK.pack(zlib.crc32(packed))
 
 
@@ -91,12 +94,14 @@ class Look:
         message: the last one published; the same object as long as it is the same message.
         age: seconds since the GPUs were read for it; None when that never was.
         stale_since: if the writer is missed, since when, in seconds since the epoch: when it was last here, or was
-            first looked for; None while it is here, or expected.
+            first looked for; if it is here and has not read when it meant to, when it last read. Else None.
+        every: seconds between this reading and the next one: more than is wanted where the driver is slow.
     """
 
     message: Message
     age: float | None
     stale_since: float | None
+    every: float = 0.0
 
     @property
     def snapshot(self) -> Snapshot:
@@ -123,7 +128,7 @@ class Writer:
             header = None
         if header is None:
             self._fd = self._create()
-            header = _Header(_boot(), time.time_ns() // 1000, 0, 0, 0.0, 0.0, 0.0)
+            header = _Header(boot(), time.time_ns() // 1000, 0, 0, 0.0, 0.0, 0.0, 0.0)
         self._header = header
         try:
             self._rings = history.Rings(self._fd, _HISTORY, history.read(self._fd, _HISTORY))
@@ -131,8 +136,12 @@ class Writer:
         except OSError as error:
             raise self._trouble(error) from error
 
-    def publish(self, snapshot: Snapshot) -> None:
+    def publish(self, snapshot: Snapshot, due: float | None = None) -> None:
         """Let readers see a snapshot, and add it to the history.
+
+        Args:
+            snapshot: what was read.
+            due: as for `beat`.
 
         Raises:
             OSError: it could not be written; readers still see what was there before.
@@ -147,16 +156,21 @@ class Writer:
         self._header = replace(
             self._header, sequence=sequence, length=len(text), check=zlib.crc32(text), read_at=time.monotonic()
         )
-        self.beat()
+        self.beat(due)
         self._rings.add(snapshot)
 
-    def beat(self) -> None:
+    def beat(self, due: float | None = None) -> None:
         """Say that the writer is here, and that nothing is newer than what was published.
+
+        Args:
+            due: when it means to publish again, on the monotonic clock; None is a second from now.
 
         Raises:
             OSError: it could not be written.
         """
-        self._header = replace(self._header, boot=_boot(), beat=time.monotonic(), beat_time=time.time())
+        now = time.monotonic()
+        due = now + 1.0 if due is None else due
+        self._header = replace(self._header, boot=boot(), beat=now, beat_time=time.time(), due=due)
         history.write(self._fd, self._header.pack(), 0)
 
     def is_there(self) -> bool:
@@ -169,6 +183,7 @@ class Writer:
 
     def _create(self) -> int:
         new = BOARD + "-new"
+        self._place.tidy()
         self._place.remove(new)
         fd = self._place.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
@@ -197,7 +212,9 @@ class Reader:
         self._fd = -1
         self._message = NOTHING
         self._parser = Parser()
-        self._seen = _Header(0, 0, 0, 0, 0.0, time.monotonic(), time.time())  # a writer is expected from now on
+        self._seen = _Header(
+            0, 0, 0, 0, 0.0, time.monotonic(), time.time(), math.inf
+        )  # a writer is expected from now on
 
     def move(self, place: Place) -> None:
         """Look there from now on; until something is published there, what was seen last stays in sight."""
@@ -222,10 +239,15 @@ class Reader:
                 self._message = Message(header.sequence, text.decode(), self._parser)
             self._seen = header if header.length or self._message is NOTHING else self._seen
             break
-        now = time.monotonic()
-        late = not 0 <= now - self._seen.beat < STALE_AFTER
-        age = now - self._seen.read_at if self._message is not NOTHING else None
-        return Look(self._message, age, self._seen.beat_time if late else None)
+        seen, now = self._seen, time.monotonic()
+        if self._message is NOTHING:
+            return Look(NOTHING, None, None if _here(seen, now) else seen.beat_time)
+        since = None
+        if not _here(seen, now):
+            since = seen.beat_time
+        elif now > seen.due + STALE_AFTER:
+            since = seen.beat_time - (seen.beat - seen.read_at)
+        return Look(self._message, now - seen.read_at, since, seen.due - seen.read_at)
 
     def history(self) -> history.History:
         """Return what was used of each GPU in the last hour.
@@ -253,6 +275,11 @@ class Reader:
             return
 
 
+def _here(header: _Header, now: float) -> bool:
+    """Tell whether the writer was here lately."""
+    return 0 <= now - header.beat < STALE_AFTER
+
+
 def _header(fd: int) -> _Header | None:
     """Read the header; None if it is not whole, of another layout, or of before the last boot."""
     data = _read(fd, _HEADER.size + _CHECK.size, 0)
@@ -262,7 +289,7 @@ def _header(fd: int) -> _Header | None:
         return None
     magic, version, *fields = _HEADER.unpack_from(data)
     header = _Header(*fields)
-    good = magic == _MAGIC and version == VERSION and header.boot == _boot() and header.length <= _ROOM
+    good = magic == _MAGIC and version == VERSION and header.boot == boot() and header.length <= _ROOM
     return header if good else None
 
 
@@ -271,12 +298,3 @@ def _read(fd: int, length: int, offset: int) -> bytes:
         return os.pread(fd, length, offset)
     except OSError:
         return b""
-
-
-@cache
-def _boot() -> int:
-    """Return what differs from boot to boot: the clock of `beat` starts anew with it."""
-    try:
-        return zlib.crc32(Path("/proc/sys/kernel/random/boot_id").read_bytes())
-    except OSError:
-        return 0

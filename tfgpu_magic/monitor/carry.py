@@ -31,7 +31,7 @@ def carry(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphics
         return replace(fresh, processes=_with_graphics(fresh, old))
     gpus = tuple(_as_listed(gpu, known[gpu.label, gpu.uuid]) if gpu.label in answering else gpu for gpu in fresh.gpus)
     notes = tuple(dict.fromkeys((*before.notes, *fresh.notes)))
-    return replace(fresh, gpus=gpus, processes=tuple(old), notes=notes)
+    return replace(fresh, gpus=gpus, processes=tuple(old), notes=notes, listed_at=before.listed_at)
 
 
 def _as_listed(gpu: Gpu, before: Gpu) -> Gpu:

@@ -14,6 +14,7 @@ import os
 import signal
 import struct
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
@@ -36,29 +37,49 @@ START = struct.Struct("<dQ")
 """How the lock's file begins: when a collector was last started (the monotonic clock), and how often in vain since."""
 REASON = 300
 """Bytes after that, which say why it was in vain."""
+PACE = struct.Struct("<dd")
+"""What follows: when somebody last said how often to read (the monotonic clock), and how often, in seconds."""
+PACE_AT = START.size + REASON
+PACE_HOLDS = 5.0
+"""Seconds in which one who wants it less often changes nothing; all who look say it again and again."""
+LIBRARIES = "TFGPU_MAGIC_LIBRARIES"
+"""The variable with the folders where the driver's library may be, for systems that do not find it by themselves."""
+NAME = "tfgpu-collector"
+"""What the process is called, also when it has ended and nobody has waited for it: 15 characters are kept."""
 
 _EVERY = {"memory": 1.0, "lists": 2.0, "graphics": 10.0}
-"""Seconds between two readings of a kind; a kind includes those before it."""
+"""Seconds between two readings of a kind where a reading each second is wanted; a kind includes those before it."""
 _SHARE = {"memory": 0.005, "lists": 0.01, "graphics": 0.005}
-"""What part of the time each kind may spend in NVML: 2% in all."""
+"""What part of the time each kind may spend in NVML: 2% in all, unless that would hide figures for too long."""
+_LONGEST = {"memory": 10.0, "lists": 10.0, "graphics": 60.0}
+"""Seconds between two readings at the most, however dear they are."""
+_MOST = 0.25
+"""What part of the time readings may take that are dearer still."""
 MOVED = 16 * 2**20
 """Bytes by which what is in use moves without the lists being read for it."""
-_RETRY = 5.0
-"""Seconds between two attempts at the most, while there is no driver."""
+_PAUSE = 0.5  # seconds between two looks whether a GPU that sleeps was woken, or a driver that fails is due
+_RETRY, _RETRY_ABSENT = 5.0, 60.0
+"""Seconds between two attempts at the most, while the driver fails, and while there was never one."""
 
 
 class Schedule:
-    """When to read what: as often as is wanted, and as rarely as keeps NVML's part of the time within its bounds."""
+    """When to read what: as often as is wanted, and as rarely as keeps NVML's part of the time within its bounds.
+
+    Attributes:
+        pace: seconds between two readings that those who look want; 1 at the least.
+    """
 
     def __init__(self) -> None:
-        self._due = dict.fromkeys(_EVERY, 0.0)
+        self.pace = 1.0
+        self._begun = dict.fromkeys(_EVERY, float("-inf"))
         self._may = dict.fromkeys(_EVERY, 0.0)
         self._mean: dict[str, float] = {}
         self._failures = 0
+        self._worked = False
 
     def kind(self, now: float) -> str | None:
         """Return the dearest kind that is due, or None."""
-        due = [kind for kind, at in self._due.items() if at <= now]
+        due = [kind for kind in _EVERY if self._due(kind) <= now]
         return due[-1] if due else None
 
     def may(self, kind: str, now: float) -> bool:
@@ -67,9 +88,21 @@ class Schedule:
 
     def next(self) -> float:
         """Return when something will be due."""
-        return min(self._due.values())
+        return min(map(self._due, _EVERY))
 
-    def done(self, kind: str, start: float, cost: float, *, opening: bool = False, failed: bool = False) -> None:
+    def _due(self, kind: str) -> float:
+        return max(self._may[kind], self._begun[kind] + _EVERY[kind] * self.pace)
+
+    def done(
+        self,
+        kind: str,
+        start: float,
+        cost: float,
+        *,
+        opening: bool = False,
+        failed: bool = False,
+        absent: bool = False,
+    ) -> None:
         """Plan on from a reading.
 
         Args:
@@ -78,25 +111,29 @@ class Schedule:
             cost: seconds that it took.
             opening: it started NVML too, which takes seconds and is done once: the cost is not counted.
             failed: there was no driver to read; all kinds are tried again, soon and then more rarely.
+            absent: nor is there any on this machine.
         """
         self._failures = self._failures + 1 if failed else 0
+        self._worked = self._worked or not failed
         if failed:
-            pause = max(min(_RETRY, 2.0 ** min(self._failures - 1, 10)), cost / sum(_SHARE.values()))
-            self._due = dict.fromkeys(_EVERY, start + pause)
-            self._may = dict(self._due)
+            longest = _RETRY_ABSENT if absent and not self._worked else _RETRY
+            pause = max(min(longest, 2.0 ** min(self._failures - 1, 10)), cost / sum(_SHARE.values()))
+            self._begun = dict.fromkeys(_EVERY, float("-inf"))
+            self._may = dict.fromkeys(_EVERY, start + pause)
             return
         # What a reading costs is a mean of the last few: the sum of the pauses is the same, and a single slow reading
-        # does not take the next ones out of sight for minutes.
+        # does not take the next ones out of sight for minutes. Nor do several in a row: there is a longest pause.
         mean = 0.0
         if not opening:
             mean = self._mean.setdefault(kind, cost)
             self._mean[kind] = mean = mean + (cost - mean) / 4
         for included in _EVERY:  # a dear reading is a cheaper one too, and tells nothing of what that costs
-            rest = mean / _SHARE[kind] if included == kind else 0.0
-            self._may[included] = max(self._may[included], start + rest)
-            self._due[included] = max(self._due[included], start + max(_EVERY[included], rest))
+            self._begun[included] = start
             if included == kind:
-                return
+                self._may[kind] = max(self._may[kind], start + min(mean / _SHARE[kind], _LONGEST[kind]))
+                break
+        if not opening:
+            self._may = {each: max(may, start + cost / _MOST) for each, may in self._may.items()}
 
 
 def collect(place: Place, *, linger: float = LINGER, patience: float = PATIENCE) -> bool:
@@ -144,14 +181,10 @@ def _lock(place: Place) -> int | None:
 
 
 def _write(place: Place, lock: int, writer: Writer, *, linger: float, patience: float) -> None:
-    from tfgpu_magic.monitor.nvml import Reader  # here, because who only starts a collector must not import pynvml
-
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-    reader, schedule = Reader(), Schedule()
-    snapshot: Snapshot | None = None
-    listed: dict[str, int | None] = {}
-    looked, stamp, opened, succeeded = time.monotonic(), 0, False, False
+    readings = _Readings(lock, writer, patience)
+    looked, stamp = time.monotonic(), 0
     while writer.is_there() and place.holds(LOCK, lock):
         now = time.monotonic()
         if (touched := os.fstat(lock).st_mtime_ns) != stamp:
@@ -162,24 +195,79 @@ def _write(place: Place, lock: int, writer: Writer, *, linger: float, patience: 
                 place.remove(LOCK)
             return
         with contextlib.suppress(OSError):  # a full disk: readers see that we are missed, until there is room
-            kind = schedule.kind(now)
-            if kind is None:
-                writer.beat()
-            else:
-                signal.setitimer(signal.ITIMER_REAL, patience)
-                snapshot = read(reader, snapshot, kind)
-                if kind == "memory" and _moved(snapshot, listed) and schedule.may("lists", now):
-                    kind, snapshot = "lists", read(reader, snapshot, "lists")
-                if kind != "memory":
-                    listed = {gpu.label: gpu.used for gpu in snapshot.gpus}
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                opening, opened = not opened, snapshot.error is None
-                schedule.done(kind, now, time.monotonic() - now, opening=opening, failed=not opened)
-                writer.publish(snapshot)
-                if not succeeded:
-                    os.pwrite(lock, bytes(8 + REASON), START.size - 8)
-                    succeeded = True
-        time.sleep(max(0.0, min(schedule.next() - time.monotonic(), 1.0)))
+            readings.go_on(now)
+        time.sleep(readings.pause())
+
+
+class _Readings:
+    """What is read and published, from one look at the clock to the next."""
+
+    def __init__(self, lock: int, writer: Writer, patience: float) -> None:
+        from tfgpu_magic.monitor.nap import Nap
+        from tfgpu_magic.monitor.nvml import Reader  # here: a process that only starts a collector needs no pynvml
+
+        folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
+        self._reader, self._schedule, self._nap = Reader(folders), Schedule(), Nap()
+        self._lock, self._writer, self._patience = lock, writer, patience
+        self._snapshot: Snapshot | None = None
+        self._listed: dict[str, int | None] = {}
+        self._opened = self._succeeded = False
+
+    def go_on(self, now: float) -> None:
+        """Read what is due, or say that nothing is.
+
+        Raises:
+            OSError: it could not be published.
+        """
+        self._schedule.pace = _pace(self._lock)
+        if not self._opened and self._nap.asleep():
+            self._sleep()
+        elif self._nap.goes_on(now):
+            self._writer.beat()
+        elif (kind := self._schedule.kind(now)) is not None:
+            self._read(kind, now)
+        else:
+            self._writer.beat(self._schedule.next())
+
+    def pause(self) -> float:
+        """Return how many seconds there is nothing to do."""
+        return max(0.0, min(self._schedule.next() - time.monotonic(), 1.0)) if self._opened else _PAUSE
+
+    def _sleep(self) -> None:
+        from tfgpu_magic.monitor.nap import ASLEEP
+        from tfgpu_magic.monitor.snapshot import Snapshot
+
+        if self._snapshot is not None and self._snapshot.error == ASLEEP:
+            self._writer.beat()
+            return
+        self._snapshot = Snapshot(time=time.time(), error=ASLEEP)
+        self._writer.publish(self._snapshot)
+
+    def _read(self, kind: str, now: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, self._patience)
+        snapshot = read(self._reader, self._snapshot, kind)
+        if kind == "memory" and _moved(snapshot, self._listed) and self._schedule.may("lists", now):
+            kind, snapshot = "lists", read(self._reader, snapshot, "lists")
+        if kind != "memory":
+            self._listed = {gpu.label: gpu.used for gpu in snapshot.gpus}
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        opening, self._opened, cost = not self._opened, snapshot.error is None, time.monotonic() - now
+        failed = not self._opened
+        self._schedule.done(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
+        self._snapshot = snapshot
+        self._writer.publish(snapshot, self._schedule.next())
+        if self._nap.begins(snapshot, now):
+            self._reader.close()
+            self._opened = False
+        if not self._succeeded:
+            os.pwrite(self._lock, bytes(8 + REASON), START.size - 8)
+            self._succeeded = True
+
+
+def _pace(lock: int) -> float:
+    """Read how often those who look want to see something new, in seconds."""
+    said = os.pread(lock, PACE.size, PACE_AT)
+    return max(1.0, PACE.unpack(said)[1]) if len(said) == PACE.size else 1.0
 
 
 def _moved(snapshot: Snapshot, listed: Mapping[str, int | None]) -> bool:
@@ -200,6 +288,8 @@ def read(reader: Reader, before: Snapshot | None, kind: str) -> Snapshot:
 
 def main(linger: float = LINGER, patience: float = PATIENCE) -> None:
     """Be the collector, or leave quietly if there is one."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/comm").write_text(NAME)
     with contextlib.suppress(MonitorError), Place() as place:  # readers find the reason for themselves
         collect(place, linger=linger, patience=patience)
 

@@ -7,6 +7,7 @@ import json
 import os
 import struct
 import zlib
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,11 @@ class History:
     times: tuple[float, ...] = ()
     used: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
 
+    def until(self, end: float) -> History:
+        """Return what was before a time."""
+        count = bisect_left(self.times, end)
+        return History(self.times[:count], {name: figures[:count] for name, figures in self.used.items()})
+
 
 class Rings:
     """The writer's side: one small write a tick. Every point carries a checksum, so that half a point is none.
@@ -66,7 +72,10 @@ class Rings:
             OSError: it could not be written.
         """
         now = snapshot.time
-        if not snapshot.gpus or 0 <= now - self._last[0] < EVERY[0] - _EARLY:
+        if now < self._last[0]:  # the clock was set back: what it said since has not been yet
+            past = read(self._fd, self._base)
+            self._rewrite(self._columns, past.until(now))
+        if not snapshot.gpus or now - self._last[0] < EVERY[0] - _EARLY:
             return
         used = {gpu.uuid or gpu.label: gpu.used for gpu in snapshot.gpus[:DEVICES]}
         if not used.keys() <= set(self._columns):
@@ -75,7 +84,7 @@ class Rings:
             self._rewrite(columns, read(self._fd, self._base))
         point = [used.get(name) for name in self._columns]
         for ring, every in enumerate(EVERY):
-            if not 0 <= now - self._last[ring] < every - _EARLY:  # a clock that was set back counts too
+            if now - self._last[ring] >= every - _EARLY:
                 self._put(ring, now, point)
 
     def _put(self, ring: int, now: float, point: Sequence[int | None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import subprocess
@@ -9,14 +10,16 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor import collector
 from tfgpu_magic.monitor.board import LOCK, NOTHING, Look, Message, Reader
 from tfgpu_magic.monitor.collector import LINGER, PATIENCE, REASON, START
 from tfgpu_magic.monitor.look import search_path
 from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.postings import Postings
+from tfgpu_magic.monitor.postings import Everywhere
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
 
 if TYPE_CHECKING:
@@ -26,8 +29,11 @@ if TYPE_CHECKING:
 CHECK_EVERY = 0.5
 """Seconds between two checks of one who looks that there is a collector; they tell it that somebody looks, too."""
 
+PLACE_EVERY = 5.0
+"""Seconds between two looks whether the board's directory is still the best, and still shows the same GPUs."""
+
 _FIRST, _LONGEST = 1.0, 15.0  # seconds between two attempts to start a collector
-_KEPT = ("LD_", "TFGPU_", "XDG_RUNTIME_DIR", "TMPDIR", "PATH", "HOME", "LANG", "LC_")
+_KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
 """How variables begin that a collector may know; a notebook's secrets are nothing to it."""
 
 # -c and -I -S as in look.py. It forks at once, so that the one that starts it has a child for milliseconds only.
@@ -47,18 +53,20 @@ class Live:
     Args:
         linger: seconds that a collector stays after the last look, if it is started here.
         patience: seconds that NVML may take for a reading, until a collector that is started here gives up.
+        every: seconds between two readings that are wanted here; who wants them most often decides.
 
     Example:
         >>> with Live() as live:  # doctest: +SKIP
         ...     used = [gpu.used for gpu in live.wait().snapshot.gpus]
     """
 
-    def __init__(self, *, linger: float = LINGER, patience: float = PATIENCE) -> None:
+    def __init__(self, *, linger: float = LINGER, patience: float = PATIENCE, every: float = 1.0) -> None:
         self._options = (str(linger), str(patience))
+        self._every = every
         self._place: Place | None = None
         self._reader: Reader | None = None
-        self._postings: Postings | None = None
-        self._check_at = 0.0
+        self._postings: Everywhere | None = None
+        self._check_at = self._place_at = 0.0
 
     def __enter__(self) -> Live:
         return self
@@ -70,9 +78,16 @@ class Live:
         """Let go of the board. A later look opens it again."""
         if self._reader is not None:
             self._reader.close()
+        if self._postings is not None:
+            self._postings.close()
         if self._place is not None:
             self._place.close()
         self._place = self._reader = self._postings = None
+
+    @property
+    def passed_over(self) -> str:
+        """Why the board is not where it should be, in words for an administrator; empty when it is."""
+        return self._place.passed_over if self._place is not None else ""
 
     def look(self) -> Look:
         """Look now, without waiting for anything.
@@ -129,26 +144,47 @@ class Live:
         Raises:
             MonitorError: as `look`.
         """
-        place = self._place
-        if place is None or not place.is_there():
-            place = Place()
-            self._reader = self._reader or Reader(place)
-            self._reader.move(place)
-            self._postings = Postings(place)
-            if self._place is not None:
-                self._place.close()
-            self._place = place
+        place = self._placed()
         try:
             fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
             try:
                 os.utime(fd)
+                _want(fd, self._every)
                 needed = _begin(place, fd)
             finally:
                 os.close(fd)
             if needed:
-                _start(self._options)
+                if os.getpid() == 1:
+                    _reap()
+                _start(self._options, place)
         except OSError as error:
             raise MonitorError(f"no collector could be started in {place.path} ({error.strerror}).") from error
+
+    def _placed(self) -> Place:
+        """Return the directory, found anew now and then: a login brings a better one, and a driver other GPUs."""
+        place, now = self._place, time.monotonic()
+        if place is not None and place.is_there():
+            if now < self._place_at:
+                return place
+            new = Place()
+            if new.same(place):
+                place.passed_over = new.passed_over
+                new.close()
+                new = place
+        else:
+            new = Place()
+        self._place_at = now + PLACE_EVERY
+        if new is not place:
+            self._reader = self._reader or Reader(new)
+            self._reader.move(new)
+            if self._postings is not None:
+                self._postings.close()
+            self._postings, self._place = Everywhere(new), new
+            if place is not None:
+                place.close()
+        elif self._postings is not None:
+            self._postings.find()
+        return new
 
     def _open(self) -> Reader:
         now = time.monotonic()
@@ -171,6 +207,17 @@ class Live:
             return os.pread(fd, REASON, START.size).rstrip(b"\0").decode(errors="replace")
         finally:
             os.close(fd)
+
+
+def _want(fd: int, every: float) -> None:
+    """Say how often readings are wanted, unless somebody who wants more has said so lately."""
+    pace, now = collector.PACE, time.monotonic()
+    said = os.pread(fd, pace.size, collector.PACE_AT)
+    if len(said) == pace.size:
+        at, wanted = pace.unpack(said)
+        if wanted < every and 0 <= now - at < collector.PACE_HOLDS:
+            return
+    os.pwrite(fd, pace.pack(now, every), collector.PACE_AT)
 
 
 def _begin(place: Place, fd: int) -> bool:
@@ -197,15 +244,24 @@ def _begin(place: Place, fd: int) -> bool:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-def _start(options: tuple[str, str]) -> None:
-    """Start a collector that outlives us: a session of its own, and nothing of ours but a few variables."""
+def _start(options: tuple[str, str], place: Place) -> None:
+    """Start a collector that outlives us: a session of its own, and nothing of ours but a few variables.
+
+    It is told its directory, and to search for the driver's library where the system does: what a kernel was given to
+    find another one is for that kernel alone. A simulated machine's library is found no other way.
+    """
     try:
         paths = search_path()
     except ImportError as error:
         raise MonitorError(str(error)) from error
+    kept = (*_KEPT, "LD_") if place.simulated else _KEPT
+    environment = {name: value for name, value in os.environ.items() if name.startswith(kept)}
+    environment["TFGPU_MAGIC_DIR"] = str(place.path)
+    if not place.simulated:
+        environment[collector.LIBRARIES] = os.environ.get("LD_LIBRARY_PATH", "")
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _CODE, *options, *paths],
-        env={name: value for name, value in os.environ.items() if name.startswith(_KEPT)},
+        env=environment,
         cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -213,3 +269,15 @@ def _start(options: tuple[str, str]) -> None:
         start_new_session=True,
     )
     threading.Thread(target=process.wait, name="tfgpu_magic-starter", daemon=True).start()
+
+
+def _reap() -> None:
+    """Let go of collectors that have ended, as process 1 must, which has them for children when their starters end.
+
+    Other processes 1 do that for all. They are known by their name: whoever else has children here waits for them.
+    """
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            pid, _, rest = stat.read_text().partition(f" ({collector.NAME}) Z 1 ")
+            if rest:
+                os.waitpid(int(pid), os.WNOHANG)

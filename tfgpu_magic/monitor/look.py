@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
+import os
+import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 
+from tfgpu_magic import child
 from tfgpu_magic.child import Child, any_hangs
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -14,21 +20,36 @@ from tfgpu_magic.monitor.snapshot import Snapshot
 _CODE = "import gc, sys; gc.disable(); sys.path += sys.argv[1:]; from tfgpu_magic.monitor.nvml import main; main()"
 
 
-def look(timeout: float = 1.5) -> Snapshot:
+PATIENCE = child.PATIENCE
+"""Seconds to wait where an answer is needed, and not only wanted: before a policy is judged."""
+
+OLD = 30.0
+"""Seconds for which an answer that came too late is shown, while a new one is on its way."""
+
+_A_WORD_AFTER = 1.0  # seconds
+
+_late: Child | None = None
+"""One that did not answer in time, and may yet; whoever looks next waits for it too, and not for another."""
+_came_late: Snapshot | None = None
+"""What such a one answered at last."""
+
+
+def look(timeout: float = 1.5, *, slow: Callable[[], None] | None = None) -> Snapshot:
     """Read all GPUs now, and never take longer than `timeout`.
 
     Args:
         timeout: seconds to wait, the start of the process that looks included.
+        slow: called once where it takes more than a second.
 
     Returns:
-        The snapshot; its `error` says in words why there is none. Nothing that the driver does raises.
+        The snapshot; its `error` says in words why there is none. Nothing that the driver does raises. A driver that
+        takes longer is still being asked: a later look gets its answer.
     """
-    with Looking(timeout) as looking:
-        return looking.result()
+    return Looking(timeout).result(slow)
 
 
 class Looking:
-    """A look that has begun, so that other work can be done until its result is there. Leaving the context ends it.
+    """A look that has begun, so that other work can be done until its result is there.
 
     A child process looks, because an NVML call can hang for good. While one hangs no other is started: it would only
     hang beside it. This process never imports pynvml, whose state other packages share and patch.
@@ -39,46 +60,85 @@ class Looking:
 
     def __init__(self, timeout: float = 1.5) -> None:
         self._timeout = timeout
+        self._deadline = time.monotonic() + timeout
         self._child: Child | None = None
         self._trouble = ""
         try:
-            if any_hangs(min(0.2, timeout)):
+            self._child = _still_asking()
+            if self._child is None and any_hangs(min(0.2, timeout)):
                 self._trouble = "NVML does not answer: an earlier call hangs in the driver. A reboot may be needed."
-            else:
-                self._child = Child(["-c", _CODE, *search_path()], timeout)
+            elif self._child is None:
+                self._child = Child(["-c", _CODE, *search_path()])
         except ImportError as error:
             self._trouble = str(error)
         except OSError as error:  # no memory or no processes left
             self._trouble = f"NVML was not asked: no process could be started ({error.strerror})."
 
-    def result(self) -> Snapshot:
-        """Wait for the snapshot, until the timeout; its `error` says in words why there is none."""
-        if self._child is None:
+    def result(self, slow: Callable[[], None] | None = None) -> Snapshot:
+        """Wait for the snapshot, until the timeout; its `error` says in words why there is none.
+
+        Args:
+            slow: called once where it takes more than a second.
+        """
+        global _late
+        asked = self._child
+        if asked is None:
             return _failed(self._trouble)
         try:
-            return _read(*self._child.answer())
+            return self._read(asked, slow)
         except TimeoutError:
-            seconds = f"{self._timeout:g} s"
-            return _failed(f"NVML did not answer within {seconds}. The driver hangs or is very busy: try nvidia-smi.")
+            if asked.done:
+                return _failed(f"NVML did not answer within {asked.took:.0f} s: the driver hangs. Try nvidia-smi.")
+            _late = asked
+            old = _came_late
+        if old is None or time.time() - old.time > OLD:
+            return _failed(
+                f"NVML did not answer within {self._timeout:g} s. A driver that nothing keeps awake takes some "
+                "seconds to start, and it is still being asked: say it again. nvidia-smi shows whether it hangs."
+            )
+        age = f"{max(1.0, time.time() - old.time):.0f} s"
+        return replace(old, notes=(*old.notes, f"These figures are {age} old: the driver is slow to answer."))
 
-    def __enter__(self) -> Looking:
-        return self
+    def _read(self, asked: Child, slow: Callable[[], None] | None) -> Snapshot:
+        if slow is not None and self._deadline - time.monotonic() > _A_WORD_AFTER:
+            with contextlib.suppress(TimeoutError):
+                return _read(*asked.answer(_A_WORD_AFTER))
+            if not asked.done:
+                slow()
+        return _read(*asked.answer(self._deadline - time.monotonic()))
 
-    def __exit__(self, *_: object) -> None:
-        if self._child is not None:
-            self._child.__exit__()
+
+def _still_asking() -> Child | None:
+    """Return the one that was too slow for an earlier look, if it has not answered since."""
+    global _late, _came_late
+    late = _late
+    if late is None or not late.done:
+        return late
+    _late = None
+    with contextlib.suppress(TimeoutError):
+        _came_late = _read(*late.answer(0.0))
+    return None
 
 
 def search_path() -> list[str]:
-    """Say where the child finds this package and pynvml, which is looked up and not imported."""
-    try:
-        spec = importlib.util.find_spec("pynvml")
-    except ValueError:  # someone put a stand-in without a spec into sys.modules
-        spec = None
+    """Say where the child finds this package and pynvml, which is looked up and not imported.
+
+    A file of that name beside a notebook is not it: it would serve every view of the user.
+    """
+    here = _here()
+    folders = [folder for folder in sys.path if folder and os.path.normpath(os.path.join(here, folder)) != here]  # noqa: PTH118
+    spec = PathFinder.find_spec("pynvml", folders)
     if spec is None or spec.origin is None:
         raise ImportError("NVML was not asked: pynvml is not installed here. Run: pip install nvidia-ml-py.")
     pynvml = Path(spec.origin).parents[1 if spec.submodule_search_locations else 0]
     return [str(Path(__file__).parents[2]), str(pynvml)]
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:  # it was removed
+        return ""
 
 
 def _read(out: str, err: str, code: int) -> Snapshot:

@@ -7,9 +7,10 @@ used, because they make two calls for each list, raise two families of errors, a
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from ctypes import byref, c_int, c_uint, create_string_buffer
+from ctypes import CDLL, byref, c_int, c_uint, create_string_buffer
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,11 @@ from tfgpu_magic.monitor.merge import ROW_OF_535, ROWS, known, merge, rows
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
+LARGEST_PID = 2**22
+"""The most that Linux lets a pid be. What a system's own limit is says nothing of the host's, which a list may have."""
 RECOUNT_EVERY = 30.0
 """Seconds between two counts of the devices: GPUs are plugged, lost and cut into instances while we look."""
 
@@ -50,19 +54,22 @@ class Reader:
     What does not change is asked once, per UUID; each `read` then costs one call for the memory and one for each
     list of processes, per GPU. Not for two threads at once.
 
+    Args:
+        folders: where else to look for the driver's library, if the system does not find it.
+
     Example:
         >>> with Reader() as reader:  # doctest: +SKIP
         ...     snapshot = reader.read()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folders: Iterable[str] = ()) -> None:
+        self._folders = tuple(folders)
         self._driver: str | None = None
         self._open = False
         self._devices: list[_Device] = []
         self._facts: dict[str, Gpu] = {}
         self._recount_at = 0.0
         self._row_of_535 = False
-        self._pid_max = _largest_pid()
         self._make_room(64)
 
     def __enter__(self) -> Reader:
@@ -107,18 +114,25 @@ class Reader:
         notes = [] if not invalid else [trouble.invalid(invalid)]
         if any(gpu.reserved is None and gpu.used is not None and not gpu.unified for gpu in gpus):
             notes.append("This driver counts the memory that it reserves for itself as used.")
+        now = time.time()
         return Snapshot(
-            time=time.time(), driver=self._driver, gpus=tuple(gpus), processes=tuple(rows), notes=tuple(notes)
+            time=now,
+            driver=self._driver,
+            gpus=tuple(gpus),
+            processes=tuple(rows),
+            notes=tuple(notes),
+            listed_at=now if processes else None,
         )
 
     def _start(self) -> int:
         """Initialise NVML unless that is done, and return its code."""
         if self._open:
             return trouble.OK
-        try:
-            pynvml.nvmlInit()
-        except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:  # the second is no NVMLError
-            return getattr(error, "value", trouble.OTHER_VERSION)
+        code = _init()
+        if code == trouble.NO_LIBRARY and _preload(self._folders):
+            code = _init()
+        if code != trouble.OK:
+            return code
         self._open = True
         self._driver = _text("nvmlSystemGetDriverVersion")
         # The extra field came with the first of these symbols and went when the second one came.
@@ -203,11 +217,11 @@ class Reader:
         lists = {kind: self._list(_LISTS[kind], handle) for kind in kinds}
         listing = lists["C"][0] if lists else trouble.OK
         held_by, dropped = merge(
-            gpu.label, ((kind, rows) for kind, (_, rows) in lists.items()), total=total, pid_max=self._pid_max
+            gpu.label, ((kind, rows) for kind, (_, rows) in lists.items()), total=total, pid_max=LARGEST_PID
         )
         if bare and listing == trouble.OK:
             used = _sum(held_by) if lists else None
-            figures, code = {"total": total, "used": used, "unified": True}, trouble.OK
+            figures, code = {"total": total, "used": used, "free": _available(), "unified": True}, trouble.OK
         error = None
         if code != trouble.OK:
             error = trouble.reading(code)
@@ -235,6 +249,23 @@ class Reader:
         # Room for the longest rows whatever the version, so that no driver writes beyond the buffer.
         self._room = count
         self._buffer = create_string_buffer(count * ROW_OF_535.size)
+
+
+def _init() -> int:
+    try:
+        pynvml.nvmlInit()
+    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:  # the second is no NVMLError
+        return int(getattr(error, "value", trouble.OTHER_VERSION))
+    return trouble.OK
+
+
+def _preload(folders: Iterable[str]) -> bool:
+    """Load the driver's library from the first folder that has it; who then asks for it by name is given this one."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            CDLL(f"{folder}/libnvidia-ml.so.1")
+            return True
+    return False
 
 
 def _call(function: str, *arguments: object) -> int:
@@ -295,16 +326,15 @@ def _sum(processes: list[Process]) -> int | None:
     return sum(held) if held or not processes else None
 
 
+def _available() -> int | None:
+    """Ask Linux how many bytes it could give: other programs use the machine's memory too."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
+        return next((1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:")), None)
+    return None
+
+
 def _machine_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _largest_pid() -> int:
-    try:
-        with open("/proc/sys/kernel/pid_max", encoding="ascii") as file:  # noqa: PTH123  pathlib would cost 3 ms
-            return int(file.read())
-    except (OSError, ValueError):
-        return 2**22  # the most that Linux lets it be
 
 
 def main() -> None:

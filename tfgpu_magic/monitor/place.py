@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pwd
+import re
 import stat
-import tempfile
+import time
 import zlib
+from functools import cache
 from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
 
 _SIMULATED = "TFGPU_SIMGPU"
 """The variable that puts a process on a simulated machine (simgpu.ENVIRONMENT): another machine, another board."""
-_MACHINE = "-simulated-"
+_OF_A_VIEW = ("board-", "lock-")
+"""How the names of those files begin that are of one view of the GPUs; all others are of the whole machine."""
+_RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  Place sees whose a directory is
+_DEVICES = re.compile(r"nvidia\d+|nvidiactl|dxg")
+_FORGOTTEN = 30 * 86400.0  # seconds: nobody writes any more to what an earlier boot, or a container, has left
 
 
-def directory() -> Path:
-    """Say where the board's directory is: the first that is possible, so that all processes of a user agree.
+def directories() -> tuple[Path, ...]:
+    """Say where the board's directory may be, the best first, so that all processes of a user agree.
 
-    ``$TFGPU_MAGIC_DIR``, else ``tfgpu_magic`` in ``$XDG_RUNTIME_DIR`` if that is ours (after `su` it is not), else
-    one in the temporary directory, named by the user's number.
+    ``$TFGPU_MAGIC_DIR`` alone, else ``/run/user/UID/tfgpu_magic`` where the system keeps such a directory for the user,
+    ``/tmp/tfgpu_magic-UID``, and ``~/.cache/tfgpu_magic``, whose place nobody else can take. These follow from the
+    user's number: what else stands in the environment differs between a server, a login and a job.
     """
     if said := os.environ.get("TFGPU_MAGIC_DIR"):
-        return Path(said).absolute()
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(runtime) and _owner(runtime) == os.geteuid():  # noqa: PTH117  "" is no path
-        return Path(runtime) / "tfgpu_magic"
-    return Path(tempfile.gettempdir()) / f"tfgpu_magic-{os.geteuid()}"
-
-
-def _owner(path: str) -> int | None:
-    try:
-        return os.stat(path).st_uid  # noqa: PTH116
-    except OSError:
-        return None
+        return (Path(said).absolute(),)
+    user = os.geteuid()
+    found = [_TEMPORARY / f"tfgpu_magic-{user}"]
+    with contextlib.suppress(OSError):
+        runtime = _RUNTIME / str(user)
+        if runtime.stat().st_uid == user:
+            found.insert(0, runtime / "tfgpu_magic")
+    with contextlib.suppress(KeyError):  # a number without a name has no home
+        found.append(Path(pwd.getpwuid(user).pw_dir) / ".cache" / "tfgpu_magic")
+    return tuple(found)
 
 
 class Place:
@@ -42,28 +49,24 @@ class Place:
     It is held by its descriptor: whatever is put at its path later, these files are where they were.
 
     Args:
-        path: the directory, made if it is not there; None is `directory()`.
+        path: the directory, made if it is not there; None is the first of `directories()` that can be used.
+
+    Attributes:
+        path: the directory.
+        simulated: whether the board is that of a simulated machine.
+        passed_over: why a better directory was not taken, a sentence or two; empty when this is the best.
 
     Raises:
         MonitorError: it cannot be made, or is not ours alone: a link, another user's, open to others.
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = directory() if path is None else path
         machine = os.environ.get(_SIMULATED)
-        self._suffix = "" if machine is None else f"{_MACHINE}{zlib.crc32(os.fsencode(machine)):08x}"
-        self._fd = -1
-        try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError as error:
-            if self.path.is_symlink():
-                raise MonitorError(f"{self.path} is a link, and it could lead to anybody. {_INSTEAD}") from error
-            raise MonitorError(f"{self.path} cannot be used ({error.strerror}). {_INSTEAD}") from error
+        self.simulated = machine is not None
+        self.path, self._fd, self.passed_over = _first(directories() if path is None else (path,))
         self._is = os.fstat(self._fd)
-        if trouble := _trouble(self._is):
-            self.close()
-            raise MonitorError(f"{self.path} {trouble} {_INSTEAD}")
+        self._machine = _suffix(boot(), machine or "")
+        self._view = _suffix(boot(), machine or "", _view(machine))
 
     def close(self) -> None:
         """Let go of the directory. Twice is fine."""
@@ -77,14 +80,17 @@ class Place:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def simulated(self) -> bool:
-        """Whether the board is that of a simulated machine."""
-        return bool(self._suffix)
+    def same(self, other: Place) -> bool:
+        """Tell whether another one has the same files of the same machine and view."""
+        return os.path.samestat(self._is, other._is) and self._view == other._view
 
     def name(self, name: str) -> str:
-        """Return the full name of a file: a simulated machine has files of its own."""
-        return name + self._suffix
+        """Return the full name of a file: every boot and every simulated machine have files of their own.
+
+        Boards and locks are of one view of the GPUs besides: a container or a job that sees fewer of them, or other
+        pids, blinds nobody.
+        """
+        return name + (self._view if name.startswith(_OF_A_VIEW) else self._machine)
 
     def open(self, name: str, flags: int) -> int:
         """Open a file here, without following a link, and return its descriptor. What is not ours is not opened.
@@ -130,13 +136,23 @@ class Place:
 
     def names(self, prefix: str) -> list[str]:
         """List this machine's files whose names begin so, without the machine's suffix."""
+        ours = [name for name in self._all() if name.startswith(prefix) and name.endswith(self._machine)]
+        return [name.removesuffix(self._machine) for name in ours]
+
+    def tidy(self) -> None:
+        """Remove what other boots, machines and views have left and nobody has written to for a month."""
+        for name in self._all():
+            if name.endswith((self._machine, self._view)):
+                continue
+            with contextlib.suppress(OSError):
+                if time.time() - os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mtime > _FORGOTTEN:
+                    os.unlink(name, dir_fd=self._fd)
+
+    def _all(self) -> list[str]:
         try:
-            names = sorted(os.listdir(self._fd))  # noqa: PTH208  pathlib knows no descriptors
+            return sorted(os.listdir(self._fd))  # noqa: PTH208  pathlib knows no descriptors
         except OSError:
             return []
-        ours = [name for name in names if name.startswith(prefix) and name.endswith(self._suffix)]
-        plain = [name.removesuffix(self._suffix) for name in ours]
-        return [name for name in plain if _MACHINE not in name]
 
     def is_there(self) -> bool:
         """Tell whether the path still leads to this directory, and it is still ours alone."""
@@ -155,7 +171,48 @@ class Place:
             return False
 
 
-_INSTEAD = "Remove it, or name another directory in TFGPU_MAGIC_DIR."
+def elsewhere(place: Place) -> list[Place]:
+    """Open the other directories of `directories()` that are there: processes may have begun when one was the best."""
+    found: list[Place] = []
+    for path in directories():
+        if path != place.path and path.is_dir():
+            with contextlib.suppress(MonitorError):
+                found.append(Place(path))
+    return found
+
+
+def _first(paths: tuple[Path, ...]) -> tuple[Path, int, str]:
+    """Open the first directory that can be used, and say why those before it cannot."""
+    troubles: list[str] = []
+    for path in paths:
+        try:
+            return path, _opened(path), " ".join(troubles)
+        except MonitorError as error:
+            troubles.append(str(error))
+    raise MonitorError(troubles[0])
+
+
+def _opened(path: Path) -> int:
+    """Open a directory, made if it is not there."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if path.is_symlink():
+            raise MonitorError(f"{path} is a link, and it could lead to anybody. {_instead(path)}") from error
+        raise MonitorError(f"{path} cannot be used ({error.strerror}). {_instead(path)}") from error
+    if trouble := _trouble(os.fstat(fd)):
+        os.close(fd)
+        raise MonitorError(f"{path} {trouble} {_instead(path)}")
+    return fd
+
+
+def _instead(path: Path) -> str:
+    """Say what to do about a directory that cannot be used: what is another user's, only root removes from /tmp."""
+    with contextlib.suppress(OSError):
+        if path.lstat().st_uid != os.geteuid():
+            return "Ask your administrator to remove it, or name another directory in TFGPU_MAGIC_DIR."
+    return "Remove it, or name another directory in TFGPU_MAGIC_DIR."
 
 
 def _trouble(found: os.stat_result) -> str:
@@ -167,3 +224,39 @@ def _trouble(found: os.stat_result) -> str:
     if found.st_mode & 0o077:
         return f"is open to other users (mode {stat.S_IMODE(found.st_mode):o}; chmod 700 closes it)."
     return ""
+
+
+@cache
+def boot() -> int:
+    """Return what differs from machine to machine and from boot to boot, as the monotonic clock does."""
+    try:
+        return zlib.crc32(Path("/proc/sys/kernel/random/boot_id").read_bytes())
+    except OSError:
+        return 0
+
+
+def _view(machine: str | None) -> tuple[object, ...]:
+    """Return what differs between processes of one user that see other GPUs, another driver or other pids.
+
+    That is the pid namespace, the root directory, where the driver's library is, and the devices that may be opened:
+    cgroups forbid some. A simulated machine has no devices.
+    """
+    root = Path("/").stat()
+    devices = () if machine is not None else tuple(name for name in _devices() if os.access(f"/dev/{name}", os.R_OK))
+    try:
+        pids = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  it is no path
+    except OSError:
+        pids = ""
+    return pids, root.st_dev, root.st_ino, devices
+
+
+def _devices() -> list[str]:
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        found += sorted(filter(_DEVICES.fullmatch, os.listdir("/dev")))  # noqa: PTH208
+        found += [f"nvidia-caps/{name}" for name in sorted(os.listdir("/dev/nvidia-caps"))]  # noqa: PTH208
+    return found
+
+
+def _suffix(*parts: object) -> str:
+    return f"-{zlib.crc32(repr(parts).encode()):08x}"

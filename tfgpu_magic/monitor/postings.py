@@ -15,13 +15,10 @@ import struct
 import time
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.place import Place, elsewhere
 from tfgpu_magic.monitor.report import Report
-
-if TYPE_CHECKING:
-    from tfgpu_magic.monitor.place import Place
 
 VERSION = 1
 """Of the report's fields. Kernels and readers of different versions do not see each other."""
@@ -98,15 +95,19 @@ class Posting:
 
 
 class Postings:
-    """All kernels' reports but this process's own. Dead kernels' files are cleared away.
+    """All kernels' reports in one directory but this process's own. Dead kernels' files are cleared away.
 
     Args:
-        place: where the board is.
+        place: the directory, which is let go of by `close`.
     """
 
     def __init__(self, place: Place) -> None:
-        self._place = place
+        self.place = place
         self._known: dict[str, tuple[bytes, Report]] = {}
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        self.place.close()
 
     def read(self) -> tuple[Report, ...]:
         """Read every report that is there now; some 10 µs each. What is half written is as it was before.
@@ -116,8 +117,8 @@ class Postings:
         """
         before, self._known = self._known, {}
         found: list[Report] = []
-        for name in self._place.names(PREFIX):
-            if self._place.name(name) in _ours:
+        for name in self.place.names(PREFIX):
+            if self.place.name(name) in _ours:
                 continue
             with contextlib.suppress(OSError, ValueError, MonitorError):
                 if (report := self._read(name, before.get(name))) is not None:
@@ -125,11 +126,11 @@ class Postings:
         return tuple(found)
 
     def _read(self, name: str, before: tuple[bytes, Report] | None) -> Report | None:
-        fd = self._place.open(name, os.O_RDWR)
+        fd = self.place.open(name, os.O_RDWR)
         try:
             pid = _holder(fd)
             if pid is None:
-                self._place.remove(name)
+                self.place.remove(name)
                 return None
             data = os.pread(fd, _HEAD.size + LONGEST, 0)
             age = time.time() - os.fstat(fd).st_mtime
@@ -143,6 +144,46 @@ class Postings:
         self._known[name] = before
         report = before[1].without_figures() if before[1].goes_on and age > PATIENCE else before[1]
         return replace(report, pid=pid or -int(name.rpartition("-")[2], 16) - 1)
+
+
+class Everywhere:
+    """The reports in all directories where kernels may have begun to post, as long as these are there.
+
+    Which directory is the best may change while kernels run: a login makes one, and its end removes it.
+
+    Args:
+        place: where the board is; whoever has it lets go of it.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._here = Postings(place)
+        self._others: list[Postings] = []
+        self.find()
+
+    def find(self) -> None:
+        """See which directories there are now."""
+        before, self._others = {one.place.path: one for one in self._others}, []
+        for place in elsewhere(self._here.place):
+            known = before.pop(place.path, None)
+            if known is not None and known.place.same(place):
+                place.close()
+                self._others.append(known)
+            else:
+                self._others.append(Postings(place))
+                if known is not None:
+                    known.close()
+        for one in before.values():
+            one.close()
+
+    def read(self) -> tuple[Report, ...]:
+        """Read every report that is there now, as `Postings.read`."""
+        return tuple(report for one in (self._here, *self._others) for report in one.read())
+
+    def close(self) -> None:
+        """Let go of the other directories."""
+        for one in self._others:
+            one.close()
+        self._others = []
 
 
 def _text(data: bytes) -> bytes | None:

@@ -82,7 +82,7 @@ class Report:
         notes: what a reader must know besides, a sentence each.
         stage: how far TensorFlow has come: the value of a `config.state.Stage`.
         notebook: the notebook's path as the kernel was told it; empty when it was not.
-        busy: whether a cell is running; None where nobody watches.
+        busy: whether a cell is running, or an isolated one that goes on by itself; None where nobody watches.
         active: when that last changed, in seconds since the epoch.
         used_since: when it was first seen to have taken memory, in seconds since the epoch; None if it has none.
     """

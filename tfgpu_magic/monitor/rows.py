@@ -26,8 +26,8 @@ UNATTRIBUTED = (
 NOT_TOLD = "not told whose"
 """Whose memory is that the driver could name and does not."""
 
-SETTLED = 10.0
-"""Seconds after which a process that has memory is in the driver's lists, which are not read every second."""
+SETTLED = 2.0
+"""Seconds after which a process that has memory is in the driver's lists, when they are read."""
 
 LOOKS = 12
 """How many looks there are that differ: four colours by three patterns, as views draw them."""
@@ -217,7 +217,7 @@ def _strangers(snapshot: Snapshot, said: _Said) -> bool:
         for one, uses in said
         if one.pid > 0  # what is in no pid namespace that is seen from here is in no list here either
         and any(use.taken and gpu in listed for gpu, use in uses.items())
-        and (one.used_since is None or snapshot.time - one.used_since > SETTLED)
+        and (one.used_since is None or (snapshot.listed_at or 0.0) - one.used_since > SETTLED)
     ]
     return bool(using) and not any(one.pid in pids for one, _ in said)
 

@@ -92,6 +92,7 @@ class Snapshot:
         error: why there is nothing to show (no driver, a hang), in words; None when the driver answered.
         absent: there is no NVIDIA driver or no GPU here, as opposed to one that fails or does not answer.
         notes: what a reader must know about the figures, a sentence each.
+        listed_at: when the lists of processes were read, in seconds since the epoch; None when they never were.
     """
 
     time: float
@@ -101,6 +102,7 @@ class Snapshot:
     error: str | None = None
     absent: bool = False
     notes: tuple[str, ...] = ()
+    listed_at: float | None = None
 
     @property
     def simulated(self) -> bool:

@@ -9,19 +9,20 @@ OK = 0
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
 TOO_SMALL = 7
+NO_LIBRARY = 12
 MISSING = 13
 LOST = (15, 16, 999)
 OTHER_VERSION = 25
 NO_GPU = 28
 
-ABSENT = (9, 12, NO_GPU)
+ABSENT = (9, NO_LIBRARY, NO_GPU)
 """There is nothing to read here, as opposed to something that fails."""
 
 _START = {
     4: "The NVIDIA driver refused: NVML was started without permission. Ask for access to /dev/nvidia*.",
     9: "The NVIDIA driver is not loaded: its library was opened, and no kernel module answered. "
     "Load it (modprobe nvidia) until nvidia-smi lists the GPUs.",
-    12: "No NVIDIA driver was found: its library libnvidia-ml.so.1 could not be opened. "
+    NO_LIBRARY: "No NVIDIA driver was found: its library libnvidia-ml.so.1 could not be opened. "
     "Install the driver, or start the container with its GPUs (docker run --gpus all ...).",
     18: "The NVIDIA driver changed under the running system: its library and its kernel module are of different "
     "versions. Reload the module, or reboot.",

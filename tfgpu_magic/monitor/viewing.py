@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import Owners, notebook_of
 from tfgpu_magic.monitor.rows import Table, make
+from tfgpu_magic.monitor.spoken import spoken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tfgpu_magic.monitor.board import Look
     from tfgpu_magic.monitor.history import History
@@ -29,10 +30,12 @@ class Sight:
     Attributes:
         look: the board.
         table: the rows.
+        reports: what other kernels say of themselves.
     """
 
     look: Look
     table: Table
+    reports: tuple[Report, ...] = ()
 
 
 class Viewing:
@@ -56,23 +59,19 @@ class Viewing:
         """See how things stand now.
 
         Args:
-            notebooks: what a server knows of its kernels, by pid; it outweighs what they say themselves.
+            notebooks: what a server knows of its kernels, by pid.
 
         Raises:
             MonitorError: as `Live.look`.
         """
         look = self.live.look()
         reports = self.live.reports()
-        known = {one.pid: notebook_of(one) for one in reports} | dict(notebooks or {})
+        known = together(reports, notebooks or {})
         snapshot = look.snapshot
-        table = make(
-            snapshot,
-            self._owners.find({process.pid for process in snapshot.processes}, known),
-            self._own(snapshot),
-            reports,
-            known,
-        )
-        return Sight(look, table)
+        own = self._own(snapshot)
+        owners = self._owners.find({process.pid for process in snapshot.processes}, known)
+        table = spoken(make(snapshot, owners, own, reports, known), own, reports, known)
+        return Sight(look, table, reports)
 
     def history(self) -> History:
         """Return what was used in the last hour.
@@ -94,3 +93,20 @@ class Viewing:
         if self._used_since is None and any(use.taken for use in own.uses):
             self._used_since = snapshot.time
         return replace(own, used_since=self._used_since)
+
+
+def together(reports: Iterable[Report], notebooks: Mapping[int, Notebook]) -> dict[int, Notebook]:
+    """Put together what kernels and their server know of them, by pid.
+
+    Names and paths are the server's. Since when a kernel is idle it knows itself: a server takes whatever passes for
+    activity, a page that connects too. It is busy if either says so, since one that no cell keeps busy may be so.
+    """
+    known = {one.pid: notebook_of(one) for one in reports}
+    for pid, served in notebooks.items():
+        own = known.get(pid)
+        if own is not None and own.state and served.state in ("idle", "busy", ""):
+            state = "busy" if "busy" in (own.state, served.state) else own.state
+            known[pid] = replace(served, state=state, active=own.active)
+        else:
+            known[pid] = served
+    return known

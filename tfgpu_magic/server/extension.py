@@ -30,7 +30,8 @@ class TfGpuServer(ExtensionApp):
         1.0,
         min=1.0,
         max=60.0,
-        help="Seconds between two messages of a stream at the least, however often its client asks for them.",
+        help="Seconds between two messages of a stream, and between two readings of the GPUs for this server, at the "
+        "least, however often a client asks for them.",
     ).tag(config=True)
     metrics = Bool(
         None,
@@ -48,7 +49,7 @@ class TfGpuServer(ExtensionApp):
         if server is None:
             raise AssertionError("an extension is loaded by a server")
         kernels = Kernels(server.kernel_manager, server.session_manager)
-        self._feed = Feed(kernels.notebooks, self.log, longest=self.floor)
+        self._feed = Feed(kernels.notebooks, self.log, longest=self.floor, every=self.floor)
         if _open_to_all(server) if self.metrics is None else self.metrics:
             self._source = Source()
             start(self._source)

@@ -78,16 +78,22 @@ class Feed:
         kernels: asks for the server's kernels, by pid.
         log: where that is said which a user can do nothing about.
         longest: seconds between two messages that the slowest clients may be given; `LONGEST` at least.
+        every: seconds between two messages that the quickest may be given, and between two readings of the GPUs.
     """
 
     def __init__(
-        self, kernels: Callable[[], Awaitable[Mapping[int, Notebook]]], log: Logger, *, longest: float = LONGEST
+        self,
+        kernels: Callable[[], Awaitable[Mapping[int, Notebook]]],
+        log: Logger,
+        *,
+        longest: float = LONGEST,
+        every: float = 1.0,
     ) -> None:
         self.longest = max(LONGEST, longest)
         self.closed = False
         self._kernels = kernels
         self._log = log
-        self._looker, self._worker = Looker(log), Worker()
+        self._looker, self._worker = Looker(log, every=every), Worker()
         self._looking: asyncio.Future[Seen | None] | None = None
         self._seen: Seen | None = None
         self._state_at = float("-inf")

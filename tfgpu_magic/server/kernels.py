@@ -62,9 +62,9 @@ class Kernels:
 
 
 def _pid(kernel: Any) -> int | None:
-    """Return the pid of a kernel; None of one that runs elsewhere, whose number may be anybody's here."""
+    """Return the pid of a kernel; None of one that runs elsewhere or has died, whose number may be anybody's here."""
     provisioner = getattr(kernel, "provisioner", None)
-    pid = provisioner.pid if isinstance(provisioner, LocalProvisioner) else None
+    pid = provisioner.pid if isinstance(provisioner, LocalProvisioner) and provisioner.has_process else None
     return pid if isinstance(pid, int) and pid > 0 else None
 
 

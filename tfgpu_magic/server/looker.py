@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.history import History
+from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.viewing import Viewing
 from tfgpu_magic.views import message
 
@@ -42,11 +43,13 @@ class Looker:
 
     Args:
         log: where that is said which a user can do nothing about.
+        every: seconds between two readings that are wanted.
     """
 
-    def __init__(self, log: Logger) -> None:
-        self._viewing = Viewing()
+    def __init__(self, log: Logger, *, every: float = 1.0) -> None:
+        self._viewing = Viewing(Live(every=every))
         self._log = log
+        self._warned = ""
         self._time = 0.0
         self._before: tuple[object, ...] = ()
 
@@ -57,11 +60,13 @@ class Looker:
             notebooks: this server's kernels, by pid.
         """
         try:
-            now = _news(self._viewing.live.look()), notebooks
+            live = self._viewing.live
+            now = _news(live.look()), live.reports(), notebooks
             if now == self._before:
                 return None
             sight = self._viewing.see(notebooks)
-            self._before = _news(sight.look), notebooks
+            self._before = _news(sight.look), sight.reports, notebooks
+            self._warn(live.passed_over)
             self._time = sight.look.snapshot.time
             fresh = sight.look.age is not None and sight.look.stale_since is None
             return Seen(message.state(sight), sight.table, fresh)
@@ -85,6 +90,12 @@ class Looker:
     def close(self) -> None:
         """Let go of the board."""
         self._viewing.close()
+
+    def _warn(self, trouble: str) -> None:
+        """Say in the log, once, what only an administrator can put right."""
+        if trouble not in ("", self._warned):
+            self._log.warning("tfgpu_magic: %s", trouble)
+        self._warned = trouble
 
     def _failed(self, why: str) -> Seen | None:
         if self._before == (why,):

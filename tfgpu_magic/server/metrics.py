@@ -30,6 +30,9 @@ LINGER = 150.0
 REGULAR = 3600.0
 """Seconds between two scrapes beyond which they are not taken for one who comes again."""
 
+EVERY = 5.0
+"""Seconds between two readings while nobody but Prometheus looks, who comes more rarely still."""
+
 _OWNERS: dict[str, tuple[Who, ...]] = {
     "own": ("this", "mine"),
     "other_users": ("other",),
@@ -57,7 +60,7 @@ class Source:
     """
 
     def __init__(self) -> None:
-        self._live = Live(linger=LINGER)
+        self._live = Live(linger=LINGER, every=EVERY)
         self._linger = LINGER
         self._asked = float("-inf")
         self._lock = threading.Lock()
@@ -87,7 +90,7 @@ class Source:
         linger = max(LINGER, 2.5 * gap) if gap < REGULAR else LINGER
         if linger > self._linger:
             self._live.close()
-            self._live, self._linger = Live(linger=linger), linger
+            self._live, self._linger = Live(linger=linger, every=EVERY), linger
 
 
 class Collector:

@@ -58,19 +58,19 @@ _STYLE_LINE = " ".join(_STYLE.split())
 _KEYS = {"this": "this", "mine": "mine", "other": "others", "gone": "others", "unknown": "others"}
 _ORDER: tuple[ShareOf, ...] = ("this", "mine", "others", "free")
 _GPU_HEADS = (">GPU", "<Name", "<Held", ">Free")
-_KERNEL_HEADS = ("<TF", "<This notebook", "<Policy")
 _PROCESS_HEADS = (">GPU", ">PID", "<Type", "<Owner", ">Held")
 
 
-def render(table: Table, *, longest: int = 60) -> str:
+def render(table: Table, *, longest: int = 60, here: str = "notebook") -> str:
     """Write a table as an HTML fragment.
 
     Args:
         table: the rows.
         longest: how many characters of a name are shown; longer ones are cut on the left.
+        here: what the process that looks is called.
     """
-    body = _error(table) if table.error else _tables(table, longest)
-    remarks = "".join(f"<p>{prose(line)}</p>" for line in words.remarks(table))
+    body = _error(table) if table.error else _tables(table, longest, here)
+    remarks = "".join(map(remark, words.remarks(table)))
     return page(body + remarks)
 
 
@@ -84,9 +84,9 @@ def _error(table: Table) -> str:
     return page + (f"<p>{_safe(words.TRY)}<br><code>{_safe(words.TRY_COMMAND)}</code></p>" if table.absent else "")
 
 
-def _tables(table: Table, longest: int) -> str:
+def _tables(table: Table, longest: int, here: str) -> str:
     kernel = words.of_kernel(table)
-    heads = _GPU_HEADS + (_KERNEL_HEADS if kernel else ())
+    heads = _GPU_HEADS + (("<TF", f"<This {here}", "<Policy") if kernel else ())
     gpus = grid("GPU memory", heads, (_gpu(row) + (_kernel(row) if kernel else "") for row in table.gpus))
     legend = _legend(table)
     if not table.processes:
@@ -129,6 +129,12 @@ def cell(head: str, text: str) -> str:
     return f"<td{_side(head)}>{_safe(text)}</td>"
 
 
+def remark(text: str) -> str:
+    """Write a sentence below a table; one that warns stands out."""
+    head, warns, rest = text.partition(": ") if text.startswith("Warning: ") else ("", "", text)
+    return f"<p>{f'<strong>{head}:</strong> ' if warns else ''}{prose(rest)}</p>"
+
+
 def prose(text: str) -> str:
     """Write a sentence in which what stands between backticks is to be typed."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", _safe(text))
@@ -157,7 +163,9 @@ def _bar(row: GpuRow) -> str:
     whole = max(row.total or 0, sum(share.size for share in row.shares))
     if not row.shares or not whole:
         return ""
-    said = _safe(", ".join(f"{share.text} {words.with_unit(share.size)}" for share in row.shares))
+    said = _safe(
+        ", ".join([*(f"{share.text} {words.with_unit(share.size)}" for share in row.shares), *words.kept(row)])
+    )
     parts = "".join(
         f'<span class="tfgpu-{share.who}" style="width:{100 * share.size / whole:.2f}%"></span>' for share in row.shares
     )
@@ -166,7 +174,8 @@ def _bar(row: GpuRow) -> str:
 
 def _process(row: ProcessRow, now: float, longest: int) -> str:
     # bdi: a right-to-left name stays in its cell.
-    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(words.owner(row, now, longest=longest))}</bdi>"
+    torch = "".join(f"<br>{_safe(line)}" for line in words.torch(row))
+    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(words.owner(row, now, longest=longest))}</bdi>{torch}"
     return (
         f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{words.pid(row)}</td>'
         f'<td>{_safe(row.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'

@@ -1,4 +1,4 @@
-"""What `%tf_gpu jobs` answers: the isolated cells that go on by themselves, as text and as HTML."""
+"""What `%tf_gpu jobs` answers: the cells and calls that go on by themselves, as text and as HTML."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.views import html, text, words
 
 if TYPE_CHECKING:
-    from tfgpu_magic.isolate.cells.jobs import Standing
+    from tfgpu_magic.isolate.listed import Standing
     from tfgpu_magic.monitor.snapshot import Snapshot
 
-_HEADS = (">Job", "<State", ">Time", ">PID", "<Held", "<Cell")
-_NONE = "No isolated cell goes on by itself. `%%tf_gpu isolate --detach` begins one."
+_HEADS = (">Job", "<State", ">Time", ">PID", "<Held", "<What")
+_NONE = "No isolated cell or call goes on by itself. `%%tf_gpu isolate --detach` begins one."
 _LONGEST = 60  # characters of a cell's line
 
 

@@ -33,6 +33,7 @@ def state(sight: Sight) -> State:
     return _known({
         "time": round(snapshot.time, 3),
         "stale": None if sight.look.stale_since is None else round(sight.look.stale_since, 3),
+        "every": every if (every := round(sight.look.every)) > 1 else None,
         "error": table.error and words.plain(table.error, longest=400),
         "absent": table.absent or None,
         "simulated": table.simulated or None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 
 from tfgpu_magic.config.plan import Plan, in_words
 from tfgpu_magic.units import rounded
@@ -36,21 +35,27 @@ class Outcome:
         rows = _rows(self.plan)
         cells = ("".join(map(html.cell, _HEADS, row)) for row in rows)
         table = html.grid("", _HEADS, cells) if rows else ""
-        remarks = "".join(f"<p>{html.prose(line)}</p>" for line in _remarks(self.plan))
+        remarks = "".join(map(html.remark, _remarks(self.plan)))
         return html.page(f"<p><strong>{html.prose(self.standing)}</strong></p>{table}{remarks}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Code:
-    """Source text to copy; IPython shows it as it is, for no machine to format."""
+    """Source text to copy; a front end highlights it, and IPython's terminal shows it as it is.
+
+    Attributes:
+        source: the text.
+        language: what it is written in, as Markdown's fences name it.
+    """
 
     source: str
+    language: str
 
     def __repr__(self) -> str:
         return self.source
 
-    def _repr_html_(self) -> str:
-        return f'<pre style="margin: 0">{escape(self.source)}</pre>'
+    def _repr_markdown_(self) -> str:
+        return f"```{self.language}\n{self.source.rstrip()}\n```"
 
 
 def _rows(plan: Plan) -> list[tuple[str, ...]]:

@@ -12,24 +12,24 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 
-_GPU_COLUMNS = (">GPU", "<Name", "<TF", ">Held", ">Free", "<This notebook", "<Policy")
 _PROCESS_COLUMNS = (">GPU", ">PID", ">Type", "<Owner", ">Held")
 
 
-def render(table: Table, *, longest: int = 40) -> str:
+def render(table: Table, *, longest: int = 40, here: str = "notebook") -> str:
     """Write a table as text, without a line end after its last line.
 
     Args:
         table: the rows.
         longest: how many characters of a name are shown; longer ones are cut on the left.
+        here: what the process that looks is called.
     """
     if table.error:
         lines = [words.plain(table.error, longest=400)]
         lines += [words.TRY, "  " + words.TRY_COMMAND] if table.absent else []
         return "\n".join([*lines, *words.remarks(table)])
     gpus = [_gpu(row, none="-" if words.of_kernel(table) else "") for row in table.gpus]
-    processes = [_process(row, table.time, longest) for row in table.processes]
-    lines = columns(_GPU_COLUMNS, gpus)
+    processes = [line for row in table.processes for line in _process(row, table.time, longest)]
+    lines = columns((">GPU", "<Name", "<TF", ">Held", ">Free", f"<This {here}", "<Policy"), gpus)
     lines += columns(_PROCESS_COLUMNS, processes) if processes else words.nobody(table)
     return "\n".join([*lines, *words.remarks(table)])
 
@@ -41,8 +41,10 @@ def _gpu(row: GpuRow, *, none: str) -> list[str]:
     return [*start, words.held(row), words.with_unit(row.free), words.use(row), words.plain(row.policy)]
 
 
-def _process(row: ProcessRow, now: float, longest: int) -> list[str]:
-    return [row.gpu, words.pid(row), row.kind or "-", words.owner(row, now, longest=longest), words.with_unit(row.held)]
+def _process(row: ProcessRow, now: float, longest: int) -> list[list[str]]:
+    owner = words.owner(row, now, longest=longest)
+    line = [row.gpu, words.pid(row), row.kind or "-", owner, words.with_unit(row.held)]
+    return [line, *(["", "", "", f"  {said}", ""] for said in words.torch(row))]
 
 
 def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -5,31 +5,35 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 import threading
 import time
-import weakref
 from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import anywidget
-from traitlets import Bool, Dict, Unicode, default
+from IPython.core.getipython import get_ipython
+from traitlets import Bool, Dict, Float, Unicode, default
 
 from tfgpu_magic.config import account
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.viewing import Viewing
 from tfgpu_magic.views import html, message, text
+from tfgpu_magic.views.presence import EVERY, Presence
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from IPython.core.events import EventManager
+
     from tfgpu_magic.monitor.rows import Table
 
-EVERY = 1.0
-"""Seconds between two states."""
-PAST_EVERY = 60.0
-"""Seconds after which the history is sent again, for pages that are opened or loaded anew."""
 PATIENCE = 3.0
 """Seconds that a cell waits for a look of somebody else, which takes milliseconds; to read /proc can hang."""
+AWAY = 5.0
+"""Seconds without a look after which the collector may have gone, and its first reading is waited for."""
 POINTS = 120
 """How many points of the last 10 minutes are sent: what is saved with a notebook has to stay small."""
 
@@ -56,13 +60,18 @@ class Seen:
 class MemoryTable(anywidget.AnyWidget):
     """A live table of the GPUs' memory, by notebook; what `%tf_gpu top` shows.
 
-    It goes on while a cell runs, and until it is closed or the kernel ends. Saved with the notebook, the last state
-    is drawn without a kernel too. In Colab, which draws no updates from behind, it has a Refresh button.
+    It goes on while cells run, as long as a page draws it: what nobody sees sends nothing, keeps no kernel awake, and
+    goes on when it is seen again. Saved with the notebook, the last state is drawn without a kernel too. In Colab,
+    which draws no updates from behind, it has a Refresh button.
+
+    A kernel has one, which any number of cells show: made again, it is the same one.
 
     Attributes:
         state: what is drawn, as `views.message.state` writes it; read it, and leave it alone.
-        history: what was used in the last ten minutes when it was last sent, as `views.message.past` writes it.
+        history: what was used in the ten minutes before a page began to draw, as `views.message.past` writes it.
+        every: seconds from this state to the next.
         live: whether it draws by itself.
+        kernel: the kernel's id on its Jupyter Server, from which a page may draw the same; empty where it has none.
 
     Raises:
         MonitorError: the widget's JavaScript is missing from this installation.
@@ -74,18 +83,39 @@ class MemoryTable(anywidget.AnyWidget):
 
     state = Dict().tag(sync=True)
     history = Dict().tag(sync=True)
+    every = Float(EVERY).tag(sync=True)
     live = Bool(True).tag(sync=True)
+    kernel = Unicode().tag(sync=True)
     _esm = Unicode().tag(sync=True)
     _css = Unicode().tag(sync=True)
 
+    _one: MemoryTable | None = None
+
+    def __new__(cls, **traits: Any) -> MemoryTable:
+        """Return the kernel's table, or make it."""
+        one = MemoryTable._one
+        if one is None or one.comm is None:  # closed
+            one = MemoryTable._one = super().__new__(cls, **traits)
+        return one
+
     def __init__(self, **traits: Any) -> None:
+        if self.comm is not None:
+            for name, value in traits.items():
+                setattr(self, name, value)
+            self.refresh()
+            return
+        self._shell = get_ipython()
+        self._showing = threading.Lock()  # the ticker's thread shows, and the kernel's own
+        self._presence = Presence(running=self._shell is not None)
         seen = _TICKER.look(past=True)
         self._rows = seen.rows
         live = "google.colab" not in sys.modules
         super().__init__(state=seen.state, history=seen.past or {}, live=live, **traits)
-        self.on_msg(self._asked)
+        self.on_msg(self._heard)
         if live:
-            _TICKER.add(self)
+            for events, name, note in self._notes():
+                events.register(name, note)
+            _TICKER.go(self)
 
     def refresh(self) -> None:
         """Look at the GPUs now."""
@@ -93,25 +123,63 @@ class MemoryTable(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Take the table away, everywhere it is shown."""
-        if self.comm is not None:  # once only: the garbage collector closes it too, in whatever thread it runs
-            _TICKER.discard(self)
+        if self.comm is not None and self.live:  # once only: the garbage collector closes it too, in any thread
+            for events, name, note in self._notes():
+                with contextlib.suppress(ValueError):  # a shell that was reset has none
+                    events.unregister(name, note)
         super().close()
 
     def show(self, seen: Seen) -> None:
         """Draw what was seen."""
-        self._rows, self.state = seen.rows, seen.state
-        if seen.past is not None:
-            self.history = seen.past
+        with self._showing, self.hold_sync():
+            self._rows, self.state, self.every = seen.rows, seen.state, self.pause() or EVERY
+            if seen.past is not None:
+                self.history = seen.past
 
-    def _asked(self, _: object, content: Any, __: object) -> None:
-        if isinstance(content, dict) and content.get("type") == "refresh":
+    def pause(self) -> float | None:
+        """Seconds from one state to the next; None while nobody draws them."""
+        return None if self.comm is None else self._presence.pause()
+
+    def _heard(self, _: object, content: Any, __: object) -> None:
+        """Take a page's word: it draws, and `refresh` asks for all there is to draw, which who was not there lacks."""
+        said = content.get("type") if isinstance(content, dict) else None
+        if said not in ("drawn", "refresh"):
+            return
+        away = self.pause() is None
+        self._presence.hear()
+        if away or said == "refresh":
             self.refresh()
+        if self.live:
+            _TICKER.go(self)
+
+    def _notes(self) -> tuple[tuple[EventManager, str, Callable[..., None]], ...]:
+        """What is called when a cell begins and ends, and by whom."""
+        if self._shell is None:
+            return ()
+        events = self._shell.events
+        return (events, "pre_run_cell", self._begins), (events, "post_run_cell", self._ends)
+
+    def _begins(self, *_: object) -> None:
+        self._presence.begin()
+        _TICKER.go(self)
+
+    def _ends(self, *_: object) -> None:
+        self._presence.end()
+        _TICKER.go(self)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = super()._repr_mimebundle_(**options)
         if bundle and self._rows is not None:
             bundle[0].update({"text/plain": text.render(self._rows), "text/html": html.render(self._rows)})
         return bundle
+
+    @default("kernel")
+    def _kernel(self) -> str:
+        app = sys.modules.get("ipykernel.kernelapp")
+        started = app is not None and app.IPKernelApp.initialized()
+        path = str(app.IPKernelApp.instance().abs_connection_file) if app is not None and started else ""
+        named = re.search(r"kernel-([\w-]+)\.json$", path)
+        return named[1] if named else ""
 
     @default("_esm")
     def _javascript(self) -> str:
@@ -123,27 +191,23 @@ class MemoryTable(anywidget.AnyWidget):
 
 
 class _Ticker:
-    """Looks once a second for all tables of this process, while there are any, on a thread of its own."""
+    """Looks for the kernel's table as long as somebody draws it, on a thread of its own that ends with that."""
 
     def __init__(self) -> None:
-        self._tables: weakref.WeakSet[MemoryTable] = weakref.WeakSet()
-        self._lock = threading.Lock()  # of the tables and the thread; never held while anything is looked at
+        self._table: MemoryTable | None = None
+        self._lock = threading.Lock()  # of the table and the thread; never held while anything is looked at
         self._looking = threading.Lock()  # a Viewing is for one thread at a time
+        self._looked_at = float("-inf")
         self._viewing: Viewing | None = None
         self._thread: threading.Thread | None = None
 
-    def add(self, table: MemoryTable) -> None:
-        """Keep a table up to date."""
+    def go(self, table: MemoryTable) -> None:
+        """Keep a table up to date from now on, while somebody draws it."""
         with self._lock:
-            self._tables.add(table)
+            self._table = table
             if self._thread is None or not self._thread.is_alive():  # as in a child that was forked
                 self._thread = threading.Thread(target=self._run, name="tfgpu_magic-top", daemon=True)
                 self._thread.start()
-
-    def discard(self, table: MemoryTable) -> None:
-        """Leave a table as it is."""
-        with self._lock:
-            self._tables.discard(table)
 
     def look(self, *, past: bool) -> Seen:
         """Look now, at the history too if that is wanted. Nothing raises, and a look that hangs holds up no other."""
@@ -160,50 +224,40 @@ class _Ticker:
             self._looking.release()
 
     def _see(self, *, past: bool) -> Seen:
-        if self._viewing is None:
-            self._viewing = Viewing(kernel=os.getpid(), report=account.report)
+        viewing = self._viewing = self._viewing or Viewing(kernel=os.getpid(), report=account.report)
+        if time.monotonic() - self._looked_at > AWAY:
             with contextlib.suppress(MonitorError):  # which is said at once, by the next line
-                self._viewing.live.wait(1.5)  # a table that opens with figures is worth the wait
-        sight = self._viewing.see()
-        points = message.past(self._viewing.history(), seconds=600, most=POINTS) if past else None
+                viewing.live.wait(1.5)  # a table that opens with figures is worth the wait
+        self._looked_at = time.monotonic()
+        sight = viewing.see()
+        points = message.past(viewing.history(), seconds=600, most=POINTS) if past else None
         return Seen(message.state(sight), sight.table, points)
 
     def _run(self) -> None:
-        past_at = time.monotonic()
-        while tables := self._wait():
-            past = time.monotonic() - past_at >= PAST_EVERY
-            past_at = time.monotonic() if past else past_at
-            seen = self.look(past=past)
-            for table in tables:
-                with contextlib.suppress(Exception):  # it may be closed meanwhile, or the kernel end
-                    table.show(seen)
+        while (table := self._next()) is not None:
+            with contextlib.suppress(Exception):  # it may be closed meanwhile, or the kernel end
+                table.show(self.look(past=False))
         with self._looking:
             if self._viewing is not None:
                 self._viewing.close()
                 self._viewing = None
 
-    def _wait(self) -> list[MemoryTable]:
-        """Wait for the next look, and return the tables that it is for; none ends the thread."""
-        time.sleep(EVERY)
-        with self._lock:
-            tables = list(self._tables)
-            if not tables:
-                self._thread = None
-        return tables
+    def _next(self) -> MemoryTable | None:
+        """Wait for the next look, and return the table that it is for; None ends the thread."""
+        begun = time.monotonic()
+        while True:
+            time.sleep(EVERY)
+            with self._lock:
+                table = self._table
+                pause = None if table is None else table.pause()
+                if pause is None:
+                    self._table = self._thread = None
+                    return None
+            if time.monotonic() - begun >= pause - EVERY / 2:
+                return table
 
 
 _TICKER = _Ticker()
-_shown: MemoryTable | None = None
-
-
-def shown() -> MemoryTable:
-    """Return the table that this kernel shows already, or make one: a cell that is run again needs no second one."""
-    global _shown
-    if _shown is None or _shown.comm is None:  # closed
-        _shown = MemoryTable()
-    else:
-        _shown.refresh()
-    return _shown
 
 
 def _built(name: str) -> str:

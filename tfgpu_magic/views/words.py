@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.units import BINARY
@@ -51,6 +52,38 @@ def use(row: GpuRow) -> str:
     # Pools have peaks of their own: their sum is not the peak of the sum.
     peak = "peaks" if " " in row.logical else "peak"
     return f"in use {gib(row.in_use):>4}  {peak} {gib(row.peak):>4} GiB"
+
+
+def torch(row: ProcessRow) -> list[str]:
+    """Write what PyTorch's allocator says of a process: ``PyTorch allocated 0.3  reserved 1.2 GiB``; else nothing."""
+    figures = row.use.torch if row.use else None
+    if figures is None:
+        return []
+    return [f"PyTorch allocated {gib(figures.allocated)}  reserved {gib(figures.reserved)} GiB"]
+
+
+def kept(row: GpuRow) -> list[str]:
+    """Say what the driver keeps of a GPU, which is neither held nor free, if it is worth a word."""
+    if row.total is None or row.used is None or row.free is None:
+        return []
+    size = row.total - row.used - row.free
+    return [f"kept by the driver {with_unit(size)}"] if size >= _SMALLEST * BINARY["GiB"] else []
+
+
+def called(table: Table, here: str) -> Table:
+    """Call the process that looks, and what it has started, by what it is: a session or a program has no notebook."""
+    processes = tuple(
+        replace(row, owner=row.owner.replace("this notebook", f"this {here}", 1)) if row.who == "this" else row
+        for row in table.processes
+    )
+    gpus = tuple(
+        replace(
+            row,
+            shares=tuple(replace(share, text=f"this {here}") if share.who == "this" else share for share in row.shares),
+        )
+        for row in table.gpus
+    )
+    return replace(table, gpus=gpus, processes=processes)
 
 
 def name(row: GpuRow) -> str:

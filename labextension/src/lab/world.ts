@@ -2,7 +2,8 @@
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
-import type { Answer, World } from './stream';
+import { ask } from './ask';
+import type { World } from './stream';
 
 export function world(settings: ServerConnection.ISettings): World {
   return {
@@ -14,23 +15,7 @@ export function world(settings: ServerConnection.ISettings): World {
       const url = URLExt.join(settings.wsUrl, 'tfgpu-magic', 'stream') + URLExt.objectToQueryString(query);
       return new settings.WebSocket(url);
     },
-    async ask(): Promise<Answer> {
-      const get = (...path: string[]): Promise<Response> =>
-        ServerConnection.makeRequest(URLExt.join(settings.baseUrl, ...path), {}, settings);
-      try {
-        const answer = await get('tfgpu-magic', 'snapshot');
-        if (answer.ok) {
-          return { text: await answer.text() };
-        }
-        if (answer.status === 401 || answer.status === 403) {
-          return (await get('api', 'me')).ok ? 'not allowed' : 'not logged in';
-        }
-        // In place of a server that is stopped, what is before it may answer so.
-        return answer.status === 404 && (await get('api', 'me')).status !== 404 ? 'not there' : null;
-      } catch {
-        return null; // there is no server: it will be tried again
-      }
-    },
+    ask: () => ask(path => ServerConnection.makeRequest(URLExt.join(settings.baseUrl, path), {}, settings)),
     later(callback, milliseconds) {
       const timer = window.setTimeout(callback, milliseconds);
       return () => window.clearTimeout(timer);

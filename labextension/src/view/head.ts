@@ -68,7 +68,8 @@ function freshness(state: State | null, link: Link, words: Words): { kind: strin
     return { kind: 'stale', text: words.__('stale since %1', clock(state.stale)) };
   }
   if (link.kind === 'live' && !state?.error) {
-    return { kind: 'live', text: words.__('live'), every: link.every ? words.__('%1 s', link.every) : '' };
+    const every = Math.max(link.every ?? 0, state?.every ?? 0);
+    return { kind: 'live', text: words.__('live'), every: every ? words.__('%1 s', every) : '' };
   }
   return { kind: 'saved', text: state?.time && link.kind !== 'live' ? words.__('as of %1', clock(state.time)) : '' };
 }

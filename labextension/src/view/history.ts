@@ -26,12 +26,13 @@ export class History {
     this.trim();
   }
 
-  /** Add a state's figures, if it is of a new time. */
+  /** Add a state's figures, if it is of a new time. What a clock that was set back calls the future is dropped. */
   append(state: State): void {
     const last = this.times[this.times.length - 1];
-    if (!state.time || (last !== undefined && state.time <= last)) {
+    if (!state.time || (last !== undefined && state.time <= last && last - state.time < BACK)) {
       return;
     }
+    this.forget(state.time);
     const before = this.times.length;
     this.times.push(state.time);
     for (const label of Object.keys(state.gpus)) {
@@ -99,6 +100,19 @@ export class History {
     return highest(this.used.get(key) ?? [], 0, this.times.length) ?? undefined;
   }
 
+  /** Drop what was not before a time. */
+  private forget(time: number): void {
+    let count = this.times.length;
+    while (count && this.times[count - 1]! >= time) {
+      count -= 1;
+    }
+    if (count < this.times.length) {
+      this.times.length = count;
+      this.used.forEach(values => values.splice(count));
+      this.fills += 1;
+    }
+  }
+
   /** Drop what is too old or too much: by pieces, since each cut moves all that is left. */
   private trim(): void {
     const end = this.times[this.times.length - 1] ?? 0;
@@ -122,6 +136,9 @@ export class History {
   times: number[] = [];
   used = new Map<string, (number | null)[]>();
 }
+
+/** Seconds by which a state may be older than the record without the clock having been set back. */
+const BACK = 2;
 
 /** Seconds by which the record may be too long before it is cut. */
 const SLACK = 30;

@@ -33,6 +33,8 @@ export interface Options {
   current?: string | undefined;
   /** Ask for new figures; where it is given, there is a button for it. */
   refresh?: (() => void) | undefined;
+  /** Told whether any of it can be seen where it stands: not scrolled away, and in no tab that is not shown. */
+  seen?: (seen: boolean) => void;
 }
 
 /** Options made whole, and what a drawing needs besides. */

@@ -37,6 +37,7 @@ class Drawing {
     this.unsubscribe = store.subscribe(this.request);
     this.observer = new IntersectionObserver(seen => {
       this.visible = seen[seen.length - 1]!.isIntersecting;
+      this.options.seen?.(this.visible);
       if (this.visible && this.due) {
         this.request();
       }

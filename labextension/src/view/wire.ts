@@ -60,6 +60,8 @@ export interface State {
   time: number;
   /** Since when the figures are old. */
   stale?: number;
+  /** Seconds between two readings, where that is more than one. */
+  every?: number;
   error?: string;
   absent?: true;
   simulated?: true;

@@ -189,9 +189,7 @@ function toned(state) {
   return { ...state, rows: Object.fromEntries(rows) };
 }
 
-export const STATES = Object.fromEntries(
-  Object.entries(PLAIN).map(([name, make]) => [name, now => toned(make(now))])
-);
+export const STATES = Object.fromEntries(Object.entries(PLAIN).map(([name, make]) => [name, now => toned(make(now))]));
 
 export function past(state, now, seconds = 600) {
   const times = Array.from({ length: seconds }, (_, index) => now - seconds + index);

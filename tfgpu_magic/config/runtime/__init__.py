@@ -9,19 +9,20 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tfgpu_magic.config import cuda, visible
+from tfgpu_magic.config import cuda, keras, visible
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
-from tfgpu_magic.config.runtime.ledger import Ledger, adopt
-from tfgpu_magic.config.runtime.stage import current_stage, forked, importing, listed, tensorflow
+from tfgpu_magic.config.runtime.ledger import Ledger, adopt, environment
+from tfgpu_magic.config.runtime.stage import current_stage, forked, importing, listed, tensorflow, too_old
 from tfgpu_magic.config.state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, Kernel, Stage
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.host import host
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import MIB, rounded
 
-__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "tensorflow"]
+__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "tensorflow"]
 
 NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
 """Libraries that may hold a CUDA context of their own in a kernel."""
@@ -75,6 +76,9 @@ class Runtime:
             changed=self._changed(),
             since=self.since,
             broken=self.broken and stage is not Stage.READY,
+            old=too_old(),
+            host=host(),
+            keras=keras.other_backend(),
         )
 
     def apply(self, plan: Plan) -> None:
@@ -85,7 +89,7 @@ class Runtime:
         Raises:
             Refused: TensorFlow did not take it; everything is as it was.
         """
-        if plan.needs_tensorflow and importing():
+        if plan.judged and plan.needs_tensorflow and importing():
             raise Refused("Not applied. TensorFlow is being imported at this moment; say it again when that is done.")
         with self._ledger.undone_on_error():
             self._ledger.write(plan.environment)
@@ -119,13 +123,13 @@ class Runtime:
 
     def bequest(self) -> dict[str, str]:
         """The environment that a new process is to have of this one: without what we changed."""
-        theirs = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+        theirs = {name: value for name, value in environment().items() if name not in VARIABLES}
         return theirs | self._ledger.outside()
 
-    def withdraw(self) -> None:
-        """Take back what was asked and could not be told, so that nothing of it is in force."""
-        self._ledger.write({})
-        self.plan = None
+    def fall(self, plan: Plan) -> None:
+        """Have only a plan's variables in force, where TensorFlow cannot be told what was asked."""
+        self._ledger.write(plan.environment)
+        self.plan = plan
 
     def _listed(self) -> tuple[tuple[str, ...] | None, Settings]:
         """The GPUs that TensorFlow sees, and its settings without us; nothing while it has made no list."""
@@ -167,7 +171,7 @@ class Runtime:
             return shown
         question = (*sorted(outside.items()), *(str(gpu.uuid) for gpu in gpus))
         if question not in self._answers:
-            theirs = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+            theirs = {name: value for name, value in environment().items() if name not in VARIABLES}
             answer = cuda.ask_elsewhere(theirs | outside, patience=patience)
             if answer is None:
                 return None

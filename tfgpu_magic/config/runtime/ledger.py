@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tfgpu_magic.config.state import VARIABLES
 
@@ -45,6 +45,13 @@ class Ledger:
         now = os.environ.get(name)
         before, ours = self._written.get(name, (now, now))
         return before if now == ours else now
+
+
+def environment() -> dict[str, str]:
+    """Every variable, at one moment: another thread may remove one while we look."""
+    while True:
+        with suppress(KeyError):
+            return dict(os.environ)
 
 
 def adopt(environment: Mapping[str, str]) -> None:

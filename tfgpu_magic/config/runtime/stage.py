@@ -5,11 +5,15 @@ Source: TensorFlow 2.16 to 2.21, `eager/context.py`; there is no public way to a
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
 from tfgpu_magic.config import cuda
 from tfgpu_magic.config.state import Stage
+
+OLDEST = (2, 16)
+"""The first version that this was tried with."""
 
 _CONTEXT = "tensorflow.python.eager.context"
 
@@ -19,7 +23,8 @@ def current_stage() -> Stage:
     if tensorflow() is None:
         return Stage.ABSENT
     context = eager_context()
-    if context is not None and (context._initialized or context._context_handle is not None):
+    # A release that names them otherwise is taken for one that is not ready, as long as it makes no CUDA context.
+    if getattr(context, "_initialized", False) or getattr(context, "_context_handle", None) is not None:
         return Stage.READY
     # A context that TensorFlow does not know of: allocators made behind its back, or another library's. None can tell.
     if cuda.has_context():
@@ -31,6 +36,13 @@ def tensorflow() -> Any | None:
     """The TensorFlow that this process has imported whole, if it has."""
     module = sys.modules.get("tensorflow")
     return module if hasattr(module, "__version__") else None
+
+
+def too_old() -> str | None:
+    """The version of TensorFlow, where it is older than `OLDEST`."""
+    version = str(getattr(tensorflow(), "__version__", ""))
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    return version if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST else None
 
 
 def importing() -> bool:

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
-import pickle
 import re
+import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from IPython.core.error import UsageError
-
 from tfgpu_magic import control
+from tfgpu_magic.config.policy import Limit, Split
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
 from tfgpu_magic.isolate import leases, prepare
-from tfgpu_magic.isolate.call import Answer, Call, timed_out
+from tfgpu_magic.isolate.call import Answer, Call
+from tfgpu_magic.isolate.cells.arrival import Arrival, arrive
+from tfgpu_magic.isolate.cells.between import afterwards, between, display_once
 from tfgpu_magic.isolate.cells.closing import Closing, close, crowd
+from tfgpu_magic.isolate.cells.errors import as_told, hint, not_run, raised
 from tfgpu_magic.isolate.cells.names import names
 from tfgpu_magic.isolate.cells.shell import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.words import Asked
 from tfgpu_magic.isolate.ledger import LEDGER, Abandoned, Lease
+from tfgpu_magic.isolate.process import ending
+from tfgpu_magic.isolate.process.order import APART, LEAVE
 from tfgpu_magic.isolate.screen import Screen
-from tfgpu_magic.isolate.values import failure, pickling
-from tfgpu_magic.isolate.values.failure import Failure
-from tfgpu_magic.isolate.values.guard import Unpickler
+from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.pickling import Pickled
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -49,6 +52,7 @@ class Cell:
     Attributes:
         title: its first line that says more than an import does.
         screen: where its output goes.
+        settle: puts the names that it has brought into the notebook, where that waits for the end of another cell.
 
     Raises:
         PolicyError: a name to send is not in the notebook.
@@ -65,16 +69,23 @@ class Cell:
             source=_as_numbered(body),
             number=shell.displayhook.prompt_count,  # not execution_count, which newer IPythons raise too early
             outputs=asked.outputs,
-            imports=seen.imports,
+            passing=seen.imports | seen.turns,
+            changes=seen.changes,
             shell={name: getattr(shell, name) for name in _TRAITS},
             traceback=shell.InteractiveTB.mode,
             cells=_cells(shell),
         )
         self._settings = settings
-        work = _pickle(self._inputs(seen.reads))
+        inputs = self._inputs(seen.reads)
+        self._sent = frozenset(inputs)
+        work = _pickle(inputs)
         self._work = work.copied() if asked.detach else work  # the notebook goes on, and changes its arrays
         self._call: Call | None = None
+        self._answered: Answer | None = None
+        self._arrival = Arrival()
+        self._between = between(shell) if asked.detach else None
         self._stopped = False
+        self.settle: Callable[[], None] = lambda: None
 
     @property
     def pid(self) -> int | None:
@@ -94,31 +105,52 @@ class Cell:
         Raises:
             BaseException: what the cell raised; its traceback is the one that the cell's process saw.
         """
-        begin = time.monotonic()
+        value, error = self._end()
+        if error is not None:
+            raise error
+        return value
+
+    def _end(self) -> tuple[Any, BaseException | None]:
+        """Run it to its end; its value, or what is to be raised. All else is let go of here, and in no traceback."""
+        begin, interrupt = time.monotonic(), None
         try:
             answer = self._answer()
         except (TfGpuError, OSError, KeyboardInterrupt) as error:
-            if self.pid is not None:
-                self._show(close((), None, look(), self.pid, time.monotonic() - begin))
-            raise _shown_as(error, _story(error)) from None
+            if self._answered is None:
+                if self.pid is not None:
+                    self._show(close((), None, look(), self.pid, time.monotonic() - begin))
+                return None, as_told(self._stop_from_outside() or error.with_traceback(None))
+            answer = self._answered
+            interrupt = as_told(KeyboardInterrupt("The cell had ended, and what it gives is here."))
         facts = answer.facts.more.get("cell")
         if not isinstance(facts, CellFacts):
-            raise _not_run(answer)
-        value = self._bring(answer.parts[: facts.values])
-        self._show(close(answer.facts.uses, self._before, self._look_again(answer), self.pid, answer.seconds, facts))
-        raised = _raised(answer, facts)
-        if raised is not None:
-            if re.search(r"out.of.memory|OOM", str(raised), re.IGNORECASE) and self._before is not None:
-                self._show(crowd(answer.facts.uses, self._before, self.pid, control.names(self._before)))
-            raise raised
-        if facts.shown is None or value is None:
-            return None
-        if facts.shown[0].keys() - {"text/plain"}:  # the text is that of what came home: an array, and no tensor
-            _display_once(self._shell.displayhook, value, facts.shown)
-        return value
+            return None, not_run(answer)
+        arrival, self._answered, self._arrival = self._arrival, None, Arrival()
+        value = arrival.values.pop("", None)
+        self._put(arrival.values)
+        told = raised(answer, facts)
+        self._tell(answer, facts, arrival, told)
+        told = told or interrupt or self._lost([name for name in arrival.lost if name], value)
+        if told is not None or facts.shown is None or (value is None and "" not in arrival.lost):
+            return None, told
+        if "" in arrival.lost:
+            self.screen.show({"data": facts.shown[0], "metadata": facts.shown[1]})
+        elif not self._asked.detach and facts.shown[0].keys() - {"text/plain"}:
+            # The text is that of what came home: an array, and no tensor.
+            display_once(self._shell, value, facts.shown)
+        return value, None
+
+    def _tell(self, answer: Answer, facts: CellFacts, arrival: Arrival, error: BaseException | None) -> None:
+        """Show how it ended."""
+        after, uses = self._look_again(answer), answer.facts.uses
+        missed = hint(error, self._shell.user_ns.keys() - self._sent)
+        self._show(close(uses, self._before, after, self.pid, answer.seconds, facts, lost=arrival.lost, hint=missed))
+        if error is not None and re.search(r"out.of.memory|OOM", str(error), re.IGNORECASE) and self._before:
+            self._show(crowd(uses, self._before, self.pid, control.names(self._before)))
 
     def _answer(self) -> Answer:
         with contextlib.suppress(Abandoned), self._lease() as lease:
+            work, self._work = self._work, Pickled(memoryview(b""))
             self._call = Call(
                 order=prepare.order(
                     lease.policy,
@@ -127,59 +159,93 @@ class Cell:
                     lingers=True,
                     settings={"cell": self._settings},
                 ),
-                work=self._work,
+                work=work,
                 timeout=self._asked.timeout,
                 screen=self.screen,
+                started=lease.started,
                 warming=self._tell_of_warming,
-                answered=self._look,
+                answered=self._take,
             )
-            lease.pid = lambda: self.pid
+            del work  # what was sent need not be kept: a job may run for hours
             if not self._stopped:  # else there was no call yet that could be interrupted
                 return self._call.run()
         raise KeyboardInterrupt("The cell was stopped before it began.")
 
     def _lease(self) -> contextlib.AbstractContextManager[Lease]:
-        """GPUs of its own where a number of them is asked; else those that the notebook sees."""
+        """GPUs of its own where a number of them is asked; else those that the notebook sees, and what it takes there.
+
+        What its own words take, that is: the notebook's policy holds in cells, too, that never use a GPU.
+        """
         if self._asked.gpus is not None:
-            gpus = leases.gpus(self._asked.gpus)
-            return LEDGER.lease(
-                self._asked.policy,
-                self._asked.gpus,
-                wanted=lambda: not self._stopped,
-                waiting=lambda: self.screen.write("stdout", f"Waits for {gpus}, which other calls of here have.\n"),
-            )
-        policy = control.current().settled.then(self._asked.policy)
+            waiting = self._tell_of_waiting(leases.gpus(self._asked.gpus))
+            return LEDGER.lease(self._asked.policy, self._asked.gpus, wanted=self._wanted, waiting=waiting)
+        if any(isinstance(request, Limit | Split) for request in self._asked.policy):
+            return LEDGER.share(self._asked.policy, wanted=self._wanted, waiting=self._tell_of_waiting("GPU memory"))
+        policy = control.decided().settled.then(self._asked.policy)
         return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
 
-    def _bring(self, parts: Sequence[memoryview]) -> object:
-        """Bring the names into the notebook, and return the cell's value."""
-        try:
-            values = pickling.load(parts, Unpickler)
-        except Exception as error:  # a module that only the cell's process has; somebody's own __setstate__
-            told = f"What the cell gives back cannot be made again in this kernel ({error}).\n"
-            self.screen.write("stderr", told)
+    def _take(self, answer: Answer) -> str:
+        """Take what the cell gives while its process still has it; what cannot be had together is asked for apart."""
+        if self._before is None:
+            self._before = look()
+        facts = answer.facts.more.get("cell")
+        if not isinstance(facts, CellFacts):
+            return LEAVE
+        self._answered, self._arrival = answer, arrive(facts, answer.parts)
+        together = len(facts.given) == 1 and len(facts.given[0][0]) > 1
+        return APART if self._arrival.lost and together else LEAVE
+
+    def _stop_from_outside(self) -> BaseException | None:
+        """What it is to the notebook when somebody ends the cell's process as one ends a program: it was stopped."""
+        status = None if self._call is None else self._call.status
+        if status not in (-signal.SIGINT, -signal.SIGTERM):
             return None
-        value = values.pop("", None)
-        self._shell.user_ns.update(values)
-        return value
+        return KeyboardInterrupt(f"The cell was stopped from outside: {ending.tell(status)}.")
+
+    def _put(self, values: dict[str, object]) -> None:
+        """Put names into the notebook: those of a job amid no other cell."""
+        put = functools.partial(self._shell.user_ns.update, values)
+        if self._between is None:
+            put()
+        else:
+            self.settle = self._between.do(put)
+
+    def _lost(self, names: Sequence[str], value: object) -> BaseException | None:
+        """The error of names that were asked for and are not here; none of what came is lost to it."""
+        if not names:
+            return None
+        error = Unpicklable(
+            f"{', '.join(names)} cannot be made again in this notebook, and is gone with the cell's process; all else "
+            "has come. What it is made of, such as its module, must be here too."
+        )
+        if value is None:
+            return as_told(error)
+        if self._asked.detach:  # whose value only the job can give
+            self.screen.write("stderr", f"{error}\n")
+            return None
+        self._shell.displayhook(value)
+        return as_told(error)
 
     def _inputs(self, reads: frozenset[str]) -> dict[str, object]:
         """The names to send."""
         there, hidden = self._shell.user_ns, self._shell.user_ns_hidden
-        if self._asked.inputs is None:
-            own = {name for name in _SHELLS_OWN & there.keys() if there[name] is hidden.get(name)}
-            return {name: there[name] for name in sorted(reads & (there.keys() - own))}
-        for name in self._asked.inputs:
+        asked = (*(self._asked.inputs or ()), *self._asked.also)
+        for name in asked:
             if name not in there:
                 raise PolicyError(f"-i {name}: this notebook has no {name!r}.")
-        return {name: there[name] for name in self._asked.inputs}
+        if self._asked.inputs is not None:
+            return {name: there[name] for name in asked}
+        own = {name for name in _SHELLS_OWN & there.keys() if there[name] is hidden.get(name)}
+        return {name: there[name] for name in sorted((reads & (there.keys() - own)) | set(asked))}
+
+    def _wanted(self) -> bool:
+        return not self._stopped
+
+    def _tell_of_waiting(self, what: str) -> Callable[[], None]:
+        return lambda: self.screen.write("stdout", f"Waits for {what}, which other calls of yours have.\n")
 
     def _tell_of_warming(self) -> None:
         self.screen.write("stdout", "The first isolated cell waits some seconds for TensorFlow's import.\n")
-
-    def _look(self, _: int) -> None:
-        """See what the cell's process holds, while it still does."""
-        self._before = look()
 
     def _look_again(self, answer: Answer) -> Snapshot | None:
         """See what its process still holds, if it held anything."""
@@ -187,8 +253,13 @@ class Cell:
         return look() if answer.facts.uses or any(row.pid == self.pid for row in before) else None
 
     def _show(self, closing: Closing) -> None:
+        """Show it at the end: of a cell, below its value or its error."""
         data, metadata = self._shell.display_formatter.format(closing)
-        self.screen.show({"data": data, "metadata": metadata})
+        show = functools.partial(self.screen.show, {"data": data, "metadata": metadata})
+        if self._asked.detach:
+            show()
+        else:
+            afterwards(self._shell, show)
 
 
 def _as_numbered(body: str) -> str:
@@ -208,16 +279,6 @@ def _cells(shell: Any) -> dict[str, tuple[int, str]]:
     return {name: (number, "".join(linecache.getlines(name))) for name, number in numbers.items()}
 
 
-def _display_once(hook: Any, value: object, shown: tuple[Mapping[str, Any], Mapping[str, Any]]) -> None:
-    """Have IPython display a value as the cell's process did, which knows more of how: of a figure, its picture."""
-
-    def compute(result: object) -> Any:
-        hook.__dict__.pop("compute_format_data", None)
-        return shown if result is value else hook.compute_format_data(result)
-
-    hook.compute_format_data = compute
-
-
 def _pickle(inputs: Mapping[str, object]) -> Pickled:
     """Pickle the names together, so that what two of them share they still do."""
     try:
@@ -233,43 +294,3 @@ def _trouble(name: str, value: object) -> str:
     except Unpicklable as error:
         return str(error)
     return ""
-
-
-def _not_run(answer: Answer) -> BaseException:
-    """Why the cell was not run: its process could not be set up, or an interrupt came before."""
-    error = answer.error()
-    if error is None or isinstance(error, TfGpuError):
-        here = control.current().asked
-        whose = f"\nThe notebook's own `{here}` holds for its isolated cells too, unless they say another policy."
-        told = str(error).replace("\n  %tf_gpu ", "\n  %%tf_gpu isolate ")
-        return UsageError(f"{told}{whose if here.requests else ''}")
-    return _shown_as(error, _story(error))
-
-
-def _raised(answer: Answer, facts: CellFacts) -> BaseException | None:
-    """What the cell raised, or that it was late, which IPython will show with what the cell's process saw."""
-    parts = answer.parts[facts.values :]
-    error: BaseException | None = None
-    shown: tuple[str, ...] = ()
-    if parts:
-        told: Failure = pickle.loads(parts[0])  # noqa: S301  # from our own process
-        error, shown = failure.revive(told, parts[1:]), told.shown
-        if isinstance(error, SyntaxError):  # IPython asks none how it wants to be shown
-            error.__cause__ = None
-    if answer.late is not None:
-        error = timed_out(answer.late)
-        # It was stopped as by Ctrl-C, and nobody pressed that.
-        shown = (*(line.replace("KeyboardInterrupt", "TimedOut") for line in shown), *_story(error))
-    return None if error is None else _shown_as(error, shown)
-
-
-def _story(error: BaseException) -> list[str]:
-    """How an end without an answer is told: what happened, and no frame of ours."""
-    return [f"{type(error).__name__}: {error}"]
-
-
-def _shown_as(error: BaseException, lines: Sequence[str]) -> BaseException:
-    """Have IPython show these lines for an exception: its own hook for those of other processes."""
-    if lines:
-        error._render_traceback_ = lambda: list(lines)  # type: ignore[attr-defined]
-    return error

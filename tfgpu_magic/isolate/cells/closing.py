@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from types import MappingProxyType
 
 from tfgpu_magic.isolate.cells.shell import CellFacts
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded
-from tfgpu_magic.views import words
+from tfgpu_magic.views import html, words
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -23,8 +23,9 @@ class Closing:
         return "\n".join(self.lines)
 
     def _repr_html_(self) -> str:
-        lines = "<br>".join(map(escape, self.lines))
-        return f'<div style="color: var(--jp-ui-font-color2, gray); font-size: 0.9em">{lines}</div>'
+        lines = "<br>".join(map(html.prose, self.lines))
+        # As far from the left as JupyterLab has text.
+        return f'<div style="color: var(--jp-ui-font-color2, gray); font-size: 0.9em; padding-left: 8px">{lines}</div>'
 
 
 def close(
@@ -34,6 +35,9 @@ def close(
     pid: int | None,
     seconds: float,
     facts: CellFacts | None = None,
+    *,
+    lost: Mapping[str, str] = MappingProxyType({}),
+    hint: str | None = None,
 ) -> Closing:
     """Tell how a cell ended.
 
@@ -44,16 +48,23 @@ def close(
         pid: its process.
         seconds: how long it took.
         facts: what came of it; None where it did not answer.
+        lost: why something could not be made again in the notebook, by name; the value's name is empty.
+        hint: a name of the notebook's that it may have missed.
     """
     told = [words.seconds(seconds), *_peaks(uses, before), _back(uses, before, after, pid)]
     lines = [f"Isolated: {', '.join(told)}."]
     if facts is None:
         return Closing(tuple(lines))
     lines += [f"{name or 'Its value'} stays in its process: {why}" for name, why in facts.kept.items()]
+    lines += [f"{name or 'Its value'} cannot be made again in this notebook: {why}" for name, why in lost.items()]
     if facts.lacks:
         lines.append(f"Not there to bring back: {', '.join(facts.lacks)}.")
     if facts.stays and not facts.failed:
         lines.append(f"Gone with its process: {', '.join(facts.stays)}. To bring back: -o {','.join(facts.stays)}")
+    if facts.changed and not facts.failed:
+        lines.append(f"Changed only there: {', '.join(facts.changed)}. To bring back: -o {','.join(facts.changed)}")
+    if hint:
+        lines.append(f"The notebook has {hint}, which the cell's text does not name. To send it too: -i +{hint}")
     return Closing(tuple(lines))
 
 
@@ -72,9 +83,9 @@ def crowd(uses: Sequence[GpuUse], snapshot: Snapshot, pid: int | None, names: Ma
     for label in _held(snapshot, pid):
         others = [row for row in snapshot.processes if row.gpu == label and row.pid != pid and row.held]
         told = ", ".join(f"{names.get(row.pid, 'others')} {rounded(row.held)}" for row in others)
-        own = f", and the cell may have no more than its own `{labels[label]}`" if "limit" in labels[label] else ""
+        own = f" The cell's own `{labels[label]}` lets it have no more." if "limit" in labels[label] else ""
         crowded = crowded or bool(others)
-        lines.append(f"Of GPU {label} others held then: {told or 'nothing'}{own}.")
+        lines.append((f"Others held of GPU {label}: {told}." if told else f"Nobody else held GPU {label}.") + own)
     hint = ["`--gpus 1` gives a cell the GPU with most free memory."] if crowded else []
     return Closing((*lines, *hint))
 
@@ -124,7 +135,7 @@ def _amounts(held: dict[str, int]) -> str:
     most = sorted(held, key=lambda label: -held[label])
     shown = [f"{rounded(held[label])} of GPU {label}" for label in held if label in most[: 3 if len(held) == 3 else 2]]
     rest = [held[label] for label in held if label not in most[: 3 if len(held) == 3 else 2]]
-    return " and ".join([*shown, f"{rounded(sum(rest))} of {len(rest)} others"] if rest else shown)
+    return " and ".join([*shown, f"{rounded(sum(rest))} of {len(rest)} other GPUs"] if rest else shown)
 
 
 def _size(size: int) -> str:

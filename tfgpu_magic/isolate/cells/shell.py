@@ -8,15 +8,13 @@ import linecache
 import pickle
 import socket
 import sys
-import threading
 import types
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from IPython.core.displayhook import DisplayHook
-from IPython.core.displaypub import DisplayPublisher
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Any as AnyTrait
@@ -25,9 +23,10 @@ from traitlets.config import Config
 
 from tfgpu_magic import magic
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate.process import wire
+from tfgpu_magic.isolate.cells.displays import Home, Hook, Publisher, as_json
+from tfgpu_magic.isolate.process import infant
 from tfgpu_magic.isolate.process.infant import Answer, give
-from tfgpu_magic.isolate.process.order import RETURNED, SHOW, Facts, Order
+from tfgpu_magic.isolate.process.order import RETURNED, Facts, Order
 from tfgpu_magic.isolate.values import failure, pickling, plain
 from tfgpu_magic.isolate.values.pickling import Pickled
 
@@ -40,7 +39,8 @@ class CellSettings:
         source: its text.
         number: its number in the notebook.
         outputs: the names to bring back.
-        imports: the names that its imports bind.
+        passing: the names that nothing but its imports and loops bind.
+        changes: the names whose objects its text says that it changes.
         shell: traits of the notebook's shell that the cell's has too.
         traceback: the mode of its tracebacks.
         cells: the notebook's cells, for tracebacks that go through functions of theirs: number and text, by the name
@@ -50,7 +50,8 @@ class CellSettings:
     source: str
     number: int
     outputs: tuple[str, ...] = ()
-    imports: frozenset[str] = frozenset()
+    passing: frozenset[str] = frozenset()
+    changes: tuple[str, ...] = ()
     shell: Mapping[str, object]
     traceback: str = "Context"
     cells: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -62,67 +63,37 @@ class CellFacts:
 
     Attributes:
         stays: names that it has bound and that stay behind.
+        changed: names of the notebook's whose objects it has changed, as its text says, and that stay behind.
         lacks: names to bring back that it has not bound.
         kept: why something cannot come home, by name; the value's name is empty.
         shown: how its value is displayed there, data and metadata; None where it is not.
         failed: whether it raised.
-        values: how many of the answer's parts are values; the others are its error.
+        given: the pickles of what comes home: the names in each, and how many of the answer's parts it has; the
+            value's name is empty. What is left of the parts is the cell's error.
     """
 
     stays: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
     lacks: tuple[str, ...] = ()
     kept: Mapping[str, str]
     shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
     failed: bool
-    values: int
+    given: tuple[tuple[tuple[str, ...], int], ...] = ()
 
 
-class Publisher(DisplayPublisher):  # type: ignore[misc,unused-ignore]  # IPython's
-    """Sends displays home, each at its place among the text."""
+Piece = tuple[tuple[str, ...], Pickled]
+"""A pickle of a dict of what comes home, and the names in it."""
 
-    home: Home
-
-    def publish(
-        self,
-        data: Mapping[str, Any],
-        metadata: Mapping[str, Any] | None = None,
-        source: object = None,
-        *,
-        transient: Mapping[str, Any] | None = None,
-        update: bool = False,
-        **_: object,
-    ) -> None:
-        """Show a display, as `IPython.display.publish_display_data` has it."""
-        del source
-        bundle = {mime: part for mime, part in data.items() if mime != WIDGET}
-        self.home.show({"data": bundle, "metadata": metadata or {}, "transient": transient or {}, "update": update})
-
-    def clear_output(self, wait: bool = False) -> None:
-        """Clear what the cell has shown."""
-        self.home.show({"clear": wait})
-
-
+_CLASSES_STAY = (
+    "it is a class of the notebook, which is not changed from there. Define it anew in the cell to get another."
+)
 _WIDGETS_STAY = "a widget lives in the process that made it."
-WIDGET = "application/vnd.jupyter.widget-view+json"
-"""A widget lives in a process's comms, which this one has not; its text is shown instead."""
-
-
-class Hook(DisplayHook):  # type: ignore[misc,unused-ignore]  # IPython's
-    """Keeps the last value; those before it are shown."""
-
-    value: Any = None
-    shell: Any
-
-    def __call__(self, result: Any = None) -> None:
-        """Take a value that a cell displays."""
-        if self.value is not None:
-            self.shell.display_pub.publish(*self.shell.display_formatter.format(self.value))
-        self.value = result
 
 
 class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPython's
     """Runs one cell; its traceback is kept and not printed."""
 
+    isolated = True  # which `host` asks
     display_pub_class = Type(Publisher)
     displayhook_class = Type(Hook)
     shown = AnyTrait(())
@@ -142,27 +113,6 @@ class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPytho
         self.shown = tuple(stb)
 
 
-class Home:
-    """The way home for displays. One at a time: a thread that shows waits until it is shown."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._lock = threading.Lock()
-        self._shown = 0
-
-    def show(self, message: Mapping[str, Any]) -> None:
-        """Show it, after all that was printed before and before all that is printed next."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        with self._lock:
-            self._shown += 1
-            number = str(self._shown).encode()
-            wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message)), number])
-            # One that was interrupted here has left behind what it waited for.
-            while (said := wire.receive(self._connection)) is not None and bytes(said.parts[0]) != number:
-                pass
-
-
 def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Answer:
     """Run a cell: the runner of `%%tf_gpu isolate`."""
     settings = order.settings["cell"]
@@ -180,24 +130,40 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         shell.displayhook()  # shows a value that came before it
     value = shell.displayhook.value
     bound = {name: namespace[name] for name in settings.outputs if name in namespace}
-    given, kept = _give(value, bound, order.imported)
-    shown = None if value is None or ends_quietly(settings.source) else shell.display_formatter.format(value)
+    changed = {name: namespace[name] for name in settings.changes if _is_changed(name, before, namespace)}
+    own = {name: part for name, part in (bound | changed).items() if isinstance(part, type)}
+    kept = {name: _CLASSES_STAY for name, part in own.items() if before.get(name) is part}
+    kept |= {name: _WIDGETS_STAY for name, part in {"": value, **bound}.items() if _is_widget(part)}
+    values = {name: part for name, part in {"": value, **bound}.items() if name not in kept}
+    given, refused = _give(values, order)
+    kept |= refused
+    shown = None
+    if value is not None and not ends_quietly(settings.source):
+        data, metadata = shell.display_formatter.format(value)
+        shown = as_json(data), as_json(metadata)
     if "" in kept and shown is not None:
         shell.display_pub.publish(*shown)
+    raised: list[memoryview] = []
+    if error is not None:
+        told, pickled = failure.capture(error, shown=shell.shown, reduce=plain.reduce)
+        raised = [memoryview(pickle.dumps(told)), *pickled.parts]
     facts = CellFacts(
-        stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.imports, *shell.user_ns_hidden})),
+        stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.passing, *shell.user_ns_hidden})),
+        changed=tuple(name for name in changed if name not in {*settings.outputs, *kept}),
         lacks=tuple(name for name in settings.outputs if name not in namespace),
         kept=kept,
         shown=shown,
         failed=error is not None,
-        values=len(given.parts),
     )
-    parts = list(given.parts)
-    if error is not None:
-        told, pickled = failure.capture(error, shown=shell.shown, reduce=plain.reduce)
-        parts += [memoryview(pickle.dumps(told)), *pickled.parts]
+
+    def answer(pieces: Sequence[Piece]) -> Answer:
+        given = tuple((names, len(pickled.parts)) for names, pickled in pieces)
+        parts = [part for _, pickled in pieces for part in pickled.parts]
+        return RETURNED, Facts(more={"cell": replace(facts, given=given)}), [*parts, *raised]
+
+    infant.apart = lambda: answer(_apart(values, order)[0])
     reporter.stop()  # which takes its file from the board: nothing runs at this process's exit
-    return RETURNED, Facts(more={"cell": facts}), parts
+    return answer(given)
 
 
 def ends_quietly(source: str) -> bool:
@@ -218,6 +184,7 @@ def _shell(connection: socket.socket, settings: CellSettings) -> Any:
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         shell.compile._filename_map[name] = number
     warnings.filterwarnings("ignore", "To exit: use", UserWarning)  # the notebook's shell says it
+    sys.breakpointhook = _cannot_stop
     builtins.input = _cannot_ask
     import getpass
 
@@ -237,22 +204,27 @@ def _inputs(work: Sequence[memoryview]) -> dict[str, object]:
     return inputs
 
 
-def _give(value: object, bound: Mapping[str, object], imported: frozenset[str]) -> tuple[Pickled, dict[str, str]]:
-    """Pickle the cell's value and the names to bring back, together where that can be; and say what cannot come."""
-    kept = {name: _WIDGETS_STAY for name, part in {"": value, **bound}.items() if _is_widget(part)}
+def _give(values: Mapping[str, object], order: Order) -> tuple[list[Piece], dict[str, str]]:
+    """Pickle what comes home, together where that can be; and say what cannot come."""
     try:
-        if not kept:
-            return give({"": value, **bound}, "", imported), {}
+        return [(tuple(values), give(dict(values), "", order.imported))], {}
     except Unpicklable:
-        pass
-    for name, part in {"": value, **bound}.items():
+        pieces, refused = _apart(values, order)
+    rest = {name: values[name] for (name,), _ in pieces}
+    return [(tuple(rest), give(rest, "", order.imported))], refused
+
+
+def _apart(values: Mapping[str, object], order: Order) -> tuple[list[Piece], dict[str, str]]:
+    """Pickle each by itself; and say what cannot come."""
+    pieces: list[Piece] = []
+    refused: dict[str, str] = {}
+    for name, part in values.items():
         try:
-            if name not in kept:
-                give(part, name or "its value", imported)
+            give(part, name or "its value", order.imported)  # whose error names it
+            pieces.append(((name,), give({name: part}, name, order.imported)))
         except Unpicklable as error:
-            kept[name] = str(error)
-    rest = {name: part for name, part in {"": value, **bound}.items() if name not in kept}
-    return give(rest, "", imported), kept
+            refused[name] = str(error)
+    return pieces, refused
 
 
 def _is_widget(value: object) -> bool:
@@ -271,7 +243,20 @@ def _stays(before: Mapping[str, object], now: Mapping[str, object], known: set[s
     ]
 
 
+def _is_changed(name: str, before: Mapping[str, object], now: Mapping[str, object]) -> bool:
+    """Whether what a name stood for before the cell, and still does, may have been changed."""
+    then = before.get(name)  # None where it was not: a name that is None has nothing to change either
+    fixed = isinstance(then, types.ModuleType | int | float | complex | str | bytes | tuple | frozenset)
+    return then is not None and now.get(name) is then and not fixed
+
+
 def _cannot_ask(*_: object, **__: object) -> NoReturn:
     raise StdinNotImplementedError(
         "An isolated cell cannot ask for input: ask in a cell before it, and it reads the answer."
+    )
+
+
+def _cannot_stop(*_: object, **__: object) -> NoReturn:
+    raise StdinNotImplementedError(
+        "An isolated cell cannot stop for a debugger, which asks for input: run it as a plain cell for that."
     )

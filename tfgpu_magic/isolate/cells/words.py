@@ -22,6 +22,7 @@ class Asked:
 
     Attributes:
         inputs: the names to send; None for those that the cell reads.
+        also: the names to send besides those.
         outputs: the names to bring back.
         policy: what is asked of TensorFlow's GPUs.
         gpus: how many GPUs it may see; None where nothing is said.
@@ -30,6 +31,7 @@ class Asked:
     """
 
     inputs: tuple[str, ...] | None = None
+    also: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     policy: Policy = NOTHING
     gpus: int | None = None
@@ -45,7 +47,7 @@ def parse(line: str) -> Asked:
     """
     flags: dict[str, str] = {}
     policy: list[str] = []
-    tokens = iter(line.split())
+    tokens = iter(line.replace(";", " ; ").split())
     listed = False  # whether the token before was a list of names
     for token in tokens:
         flag, equals, value = token.partition("=")
@@ -58,13 +60,16 @@ def parse(line: str) -> Asked:
                 raise PolicyError(f"{flag} needs {takes[flag]}. {usage()}")
             if equals and not takes[flag]:
                 raise PolicyError(f"{flag} takes no value. {usage()}")
-        elif listed and token.rstrip(",").isidentifier() and token not in _WORDS:
+        elif listed and token.rstrip(",").isidentifier() and token.lower() not in _WORDS:
             raise PolicyError(f"{token!r} stands apart. {_NAMES}")
         else:
             policy += _word(token, begun=bool(policy))
         listed = flag in ("-i", "-o")
+    sent = flags.get("-i")
+    more = sent is not None and sent.startswith("+")
     return Asked(
-        inputs=_names(flags["-i"]) if "-i" in flags else None,
+        inputs=None if sent is None or more else _names(sent),
+        also=_names(sent.replace("+", "")) if sent is not None and more else (),
         outputs=_names(flags.get("-o", "-")),
         policy=words.parse(" ".join(policy)) if policy else NOTHING,
         gpus=_count(flags["--gpus"]) if "--gpus" in flags else None,
@@ -83,7 +88,7 @@ def _word(token: str, *, begun: bool) -> Iterator[str]:
     """A token of the policy: a flag that is a word of its own begins the next request."""
     names = {f"--{name}" for name in _WORDS}
     known = names | {flag for word in grammar.POLICY_WORDS for flag, _ in word.flags if begun}
-    flag = token.partition("=")[0]
+    flag = token.partition("=")[0].lower()
     if flag == "--help":
         raise PolicyError(f"{usage()}\n{grammar.flags()}")
     if token.startswith("-") and flag not in known:
@@ -92,7 +97,7 @@ def _word(token: str, *, begun: bool) -> Iterator[str]:
     if flag in names:
         if begun:
             yield ";"
-        token = token.removeprefix("--").replace("=", " ", 1)
+        token = token[2:].replace("=", " ", 1)
     yield token
 
 

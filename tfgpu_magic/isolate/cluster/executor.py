@@ -6,6 +6,7 @@ A cluster is started with Dask's own programs, its GPUs as a resource that calls
     dask worker tcp://scheduler:8786 --resources "GPU=2"      # on each machine, with the GPUs it has
 
 and used with ``IsolatedExecutor(cluster="tcp://scheduler:8786")``, or ``cluster=`` a `distributed.Client`.
+A scheduler without TLS runs what anybody who reaches its port sends, as the user who started the workers.
 
 What travels: the function, its arguments and its result, pickled here and in the call's process only; the policy, the
 number of GPUs and the timeout; output, as it comes; exceptions. What does not: the environment, the working directory,
@@ -24,49 +25,30 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-import tfgpu_magic
-from tfgpu_magic.errors import Refused, TfGpuError, Unpicklable, WorkerDied
+from tfgpu_magic import units
+from tfgpu_magic.errors import TfGpuError, Unpicklable, WorkerDied
 from tfgpu_magic.isolate.call import Answer
-from tfgpu_magic.isolate.cluster import parcel
+from tfgpu_magic.isolate.cluster import parcel, troubles
 from tfgpu_magic.isolate.cluster.link import Link
 from tfgpu_magic.isolate.cluster.parcel import Errand
-from tfgpu_magic.isolate.executor import IsolatedExecutor
+from tfgpu_magic.isolate.cluster.sent import Sent, raised
+from tfgpu_magic.isolate.executor import ENDED, STOPPED, IsolatedExecutor
 from tfgpu_magic.isolate.process.order import Facts
-from tfgpu_magic.isolate.screen import Here
+from tfgpu_magic.isolate.submitted import Submitted
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.guard import ROOTS
-from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
+from tfgpu_magic.isolate.values.pickling import Reduce
 
 T = TypeVar("T")
 
 PATIENCE = 20.0
-"""Seconds in which a worker with GPUs enough must appear where there is none: a nanny needs a few for a new one."""
+"""Seconds in which there must be a worker with GPUs enough, and room on them: a nanny needs a few for a new one."""
 
 _LOOK = 2.0  # seconds between two looks at the cluster's workers
-
-
-@dataclass(slots=True, eq=False)
-class _Sent:
-    """A call that has not come home.
-
-    Attributes:
-        errand: what its worker is told.
-        work: its values.
-        future: what its caller has.
-        task: what Dask has; None while it waits here.
-        place: the machine on which it has begun.
-    """
-
-    errand: Errand
-    work: Pickled
-    future: Future[Any] = field(default_factory=Future)
-    task: Any = None
-    place: str | None = None
 
 
 class ClusterExecutor(IsolatedExecutor):
@@ -78,14 +60,15 @@ class ClusterExecutor(IsolatedExecutor):
     with this process.
     """
 
-    def _open(self, max_workers: int | None, cluster: Any) -> None:
-        self._most = max_workers
+    def _open(self, max_workers: int | None, *, cluster: Any, security: Any, wait: float | str | None) -> None:  # type: ignore[override]
+        self._at_once = max_workers
         self._gpus = 1 if self._terms.gpus is None else self._terms.gpus
-        self._link = Link(cluster)
-        self._screen = Here()
+        self._patience = PATIENCE if wait is None else units.seconds(wait)
+        self._link = Link(cluster, security)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._waiting: deque[_Sent] = deque()
-        self._out: dict[str, _Sent] = {}
+        self._queue: deque[Sent] = deque()
+        self._resting: list[Sent] = []  # those that no worker has room for now
+        self._out: dict[str, Sent] = {}
         self._spent: list[str] = []  # calls that are over, of which the scheduler knows that they had begun
         self._without: float | None = None  # since when there is no worker for the calls
         self._thread = threading.Thread(target=self._work, name="tfgpu_magic-cluster", daemon=True)
@@ -93,9 +76,9 @@ class ClusterExecutor(IsolatedExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; those that run go on to their end, as do those that wait unless they are cancelled."""
-        with self._lock:
-            self._ended = True
-            calls = [*self._waiting, *self._out.values()] if cancel_futures else []
+        with self._changed:
+            self._closed = True
+            calls = [*self._queue, *self._resting, *self._out.values()] if cancel_futures else []
         for call in calls:
             call.future.cancel()
         self._inbox.put(self._go_on)
@@ -105,36 +88,36 @@ class ClusterExecutor(IsolatedExecutor):
     def _end(self, times: int) -> None:
         del times  # from here a process can only be asked to end; what does not heed it is killed there
         self.shutdown(wait=False, cancel_futures=True)
-        error = "The call was ended, because all calls of its executor were."
-        self._inbox.put(partial(self._fail_all, lambda _: WorkerDied(error)))
+        self._inbox.put(partial(self._fail_all, lambda _: WorkerDied(ENDED)))
 
     def _submit(
         self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any], reduce: Reduce | None
-    ) -> Future[T]:
-        function = self._prepared(function)
-        name = pickling.name_of(function)
+    ) -> Submitted[T]:
+        self._check()
+        future: Submitted[T] = Submitted(pickling.name_of(function))
+        key = f"{future.title}-{uuid.uuid4()}"
         errand = Errand(
-            key=f"{name}-{uuid.uuid4()}",
+            key=key,
+            guard=key,
             topic=self._link.topic,
-            name=name,
+            name=future.title,
             terms=self._terms,
             imported=ROOTS & sys.modules.keys(),
         )
         try:
-            call = _Sent(errand, pickling.dump_call(function, args, kwargs, reduce=reduce))
+            call = Sent(errand, self._pickled(function, args, kwargs, reduce), future)
         except Unpicklable as error:
-            failed: Future[T] = Future()
-            failed.set_exception(error)
-            return failed
-        call.future.add_done_callback(partial(self._note, call))
-        with self._lock:
-            if self._ended:
-                raise RuntimeError("cannot schedule new futures after shutdown")
-            self._waiting.append(call)
+            future.set_exception(error)
+            return future
+        future.add_done_callback(partial(self._note, call))
+        future.ring = lambda: self._inbox.put(partial(self._stop, call))
+        with self._changed:
+            self._check()
+            self._queue.append(call)
         self._inbox.put(self._go_on)
-        return call.future
+        return future
 
-    def _note(self, call: _Sent, future: Future[Any]) -> None:
+    def _note(self, call: Sent, future: Any) -> None:
         if future.cancelled():
             self._inbox.put(partial(self._drop, call))
 
@@ -144,158 +127,177 @@ class ClusterExecutor(IsolatedExecutor):
         """Do what is due until all calls are over."""
         looked = time.monotonic()
         try:
-            while not (self._ended and not self._waiting and not self._out):
+            while not (self._closed and not self._queue and not self._resting and not self._out):
                 with contextlib.suppress(queue.Empty):
                     self._inbox.get(timeout=_LOOK)()
                 if time.monotonic() - looked >= _LOOK:
                     self._look()
                     looked = time.monotonic()
         finally:
-            with self._lock:
-                self._ended = True
-                self._out |= {call.errand.key: call for call in self._waiting}
+            with self._changed:
+                self._closed = True
+                self._resting += self._queue
+                self._queue.clear()
             self._fail_all(lambda _: WorkerDied("What waits for the cluster has failed, and left this call alone."))
             self._link.clear(self._spent)
             self._link.close()
 
     def _go_on(self) -> None:
         """Give Dask what waits, as far as there is room."""
-        while self._waiting and (self._most is None or len(self._out) < self._most):
-            with self._lock:
-                call = self._waiting.popleft()
-                self._out[call.errand.key] = call
+        while self._queue and (self._at_once is None or len(self._out) < self._at_once):
+            with self._changed:
+                call = self._queue.popleft()
             if call.future.cancelled():
-                self._drop(call)
-                continue
-            try:
-                call.task = self._link.send(call.errand, call.work, self._gpus, self._later(self._hear, call))
-            except Exception as error:  # whatever Dask raises where its client is closed
-                self._settle(call, error=self._lost(call, error))
+                call.future.set_running_or_notify_cancel()
             else:
-                call.task.add_done_callback(self._later(self._take, call))
+                self._send(call)
 
-    def _later(self, do: Callable[..., None], call: _Sent) -> Callable[[Any], None]:
+    def _send(self, call: Sent) -> None:
+        self._out[call.errand.key] = call
+        try:
+            call.task = self._link.send(call.errand, call.work, self._gpus, self._later(self._hear, call), call.workers)
+        except Exception as error:  # whatever Dask raises where its client is closed
+            self._settle(call, error=self._lost(call, error))
+        else:
+            call.task.add_done_callback(self._later(self._take, call))
+
+    def _later(self, do: Callable[..., None], call: Sent) -> Callable[[Any], None]:
         """What others call to have something done by our thread."""
-        return lambda told: self._inbox.put(partial(do, call, told))
+        key = call.errand.key
 
-    def _hear(self, call: _Sent, message: Mapping[str, Any]) -> None:
+        def done(told: Any) -> None:
+            # What is told of an attempt that was given up is told of nobody.
+            self._inbox.put(lambda: do(call, told) if call.errand.key == key else None)
+
+        return done
+
+    def _hear(self, call: Sent, message: Mapping[str, Any]) -> None:
         """Be told of a call that it has begun, or what it printed."""
         if "text" in message:
             with contextlib.suppress(Exception):  # a closed stream; the call goes on
-                self._screen.write(message["stream"], message["text"])
+                call.future.screen.write(message["stream"], message["text"])
         elif call.place is None and not call.future.done():
             call.place = message["place"]
             if not call.future.set_running_or_notify_cancel():
                 self._forget(call)
+            else:
+                call.future.begun, call.future.title = True, f"{call.errand.name}, on {call.place}"
+                call.future.enlist()
 
-    def _take(self, call: _Sent, task: Any) -> None:
+    def _take(self, call: Sent, task: Any) -> None:
         """Take what became of a call from Dask."""
         if call.errand.key not in self._out:
             return
         try:
             kind, place, *parts = task.result()
+            if kind == parcel.FULL:
+                call.refusal = raised(place, parts[1:])
+                self._rest(call, parts[0])
+                return
         except BaseException as error:  # also CancelledError, which Dask raises where the connection was lost
             self._settle(call, error=self._lost(call, error))
             return
         if kind not in (parcel.ANSWERED, parcel.RAISED):
-            self._settle(call, error=_refusal(kind, place, call, parts))
-            return
-        try:
-            value = Answer(kind == parcel.RAISED, Facts(), tuple(map(parcel.unpacked, parts)), 0.0).value()
-        except BaseException as error:  # whatever the function raised
-            if isinstance(error, TfGpuError):
-                error.args = (f"{error}\nThis was on {place}.",)
-            self._settle(call, error=error)
+            self._settle(call, error=troubles.refusal(kind, place, parts, call.place))
+        elif kind == parcel.RAISED:
+            self._settle(call, error=raised(place, parts))
         else:
-            self._settle(call, value)
+            try:
+                value = Answer(False, Facts(), tuple(map(parcel.unpacked, parts)), 0.0).value()
+            except Unpicklable as error:
+                self._settle(call, error=error)
+            else:
+                self._settle(call, value)
 
-    def _settle(self, call: _Sent, value: Any = None, *, error: BaseException | None = None) -> None:
+    def _settle(self, call: Sent, value: Any = None, *, error: BaseException | None = None) -> None:
         """End a call for its caller, and for Dask."""
         self._forget(call)
         if call.place is None and not call.future.set_running_or_notify_cancel():
             return  # it was cancelled in time
+        call.future.forget()
         if error is None:
             call.future.set_result(value)
         else:
-            call.future.set_exception(error)
+            call.future.set_exception(error.with_traceback(None))  # of ours
 
-    def _drop(self, call: _Sent) -> None:
+    def _stop(self, call: Sent) -> None:
+        """End a call that runs."""
+        if call.errand.key in self._out:
+            self._settle(call, error=WorkerDied(STOPPED))
+
+    def _drop(self, call: Sent) -> None:
         """Forget a call that was cancelled."""
-        if call in self._waiting:
-            self._waiting.remove(call)
-        elif call.errand.key in self._out:
+        if call in self._queue:
+            self._queue.remove(call)
+        elif call in self._resting or call.errand.key in self._out:
             self._forget(call)
         else:
             return
         call.future.set_running_or_notify_cancel()  # those that wait for it are told
 
-    def _fail_all(self, error: Callable[[_Sent], BaseException]) -> None:
-        for call in [*self._out.values()]:
+    def _fail_all(self, error: Callable[[Sent], BaseException]) -> None:
+        for call in [*self._out.values(), *self._resting]:
             self._settle(call, error=error(call))
 
-    def _forget(self, call: _Sent) -> None:
+    def _forget(self, call: Sent) -> None:
         """Let go of what Dask has of it; where it still runs, its worker sees that, and ends it."""
-        del self._out[call.errand.key]
+        self._out.pop(call.errand.key, None)
+        if call in self._resting:
+            self._resting.remove(call)
         if call.task is not None:
             self._link.forget(call.errand.key, call.task)
-            self._spent.append(call.errand.key)
+            self._spent.append(call.errand.guard)
         self._inbox.put(self._go_on)
+
+    def _rest(self, call: Sent, address: str) -> None:
+        """Have a call tried on another worker, where one has no room for it, or is gone before it began."""
+        now = time.monotonic()
+        call.full[address] = call.since = now
+        del self._out[call.errand.key]
+        self._link.forget(call.errand.key, call.task)
+        call.task, call.errand = None, replace(call.errand, key=f"{call.errand.name}-{uuid.uuid4()}")
+        self._resting.append(call)
+        self._wake(self._link.gpus() or {})
+        self._inbox.put(self._go_on)
+
+    def _wake(self, gpus: Mapping[str, float]) -> None:
+        """Give Dask those again for which there may be room by now."""
+        now = time.monotonic()
+        fitting = [address for address, count in gpus.items() if count >= self._gpus]
+        for call in list(self._resting):
+            workers = [address for address in fitting if now - call.full.get(address, 0.0) >= _LOOK]
+            if workers:
+                self._resting.remove(call)
+                call.rested, call.workers = call.rested + now - call.since, workers
+                self._send(call)
+            elif call.rested + now - call.since >= self._patience:
+                self._settle(call, error=call.refusal or troubles.gone(None))
 
     def _look(self) -> None:
         """See whether there are workers for what waits; fail it where there are none for long."""
         # Only now are the tasks forgotten for sure; before, one could have run again.
         spent, self._spent = self._spent, []
         self._link.clear(spent)
-        gpus = self._link.gpus() if self._out else None
-        if gpus is None or any(count >= self._gpus for count in gpus.values()):
+        gpus = self._link.gpus() if self._out or self._resting else None
+        if gpus is None:
+            self._without = None
+            return
+        for call in list(self._out.values()):
+            if call.place is None and call.workers is not None and not gpus.keys() & set(call.workers):
+                self._rest(call, call.workers[0])
+        self._wake(gpus)
+        if any(count >= self._gpus for count in gpus.values()):
             self._without = None
             return
         self._without = self._without or time.monotonic()
-        if time.monotonic() - self._without >= PATIENCE:
+        if time.monotonic() - self._without >= self._patience:
             self._fail_all(lambda call: self._nobody(call, gpus))
 
-    def _nobody(self, call: _Sent, gpus: Mapping[str, float]) -> TfGpuError:
+    def _nobody(self, call: Sent, gpus: Mapping[str, float]) -> TfGpuError:
         """What is wrong where no worker can have a call."""
         if call.place is not None:
-            return _gone(call)
-        there = ", ".join(f"{address} (GPU={count:g})" for address, count in gpus.items()) or "none"
-        return Refused(
-            f"Not started. No Dask worker offers {self._gpus} GPU{'s' * (self._gpus != 1)}, after {PATIENCE:g} s. "
-            f"The workers there are: {there}.\nStart one on a machine with GPUs: "
-            f'dask worker {self._link.address} --resources "GPU={max(self._gpus, 1)}"'
-        )
+            return troubles.gone(call.place)
+        return troubles.nobody(self._gpus, self._patience, gpus, self._link.address)
 
-    def _lost(self, call: _Sent, error: BaseException) -> TfGpuError:
-        """What is wrong where Dask has no answer."""
-        kind = type(error).__name__
-        if kind == "KilledWorker":
-            return _gone(call)
-        if "Cancelled" in kind or self._link.is_lost():
-            done = "ran to its end" if call.place else "began"
-            return WorkerDied(
-                f"The connection to the Dask scheduler at {self._link.address} was lost, and the call with it: it is "
-                f"not known whether it {done}. It is not run again."
-            )
-        return Refused(f"Dask could not run the call: {kind}: {error}")
-
-
-def _gone(call: _Sent) -> WorkerDied:
-    return WorkerDied(
-        f"The call began on {call.place or 'a machine'}, whose Dask worker was lost before the answer was here. "
-        "It was not run again."
-    )
-
-
-def _refusal(kind: str, place: str, call: _Sent, parts: list[str]) -> TfGpuError:
-    """What is wrong where a worker did not run a call."""
-    if kind == parcel.ABSENT:
-        return Refused(
-            f"Not started. There is no tfgpu_magic on {place}, where the Dask worker is: {parts[0]}. "
-            "Install it there: pip install 'tfgpu-magic[dask]'"
-        )
-    if kind == parcel.OTHER:
-        return Refused(
-            f"Not started. tfgpu_magic is {parts[0]} on {place}, where the Dask worker is, and "
-            f"{tfgpu_magic.__version__} here. Install the same version there."
-        )
-    return _gone(call)
+    def _lost(self, call: Sent, error: BaseException) -> TfGpuError:
+        return troubles.lost(error, call.place, self._link.address, cut_off=self._link.is_lost())

@@ -10,11 +10,10 @@ import pickle
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import tfgpu_magic
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate.cluster import parcel
 from tfgpu_magic.isolate.cluster.parcel import Errand
@@ -57,6 +56,7 @@ class Link:
 
     Args:
         cluster: the scheduler's address, a cluster object of Dask's, or a `distributed.Client`, which stays open.
+        security: a `distributed.Security` for the connection; a client has its own.
 
     Raises:
         Refused: `distributed` is not installed, no scheduler answers, or the client is one for coroutines.
@@ -66,8 +66,8 @@ class Link:
         topic: where workers tell what is for us.
     """
 
-    def __init__(self, cluster: Any) -> None:
-        self._client, self._own = _connect(cluster)
+    def __init__(self, cluster: Any, security: Any = None) -> None:
+        self._client, self._own = _connect(cluster, security)
         self.address = str(self._client.scheduler.address)
         # The client's own name, because what is told there the scheduler forgets when the client has left.
         self.topic = str(self._client.id)
@@ -77,18 +77,25 @@ class Link:
             if self._table.links == 1:
                 self._client.subscribe_topic(self.topic, self._table.hear)
 
-    def send(self, errand: Errand, work: Pickled, gpus: int, hear: Hear) -> Any:
-        """Have a call run, once, by a worker with as many GPUs; its task is returned, and its messages are heard."""
+    def send(self, errand: Errand, work: Pickled, gpus: int, hear: Hear, workers: Sequence[str] | None = None) -> Any:
+        """Have a call run, once, by a worker with as many GPUs; its task is returned, and its messages are heard.
+
+        Args:
+            errand: what the worker is told of it.
+            work: its values.
+            gpus: how many of the resource ``GPU`` it takes.
+            hear: is given what the worker tells.
+            workers: the addresses of those that may have it; None is all.
+        """
         import dask
 
         self._table.tasks[errand.key] = hear
         with _LOCK, dask.config.set({_LARGE: sys.maxsize}):  # what Dask advises then is for its own tasks
             return self._client.submit(
-                parcel.task(),
-                tfgpu_magic.__version__,
-                pickle.dumps(errand),
-                *map(parcel.packed, work.parts),
+                *parcel.task(pickle.dumps(errand), work.parts),
                 key=errand.key,
+                workers=workers,
+                fifo_timeout=0,  # Dask would take those of one moment for one task, and run them in any order
                 resources={parcel.GPU: gpus} if gpus else None,
                 retries=0,
                 pure=False,
@@ -132,7 +139,7 @@ class Link:
             self._client.close()
 
 
-def _connect(cluster: Any) -> tuple[Any, bool]:
+def _connect(cluster: Any, security: Any) -> tuple[Any, bool]:
     try:
         import distributed
     except ImportError as error:
@@ -144,7 +151,9 @@ def _connect(cluster: Any) -> tuple[Any, bool]:
             raise Refused("This Dask client is for coroutines. Give cluster= one that was made without asynchronous=.")
         return cluster, False
     try:
-        return distributed.Client(cluster, timeout=CONNECT, set_as_default=False, name="tfgpu_magic"), True
+        return distributed.Client(
+            cluster, timeout=CONNECT, set_as_default=False, name="tfgpu_magic", security=security
+        ), True
     except Exception as error:  # an address that is none, a name that cannot be resolved, a scheduler that is silent
         raise Refused(
             f"No Dask scheduler answers at {cluster} within {CONNECT:g} s ({error or type(error).__name__}). "

@@ -6,19 +6,28 @@ neither this package nor the caller's modules. What the parts mean, `cluster` an
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-from collections.abc import Callable
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
+import tfgpu_magic
+from tfgpu_magic.isolate.cluster import arrival
 from tfgpu_magic.isolate.terms import Terms
 from tfgpu_magic.isolate.values.pickling import APART
 
 GPU = "GPU"
 """The resource of Dask workers that calls need."""
 
-ABSENT, OTHER, LOST, ANSWERED, RAISED = "absent", "other version", "lost", "answered", "raised"
-"""How a task ends, the first part of what it gives. Those but for the last two have a text and the machine's name."""
+ABSENT, OTHER, LOST, FULL, ANSWERED, RAISED = "absent", "other version", "lost", "full", "answered", "raised"
+"""How a task ends, the first part of what it gives, before the machine's name and the rest.
+
+The rest is a text; what has which version; nothing; the worker's address and an exception; a value; an exception.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +35,8 @@ class Errand:
     """What a Dask worker is told of a call.
 
     Attributes:
-        key: the task's key, which no other call has.
+        key: the task's key, which no other has.
+        guard: the call's own name, which it keeps when it is tried again on another worker.
         topic: where its output is to be told.
         name: what people call its function.
         terms: what is asked for it.
@@ -34,6 +44,7 @@ class Errand:
     """
 
     key: str
+    guard: str
     topic: str
     name: str
     terms: Terms
@@ -55,21 +66,19 @@ def unpacked(part: Any) -> memoryview:
     return memoryview(bytearray(memory)) if memory.readonly else memory
 
 
-def task() -> Callable[..., list[Any]]:
-    """The function that Dask runs; a new one each time, because Dask sends by value what cannot be imported."""
+def task(errand: bytes, work: Sequence[memoryview]) -> tuple[Any, ...]:
+    """What Dask is to call, and with what: a function of Python's own, which runs text. No code of ours is sent."""
+    source = Path(arrival.__file__).read_text()
+    return eval, _RUN, {"source": source, "call": [versions(), errand, [packed(part) for part in work]]}
 
-    def call(version: str, errand: bytes, *work: Any) -> list[Any]:
-        import socket
-        import sys
 
-        where = f"{socket.gethostname()} ({sys.executable})"
-        try:
-            import tfgpu_magic
-            from tfgpu_magic.isolate.cluster import remote
-        except ImportError as error:
-            return ["absent", where, str(error)]
-        if tfgpu_magic.__version__ != version:
-            return ["other version", where, tfgpu_magic.__version__]
-        return remote.run(errand, work)
+_RUN = "(lambda space: (exec(source, space), space['run'](*call))[1])({'__name__': 'tfgpu_magic.arrival'})"
 
-    return call
+
+def versions() -> dict[str, str]:
+    """What must be the same at both ends, as far as it must: how Python, pickles and arrays are written."""
+    found = {"Python": ".".join(map(str, sys.version_info[:2]))}
+    for name in ("cloudpickle", "numpy"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name).partition(".")[0]
+    return {**found, "tfgpu-magic": tfgpu_magic.__version__}

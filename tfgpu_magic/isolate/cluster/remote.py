@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import terms
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.cluster import parcel
@@ -60,11 +61,11 @@ def run(errand: bytes, work: Sequence[Any]) -> list[Any]:
     told: Errand = pickle.loads(errand)  # noqa: S301  # from a caller that may have us run anything
     worker = distributed.get_worker()
     place = f"{socket.gethostname()} (Dask worker {worker.name})"
+    guard = distributed.Event(told.guard)
     stream, *buffers = map(parcel.unpacked, work)
     with _Watch(worker, told) as watch:
 
         def begin(call: Call) -> None:
-            guard = distributed.Event(told.key)
             if guard.is_set():
                 raise _Again
             guard.set()
@@ -83,8 +84,15 @@ def run(errand: bytes, work: Sequence[Any]) -> list[Any]:
             )
         except (_Again, Abandoned):
             return [parcel.LOST, place]
+        except Refused as error:
+            if error.crowded:
+                return [parcel.FULL, place, worker.address, *_raised(error)]
+            return [parcel.RAISED, place, *_raised(error)]
         except BaseException as error:  # also KeyboardInterrupt: it is the call's, and not the worker's
             return [parcel.RAISED, place, *_raised(error)]
+        finally:
+            if not watch.wanted:  # its caller may have been killed; the scheduler has forgotten the task before us
+                guard.clear()
     late = answer.error() if answer.late is not None else None
     if late is not None:
         return [parcel.RAISED, place, *_raised(late)]

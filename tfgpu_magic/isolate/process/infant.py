@@ -14,7 +14,6 @@ import random
 import signal
 import socket
 import sys
-import types
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,8 +22,10 @@ from tfgpu_magic import control
 from tfgpu_magic.config import account
 from tfgpu_magic.config.runtime import adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
-from tfgpu_magic.isolate.process import wire
-from tfgpu_magic.isolate.process.order import LEAVE, RAISED, RETURNED, Facts, Order
+from tfgpu_magic.isolate import precision
+from tfgpu_magic.isolate.process import station, wire
+from tfgpu_magic.isolate.process.order import ANSWER_ME, APART, HEARD, LEAVE, RAISED, RETURNED, Facts, Order
+from tfgpu_magic.isolate.process.shutdown import shut_down
 from tfgpu_magic.isolate.values import failure, pickling, plain
 from tfgpu_magic.isolate.values.guard import Unpickler
 from tfgpu_magic.isolate.values.pickling import Pickled
@@ -38,6 +39,9 @@ Runner = Callable[[socket.socket, Order, Sequence[memoryview]], Answer]
 
 running = False
 """Whether this process is that of an isolated call."""
+
+apart: Callable[[], Answer] | None = None
+"""What makes the answer in pieces, where a runner can, for a caller that could not take it as a whole."""
 
 
 def live(connection: socket.socket, crash: int) -> None:
@@ -53,7 +57,11 @@ def live(connection: socket.socket, crash: int) -> None:
     with contextlib.suppress(ConnectionResetError):
         message = wire.receive(connection)
         if message is not None:
-            _run(connection, pickle.loads(message.parts[0]))  # noqa: S301  # from our own kernel
+            order: Order = pickle.loads(message.parts[0])  # noqa: S301  # from our own kernel
+            try:
+                _run(connection, order)
+            finally:
+                shut_down(order.grace)
     _flush()
 
 
@@ -95,7 +103,10 @@ def give(value: object, name: str, imported: frozenset[str]) -> Pickled:
 
 
 def _run(connection: socket.socket, order: Order) -> None:
+    here = os.getpid()
     answer = _work(connection, order)
+    if os.getpid() != here:
+        os._exit(0)  # a fork that the call has let come to its end: it is the call's to answer
     if answer is None:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is done is done
@@ -103,7 +114,9 @@ def _run(connection: socket.socket, order: Order) -> None:
     try:
         _send(connection, answer)
         while order.lingers and (said := wire.receive(connection)) is not None and said.kind != LEAVE:
-            pass  # a display that was interrupted has left behind what it waited for
+            # Else a display that was interrupted has left behind what it waited for.
+            if said.kind == APART and apart is not None:
+                _send(connection, apart())
     except ConnectionError:  # nobody waits any more
         return
     except OSError as error:
@@ -132,10 +145,23 @@ def _work(connection: socket.socket, order: Order) -> Answer | None:
         module, _, name = order.runner.partition(":")
         runner: Runner = getattr(importlib.import_module(module), name)
         work = wire.receive(connection)
+        _answer_interrupts(connection)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # an interrupt that came early is raised here
         return None if work is None else runner(connection, order, work.parts)
     except BaseException as error:  # a refused policy, a directory that is gone, an interrupt that came early
         return _raised(error)
+
+
+def _answer_interrupts(connection: socket.socket) -> None:
+    """Say of each interrupt that it was heard: its handler has run, or runs, and it is a program that heeds it."""
+    here = os.getpid()
+
+    def heard(*_: object) -> None:
+        if callable(signal.getsignal(signal.SIGINT)) and os.getpid() == here:  # a fork of ours is not the call
+            with contextlib.suppress(OSError):
+                wire.send(connection, HEARD)
+
+    signal.signal(ANSWER_ME, heard)
 
 
 def _become(order: Order) -> None:
@@ -145,8 +171,7 @@ def _become(order: Order) -> None:
     sys.path[:], sys.argv[:] = order.path, order.arguments
     importlib.invalidate_caches()
     os.chdir(order.directory)
-    sys.modules["__main__"] = main = types.ModuleType("__main__")
-    main.__package__ = order.package
+    station.take(order.station)
     sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # it is no constant, and who uses it would be unheard
     sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
     with contextlib.suppress(ValueError, AttributeError):
@@ -155,6 +180,7 @@ def _become(order: Order) -> None:
     random.seed()
     if "numpy" in sys.modules:  # all calls are forks of one process, and would draw the same numbers
         sys.modules["numpy"].random.seed()
+    precision.make(order.precision)
     if order.policy.requests:
         snapshot = order.snapshot
         control.apply(order.policy, **({} if snapshot is None else {"see": lambda: snapshot}))

@@ -16,18 +16,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfgpu_magic.config.runtime import environment
 from tfgpu_magic.errors import WorkerDied
-from tfgpu_magic.isolate.process import ending, wire
+from tfgpu_magic.isolate.process import conditions, ending, strays, wire
 from tfgpu_magic.isolate.process.nursery import FIGURE, ORDER, PRELOAD, READY
 
-EARLY = (
-    "KERAS_BACKEND", "KERAS_HOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS", "TF_CPP_MAX_VLOG_LEVEL", "TF_CPP_MIN_LOG_LEVEL", "TF_CPP_VMODULE", "TF_ENABLE_ONEDNN_OPTS",
-    "TF_USE_LEGACY_KERAS",
-)  # fmt: skip
-"""Variables that count when TensorFlow is imported: when one has changed, it must be imported anew."""
-
 _PIPE = 2**20  # bytes that a process may print while nobody listens
+_WORDS = 5  # lines of what it said last
 _PARTING = 1.0  # seconds in which a process that was told to end is waited for
 
 
@@ -103,11 +98,12 @@ class Process:
         if self.pid is None:
             if self._nursery.lives():
                 raise OSError(errno.EMFILE, "No process can be started for the call: too many open files")
-            raise WorkerDied(f"The process that starts isolated calls has died ({how}). The next call gets a new one.")
-        # The system has killed it with its nursery, but not what it has started. As long as any of that lives,
-        # nobody else can get the group's number.
-        with contextlib.suppress(OSError):
-            os.killpg(self.pid, signal.SIGKILL)
+            said = self._nursery.last_words()
+            raise WorkerDied(
+                f"The process that starts isolated calls has died ({how}). The next call gets a new one.{said}"
+            )
+        # The system has killed it with its nursery, but not what it has started.
+        strays.kill(self.pid, self._nursery.pid)
         self.status, self.taken = -signal.SIGKILL, how
 
 
@@ -116,7 +112,7 @@ class Nursery:
 
     Attributes:
         pid: its process id.
-        early: what was set before TensorFlow's import; see `EARLY`.
+        conditions: what its imports went by.
         warmed: seconds that its imports took; None while that is not known.
     """
 
@@ -124,31 +120,34 @@ class Nursery:
         self._lock = threading.Lock()
         self._calls = 0
         self._retired = False
-        self.early = early()
+        self.conditions = conditions.now()
         self.warmed: float | None = None
-        path = [entry for entry in sys.path if isinstance(entry, str)]
+        path = conditions.standard_first([entry for entry in sys.path if isinstance(entry, str)])
         self._control, theirs = wire.pair()
         code = (
-            f"import sys; sys.path[:] = {path!r}; from tfgpu_magic.isolate.process import nursery; "
+            "import sys; sys.path[:] = eval(sys.stdin.read()); from tfgpu_magic.isolate.process import nursery; "
             f"nursery.main({theirs.fileno()}, {os.getpid()}, {tuple(preload)!r})"
         )
+        # The path is not among its arguments, which are for all to see, and have less room.
+        self._said, given = os.fdopen(wire.memory(), "rb"), os.fdopen(wire.memory(ascii(path).encode()), "rb")
         try:
             # A session of its own: signals of the terminal and of Jupyter go to whole groups, and it must live to
             # end its calls when the kernel's group is killed.
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.DEVNULL,
+                [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", code],  # type: ignore[attr-defined]
+                stdin=given,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=dict(os.environ),  # see `child`
+                stderr=self._said,
+                env=environment(),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
         except BaseException:
-            self._control.close()
+            self._let_go()
             raise
         finally:
             theirs.close()
+            given.close()
         self.pid = self._process.pid
 
     def lives(self) -> bool:
@@ -213,14 +212,23 @@ class Nursery:
             return ending.tell(self._process.wait(_PARTING))
         return "nobody knows how"
 
+    def last_words(self) -> str:
+        """What it said before it ended by itself, as lines of their own."""
+        said = os.pread(self._said.fileno(), _PIPE, 0).decode(errors="replace").strip().splitlines()
+        return "\n".join(["\nIt said:", *said[-_WORDS:]]) if said and (self._process.poll() or 0) > 0 else ""
+
     def disown(self) -> None:
         """Forget it, in a process that was forked of its own: it must not seem that somebody there wants calls."""
-        self._control.close()
+        self._let_go()
         self._process.poll()  # it is no child here
+
+    def _let_go(self) -> None:
+        self._control.close()  # which ends it
+        self._said.close()
 
     def _close_if_idle(self) -> None:
         if self._retired and not self._calls:
-            self._control.close()  # which ends it
+            self._let_go()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_PARTING)
 
@@ -244,7 +252,9 @@ class Keeper:
             OSError: no process can be started.
         """
         with self._lock:
-            if self._nursery is not None and not (self._nursery.lives() and self._nursery.early == early()):
+            if self._nursery is not None and not (
+                self._nursery.lives() and self._nursery.conditions == conditions.now()
+            ):
                 self.stop()
             if self._nursery is None:
                 self._nursery = Nursery(self.preload)
@@ -289,8 +299,3 @@ def _readable(descriptor: int, seconds: float) -> bool:
     poll = select.poll()  # select.select takes no descriptor above 1023
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(1000 * seconds))
-
-
-def early() -> dict[str, str]:
-    """Those of `EARLY` that are set."""
-    return {name: os.environ[name] for name in EARLY if name in os.environ}

@@ -25,6 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tfgpu_magic.isolate.process.order import ANSWER_ME
+from tfgpu_magic.isolate.process.strays import Ended, Strays, children
+
 PRELOAD = (
     "tensorflow",
     "keras",
@@ -43,7 +46,7 @@ its pid and its exit status go to, its connection, its output and its error outp
 
 READY = b"ready"
 
-_LAST_MOMENTS = 2.0  # seconds in which killed calls are waited for, when the kernel has gone
+_LAST_MOMENTS = 3.0  # seconds in which killed calls are waited for, when the kernel has gone
 
 _FIRST_TO_DIE = "500"  # of 1000: what the out-of-memory killer adds to its size, as a share of all memory
 
@@ -59,14 +62,16 @@ class Nursery:
         kernel: the pidfd of the kernel; None where the system has none, and the end of orders must do.
         grow_up: what a child runs, given its connection.
         calls: the pipe of each living call, by its pid.
-        over: the pipe and the exit status of each call that has ended, and may have left something behind.
+        killed: the calls that were to be killed.
+        strays: what those that have ended have left behind.
     """
 
     control: socket.socket
     kernel: int | None
     grow_up: Callable[[socket.socket, int], None]
     calls: dict[int, int] = field(default_factory=dict)
-    over: list[tuple[int, int]] = field(default_factory=list)
+    killed: set[int] = field(default_factory=set)
+    strays: Strays = field(default_factory=Strays)
 
     def run(self) -> None:
         """Serve until the kernel is gone or wants no more calls."""
@@ -79,9 +84,10 @@ class Nursery:
                 selector.register(source, selectors.EVENT_READ)
             mine = {*sources, ringer, selector.fileno()}
             while True:
-                ready = {key.fd for key, _ in selector.select()}
+                ready = {key.fd for key, _ in selector.select(self.strays.due())}
                 if bell in ready:
                     os.read(bell, 4096)
+                if bell in ready or self.strays.over:
                     self._reap()
                 if self.kernel in ready or (self.control.fileno() in ready and not self._obey(mine)):
                     break
@@ -99,8 +105,15 @@ class Nursery:
         if descriptors:
             self._start(descriptors, mine)
         elif pid in self.calls:  # it has not been reaped, so the number is its own
-            _signal_group(pid, number)
+            self._signal(pid, number)
         return True
+
+    def _signal(self, pid: int, number: int) -> None:
+        if number == signal.SIGKILL and pid not in self.killed:
+            self.killed.add(pid)
+            _kill(pid)  # alone: what it has started has a moment to tidy up, when it has gone
+        else:
+            _signal_group(pid, number)
 
     def _start(self, descriptors: Sequence[int], mine: Collection[int]) -> None:
         """Start a call; where that fails, the negative errno is told for its pid."""
@@ -112,7 +125,7 @@ class Nursery:
             except OSError as error:
                 pid = -(error.errno or errno.EAGAIN)
         if pid == 0:
-            self._begin(its_own, {told, *mine, *self.calls.values(), *(pipe for pipe, _ in self.over)})
+            self._begin(its_own, {told, *mine, *self.calls.values(), *(ended.told for ended in self.strays.over)})
         for descriptor in its_own:
             os.close(descriptor)
         if pid > 0:
@@ -157,26 +170,36 @@ class Nursery:
 
     def _reap(self) -> None:
         """Take in all who have ended, and tell of the calls among them once what they left behind has ended too."""
+        new = self._take_in()
+        left = children()
+        while more := self._take_in():  # it ended meanwhile, and some of these are its own
+            new, left = [*new, *more], children()
+        for ended in self.strays.end(left.difference(self.calls), new):
+            _tell(ended.told, ended.status)
+            os.close(ended.told)
+
+    def _take_in(self) -> list[Ended]:
+        """The calls that have ended and not been taken in."""
+        found: list[Ended] = []
         with contextlib.suppress(ChildProcessError):
-            while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-                if found.si_pid in self.calls:
-                    _signal_group(found.si_pid, signal.SIGKILL)  # while nobody else can have the number
-                _, status = os.waitpid(found.si_pid, 0)
-                if found.si_pid in self.calls:
-                    self.over.append((self.calls.pop(found.si_pid), os.waitstatus_to_exitcode(status)))
-        if self.over and not _end_strays(self.calls):
-            for told, status in self.over:
-                _tell(told, status)
-                os.close(told)
-            self.over.clear()
+            while (one := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if one.si_pid in self.calls:
+                    _signal_group(one.si_pid, signal.SIGTERM)  # while nobody else can have the number
+                _, status = os.waitpid(one.si_pid, 0)
+                if one.si_pid in self.calls:
+                    found.append(Ended(self.calls.pop(one.si_pid), os.waitstatus_to_exitcode(status)))
+                    self.killed.discard(one.si_pid)
+        return found
 
     def _end_all(self) -> None:
         for pid in self.calls:
-            _signal_group(pid, signal.SIGKILL)
+            _kill(pid)
         end = time.monotonic() + _LAST_MOMENTS
-        while (self.calls or self.over) and time.monotonic() < end:  # one that hangs in a driver may never go
+        while (self.calls or self.strays.over) and time.monotonic() < end:  # one that hangs in a driver may never go
             self._reap()
             time.sleep(0.005)
+        for pid in self.calls:
+            _signal_group(pid, signal.SIGKILL)
 
 
 def main(control: int, kernel: int, preload: Sequence[str] = PRELOAD) -> None:
@@ -188,8 +211,10 @@ def main(control: int, kernel: int, preload: Sequence[str] = PRELOAD) -> None:
         preload: what to import first.
     """
     # An interrupt is not for us, and one that comes early waits in a call's process until that can hear it.
-    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT, ANSWER_ME})
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a call leaves behind is given to us, and not to init
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)  # for the calls; what stood there has been read
     orders = socket.socket(fileno=control)
     watched = None
     with contextlib.suppress(AttributeError, OSError):  # Linux before 5.3, or a Python that was built on one
@@ -214,22 +239,14 @@ def _tell(told: int, figure: int) -> None:
         os.write(told, FIGURE.pack(figure))
 
 
-def _end_strays(calls: Collection[int]) -> bool:
-    """Kill what ended calls have left behind, which are all our children but the calls; tell whether there were any."""
-    found: set[int] = set()
-    for listing in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # a thread has ended
-            found.update(map(int, listing.read_text().split()))
-    strays = found.difference(calls)
-    for pid in strays:  # they are ours to reap, so the numbers are theirs
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-    return bool(strays)
-
-
 def _signal_group(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _prctl(option: int, value: int) -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.isolate.process.station import Station
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 
-WORK, SHOW, SHOWN, LEAVE = "work", "show", "shown", "leave"
-"""Messages: the values of a call; a display and its number, and that it was shown; that the process may end."""
+WORK, SHOW, SHOWN, APART, LEAVE, HEARD = "work", "show", "shown", "apart", "leave", "heard"
+"""Messages: the values of a call; a display and its number, and that it was shown; that the answer is wanted once more,
+in pieces that stand by themselves; that the process may end; that an interrupt was heard."""
+
+ANSWER_ME = signal.SIGURG
+"""A signal that follows an interrupt and is answered once Python has heard that, whoever handles it there. Programs
+that know nothing of it ignore it."""
 
 RETURNED, RAISED = "returned", "raised"
 """Messages that end a call."""
@@ -26,11 +33,14 @@ class Order:
         directory: the working directory.
         path: where modules are imported from.
         arguments: the program's command line.
-        package: the package that the program's main module is in, for its relative imports.
+        station: what it is to have from its caller besides.
         policy: what is asked of TensorFlow's GPUs.
         snapshot: the GPUs, as they were when the policy was chosen; None to look anew.
         imported: which of `guard.ROOTS` the caller has imported; no other may come home.
-        lingers: whether the process waits for leave when it has answered, so that what it holds can be seen.
+        precision: Keras' settings for the whole process, as `precision.read` gives them.
+        lingers: whether the process waits for leave when it has answered, so that what it holds can be seen
+            and what it gives be taken.
+        grace: seconds that threads may go on when the call has ended.
         settings: what the runner wants to know.
     """
 
@@ -39,11 +49,13 @@ class Order:
     directory: str
     path: tuple[str, ...]
     arguments: tuple[str, ...] = ()
-    package: str | None = None
+    station: Station = field(default_factory=Station)
     policy: Policy = NOTHING
     snapshot: Snapshot | None = None
     imported: frozenset[str] = frozenset()
+    precision: Mapping[str, object] = field(default_factory=dict)
     lingers: bool = False
+    grace: float = 5.0
     settings: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -18,13 +18,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tfgpu_magic.isolate.process import room
+
 INLINE = 16 * 2**10
 """Bytes up to which a part travels in the packet itself."""
 
 ALONE = 2**20
-"""Bytes from which a part has a memory of its own, and gives it back alone; smaller ones share one."""
+"""Bytes from which a part has a memory of its own, and gives it back alone; smaller ones share one. Of very many,
+neighbours share one, up to a sixteenth of all."""
 
-_MEMORIES = 32  # at most so many in a message: Linux takes 253 descriptors, and few processes may have 1024 open
+_MEMORIES = 32  # for large parts in a message: Linux takes 253 descriptors, and few processes may have 1024 open
 _PACKET = 48 * 2**10  # bytes: the most a packet may have; two fit into Linux' smallest usual buffer, so none waits
 _ELSEWHERE = b"+"  # a packet whose words are in its last descriptor
 _ALIGNED = 64  # bytes: where a part may begin in a memory that several share, for vector instructions
@@ -59,10 +62,16 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
     """Send a message, whole or not at all; each part is contiguous memory, in bytes.
 
     Raises:
-        OSError: the other end is closed (`BrokenPipeError`), or there is no memory for a large part.
+        OSError: the other end is closed (`BrokenPipeError`), or there is no memory for the large parts.
     """
+    room.demand(sum(len(part) for part in parts if len(part) > INLINE))
     memories: list[_Memory] = []
     shared: int | None = None
+    group: int | None = None
+    large = [len(part) for part in parts if len(part) >= ALONE]
+    # Of two neighbours that do not fit into one, both are fuller than this together: there are never more than that.
+    share = -(-2 * sum(large) // (_MEMORIES - 1)) if len(large) > _MEMORIES else 0
+    filled = share
     places: list[bytes | tuple[int, int, int]] = []
     with contextlib.ExitStack() as closing:
 
@@ -76,8 +85,11 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
         for part in parts:
             if len(part) <= INLINE:
                 places.append(bytes(part))
-            elif len(part) >= ALONE and len(memories) < _MEMORIES:
-                places.append(store(part))
+            elif len(part) >= ALONE:
+                fits = filled + len(part) <= share
+                filled = len(part) + (filled if fits else 0)
+                places.append(store(part, group if fits else None))
+                group = places[-1][0]
             else:
                 places.append(store(part, shared))
                 shared = places[-1][0]
@@ -108,14 +120,25 @@ def receive(end: socket.socket) -> Message | None:
     return Message(kind, tuple(_part(place, memories) for place in places))
 
 
+def memory(content: bytes = b"") -> int:
+    """The descriptor of memory without a name, to be read from its start.
+
+    Raises:
+        OSError: there is none.
+    """
+    # Not os.memfd_create, which a Python that was built for an old C library lacks.
+    descriptor: int = _LIBC.memfd_create(b"tfgpu_magic", _MFD_CLOEXEC)
+    if descriptor < 0:
+        raise _no_room(ctypes.get_errno(), "memory")
+    os.pwrite(descriptor, content, 0)
+    return descriptor
+
+
 class _Memory:
-    """Memory without a name, for another process to map."""
+    """Memory for another process to map."""
 
     def __init__(self) -> None:
-        # Not os.memfd_create, which a Python that was built for an old C library lacks.
-        self.descriptor: int = _LIBC.memfd_create(b"tfgpu_magic", _MFD_CLOEXEC)
-        if self.descriptor < 0:
-            raise _no_room(ctypes.get_errno(), "memory")
+        self.descriptor = memory()
         self._size = 0
 
     def add(self, part: bytes | memoryview) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -68,7 +70,7 @@ def capture(
     )
     for form in (_rebuilt,) if isinstance(error, SyntaxError) else (_itself, _rebuilt):
         try:
-            pickled = pickling.dump(form(error, reduce), reduce=reduce)
+            pickled = pickling.dump(form(error, reduce), reduce=reduce, at_home=True)
             again = _own_type(pickling.load(pickled.parts, Unpickler))
             # One that makes its text of its arguments may make another of that text.
             if type(again) is kind and (form is _rebuilt or _text(again) == failure.message):
@@ -88,8 +90,24 @@ def revive(failure: Failure, parts: Sequence[memoryview]) -> BaseException:
     if error is None:
         stand_in = type(failure.name.rpartition(".")[2], (Raised,), {"__module__": failure.module})
         error = stand_in(failure.message)
-    error.__cause__ = ChildTraceback(failure.text)
+    error.__cause__ = ChildTraceback(_with_lines(failure.text))
     return error
+
+
+_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
+
+
+def _with_lines(story: str) -> str:
+    """A traceback with the lines of a notebook's functions, whose text its own process has not."""
+    lines = story.splitlines()
+    told: list[str] = []
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        told.append(line)
+        frame = _FRAME.match(line)
+        if frame is not None and not after.startswith("    "):
+            source = linecache.getline(frame["file"], int(frame["line"])).strip()
+            told += [f"    {source}"] * bool(source)
+    return "\n".join(told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +143,7 @@ def _own_type(loaded: object) -> BaseException | None:
 
 def _can_travel(part: object, reduce: Reduce | None) -> bool:
     try:
-        pickling.load(pickling.dump(part, reduce=reduce).parts, Unpickler)
+        pickling.load(pickling.dump(part, reduce=reduce, at_home=True).parts, Unpickler)
     except Exception:  # whatever its own __reduce__ or __setstate__ raises
         return False
     return True

@@ -17,12 +17,14 @@ Source: Python's `pickle`, "Restricting Globals"; cloudpickle's `subimport`, by 
 
 from __future__ import annotations
 
-import pickle
+import functools
+import io
 import sys
-from collections.abc import Container, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Container, Iterable
+from typing import Any
 
 from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.isolate.values import pickling
 
 ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
 """The packages whose import costs seconds, and whose first operation takes every visible GPU."""
@@ -30,12 +32,7 @@ ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
 _MODULE = ("cloudpickle.cloudpickle", "subimport")
 
 
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-    def readline(self) -> bytes: ...
-
-
-class Unpickler(pickle.Unpickler):
+class Unpickler(pickling.Unpickler):
     """Unpickles what a call's process sent, and raises where that would import or wake TensorFlow.
 
     Args:
@@ -49,17 +46,21 @@ class Unpickler(pickle.Unpickler):
     """
 
     def __init__(
-        self, file: _Readable, *, buffers: Iterable[Any] | None = None, modules: Container[str] = sys.modules
+        self,
+        file: io.BytesIO,
+        *,
+        buffers: Iterable[Any] | None = None,
+        modules: Container[str] = sys.modules,
     ) -> None:
         super().__init__(file, buffers=buffers)
         self._modules = modules
 
     def find_class(self, module: str, name: str) -> Any:
         """Look up a name of the stream; pickle calls it once for each."""
-        if (module, name) == _MODULE:
-            return self._import
-        theirs = self._is_theirs(module, f"{module}.{name}")
+        theirs = _is_theirs(self._modules, module, f"{module}.{name}")
         found = super().find_class(module, name)
+        if (module, name) == _MODULE:
+            return functools.partial(_import, found, self._modules)  # without `self`, which will hold it
         if theirs and not isinstance(found, type):
             raise Unpicklable(
                 f"{module}.{name} is of TensorFlow's or Keras' own functions, and one that comes back could be called "
@@ -68,19 +69,21 @@ class Unpickler(pickle.Unpickler):
             )
         return found
 
-    def _import(self, name: str) -> Any:
-        self._is_theirs(name, name)
-        return super().find_class(*_MODULE)(name)
 
-    def _is_theirs(self, module: str, thing: str) -> bool:
-        root = module.partition(".")[0]
-        if root not in ROOTS:
-            return False
-        # Keras alone costs little where TensorFlow is, which imports it when it is first asked for.
-        if root in self._modules or "tensorflow" in self._modules:
-            return True
-        raise Unpicklable(
-            f"{thing} would import {'Keras' if root != 'tensorflow' else 'TensorFlow'} into a process that has not "
-            "done so: seconds, and half a GiB of memory. Bring back numpy arrays or plain Python values; or import it "
-            "there first, which takes no GPU memory."
-        )
+def _import(bring: Callable[[str], Any], modules: Container[str], name: str) -> Any:
+    _is_theirs(modules, name, name)
+    return bring(name)
+
+
+def _is_theirs(modules: Container[str], module: str, thing: str) -> bool:
+    root = module.partition(".")[0]
+    if root not in ROOTS:
+        return False
+    # Keras alone costs little where TensorFlow is, which imports it when it is first asked for.
+    if root in modules or "tensorflow" in modules:
+        return True
+    raise Unpicklable(
+        f"{thing} would import {'Keras' if root != 'tensorflow' else 'TensorFlow'} into a process that has not "
+        "done so: seconds, and half a GiB of memory. Bring back numpy arrays or plain Python values; or import it "
+        "there first, which takes no GPU memory."
+    )

@@ -25,6 +25,7 @@ import cloudpickle
 
 from tfgpu_magic import units
 from tfgpu_magic.errors import Unpicklable
+from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.guard import ROOTS
 
 
@@ -100,7 +101,7 @@ class ModelHandle:
             )
         import keras
 
-        with keras.saving.custom_object_scope({**pickle.loads(self.customs), **given}):  # noqa: S301  # our own
+        with keras.saving.custom_object_scope({**pickling.load([memoryview(self.customs)]), **given}):
             # The public load_model takes only a path, and there may be no disk to put a file on. This name is in
             # every pickle of a Keras model, and so it stays.
             return keras.Model._unpickle_model(io.BytesIO(self.archive))

@@ -5,6 +5,7 @@ Source: PEP 574 (out-of-band buffers); cloudpickle.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import io
 import itertools
@@ -16,6 +17,7 @@ from types import FunctionType
 from typing import Any
 
 import cloudpickle
+from cloudpickle import cloudpickle as inner
 
 from tfgpu_magic.errors import Unpicklable
 
@@ -142,7 +144,43 @@ def name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__qualname__", "") or f"a {type(function).__qualname__}")
 
 
-def load(parts: Sequence[memoryview], unpickler: Callable[..., pickle.Unpickler] = pickle.Unpickler) -> Any:
+class Unpickler(pickle.Unpickler):
+    """Unpickles, and leaves every class as it is that this process has already.
+
+    A class that comes back is the one that was sent. cloudpickle would set all its attributes and methods to what
+    they are in the other process; here only a class that this load makes gets any.
+    Source: cloudpickle's `_make_skeleton_class`, `_make_skeleton_enum` and `_class_setstate`.
+    """
+
+    def __init__(self, file: io.BytesIO, *, buffers: Iterable[Any] | None = None) -> None:
+        super().__init__(file, buffers=buffers)
+        self._made: dict[int, type] = {}  # kept, so that no number is given twice
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Look up a name of the stream; pickle calls it once for each."""
+        found = super().find_class(module, name)
+        # These hold no `self`, whose memo will hold them, and with them all that was loaded.
+        if module == inner.__name__ and name in ("_make_skeleton_class", "_make_skeleton_enum"):
+            return functools.partial(_make, found, self._made)
+        if module == inner.__name__ and name == "_class_setstate":
+            return functools.partial(_fill, found, self._made)
+        return found
+
+
+def _make(make: Callable[..., type], made: dict[int, type], *description: Any) -> type:
+    *_, number, _ = description  # by which cloudpickle knows a class that it has sent, or made
+    known = number in inner._DYNAMIC_CLASS_TRACKER_BY_ID
+    kind = make(*description)
+    if not known:
+        made[id(kind)] = kind
+    return kind
+
+
+def _fill(fill: Callable[..., type], made: Mapping[int, type], kind: type, state: Any) -> type:
+    return fill(kind, state) if id(kind) in made else kind
+
+
+def load(parts: Sequence[memoryview], unpickler: Callable[..., pickle.Unpickler] = Unpickler) -> Any:
     """Make the value again; its large arrays live in the memory of the parts."""
     return unpickler(io.BytesIO(parts[0]), buffers=parts[1:]).load()
 

@@ -17,11 +17,15 @@ class Names:
         reads: names whose value from before the cell it may see, builtins among them.
         binds: names that it may leave bound if it runs to its end, in the order of its text, without `imports`.
         imports: names that nothing but its import statements binds.
+        turns: names that nothing but its loops bind, for each turn.
+        changes: names from before the cell whose objects it may change in place, as far as that can be seen.
     """
 
     reads: frozenset[str] = frozenset()
     binds: tuple[str, ...] = ()
     imports: frozenset[str] = frozenset()
+    turns: frozenset[str] = frozenset()
+    changes: tuple[str, ...] = ()
 
 
 def names(source: str) -> Names:
@@ -47,4 +51,5 @@ def names(source: str) -> Names:
         except RecursionError:  # nested deeper than Python's stack, not than its compiler's: every word may be a name
             return Names(reads=frozenset(re.findall(r"[^\W\d]\w*", source)))
     imports = frozenset(tally.imports.difference(tally.binds))
-    return Names(frozenset(tally.reads), tuple(tally.binds), imports)
+    turns = frozenset(tally.turns - tally.meant)
+    return Names(frozenset(tally.reads), tuple(tally.binds), imports, turns, tuple(tally.changes))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 import symtable
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tfgpu_magic.isolate.cells.names.changes import changed
 from tfgpu_magic.isolate.cells.names.magics import meaning
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -22,6 +24,7 @@ class Body:
         binds: global names that it binds, by `global`; of those, `imports` by an import.
         magics: what its magics run or expand, as Python; their names are the function's before they are global.
         own: the function's names.
+        changes: global names whose objects it changes in place.
     """
 
     reads: frozenset[str]
@@ -29,6 +32,7 @@ class Body:
     imports: frozenset[str]
     magics: tuple[str, ...]
     own: frozenset[str]
+    changes: frozenset[str]
 
 
 class Functions:
@@ -49,17 +53,26 @@ class Functions:
         tables = self._tables[node.lineno]
         symbols = [(table.get_type(), symbol) for table in _family(tables) for symbol in table.get_symbols()]
         shared = [symbol for _, symbol in symbols if symbol.is_global()]
-        changed = _changed(node)
-        reads = {s.get_name() for s in shared if s.is_referenced() or s.get_name() in changed}
+        again = _changed(node)
+        own = frozenset(s.get_name() for table in tables for s in table.get_symbols() if not s.is_global())
+        parts = list(ast.walk(node))
+        reads = {s.get_name() for s in shared if s.is_referenced() or s.get_name() in again}
+        reads |= {name for part in parts if isinstance(part, ast.Constant) for name in mentioned(part)} - own
         # A class body reads the module's name while it has not bound its own.
         reads |= {s.get_name() for kind, s in symbols if kind == "class" and s.is_local() and s.is_referenced()}
         return Body(
             frozenset(reads),
             tuple(s.get_name() for s in shared if s.is_assigned() or s.is_imported()),
             frozenset(s.get_name() for s in shared if s.is_imported()),
-            tuple(magic.source for call in ast.walk(node) if isinstance(call, ast.Call) and (magic := meaning(call))),
-            frozenset(s.get_name() for table in tables for s in table.get_symbols() if not s.is_global()),
+            tuple(magic.source for call in parts if isinstance(call, ast.Call) and (magic := meaning(call))),
+            own,
+            frozenset(name for part in parts if (name := changed(part)) is not None) - own,
         )
+
+
+def mentioned(text: ast.Constant) -> list[str]:
+    """The names that a text speaks of as pandas' `query` and `eval` do: `a > @cutoff`."""
+    return re.findall(r"@([^\W\d]\w*)", text.value) if isinstance(text.value, str) else []
 
 
 def _family(tables: Iterable[symtable.SymbolTable]) -> Iterator[symtable.SymbolTable]:

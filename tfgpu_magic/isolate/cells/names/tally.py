@@ -37,6 +37,10 @@ class Tally:
         self.reads: set[str] = set()
         self.binds: dict[str, None] = {}
         self.imports: set[str] = set()
+        self.changes: dict[str, None] = {}  # in place
+        self.turns: set[str] = set()  # bound by a loop for each turn
+        self.meant: set[str] = set()  # bound by anything else
+        self.turning = False
         self.settled: Settled = frozenset()
         self.lasting: set[str] = set()  # bound by functions, perhaps after a `del`
         self.hidden: frozenset[str] = frozenset()  # names of comprehensions and type parameters, around here
@@ -48,6 +52,12 @@ class Tally:
         settled = self.inside.before if nested and self.inside else self.settled
         if settled is not None and name not in settled and name not in self.hidden:
             self.reads.add(name)
+
+    def change(self, name: str, *, nested: bool = False) -> None:
+        """Note that what a name stands for is changed, where that may be what it was before the cell."""
+        settled = self.inside.before if nested and self.inside else self.settled
+        if settled is not None and name not in settled and not self.local(name):
+            self.changes[name] = None
 
     def settle(self, name: str) -> None:
         """Note that what a name was before the cell cannot be seen from here on."""
@@ -73,6 +83,7 @@ class Tally:
             self.imports.add(name)
         else:
             self.binds[name] = None
+            (self.turns if self.turning else self.meant).add(name)
 
     def unbind(self, name: str) -> None:
         """Note that a name is deleted, which only what is bound allows."""

@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
-from tfgpu_magic.isolate.cells.names.functions import Function, Functions
+from tfgpu_magic.isolate.cells.names.changes import changed
+from tfgpu_magic.isolate.cells.names.functions import Function, Functions, mentioned
 from tfgpu_magic.isolate.cells.names.magics import meaning
 from tfgpu_magic.isolate.cells.names.tally import ClassBody, Settled, Tally, met
 
@@ -32,6 +33,14 @@ def walked(source: str) -> Tally:
     return walk
 
 
+class _Turn(ast.AST):
+    """The names that a loop binds for each turn."""
+
+    def __init__(self, target: ast.expr) -> None:
+        super().__init__()
+        self.target = target
+
+
 class _Walk(Tally, ast.NodeVisitor):
     """Tallies a cell's names. A loop is walked once: nothing is ever unsettled, so its first turn sees most."""
 
@@ -53,6 +62,8 @@ class _Walk(Tally, ast.NodeVisitor):
         self.functions = around
 
     def visit(self, node: ast.AST) -> None:
+        if (name := changed(node)) is not None:
+            self.change(name)
         kind = type(node).__name__
         getattr(self, f"visit_{_ALIKE.get(kind, kind)}", self.generic_visit)(node)
 
@@ -73,6 +84,10 @@ class _Walk(Tally, ast.NodeVisitor):
 
     def visit_Name(self, node: ast.Name) -> None:
         {ast.Load: self.read, ast.Store: self.bind, ast.Del: self.unbind}[type(node.ctx)](node.id)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        for name in mentioned(node):
+            self.read(name)
 
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
         for alias in node.names:
@@ -147,7 +162,12 @@ class _Walk(Tally, ast.NodeVisitor):
 
     def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
         self.visit(node.iter)
-        self._loop([node.target, *node.body], node.orelse, ends=self.settled)
+        self._loop([_Turn(node.target), *node.body], node.orelse, ends=self.settled)
+
+    def visit__Turn(self, node: _Turn) -> None:
+        self.turning = True
+        self.visit(node.target)
+        self.turning = False
 
     def _loop(self, body: Iterable[ast.AST], orelse: Iterable[ast.AST], *, ends: Settled) -> None:
         """Walk a loop that comes to its own end, if it does, with at least `ends` settled."""
@@ -244,6 +264,8 @@ class _Walk(Tally, ast.NodeVisitor):
         inner = set[str]().union(*map(_inside_function, body.magics))
         for name in body.reads | (inner - body.own):
             self.read(name, nested=True)
+        for name in body.changes:
+            self.change(name, nested=True)
         for name in body.binds:
             self.keep(name, imported=name in body.imports)
             self.lasting.add(name)

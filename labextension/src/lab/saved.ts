@@ -1,0 +1,80 @@
+// A live table that was saved with a notebook without its widget's state: instead of an error, its cell shows the table beside it.
+
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { Widget } from '@lumino/widgets';
+import type { Words } from '../view/words';
+
+const VIEW = 'application/vnd.jupyter.widget-view+json';
+const HTML = 'text/html';
+
+/** How an output of ours begins, and how a widget's does that has no model. */
+const OURS = '<div class="tfgpu"';
+const ERROR = 'Error displaying widget';
+
+/** What is used of the renderers of a notebook's outputs; their types are not those of one version. */
+interface Data {
+  data: Record<string, unknown>;
+}
+interface Renderer extends Widget {
+  renderModel(model: Data): Promise<void>;
+}
+interface Factory {
+  mimeTypes: readonly string[];
+  createRenderer(options: unknown): Renderer;
+}
+interface Registry {
+  getFactory(mimeType: string): Factory | undefined;
+  getRank(mimeType: string): number | undefined;
+  addFactory(factory: Factory, rank?: number): void;
+  createRenderer(mimeType: string): Renderer;
+}
+
+/** Watch over the tables in all notebooks that are opened from now on. */
+export function keepSaved(app: JupyterFrontEnd, words: Words): void {
+  app.docRegistry.addWidgetExtension('Notebook', {
+    createNew(panel: Widget & { content?: Widget & { rendermime?: Registry } }) {
+      const registry = panel.content?.rendermime;
+      if (registry) {
+        watch(registry, words);
+      }
+    }
+  });
+}
+
+/** Widgets' factories come late, when their manager is there; all of them are to have the fallback. */
+function watch(registry: Registry, words: Words): void {
+  const add = registry.addFactory.bind(registry);
+  registry.addFactory = (factory, rank) =>
+    add(factory.mimeTypes.includes(VIEW) ? withFallback(factory, registry, words) : factory, rank);
+  const there = registry.getFactory(VIEW);
+  if (there) {
+    registry.addFactory(there, registry.getRank(VIEW));
+  }
+}
+
+function withFallback(factory: Factory, registry: Registry, words: Words): Factory {
+  return {
+    ...factory,
+    createRenderer(options) {
+      const renderer = factory.createRenderer(options);
+      const render = renderer.renderModel.bind(renderer);
+      renderer.renderModel = async model => {
+        await render(model);
+        const html = model.data[HTML];
+        if (!renderer.isDisposed && renderer.node.textContent.startsWith(ERROR) && String(html).startsWith(OURS)) {
+          await fall(renderer, registry.createRenderer(HTML), model, words);
+        }
+      };
+      return renderer;
+    }
+  };
+}
+
+async function fall(renderer: Renderer, table: Renderer, model: Data, words: Words): Promise<void> {
+  const said = document.createElement('p');
+  said.className = 'tfgpu-saved';
+  said.textContent = words.__('As it was when its cell ran. Run the cell again for the live table.');
+  await table.renderModel(model);
+  renderer.node.replaceChildren(said, table.node);
+  renderer.disposed.connect(() => table.dispose());
+}

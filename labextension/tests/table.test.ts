@@ -1,0 +1,269 @@
+// The promises of the table: it looks where it costs least, and nowhere while nobody sees it.
+
+import assert from 'node:assert/strict';
+import { afterEach, beforeEach, mock, test } from 'node:test';
+import type { Model } from '../src/kernel';
+import { Stream, type Answer, type Socket, type World } from '../src/lab/stream';
+import { Table } from '../src/table';
+import type { State } from '../src/view/wire';
+import { ENGLISH } from '../src/view/words';
+import { GIB, gpu, row, state } from './make';
+
+class FakeModel {
+  traits: Record<string, unknown> = { state: state(), history: { times: [], used: {} }, live: true, kernel: 'k' };
+  callbacks = new Map<string, Set<() => void>>();
+  sent: string[] = [];
+
+  get(name: string): unknown {
+    return this.traits[name];
+  }
+  on(event: string, callback: () => void): void {
+    this.callbacks.set(event, (this.callbacks.get(event) ?? new Set()).add(callback));
+  }
+  off(event: string, callback: () => void): void {
+    this.callbacks.get(event)?.delete(callback);
+  }
+  send(message: { type: string }): void {
+    this.sent.push(message.type);
+  }
+  fire(event: string): void {
+    this.callbacks.get(event)?.forEach(callback => callback());
+  }
+  answer(its: State): void {
+    this.traits['state'] = its;
+    this.fire('change:state');
+  }
+  /** What was sent since it was asked last. */
+  heard(): string[] {
+    return this.sent.splice(0);
+  }
+}
+
+class FakeSocket {
+  onmessage: ((event: { data: unknown }) => void) | null = null;
+  onclose: (() => void) | null = null;
+  closed = false;
+  close(): void {
+    this.closed = true;
+  }
+}
+
+class FakeWorld implements World {
+  sockets: FakeSocket[] = [];
+  answer: Answer = null;
+  connect(): Socket {
+    this.sockets.push(new FakeSocket());
+    return this.sockets[this.sockets.length - 1]!;
+  }
+  ask(): Promise<Answer> {
+    return Promise.resolve(this.answer);
+  }
+  later(): () => void {
+    return () => undefined;
+  }
+  random(): number {
+    return 0.5;
+  }
+  get open(): number {
+    return this.sockets.filter(socket => !socket.closed).length;
+  }
+  say(its: State): void {
+    const message = { version: 1, type: 'full', sequence: 1, state: its, history: { times: [], used: {} } };
+    this.sockets[this.sockets.length - 1]!.onmessage?.({ data: JSON.stringify(message) });
+  }
+}
+
+const view = {};
+let model: FakeModel;
+let world: FakeWorld;
+
+function made(streamed = true): Table {
+  model = new FakeModel();
+  world = new FakeWorld();
+  return new Table(model as unknown as Model, streamed ? new Stream(world, ENGLISH) : null);
+}
+
+/** Let time pass second by second: what is planned meanwhile has its turn too. */
+function pass(milliseconds: number): void {
+  for (let left = milliseconds; left > 0; left -= 1000) {
+    mock.timers.tick(Math.min(left, 1000));
+  }
+}
+
+beforeEach(() => mock.timers.enable({ apis: ['setTimeout'] }));
+afterEach(() => mock.timers.reset());
+
+test('a table that nobody sees asks nobody', () => {
+  const table = made();
+  pass(60_000);
+
+  assert.equal(table.state?.time, 1000);
+  assert.deepEqual([model.heard(), world.sockets.length], [[], 0]);
+});
+
+test('where there is no server it tells the kernel that it is drawn, until nobody sees it', () => {
+  const table = made(false);
+  table.watch(view, true);
+  pass(1);
+  const first = model.heard();
+  model.answer(state({ time: 1001 }));
+  pass(25_000);
+  const later = model.heard();
+  table.setHidden(true);
+  pass(60_000);
+  const hidden = model.heard();
+  table.setHidden(false);
+  pass(1);
+  const back = model.heard();
+  table.watch(view, false);
+  pass(60_000);
+
+  assert.deepEqual(first, ['refresh']);
+  assert.deepEqual(later, ['drawn', 'drawn', 'drawn']);
+  assert.deepEqual([hidden, back, model.heard()], [[], ['refresh'], []]);
+});
+
+test('to a kernel that hears nothing, since a cell runs, it says less and less', () => {
+  const table = made(false);
+  table.watch(view, true);
+  model.traits['every'] = 4;
+  model.answer(state({ time: 1001 }));
+  pass(1);
+  model.heard();
+  pass(8 * 8000);
+  const deaf = model.heard();
+  model.traits['every'] = 1;
+  model.answer(state({ time: 1002 }));
+  pass(2 * 8000);
+
+  assert.deepEqual(
+    [deaf, model.heard()],
+    [
+      ['drawn', 'drawn'],
+      ['drawn', 'drawn']
+    ]
+  );
+});
+
+test('two views of it cost what one does', () => {
+  const table = made(false);
+  table.watch(view, true);
+  table.watch({}, true);
+  pass(1);
+
+  assert.deepEqual(model.heard(), ['refresh']);
+});
+
+test('once its kernel answered it draws what the server sends, and says nothing to the kernel', () => {
+  const table = made();
+  table.watch(view, true);
+  pass(1);
+  const before = world.sockets.length;
+  model.answer(state({ time: 1001 }));
+  world.say(state({ time: 1002, rows: { '0 1': row({ pid: 1, held: GIB }) } }));
+  model.heard();
+  pass(60_000);
+
+  assert.equal(before, 0);
+  assert.deepEqual([table.state?.time, table.link.kind, model.heard()], [1002, 'live', []]);
+});
+
+test('while nobody sees it there is no stream, and it is there again without a word to the kernel', () => {
+  const table = made();
+  table.watch(view, true);
+  model.answer(state({ time: 1001 }));
+  world.say(state({ time: 1002 }));
+  table.watch(view, false);
+  const open = world.open;
+  model.heard();
+  table.watch(view, true);
+  pass(100);
+  world.say(state({ time: 1050 }));
+  pass(60_000);
+
+  assert.equal(open, 0);
+  assert.deepEqual([world.open, table.state?.time, model.heard()], [1, 1050, []]);
+});
+
+test('what only the kernel says of itself is in what the server sends', () => {
+  const table = made();
+  table.watch(view, true);
+  const notes = ['TensorFlow is using the GPUs.'];
+  model.answer(state({ gpus: { 0: gpu({ logical: 'GPU:0', policy: 'growth' }) }, notes }));
+  const rows = {
+    '0 1': row({ pid: 1, kernel: 'k', owner: 'a.ipynb', path: 'a.ipynb', held: GIB }),
+    '0 2': row({ pid: 2, kernel: 'k', owner: "a.ipynb's sleep", path: 'a.ipynb', held: GIB }),
+    '0 3': row({ pid: 3, kernel: 'other', owner: 'b.ipynb', held: GIB })
+  };
+  world.say(state({ rows, notes: ['The driver is old.'] }));
+
+  assert.deepEqual(
+    Object.values(table.state!.rows).map(({ who, owner }) => [who, owner]),
+    [
+      ['this', 'this notebook'],
+      ['this', "this notebook's sleep"],
+      ['mine', 'b.ipynb']
+    ]
+  );
+  assert.deepEqual([table.state!.gpus['0']!.policy, table.state!.gpus['0']!.logical], ['growth', 'GPU:0']);
+  assert.deepEqual(table.state!.notes, [...notes, 'The driver is old.']);
+});
+
+test('a server that sees other GPUs than the kernel is left for good', () => {
+  const table = made();
+  table.watch(view, true);
+  model.answer(state({ time: 1001 }));
+  world.say(state({ time: 1002, gpus: { 0: gpu({ uuid: 'GPU-of-another-machine' }) } }));
+  pass(9000);
+
+  assert.deepEqual([table.state?.time, world.open], [1001, 0]);
+  assert.ok(model.heard().includes('drawn'));
+});
+
+test('a server without the extension is left for good', async () => {
+  const table = made();
+  world.answer = 'not there';
+  table.watch(view, true);
+  model.answer(state({ time: 1001 }));
+  world.sockets[0]!.onclose?.();
+  await Promise.resolve();
+  await Promise.resolve();
+  pass(9000);
+
+  assert.deepEqual([table.link.kind === 'refused', world.open], [false, 0]);
+  assert.ok(model.heard().includes('drawn'));
+});
+
+test('it ends with its kernel, and shows what was seen last', () => {
+  const table = made();
+  table.watch(view, true);
+  model.answer(state({ time: 1001 }));
+  world.say(state({ time: 1002 }));
+  model.fire('comm_live_update');
+
+  assert.deepEqual([table.link.kind, table.state?.time, world.open], ['saved', 1002, 0]);
+});
+
+test('saved with a notebook it is of its time, whatever the server sees now', () => {
+  const table = made();
+  table.watch(view, true);
+  pass(60_000);
+
+  assert.deepEqual([table.link.kind, table.state?.time, world.sockets.length], ['saved', 1000, 0]);
+});
+
+test('it leaves nothing behind', () => {
+  const table = made();
+  table.watch(view, true);
+  model.answer(state({ time: 1001 }));
+  table.dispose();
+  model.heard();
+  pass(60_000);
+
+  assert.equal(world.open, 0);
+  assert.deepEqual(model.heard(), []);
+  assert.equal(
+    [...model.callbacks.values()].reduce((sum, callbacks) => sum + callbacks.size, 0),
+    0
+  );
+});

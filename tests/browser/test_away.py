@@ -1,0 +1,184 @@
+"""A live table that nobody sees: nothing is sent, kernel and server rest, and it is right when somebody comes again."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from tests.browser.panel import View, restored, visit
+from tests.browser.scene import MIB, Notebook, Scene, playing, shot, soon
+from tfgpu_magic.simgpu import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+LEASE = 4.0
+BRIEF = f"from tfgpu_magic.views import presence; presence.LEASE = {LEASE}"
+
+
+@pytest.fixture(scope="module", params=["jupyterlab", "notebook"])
+def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with (
+        Machine.create("2x16GiB") as machine,
+        playing(machine, tmp_path_factory.mktemp("home"), request.param) as scene,
+    ):
+        yield scene
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1300, "height": 900})
+    yield page
+    page.close()
+
+
+def table(page: Page) -> View:
+    view = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-view").first
+    view.wait_for(timeout=30_000)
+    return View(page, view)
+
+
+def shown(scene: Scene, page: Page, name: str) -> tuple[Notebook, View]:
+    """A notebook on a page, with a table that is live; the page has no other open from before."""
+    shutil.rmtree(scene.server.home / ".jupyter" / "workspaces", ignore_errors=True)
+    notebook = scene.notebook(name, BRIEF, more=("%tf_gpu top",))
+    visit(page, scene, name)
+    page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
+    view = table(page)
+    soon(lambda: view.link().startswith("live"), 30)
+    return notebook, view
+
+
+def said(notebook: Notebook, seconds: float) -> list[str]:
+    """What a kernel says to front ends in a time."""
+    client, end, heard = notebook.client, time.monotonic() + seconds, []
+    while (left := end - time.monotonic()) > 0:
+        try:
+            heard.append(client.get_iopub_msg(timeout=left)["msg_type"])
+        except Exception:
+            break
+    return heard
+
+
+def quiet(notebook: Notebook) -> None:
+    """Wait until a kernel says nothing any more."""
+    soon(lambda: not said(notebook, 2.5), 30)
+
+
+def idle(scene: Scene, notebook: Notebook) -> float:
+    """Seconds for which the server knows of no activity of a kernel."""
+    model: dict[str, Any] = scene.server.call(f"kernels/{notebook.kernel}?no_track_activity=1")
+    active = datetime.fromisoformat(model["last_activity"].replace("Z", "+00:00"))
+    return time.time() - active.timestamp()
+
+
+def server_idle(scene: Scene) -> float:
+    active = datetime.fromisoformat(
+        scene.server.call("status?no_track_activity=1")["last_activity"].replace("Z", "+00:00")
+    )
+    return time.time() - active.timestamp()
+
+
+def collectors(scene: Scene) -> list[int]:
+    """The scene's collectors that live."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            ours = process.environ().get("TFGPU_MAGIC_DIR") == str(scene.server.home / "board")
+            if ours and "monitor.collector" in " ".join(process.cmdline()):
+                found.append(process.pid)
+    return found
+
+
+def test_a_table_that_is_seen_draws_and_its_kernel_is_idle(scene: Scene, page: Page) -> None:
+    notebook, view = shown(scene, page, "seen.ipynb")
+    quiet(notebook)
+    neighbour = scene.machine.add_neighbour("5GiB@1")
+    soon(lambda: view.row("neighbour", "1"))
+    heard = said(notebook, 10)
+    live = view.link()
+    shot(page, f"{scene.application}-top-live")
+    since = idle(scene, notebook)
+    neighbour.stop()
+
+    assert heard == []
+    assert since > 8
+    assert live.startswith("live")
+
+
+def test_when_the_page_is_closed_everything_rests_and_a_new_page_is_live(
+    scene: Scene, page: Page, browser: Browser
+) -> None:
+    notebook, _ = shown(scene, page, "closed.ipynb")
+    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    page.close()
+    quiet(notebook)
+    size = psutil.Process(scene.server.process.pid).memory_info().rss
+    heard = said(notebook, 10)
+    grown = psutil.Process(scene.server.process.pid).memory_info().rss - size
+    since, server_since = idle(scene, notebook), server_idle(scene)
+    soon(lambda: not collectors(scene), 60)
+    neighbour = scene.machine.add_neighbour("5GiB@1")
+    again = browser.new_page()
+    visit(again, scene, "closed.ipynb")
+    view = table(again)
+    soon(lambda: view.link().startswith("live") and view.row("neighbour", "1"), 30)
+    neighbour.stop()
+    soon(lambda: not view.row("neighbour", "1"))
+    again.close()
+
+    assert heard == []
+    assert grown < 2 * MIB
+    assert since > 8
+    assert server_since > 8
+
+
+def test_a_table_that_is_scrolled_away_or_in_a_hidden_tab_rests(scene: Scene, page: Page) -> None:
+    if scene.application == "notebook":
+        pytest.skip("Notebook has a page for each notebook")
+    notebook, view = shown(scene, page, "hidden.ipynb")
+    tab = page.evaluate("jupyterapp.shell.currentWidget.id")
+    page.evaluate("jupyterapp.commands.execute('launcher:create')")
+    soon(lambda: not view.root.is_visible())
+    quiet(notebook)
+    page.evaluate("tab => jupyterapp.shell.activateById(tab)", tab)
+    soon(lambda: view.root.is_visible() and view.link().startswith("live"), 30)
+
+
+def test_a_table_ends_with_its_kernel(scene: Scene, page: Page) -> None:
+    notebook, view = shown(scene, page, "ended.ipynb")
+    scene.server.open(f"api/kernels/{notebook.kernel}", method="DELETE").close()
+    soon(lambda: view.link().startswith("as of "), 30)
+    shot(page, f"{scene.application}-top-ended")
+
+
+def test_a_table_ends_when_its_kernel_is_restarted_from_elsewhere(scene: Scene, page: Page) -> None:
+    notebook, view = shown(scene, page, "restarted.ipynb")
+    scene.server.call(f"kernels/{notebook.kernel}/restart", {}, method="POST")
+    soon(lambda: view.link().startswith("as of "), 30)
+
+
+def test_a_table_that_was_saved_without_its_widget_is_a_table_and_no_error(scene: Scene, page: Page) -> None:
+    notebook, _ = shown(scene, page, "saved.ipynb")
+    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    page.wait_for_timeout(1000)
+    scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
+    page.wait_for_timeout(1000)
+    page.reload()
+    restored(page)
+    saved = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-saved")
+    saved.wait_for(timeout=30_000)
+    cell = page.locator(".jp-NotebookPanel:visible .jp-OutputArea").last
+    text = soon(lambda: "Simulated GPU 16GiB" in (said := cell.inner_text()) and said)
+    shot(page, f"{scene.application}-top-reopened")
+
+    assert "As it was when its cell ran" in text
+    assert "Error" not in text

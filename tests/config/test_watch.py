@@ -1,0 +1,27 @@
+"""The line of a cell that is quoted as the one that woke TensorFlow."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfgpu_magic.config.watch import LONGEST, _quote
+
+
+@pytest.mark.parametrize(
+    ("source", "quoted"),
+    [
+        ("import tensorflow as tf; x = tf.zeros(2)\nx.device", " (x = tf.zeros(2))"),
+        ("# a model\nmodel = tf.Variable(1.0)  # one\nmodel.assign(2.0)", " (model = tf.Variable(1.0))"),
+        ("from keras import (\n    layers,\n    models,\n)\nmodel = build()", " (model = build())"),
+        ('"""Text."""\ndef f():\n    return 1\nf()', " (f())"),
+        ("%time\nx = 1", " (x = 1)"),
+        ("x = 1\n%tf_gpu", " (x = 1)"),
+        ("for step in range(2):\n    %time train()", " (for step in range(2):)"),
+        ("y = !ls\nx = 1", " (y = !ls)"),
+        ("import tensorflow", ""),
+        ("", ""),
+        ("x = " + "1 + " * 40 + "1", f" ({('x = ' + '1 + ' * 40)[: LONGEST - 1]}…)"),
+    ],
+)
+def test_it_is_the_first_that_does_something(source: str, quoted: str) -> None:
+    assert _quote(source) == quoted

@@ -1,0 +1,224 @@
+"""What an isolated cell gives arrives: whole or piece by piece, at the right time, and what cannot is an error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.isolate.notebook import Notebook, notebook
+from tests.jupyter import until
+from tfgpu_magic.simgpu import Machine
+
+ONLY_THERE = """
+import os
+class OnlyThere:
+    def __init__(self): self.home = home
+    def __setstate__(self, state):
+        if os.getpid() == state["home"]:
+            raise ValueError("not here")
+"""
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    with Machine.create("1x8GiB") as machine, notebook(machine, tmp_path_factory.mktemp("home")) as one:
+        one.isolated("pass")  # which warms
+        one.run(ONLY_THERE + "home = os.getpid()")
+        yield one
+
+
+def test_what_cannot_be_made_again_here_takes_nothing_else_along_and_is_an_error(book: Notebook) -> None:
+    ran = book.isolated("odd, acc, shared = OnlyThere(), 0.9, [1]\n[shared]", "-o odd,acc,shared")
+
+    assert ran.error["ename"] == "Unpicklable"
+    assert ran.error["evalue"].startswith("odd cannot be made again in this notebook")
+    assert "odd cannot be made again in this notebook: not here" in ran.closing
+    assert ran.value == "[[1]]"
+    assert book.run("_, acc, shared").value == "([[1]], 0.9, [1])"
+    assert "NameError" in book.run("odd").text
+
+
+def test_a_module_that_only_the_cell_finds_takes_nothing_else_along(
+    book: Notebook, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("there")
+    (folder / "only_there.py").write_text("class Model: pass\n")
+    ran = book.isolated(
+        f"import sys\nsys.path.append({str(folder)!r})\nimport only_there\nm, got = only_there.Model(), 'precious'",
+        "-o m,got",
+    )
+
+    assert ran.error["ename"] == "Unpicklable"
+    assert "m cannot be made again in this notebook: No module named 'only_there'" in ran.closing
+    assert book.run("got").value == "'precious'"
+
+
+def test_a_value_that_cannot_be_made_again_here_is_seen_and_the_names_come(book: Notebook) -> None:
+    ran = book.isolated("y = 'precious'\nOnlyThere()", "-o y")
+
+    assert ran.status == "ok"
+    assert any("OnlyThere at" in data["text/plain"] for data in ran.shown())
+    assert "Its value cannot be made again in this notebook: not here" in ran.closing
+    assert book.run("y").value == "'precious'"
+
+
+def test_a_job_gives_its_value_though_a_name_of_it_is_lost(book: Notebook) -> None:
+    book.isolated("odd, acc = OnlyThere(), 0.5\n'value'", "--detach -o odd,acc")
+
+    assert book.run("job = _; job.result(timeout=60), acc").value == "('value', 0.5)"
+    book.isolated("odd = OnlyThere()", "--detach -o odd")
+    assert book.run("_.exception(timeout=60)").value.startswith("tfgpu_magic.errors.Unpicklable(")
+
+
+def test_a_picture_of_whatever_data_is_shown_as_by_a_plain_cell(book: Notebook) -> None:
+    bundle = "{'text/plain': 'odd', 'application/json': {'a': 1}.keys()}"
+    body = f"x = 5\nclass Odd:\n    def _repr_mimebundle_(self, **_):\n        return {bundle}\nOdd()"
+    plain, ours = book.run(body), book.isolated(body.replace("x = 5", "x = 6"), "-o x")
+
+    assert ours.status == "ok", ours.text
+    assert ours.shown("execute_result") == plain.shown("execute_result")
+    assert book.run("x").value == "6"
+
+
+def test_an_interrupt_after_the_answer_loses_nothing_of_it(book: Notebook) -> None:
+    book.run(
+        "import tfgpu_magic.isolate.cells.cell as c, os, signal, time\n"
+        "plain, asked = c.Cell._take, []\n"
+        "def late(self, answer):\n"
+        "    said = plain(self, answer)\n    os.kill(os.getpid(), signal.SIGINT)\n    return said\n"
+        "c.Cell._take = late"
+    )
+    ran = book.isolated("got = 'finished'\n'value'", "-o got")
+    book.run("c.Cell._take = plain")
+
+    assert ran.error["ename"] == "KeyboardInterrupt"
+    assert ran.closing
+    assert book.run("got").value == "'finished'"
+
+
+def test_a_value_is_shown_as_it_is_and_not_as_it_was(book: Notebook) -> None:
+    table = (
+        "class Table:\n    def __init__(self): self.rows = ['old']\n    def _repr_html_(self): return f'{self.rows}'"
+    )
+    book.run(table)
+    book.isolated("Table()", "--detach")
+    job = book.run("d = _.result(timeout=60); d.rows.append('new')\nd").shown("execute_result")
+    book.run("e = get_ipython().run_cell_magic('tf_gpu', 'isolate', 'Table()')")
+    cell = book.run("e.rows.append('new')\ne").shown("execute_result")
+
+    assert job[0]["text/html"] == cell[0]["text/html"] == "['old', 'new']"
+
+
+def test_names_of_a_job_are_put_into_the_notebook_between_cells(book: Notebook) -> None:
+    book.run("got, was = 'old', set()")
+    book.isolated("import time\ntime.sleep(0.5)\ngot = 'new'", "--detach -o got")
+    wait = "import concurrent.futures, time\nconcurrent.futures.wait([job], 60)\ntime.sleep(0.3)\n"
+    amid = book.run(f"job = _\n{wait}got").value
+    after = book.run("got").value
+
+    assert (amid, after) == ("'old'", "'new'")
+
+
+def test_names_of_a_job_that_ends_while_no_cell_runs_are_there(book: Notebook) -> None:
+    book.isolated("import time\ntime.sleep(0.5)\nnow_here = 'new'", "--detach -o now_here")
+
+    until(lambda: book.run("print('now_here' in globals())").stream() == "True\n")
+
+
+@pytest.mark.parametrize("ask", ["job.result(60)", "job.exception(60)", "while not job.done(): pass"])
+def test_who_asks_a_job_has_its_names_in_the_same_cell(book: Notebook, ask: str) -> None:
+    book.run("got = 'old'")
+    book.isolated("import time\ntime.sleep(0.2)\ngot = 'new'", "--detach -o got")
+
+    assert book.run(f"job = _\n{ask}\ngot").value == "'new'"
+
+
+def test_what_a_cell_has_read_is_let_go_of_when_it_ends(book: Notebook) -> None:
+    book.run("import gc, weakref, numpy as np\nfreed = []\ngc.disable()")
+    for body, line in (("big.sum()", ""), ("big.sum()\n1 / 0", ""), ("back = big", "-o back")):
+        book.run("big = np.ones(10**6); weakref.finalize(big, freed.append, 1)")
+        book.isolated(body, line)
+        book.run("big = back = None")
+    freed = book.run("len(freed)").value
+    book.run("gc.enable()")
+
+    assert freed == "3"
+
+
+def test_what_a_job_reads_is_let_go_of_when_it_is_sent(book: Notebook) -> None:
+    memory = "import os, psutil; print(psutil.Process().memory_info().rss >> 20)"
+    book.run("import numpy as np; big = np.ones(200 * 2**20 // 8)")
+    before = int(book.run(memory).stream())
+    book.isolated("print('has it')\nimport time\ntime.sleep(60)\nbig", "--detach")
+    book.run("job = _")
+    until(lambda: any(child.ppid() != book.pid for child in book.family()))
+    until(lambda: int(book.run(memory).stream()) < before + 100)  # MiB; a copy is 200
+    state = book.run("job.done()").value
+    book.run("job.stop(); big = None")
+
+    assert state == "False"
+
+
+def test_the_line_at_the_end_is_below_the_value_and_below_the_error(book: Notebook) -> None:
+    value, error = book.isolated("print('text')\n5"), book.isolated("1 / 0")
+    shown = ("execute_result", "error", "display_data")
+    kinds = [[kind for _, kind, _ in ran.messages if kind in shown] for ran in (value, error)]
+
+    assert kinds == [["execute_result", "display_data"], ["error", "display_data"]]
+
+
+def test_the_line_of_a_captured_cell_is_captured(book: Notebook) -> None:
+    ran = book.run("%%capture seen\n%%tf_gpu isolate\nprint('text')")
+
+    assert ran.shown() == []
+    assert "Isolated: " in book.run("repr(seen.outputs[-1].data)").value
+
+
+def test_what_a_cell_changes_in_place_is_said(book: Notebook) -> None:
+    book.run("results, scores, n, table, kind = {}, [], 0, {'a': {}}, type('Kind', (), {'n': 0})")
+    ran = book.isolated(
+        "def note(x):\n    scores.append(x)\nnote(1)\nresults['m1'] = 0.9\ntable['a'].update(b=1)\nkind.n += 1\n"
+        "own = []\nown.append(1)\nfor i in range(3):\n    n += i\nimport sys; sys.path.append('/nowhere')"
+    )
+
+    assert "Changed only there: results, table, scores. To bring back: -o results,table,scores" in ran.closing or (
+        "Changed only there: scores, results, table. To bring back: -o scores,results,table" in ran.closing
+    )
+    assert "Gone with its process: note, own, n. To bring back: -o note,own,n" in ran.closing or (
+        "Gone with its process: n, note, own. To bring back: -o n,note,own" in ran.closing
+    )
+    assert "kind stays in its process: it is a class of the notebook" in ran.closing
+    assert "Changed" not in book.isolated("results['m1'] = 0.9", "-o results").closing
+    assert book.run("results").value == "{'m1': 0.9}"
+
+
+def test_a_loops_own_variables_are_not_missed(book: Notebook) -> None:
+    assert "Gone" not in book.isolated("for i, (a, b) in enumerate([(1, 2)]): pass").closing
+    assert "Gone with its process: kept." in book.isolated("for kept in [1]: pass\nkept = 2").closing
+
+
+def test_names_in_a_query_are_sent_and_others_can_be_added(book: Notebook) -> None:
+    book.run("import pandas as pd\ndf, cutoff = pd.DataFrame({'a': [1, 2, 3]}), 1\nword = 'cutoff'")
+
+    assert book.isolated("len(df.query('a > @cutoff'))").value == "2"
+    missed = book.isolated("len(df[df.a > eval(word)])")
+    assert missed.error["ename"] == "NameError"
+    assert "The notebook has cutoff, which the cell's text does not name. To send it too: -i +cutoff" in missed.closing
+    assert book.isolated("len(df[df.a > eval(word)])", "-i +cutoff").value == "2"
+    assert "KeyError" in (by_key := book.isolated("globals()['word']")).text
+    assert "-i +word" in by_key.closing
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_a_job_whose_process_is_ended_from_outside_is_stopped(book: Notebook, number: str) -> None:
+    book.isolated("import time\nprint('begun')\nwhile True: time.sleep(0.1)", "--detach")
+    book.run("job = _")
+    until(lambda: book.run("print(job.standing().pid)").stream() != "None\n")
+    time.sleep(0.5)
+    book.run(f"import os, signal\nos.kill(job.standing().pid, signal.{number})")
+    said = book.run("job.exception(timeout=30)").value
+    state = book.run("job.standing().state").value
+
+    assert state == "'stopped'", said

@@ -1,0 +1,154 @@
+"""An interrupt is for the call: one that heeds it is let, however long it takes; who interrupts again wants its end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.isolate.rig import call
+from tfgpu_magic.errors import TimedOut
+from tfgpu_magic.isolate import call as calls
+
+pytestmark = pytest.mark.usefixtures("light", "impatient")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that does not heed is killed after half a second, and one that heeds takes longer than that."""
+    monkeypatch.setattr(calls, "GRACE", 0.5)
+
+
+def save(mark: str) -> str:
+    Path(mark).with_name("saving").touch()
+    time.sleep(1.5)
+    Path(mark).with_name("saved").touch()
+    return "saved"
+
+
+def work(mark: str) -> None:
+    Path(mark).touch()
+    time.sleep(60)
+
+
+def catch(mark: str) -> str:
+    try:
+        work(mark)
+    except KeyboardInterrupt:
+        return save(mark)
+    return "never"
+
+
+def catch_late(mark: str) -> str:
+    try:
+        catch(mark)
+    except KeyboardInterrupt:
+        return "saved less"
+    return "never"
+
+
+def tidy_up(mark: str) -> None:
+    try:
+        work(mark)
+    finally:
+        save(mark)
+
+
+def have_a_handler(mark: str) -> str:
+    stop = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: stop.set())
+    Path(mark).touch()
+    while not stop.is_set():
+        time.sleep(0.01)
+    return save(mark)
+
+
+def be_cancelled(mark: str) -> str:
+    async def work() -> str:
+        try:
+            Path(mark).touch()
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return await asyncio.to_thread(save, mark)
+        return "never"
+
+    async def main() -> str:
+        task = asyncio.ensure_future(work())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+        return await task
+
+    return asyncio.run(main())
+
+
+def go_on(mark: str) -> None:
+    while True:
+        try:
+            work(mark)
+        except KeyboardInterrupt:
+            Path(mark).with_name("went on").touch()
+
+
+def interrupts(function: Callable[[str], object], mark: Path, *, again: str = "") -> object:
+    """What the call returns when it is interrupted once it works, and again when that mark is there."""
+    one, _ = call(function, str(mark))
+
+    def interrupt() -> None:
+        for name in [mark.name, *([again] if again else [])]:
+            while not mark.with_name(name).exists():
+                time.sleep(0.01)
+            one.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        return one.run().value()
+    finally:
+        thread.join()
+
+
+@pytest.mark.parametrize("function", [catch, have_a_handler, be_cancelled])
+def test_a_call_that_heeds_an_interrupt_may_take_its_time(function: Callable[[str], object], tmp_path: Path) -> None:
+    assert interrupts(function, tmp_path / "mark") == "saved"
+
+
+def test_so_may_one_that_ends_of_it(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        interrupts(tidy_up, tmp_path / "mark")
+
+    assert (tmp_path / "saved").exists()
+
+
+def test_a_second_interrupt_reaches_a_call_that_heeds_the_first(tmp_path: Path) -> None:
+    assert interrupts(catch_late, tmp_path / "mark", again="saving") == "saved less"
+
+
+def test_a_second_interrupt_ends_a_call_that_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt, match="heard the interrupt and went on"):
+        interrupts(go_on, tmp_path / "mark", again="went on")
+
+
+def test_a_call_that_heeds_its_timeout_has_as_long_again(tmp_path: Path) -> None:
+    one, _ = call(catch, str(tmp_path / "mark"), timeout=4.0)
+    answer = one.run()
+
+    assert answer.late == 4.0
+    assert (tmp_path / "saved").exists()
+    with pytest.raises(TimedOut):
+        answer.value()
+
+
+def test_a_call_that_goes_on_after_its_timeout_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(TimedOut):
+        call(go_on, str(tmp_path / "mark"), timeout=0.3)[0].run()
+
+
+def test_a_timeout_holds_for_a_call_that_was_interrupted_before(tmp_path: Path) -> None:
+    one, _ = call(go_on, str(tmp_path / "mark"), timeout=2.0)
+    threading.Timer(1.0, one.interrupt).start()
+    with pytest.raises(TimedOut):
+        one.run()

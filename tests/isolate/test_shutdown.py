@@ -1,0 +1,196 @@
+"""A call's process ends as a program does: what it has begun to write is written, and nothing of it stays."""
+
+from __future__ import annotations
+
+import atexit
+import gzip
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.isolate import deeds
+from tests.isolate.rig import call, run
+from tfgpu_magic.errors import TimedOut
+from tfgpu_magic.isolate import call as calls
+from tfgpu_magic.isolate.process.keeper import KEEPER
+
+pytestmark = pytest.mark.usefixtures("light")
+
+kept: list[Any] = []
+
+
+def keep(*things: object) -> None:
+    """As a module does that goes on using them."""
+    kept.extend(things)
+
+
+def test_what_was_written_to_files_that_were_not_closed_is_there(tmp_path: Path) -> None:
+    def write() -> None:
+        text, binary = (tmp_path / "text").open("w"), (tmp_path / "binary").open("wb")
+        text.write("eight ch")
+        binary.write(b"eight by")
+        keep(text, binary)
+        packed = sys.modules["__main__"].packed = gzip.open(tmp_path / "packed", "wt")  # type: ignore[attr-defined]  # noqa: SIM115
+        packed.write("eight ch")
+
+    run(write, (), {})
+
+    assert (tmp_path / "text").read_text() == "eight ch"
+    assert (tmp_path / "binary").read_bytes() == b"eight by"
+    with gzip.open(tmp_path / "packed", "rt") as packed:
+        assert packed.read() == "eight ch"
+
+
+def test_it_is_there_too_when_the_call_has_failed(tmp_path: Path) -> None:
+    def write() -> None:
+        file = (tmp_path / "text").open("w")
+        file.write("eight ch")
+        keep(file)
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        run(write, (), {})
+
+    assert (tmp_path / "text").read_text() == "eight ch"
+
+
+def test_exit_functions_run_and_temporary_directories_go(tmp_path: Path) -> None:
+    def begin() -> str:
+        atexit.register((tmp_path / "done").touch)
+        folder = tempfile.TemporaryDirectory(dir=tmp_path)
+        keep(folder)
+        return folder.name
+
+    folder = run(begin, (), {})
+
+    assert (tmp_path / "done").exists()
+    assert not Path(folder).exists()
+
+
+def save_later(path: Path) -> None:
+    time.sleep(0.3)
+    path.write_text("saved")
+
+
+def test_a_thread_that_saves_a_file_is_waited_for(tmp_path: Path) -> None:
+    def begin() -> str:
+        threading.Thread(target=save_later, args=(tmp_path / "thread",)).start()
+        pool = ThreadPoolExecutor(1)
+        pool.submit(save_later, tmp_path / "pool")
+        return "done"
+
+    one, paper = call(begin)
+
+    assert one.run().value() == "done"
+    assert [(tmp_path / name).read_text() for name in ("thread", "pool")] == ["saved", "saved"]
+    assert paper.text["stderr"] == ""
+
+
+def test_a_thread_that_does_not_end_is_cut_off_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "GRACE", 0.5)
+
+    def begin() -> str:
+        threading.Thread(target=time.sleep, args=(600,), name="the heart").start()
+        atexit.register((tmp_path / "done").touch)
+        return "done"
+
+    one, paper = call(begin)
+
+    assert one.run().value() == "done"
+    assert (tmp_path / "done").exists()
+    assert paper.text["stderr"].startswith("Cut off, because the call had ended 0.5 s before: the heart.")
+
+
+def test_an_end_that_does_not_end_is_cut_off_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "GRACE", 0.3)
+
+    def begin() -> str:
+        atexit.register(time.sleep, 600)
+        return "done"
+
+    one, paper = call(begin)
+
+    assert one.run().value() == "done"
+    assert "did not end, and was killed" in paper.text["stderr"]
+
+
+def left(names: list[str]) -> list[str]:
+    return [name for name in names if Path("/dev/shm", name).exists()]
+
+
+def test_shared_memory_that_a_call_has_made_and_not_freed_is_gone() -> None:
+    def make() -> list[str]:
+        made = [SharedMemory(create=True, size=1) for _ in range(500)]
+        keep(made)
+        return [memory.name for memory in made]
+
+    assert left(run(make, (), {})) == []
+
+
+def test_it_is_gone_too_when_the_call_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "GRACE", 0.3)
+
+    def make() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        made = [SharedMemory(create=True, size=1) for _ in range(500)]
+        (tmp_path / "names").write_text(" ".join(memory.name for memory in made))
+        time.sleep(600)
+
+    with pytest.raises(TimedOut):
+        call(make, timeout=3)[0].run()
+
+    assert left((tmp_path / "names").read_text().split()) == []
+
+
+def test_a_process_that_a_call_leaves_behind_may_tidy_up(tmp_path: Path) -> None:
+    def leave() -> None:
+        script = f"trap 'touch {tmp_path}/tidy; exit' TERM; touch {tmp_path}/there; while :; do sleep 0.01; done"
+        keep(subprocess.Popen(["sh", "-c", script]))
+        while not (tmp_path / "there").exists():
+            time.sleep(0.01)
+
+    run(leave, (), {})
+
+    assert (tmp_path / "tidy").exists()
+
+
+def test_one_that_does_not_heed_is_killed(tmp_path: Path) -> None:
+    def leave() -> list[int]:
+        script = f"trap '' TERM; (trap '' TERM; touch {tmp_path}/inner; sleep 600) & touch {tmp_path}/outer; sleep 600"
+        deaf = subprocess.Popen(["sh", "-c", script], start_new_session=True)
+        while not ((tmp_path / "inner").exists() and (tmp_path / "outer").exists()):
+            time.sleep(0.01)
+        return [deaf.pid, *(child.pid for child in psutil.Process(deaf.pid).children(recursive=True))]
+
+    pids = run(leave, (), {})
+
+    assert len(pids) >= 3
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def test_what_cannot_be_killed_holds_up_no_later_call(tmp_path: Path) -> None:
+    """As a process that hangs in a driver: the nursery's signals do not reach it."""
+    KEEPER.stop()
+    KEEPER.preload, before = (*KEEPER.preload, "tests.isolate.deathless"), KEEPER.preload
+    try:
+        *_, apart, _ = run(deeds.leave_processes, (str(tmp_path / "mark"),), {})
+        begin = time.monotonic()
+
+        assert [run(deeds.nothing, (), {}) for _ in range(2)] == [1, 1]
+        assert time.monotonic() - begin < 4
+        assert psutil.pid_exists(apart)
+        os.kill(apart, signal.SIGKILL)
+    finally:
+        KEEPER.preload = before
+        KEEPER.stop()

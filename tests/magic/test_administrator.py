@@ -1,0 +1,217 @@
+"""An administrator's policy never falls to nothing: real TensorFlow under it, judged by the driver's account."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tests.jupyter import execute, serving, until
+from tests.magic.shell import cells
+from tests.processes import program, run
+from tests.tf.on_machine import held, touch_every_gpu
+from tfgpu_magic.simgpu import Machine
+
+MIB, GIB = 2**20, 2**30
+CONTEXT = 256 * MIB
+SOME = range(CONTEXT, CONTEXT + 64 * MIB)
+"""Bytes that TensorFlow holds of a GPU where memory grows, and it has done next to nothing there."""
+LIMIT = int(0.4 * 8 * 1024) * MIB + CONTEXT
+
+
+@pytest.mark.parametrize(
+    ("policy", "size", "told"),
+    [
+        (
+            "growth",
+            SOME,
+            "cannot be had in full. In force is `visible 0,1,2,3,4,5,6; growth`",
+        ),
+        ("limit 40%", range(LIMIT, LIMIT + 1), "In force is `visible 0,1,2,3,4,5,6; limit 40%`"),
+        ("limit 40% --grow", SOME, "In force is `visible 0,1,2,3,4,5,6; limit 40% --grow`"),
+        ("limti 40%", SOME, "Did you mean 'limit'?"),
+    ],
+)
+def test_on_eight_gpus_of_which_one_is_full_the_others_are_used_as_the_policy_says(
+    policy: str, size: range, told: str
+) -> None:
+    with Machine.create("8x8GiB") as machine:
+        machine.add_neighbour("7.8GiB@7")
+        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": policy}, fresh=True)
+
+    assert told in said
+    assert "GPU 7: " in said
+    assert all(one in size for one in sizes[:7])
+    assert sizes[7] == 0
+
+
+def test_a_policy_that_can_be_had_is_not_spoken_of() -> None:
+    with Machine.create("8x8GiB") as machine:
+        machine.add_neighbour("7.8GiB@7")
+        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": "pick; growth"}, fresh=True)
+
+    assert said == ""
+    assert sorted(sizes)[:7] == [0] * 7
+    assert max(sizes) in SOME
+    assert sizes[7] == 0
+
+
+@pytest.mark.parametrize(("policy", "neighbour"), [("limit 60%", "5GiB@1"), ("limit 12GiB", "1GiB@1")])
+def test_a_limit_that_is_not_there_is_grown_into(policy: str, neighbour: str) -> None:
+    with Machine.create("2x8GiB") as machine:
+        machine.add_neighbour(neighbour)
+        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": policy}, fresh=True)
+
+    assert f"`{policy}`, from $TFGPU_POLICY, cannot be had in full" in said
+    assert all(one in SOME for one in sizes)
+
+
+def test_where_every_gpu_is_full_none_is_used() -> None:
+    with Machine.create("2x8GiB") as machine:
+        machine.add_neighbour("7.8GiB@0")
+        machine.add_neighbour("7.8GiB@1")
+        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": "limit 40%"}, fresh=True)
+
+    assert "In force is `visible none; limit 40%`" in said
+    assert sizes == [0, 0]
+
+
+def test_a_driver_that_is_slow_to_start_is_waited_for() -> None:
+    with Machine.create("8x8GiB") as machine:
+        machine.add_neighbour("7.8GiB@7")
+        machine.hang("nvmlInit", 2.5)
+        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": "limit 40%"}, fresh=True)
+
+    assert "Asking the driver" in said
+    assert sizes == [LIMIT] * 7 + [0]
+
+
+@pytest.mark.parametrize("words", ["limit 1GiB", "pick", "split 2"])
+def test_words_wait_for_a_driver_that_is_slow_to_start(words: str) -> None:
+    with Machine.create("2x8GiB") as machine:
+        machine.hang("nvmlInit", 2.5)
+        first, again = run(machine, _say, f"%tf_gpu {words}", f"%tf_gpu {words}")
+
+    assert first.startswith("Asking the driver…")
+    assert "Not applied" not in first + again
+
+
+def test_what_does_not_fit_at_the_start_of_a_kernel_and_does_at_the_import_is_in_force() -> None:
+    with Machine.create("1x8GiB") as machine:
+        said, sizes = run(machine, _use_after_a_neighbour, env={"TFGPU_POLICY": "limit 40%"}, fresh=True)
+
+    assert (said, sizes) == ("", [LIMIT])
+
+
+def test_words_of_the_user_outweigh_it() -> None:
+    with Machine.create("2x8GiB") as machine:
+        machine.add_neighbour("7.8GiB@1")
+        env = {"TFGPU_POLICY": "limit 40%"}
+        _, sizes = run(machine, _use_every_gpu, "%tf_gpu limit 1GiB", env=env, fresh=True)
+
+    assert sizes == [GIB + CONTEXT, 0]
+
+
+def test_it_holds_where_words_of_the_user_cannot_be_told_to_tensorflow() -> None:
+    with Machine.create("2x8GiB") as machine:
+        said, sizes = run(machine, _use_with_a_broken_plan, env={"TFGPU_POLICY": "growth"}, fresh=True)
+
+    assert "`limit 1GiB` is NOT in force: Not applied. TensorFlow did not take it: today not" in said
+    assert all(size in SOME for size in sizes)
+
+
+def test_kernels_opened_before_any_tensorflow_pick_a_gpu_each(tmp_path: Path) -> None:
+    with Machine.create("4x8GiB") as machine, _configured(machine, tmp_path, "pick; growth") as server:
+        clients = [server.connect(server.call("kernels", {"name": "python3"})["id"]) for _ in range(4)]
+        pids = [int(execute(client, "import os; print(os.getpid())")) for client in clients]
+        for client in clients:  # all at once
+            client.execute("import tensorflow as tf; x = tf.constant(1.0)")
+        until(lambda: all(machine.held(pid=pid) for pid in pids), seconds=120)
+        sizes = [[machine.held(pid=pid, gpu=gpu) > 0 for gpu in range(4)] for pid in pids]
+        for client in clients:
+            client.stop_channels()
+
+    assert sorted(sizes) == [[n == gpu for n in range(4)] for gpu in (3, 2, 1, 0)]
+
+
+def test_words_that_pick_go_where_no_other_kernel_of_the_user_has_picked() -> None:
+    with (
+        Machine.create("3x8GiB") as machine,
+        program(machine, _say, "%tf_gpu pick") as one,
+        program(machine, _say, "%tf_gpu pick; limit 1GiB") as other,
+    ):
+        (third,) = run(machine, _say, "%tf_gpu plan pick")
+
+    assert "Hidden from TensorFlow: GPU 1, 2." in one.answer[0]  # the first of equals, where nobody is
+    assert "Hidden from TensorFlow: GPU 0, 2." in other.answer[0]
+    assert "Hidden from TensorFlow: GPU 0, 1." in third
+
+
+@pytest.mark.parametrize("policy", ["limti 4GiB", "growth"])
+def test_only_what_cannot_be_had_is_told_in_the_first_cell_and_in_the_servers_log(tmp_path: Path, policy: str) -> None:
+    with Machine.create("1x8GiB") as machine, _configured(machine, tmp_path, policy) as server:
+        client = server.connect(server.call("kernels", {"name": "python3"})["id"])
+        told, again = execute(client, "pass"), execute(client, "pass")
+        client.stop_channels()
+        log = server.log.read_text()
+
+    wrong = f"`{policy}`, from the configuration, is NOT in force" if policy != "growth" else ""
+    assert wrong in told
+    assert wrong in log
+    assert bool(told) == bool(wrong)
+    assert again == ""
+
+
+def _configured(machine: Machine, home: Path, policy: str):  # type: ignore[no-untyped-def]  # a context of a Server
+    """A Jupyter Server whose kernels have the extension and a policy by configuration."""
+    profile = home / ".ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    (profile / "ipython_config.py").write_text(
+        f"c = get_config()\nc.InteractiveShellApp.extensions = ['tfgpu_magic']\nc.TfGpuMagics.policy = {policy!r}\n"
+    )
+    return serving(machine, home)
+
+
+def _use_every_gpu(*lines: str) -> tuple[str, list[int]]:
+    """What is said from the loading of the extension to TensorFlow's import, but for answers; and what is held then."""
+    from tests.magic.shell import loading
+
+    seen = loading(*lines, "import tensorflow")
+    touch_every_gpu()
+    return seen[0].text + seen[-1].text, held()
+
+
+def _say(*lines: str) -> list[str]:
+    return [seen.text for seen in cells(*lines)]
+
+
+def _use_after_a_neighbour() -> tuple[str, list[int]]:
+    from tests.magic.shell import loading
+
+    machine = Machine.current()
+    assert machine is not None
+    neighbour = machine.add_neighbour("7GiB@0")
+    loaded = loading()
+    neighbour.stop()
+    imported = cells("import tensorflow")
+    touch_every_gpu()
+    return loaded[0].text + imported[0].text, held()
+
+
+def _use_with_a_broken_plan() -> tuple[str, list[int]]:
+    from tfgpu_magic.config.runtime import devices
+
+    cells("%tf_gpu limit 1GiB")
+    write, calls = devices.write, []
+
+    def once_not(settings: devices.Settings) -> None:
+        calls.append(settings)
+        if len(calls) == 1:
+            raise ValueError("today not")
+        write(settings)
+
+    with mock.patch.object(devices, "write", once_not):
+        imported = cells("import tensorflow")
+    touch_every_gpu()
+    return imported[0].text, held()

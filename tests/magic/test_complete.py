@@ -1,0 +1,101 @@
+"""Tab in a line of ours, in a real IPython and in a kernel, on a simulated machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.magic.shell import cells
+from tests.processes import run
+from tfgpu_magic.simgpu import Machine
+
+
+@pytest.mark.parametrize(
+    ("line", "offered", "withheld"),
+    [
+        ("%tf_gpu ", ["growth", "limit", "status", "plan"], ["--grow"]),
+        ("%tf_gpu gr", ["growth"], ["limit"]),
+        ("tf_gpu li", ["limit"], ["growth"]),
+        ("%tf_gpu visible ", ["0", "1", "all", "none"], ["2"]),
+        ("%tf_gpu visible 0,", ["1"], ["0", "2"]),
+        ("%tf_gpu limit ", ["0=", "1=", "--grow", "--gpu", "--restart"], ["--cpu"]),
+        ("%tf_gpu limit 2GiB --g", ["--grow", "--gpu"], ["--restart"]),
+        ("%tf_gpu split 2 --gpu ", ["0", "1"], ["--grow"]),
+        ("%tf_gpu plan li", ["limit"], ["plan"]),
+        ("%tf_gpu pick; li", ["limit"], ["list"]),
+        ("%tf_gpu limit 0=", ["2GiB", "50%"], ["abs", "0="]),
+        ("%tf_gpu limit 2GiB --", ["--grow", "--restart"], ["--abs"]),
+        ("%tf_gpu code spl", ["split"], []),
+        ("%tf_gpu GRO", ["growth"], []),
+        ("%tf_gpu jobs ", ["stop"], ["--restart", "abs"]),
+        ("%tf_gpu isolate ", ["--warm"], ["--restart", "abs"]),
+        ("%tf_gpu plan growth ", ["on", "off"], ["--restart", "abs"]),
+        ("%tf_gpu growth; ", ["limit"], ["status", "top", "abs"]),
+        ("%tf_gpu pick --need ", ["2GiB"], ["--restart", "abs"]),
+        ("%%tf_gpu ", ["isolate"], ["growth", "abs"]),
+        ("%%tf_gpu iso", ["isolate"], ["isolation.ipynb"]),
+        ("%%tf_gpu isolate ", ["-i", "-o", "--detach", "limit"], ["--restart", "--warm", "abs"]),
+        ("%%tf_gpu isolate --", ["--gpus", "--timeout", "--detach"], ["abs", "--restart", "--warm"]),
+        ("%%tf_gpu isolate --gpus 1 --", ["--timeout"], ["--gpus", "abs"]),
+        ("%%tf_gpu isolate -o x limit 2GiB --", ["--grow", "--detach"], ["-o", "abs"]),
+        ("%%tf_gpu isolate limit ", ["0=", "1=", "50%"], ["--restart", "abs"]),
+        ("%%tf_gpu isolate --timeout ", ["10m"], ["--grow", "abs"]),
+    ],
+)
+def test_tab_completes_words_flags_and_gpu_numbers(line: str, offered: list[str], withheld: list[str]) -> None:
+    with Machine.create("2x8GiB") as machine:
+        matches: list[str] = run(machine, _complete, line)
+
+    assert set(offered) <= set(matches)
+    assert not set(withheld) & set(matches)
+
+
+@pytest.mark.parametrize("line", ["%tf_gpu status ", "%tf_gpu top ", "%tf_gpu jobs stop ", "%tf_gpu lmit "])
+def test_where_nothing_may_stand_nothing_is_offered(line: str) -> None:
+    with Machine.create("2x8GiB") as machine:
+        assert run(machine, _complete, line) == []
+
+
+def test_tab_completes_the_names_of_mig_instances() -> None:
+    with Machine.create("1x16GiB:mig=2,8GiB") as machine:
+        matches = run(machine, _complete, "%tf_gpu visible ")
+
+    assert {"0.0", "0.1", "1"} <= set(matches) or {"0.1", "0.2", "1"} <= set(matches)
+    assert "0" not in matches
+
+
+def test_tab_completes_the_notebooks_names_where_a_cell_sends_or_brings_them() -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert run(machine, _complete, "%%tf_gpu isolate -i model,ima", "images = model = 1") == ["images"]
+
+
+def test_a_name_of_the_persons_own_is_left_to_ipython() -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert "images" in run(machine, _complete, "tf_gpu = ima", "images = 1")
+
+
+def test_jupyter_completes_as_ipython_does() -> None:
+    with Machine.create("1x8GiB") as machine:
+        reply = run(machine, _complete_in_a_kernel, "%%tf_gpu isolate --de")
+
+    assert (reply["matches"], reply["cursor_start"]) == (["--detach"], len("%%tf_gpu isolate "))
+
+
+def _complete(line: str, *sources: str) -> list[str]:
+    from IPython.core.completer import provisionalcompleter
+    from IPython.core.interactiveshell import InteractiveShell
+
+    cells(*sources)
+    with provisionalcompleter():
+        return [match.text for match in InteractiveShell.instance().Completer.completions(line, len(line))]
+
+
+def _complete_in_a_kernel(line: str) -> dict[str, Any]:
+    from ipykernel.inprocess.ipkernel import InProcessKernel
+
+    kernel: Any = InProcessKernel  # untyped, all of it
+    ours = kernel()
+    ours.shell.run_line_magic("load_ext", "tfgpu_magic")
+    reply: dict[str, Any] = ours.do_complete(line, len(line))
+    return reply

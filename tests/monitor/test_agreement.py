@@ -1,0 +1,221 @@
+"""One board for all processes of a user that see the same GPUs, and no process that sees others spoils it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.monitor.boards import GIB, collectors, fresh, root_only, until
+from tfgpu_magic.monitor import live as living
+from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.owners import Notebook, by_user
+from tfgpu_magic.monitor.rows import UNATTRIBUTED
+from tfgpu_magic.monitor.viewing import Viewing
+from tfgpu_magic.simgpu.build import libraries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tfgpu_magic.simgpu import Machine
+
+BEGIN = """
+import os, sys, time
+from pathlib import Path
+from tfgpu_magic.monitor import place
+place._RUNTIME, place._TEMPORARY = Path(sys.argv[1], "run"), Path(sys.argv[1], "tmp")
+"""
+KERNEL = (
+    BEGIN
+    + """
+from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.postings import Posting
+from tfgpu_magic.monitor.report import Report
+posting = Posting(Place())
+posting.post(Report(pid=os.getpid(), summary=sys.argv[2]))
+print(flush=True)
+sys.stdin.read()
+posting.close()
+"""
+)
+LOOKER = (
+    BEGIN
+    + """
+from tfgpu_magic.monitor.live import Live
+live = Live(linger=3)
+seen = live.wait(20).snapshot
+print(seen.error, flush=True)
+import select
+while not select.select([sys.stdin], [], [], 0.2)[0]:
+    live.look()
+"""
+)
+ZOMBIES = (
+    BEGIN
+    + """
+from tfgpu_magic.monitor.live import Live
+def states():
+    return [path.read_text().rpartition(")")[2].split()[0] for path in Path("/proc").glob("[0-9]*/stat")]
+for _ in range(3):
+    with Live(linger=0.5) as live:
+        assert live.wait(20).age is not None
+    end = time.monotonic() + 20
+    while [state for state in states() if state != "Z"] != [states()[0]] and time.monotonic() < end:
+        time.sleep(0.1)
+print(os.getpid(), states().count("Z"))
+"""
+)
+
+
+@pytest.fixture
+def gpus() -> str:
+    return "2x16GiB"
+
+
+@pytest.fixture
+def users(machine: Machine, homes: Path) -> Iterator[Path]:
+    """The folders of all users, for processes that a test starts on the machine; collectors end with it."""
+    yield homes
+    for process in collectors(machine):
+        process.kill()
+
+
+@contextmanager
+def program(
+    code: str, homes: Path, *words: str, inside: tuple[str, ...] = (), env: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Run a program with its own idea of the environment until the block ends, and say what its first line is."""
+    variables = {**os.environ, **(env or {})}
+    command = [*inside, sys.executable, "-c", code, str(homes), *words]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables)
+    assert process.stdout
+    yield process.stdout.readline().strip()
+    process.communicate("", timeout=20)
+
+
+def summaries(live: Live) -> list[str]:
+    live.look()
+    return sorted(report.summary for report in live.reports())
+
+
+def test_a_server_and_kernels_of_other_environments_meet_on_one_board(machine: Machine, users: Path) -> None:
+    login = {"XDG_RUNTIME_DIR": str(users / "home"), "TMPDIR": str(users / "home")}
+    with program(KERNEL, users, "login", env=login), program(KERNEL, users, "hub"), Live(linger=3) as live:
+        until(live, fresh, 20)
+        with program(LOOKER, users, env={"XDG_RUNTIME_DIR": str(users / "run")}) as error:
+            seen = summaries(live)
+            count = len(collectors(machine))
+
+    assert (error, seen, count) == ("None", ["hub", "login"], 1)
+
+
+def test_kernels_from_before_and_after_a_login_and_its_end_stay_in_sight(
+    machine: Machine, users: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(living, "PLACE_EVERY", 0.0)
+    runtime = users / "run" / str(os.geteuid())
+    with Live(linger=3) as live, program(KERNEL, users, "before"):
+        until(live, fresh, 20)
+        runtime.mkdir()
+        with program(KERNEL, users, "after"):
+            until(live, lambda _: summaries(live) == ["after", "before"], 5)
+            until(live, fresh, 20)  # on the better board
+            assert (runtime / "tfgpu_magic").is_dir()
+            shutil.rmtree(runtime)
+            until(live, lambda _: summaries(live) == ["before"], 5)
+        until(live, fresh, 20)
+
+
+@root_only
+def test_a_container_that_looks_first_and_finds_no_driver_blinds_nobody(machine: Machine, users: Path) -> None:
+    neighbour = machine.add_neighbour("9GiB@1")
+    container = ("unshare", "--pid", "--fork", "--mount-proc")
+    with program(LOOKER, users, inside=container, env={"LD_LIBRARY_PATH": ""}) as error, Live(linger=3) as live:
+        seen = until(live, fresh, 20).snapshot
+
+    assert error.startswith("No NVIDIA driver was found")
+    assert [(row.gpu, row.pid, row.held) for row in seen.processes] == [("1", neighbour.pid, 9 * GIB)]
+
+
+@root_only
+def test_a_kernel_in_a_container_that_shares_the_directory_stays_in_sight(machine: Machine, users: Path) -> None:
+    container = ("unshare", "--pid", "--fork", "--mount-proc")
+    with program(KERNEL, users, "inside", inside=container), Live(linger=3) as live:
+        assert summaries(live) == ["inside"]
+
+
+@root_only
+def test_a_server_that_is_process_one_collects_no_dead_collectors(machine: Machine, users: Path) -> None:
+    with program(ZOMBIES, users, inside=("unshare", "--pid", "--fork", "--mount-proc")) as said:
+        pid, zombies = map(int, said.split())
+
+    assert pid == 1
+    assert zombies <= 1  # the last, of which the next one takes care
+
+
+def test_what_a_kernel_was_given_to_find_a_library_is_not_for_all(homes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict[str, str]] = []
+
+    class Popen:
+        def __init__(self, *_: object, env: dict[str, str], **__: object) -> None:
+            started.append(env)
+
+        def wait(self) -> None: ...
+
+    monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/stubs")
+    monkeypatch.setenv("LD_PRELOAD", "/stub.so")
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    with Live() as live:
+        live.look()
+
+    assert not [name for name in started[0] if name.startswith("LD_")]
+    assert started[0]["TFGPU_MAGIC_DIR"] == str(homes / "tmp" / f"tfgpu_magic-{os.geteuid()}")
+
+
+def test_a_library_that_the_system_does_not_find_is_found_where_a_kernel_finds_it(machine: Machine) -> None:
+    code = "import sys; from tfgpu_magic.monitor.nvml import Reader; print(len(Reader(sys.argv[1:]).read().gpus))"
+    env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    folders = [["/nowhere", str(libraries())], []]
+    counts = [
+        subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True, text=True, check=True).stdout
+        for words in folders
+    ]
+
+    assert counts == ["2\n", "0\n"]
+
+
+def test_foreign_pids_name_nobody_here_and_a_kernel_of_the_same_number_keeps_its_good_name(
+    machine: Machine, live: Live
+) -> None:
+    quiet = subprocess.Popen(["sleep", "60"])  # as a kernel that has touched no GPU
+    for pid, held in ((quiet.pid, "5GiB"), (2**22 - 7, "3GiB")):
+        machine.add_row(pid, 0, held)
+    until(live, lambda seen: len(seen.snapshot.processes) == 2, 20)
+    notebooks = {quiet.pid: Notebook(name="quiet.ipynb", kernel="k")}
+    table = Viewing(live).see(notebooks).table
+    quiet.kill()
+    quiet.wait()
+
+    assert [(row.who, row.owner, row.notebook) for row in table.processes] == [("unknown", "others", None)] * 2
+    assert UNATTRIBUTED in table.notes
+    assert {owner.who for owner in by_user([quiet.pid, 2**22 - 7]).values()} == {"unknown"}
+
+
+def test_slow_readings_in_a_row_do_not_take_figures_out_of_sight(machine: Machine, live: Live) -> None:
+    until(live, fresh, 20)
+    machine.hang("nvmlDeviceGetMemoryInfo", 0.3)  # for each of two GPUs
+    until(live, lambda seen: seen.every > 2, 20)
+    time.sleep(6)
+    machine.clear_faults()
+    begun = live.look().message.sequence
+    seen = until(live, lambda seen: seen.message.sequence > begun, 14)
+
+    assert seen.every <= 11

@@ -1,0 +1,111 @@
+"""A GPU that nobody uses may sleep though somebody looks, and is not woken to be looked at."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.monitor.boards import collectors, fresh, gone, snapshot, until
+from tfgpu_magic.monitor import nap
+from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.nap import ASLEEP, IDLE, TRY, Nap
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tfgpu_magic.simgpu import Machine
+
+NOBODY_THERE = snapshot(0)
+COLLECTOR = """
+import sys
+from pathlib import Path
+from tfgpu_magic.monitor import collector, nap
+nap._PCI, nap.IDLE = Path(sys.argv[1]), 0.5
+collector.main()
+"""
+
+
+def device(pci: Path, number: int, *, control: str = "auto", vendor: str = "0x10de", kind: str = "0x030200") -> Path:
+    """A device as Linux shows it, and the file that says whether it sleeps."""
+    folder = pci / f"0000:0{number}:00.0"
+    (folder / "power").mkdir(parents=True)
+    for name, value in (("vendor", vendor), ("class", kind), ("power/control", control)):
+        (folder / name).write_text(value + "\n")
+    status = folder / "power" / "runtime_status"
+    status.write_text("active\n")
+    return status
+
+
+@pytest.fixture
+def pci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(nap, "_PCI", tmp_path / "pci")
+    (tmp_path / "pci").mkdir()
+    return tmp_path / "pci"
+
+
+def test_nvml_is_let_go_of_when_nobody_uses_a_gpu_that_may_sleep(pci: Path) -> None:
+    device(pci, 1)
+    device(pci, 2, vendor="0x8086", control="on")  # the processor's own graphics
+    device(pci, 3, kind="0x040300", control="on")  # the GPU's sound
+    one = Nap()
+
+    assert [one.begins(NOBODY_THERE, now) for now in (0.0, IDLE - 1, IDLE)] == [False, False, True]
+
+
+def test_it_is_kept_while_somebody_uses_one(pci: Path) -> None:
+    device(pci, 1)
+    one = Nap()
+    seen = [one.begins(each, now) for each, now in ((NOBODY_THERE, 0.0), (snapshot(1), 8.0), (NOBODY_THERE, 12.0))]
+
+    assert seen == [False] * 3
+
+
+@pytest.mark.parametrize("controls", [[], ["on"], ["auto", "on"]])
+def test_it_is_kept_where_gpus_do_not_sleep(pci: Path, controls: list[str]) -> None:
+    for number, control in enumerate(controls):
+        device(pci, number, control=control)
+    one = Nap()
+
+    assert [one.begins(NOBODY_THERE, now) for now in (0.0, 2 * IDLE)] == [False, False]
+    assert not one.asleep()
+
+
+def test_a_gpu_that_stays_awake_is_left_alone_once(pci: Path) -> None:
+    device(pci, 1)
+    one = Nap()
+    begun = [one.begins(NOBODY_THERE, now) for now in (0.0, IDLE)]
+    waiting = [one.goes_on(IDLE + 1), one.goes_on(IDLE + TRY)]
+
+    assert (begun, waiting) == ([False, True], [True, False])
+    assert not any(one.begins(NOBODY_THERE, now) for now in (100.0, 200.0))
+
+
+def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes(
+    machine: Machine, machine_folder: Path, tmp_path: Path
+) -> None:
+    status = device(tmp_path / "pci", 1)
+    with subprocess.Popen([sys.executable, "-c", COLLECTOR, str(tmp_path / "pci")]) as process, Live() as live:
+        end = time.monotonic() + 20
+        while not list(machine_folder.glob("board-*")) and time.monotonic() < end:  # it is the one, and not live's
+            time.sleep(0.05)
+        until(live, fresh, 20)
+        until(live, lambda _: machine.calls().get("nvmlShutdown", 0) > 0, 20)
+        status.write_text("suspended\n")
+        asleep = until(live, lambda seen: seen.snapshot.error == ASLEEP, 20)
+        before = machine.calls()
+        for _ in range(3):
+            until(live, lambda _: True, 5)
+            assert live.look().stale_since is None
+        assert machine.calls() == before
+        machine.add_neighbour("1GiB@0")
+        status.write_text("active\n")
+        woken = until(live, lambda seen: bool(seen.snapshot.processes), 20)
+        assert len(collectors(machine)) <= 1
+        process.kill()
+
+    assert (asleep.snapshot.absent, woken.snapshot.error) == (False, None)
+    assert gone(machine, 10)

@@ -1,0 +1,84 @@
+"""What is news to the server's pages, and what only an administrator can put right."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.server.looker import Looker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from tfgpu_magic.server.looker import Seen
+    from tfgpu_magic.simgpu import Machine
+
+KERNEL = """
+import os, sys
+from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.postings import Posting
+from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
+posting = Posting(Place())
+for used in (1, 2):
+    logical = (LogicalGpu(name="GPU:0", in_use=used, peak=used),)
+    posting.post(Report(pid=1, summary="", uses=(GpuUse(gpu="0", logical=logical),)))
+    print(flush=True)
+    sys.stdin.readline()
+"""
+
+
+def until(looker: Looker, *, fresh: bool = False) -> Seen:
+    """Look until there is something new."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        seen = looker.see({})
+        if seen is not None and (seen.fresh or not fresh):
+            return seen
+        time.sleep(0.05)
+    raise AssertionError("nothing new")
+
+
+def test_what_a_kernel_says_is_news_while_the_driver_is_not_read(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (machine.environ() | {"TFGPU_MAGIC_DIR": str(tmp_path / "board")}).items():
+        monkeypatch.setenv(name, value)
+    looker = Looker(logging.getLogger("test"), every=300)
+    read = until(looker, fresh=True).state["time"]
+    with subprocess.Popen([sys.executable, "-c", KERNEL], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as kernel:
+        assert kernel.stdin
+        assert kernel.stdout
+        kernel.stdout.readline()
+        first = until(looker)
+        unchanged = looker.see({})
+        kernel.stdin.write(b"\n")
+        kernel.stdin.flush()
+        kernel.stdout.readline()
+        second = until(looker)
+        kernel.kill()
+    looker.close()
+
+    assert [one.state["time"] for one in (first, second)] == [read, read]
+    assert unchanged is None
+    assert read > 0
+
+
+def test_a_board_that_is_not_where_it_should_be_is_said_in_the_log_once(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    monkeypatch.setattr(Live, "passed_over", "/tmp/it belongs to another user. Ask your administrator to remove it.")
+    looker = Looker(logging.getLogger("test"))
+    for number in range(3):
+        looker._before = (number,)
+        looker.see({})
+    looker.close()
+
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "Ask your administrator" in caplog.text

@@ -1,0 +1,142 @@
+"""The nearest safe plan that can be had, for words that nobody sits in front of to say others. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from tfgpu_magic.config import fit, refusal, visible
+from tfgpu_magic.config.plan import Plan, draft
+from tfgpu_magic.config.policy import NOTHING, Growth, Limit, Pick, Policy, Request, Split, SplitCpu, Visible
+from tfgpu_magic.config.state import DEVICES, GROWTH, Kernel
+from tfgpu_magic.config.wish import is_skipped, seen_without_words
+from tfgpu_magic.errors import Refused, TooLate
+from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+
+GROWS = Policy((Growth(),))
+"""What holds at the least: TensorFlow takes what it needs, and not all that there is."""
+
+
+def waits(policy: Policy) -> Plan:
+    """The plan of a policy that is judged when TensorFlow is imported; until then memory grows, also for programs."""
+    grows = any(isinstance(request, Limit | Split) or request == Growth() for request in policy)
+    return Plan(asked=policy, settled=policy, environment={GROWTH: "true"} if grows else {}, judged=False)
+
+
+def nearest(
+    policy: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[], Mapping[int, str]] = dict
+) -> tuple[Plan, str]:
+    """Find the plan nearest to a policy that can be had, and never none.
+
+    A GPU that is lost or full is left out. A limit that is not there becomes a cap that is grown into, and what cannot
+    be had in any size becomes growth.
+
+    Args:
+        policy: what is to hold in this process, whatever was asked of it before.
+        snapshot: the machine's GPUs now.
+        kernel: this process now.
+        owners: tells who is behind each pid; asked only when memory is missing.
+
+    Returns:
+        The plan, and in words why it is not just what was asked; these are empty where it is.
+
+    Raises:
+        TooLate: nothing can be set in this process any more.
+    """
+    kernel = replace(kernel, asked=NOTHING, settled=NOTHING)
+    refusal.if_too_late(policy, kernel)
+    why = ""
+    for words in _steps(policy, snapshot, kernel):
+        try:
+            plan = draft(words, snapshot, kernel)
+        except Refused as error:
+            why = why or str(error).removeprefix("Not applied. ")
+            continue
+        found = fit.at_start(plan.devices)
+        if not found:
+            return plan, why
+        why = why or fit.tell(found, snapshot.processes, owners())
+    return least(policy), "" if snapshot.absent else why
+
+
+def foreseen(plan: Plan, snapshot: Snapshot, kernel: Kernel) -> Plan:
+    """What a plan that still waits to be judged would be now; any other as it is."""
+    if plan.judged:
+        return plan
+    try:
+        now, why = nearest(plan.asked, snapshot, kernel)
+    except TooLate as error:
+        return replace(plan, notes=(str(error),))
+    notes = (f"`{plan.asked}` cannot be had in full now. {why}", *now.notes) if why else now.notes
+    return replace(now, notes=notes, judged=False)
+
+
+def least(policy: Policy) -> Plan:
+    """The plan where nothing is known of the GPUs: memory grows, on the GPUs that the policy names."""
+    named = [request.gpus for request in policy if isinstance(request, Visible) and request.gpus]
+    gpus = [
+        Gpu(index=ref) if isinstance(ref, int) else Gpu(index=0, instance=0, uuid=ref) for ref in (named or [()])[-1]
+    ]
+    shown = visible.variable(gpus) if len({gpu.instance for gpu in gpus}) == 1 else {}
+    kept = Policy(tuple(request for request in policy if shown and isinstance(request, Visible)))
+    words = kept.then(GROWS)
+    return Plan(asked=words, settled=words, environment={**shown, GROWTH: "true"}, growth=True, grows=True, blind=True)
+
+
+def _steps(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Iterator[Policy]:
+    """The policy, and others below it, each further from it and easier to have than the one before."""
+    yield policy
+    cpus = [request for request in policy if isinstance(request, SplitCpu)]
+    if not snapshot.gpus:
+        if snapshot.absent and cpus:
+            yield Policy((Growth(), *cpus))
+        return
+    for choice, there in _choices(policy, snapshot, kernel):
+        kept = [request for request in policy if _is_about(request, there)]
+        caps = [replace(request, grow=True) if isinstance(request, Limit | Split) else request for request in kept]
+        for memory in (kept, caps, [Growth()]):
+            yield Policy((*choice, *memory, *cpus))
+
+
+def _choices(
+    policy: Policy, snapshot: Snapshot, kernel: Kernel
+) -> Iterator[tuple[Sequence[Visible | Pick], Sequence[Gpu]]]:
+    """What can be said of which GPUs are seen, without those that are lost or full; with the GPUs that may be then."""
+    said = [request for request in policy if isinstance(request, Visible | Pick)]
+    unknown = kernel.shown is None and DEVICES in kernel.outside  # it may be any of them, and is left to the scheduler
+    if not said and unknown:
+        yield (), snapshot.gpus
+        return
+    match said[-1:]:
+        case [Visible(gpus=tuple(refs))]:
+            known = [visible.find(ref, snapshot.gpus) for ref in refs]
+            seen = [gpu for gpu in known if isinstance(gpu, Gpu)]
+        case [Visible()]:
+            seen = [gpu for gpu in snapshot.gpus if gpu.instance is None]
+        case _:
+            seen = seen_without_words(snapshot, kernel)
+    fine = [gpu for gpu in seen if _is_fine(gpu, seen, kernel)]
+    if isinstance(said[-1] if said else None, Pick) and fine:
+        pick = said[-1]
+        assert isinstance(pick, Pick)  # noqa: S101  # just asked; mypy does not see it
+        for need in dict.fromkeys((pick.need, None)):
+            for count in range(min(pick.count, len(fine)), 0, -1):
+                yield [Pick(count, need)], fine
+        return
+    if not said and len(fine) == len(seen):
+        yield (), fine
+    yield [Visible(tuple(gpu.index if gpu.instance is None else str(gpu.uuid) for gpu in fine))], fine
+
+
+def _is_fine(gpu: Gpu, seen: Sequence[Gpu], kernel: Kernel) -> bool:
+    """Whether TensorFlow's first op could be done there, as far as anybody knows."""
+    full = gpu.free is not None and gpu.free < fit.context_bytes(gpu.total or 0)
+    return not (gpu.lost or gpu.mig or full or is_skipped(gpu, seen, kernel))
+
+
+def _is_about(request: Request, gpus: Sequence[Gpu]) -> bool:
+    """Whether a request is about the memory of these GPUs, or of all."""
+    if not isinstance(request, Growth | Limit | Split):
+        return False
+    ref = None if isinstance(request, Growth) else request.gpu
+    return ref is None or visible.find(ref, gpus) in gpus

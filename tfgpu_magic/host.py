@@ -1,0 +1,26 @@
+"""What this process is to the person before it: a kernel, a session in a terminal, an isolated cell, or a program."""
+
+from __future__ import annotations
+
+import sys
+from typing import Literal, TypeAlias
+
+Host: TypeAlias = Literal["kernel", "session", "cell", "program"]
+"""Only a kernel has a notebook, a menu to restart it from, and a server that can."""
+
+
+def host() -> Host:
+    """Tell what it is; IPython is asked only where it is there."""
+    ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = ipython() if ipython is not None else None
+    if shell is None:
+        return "program"
+    if getattr(shell, "isolated", False):
+        return "cell"
+    return "kernel" if hasattr(shell, "kernel") else "session"
+
+
+def here() -> str:
+    """Say in a word what the person sees of it, who reads "this notebook" where it is a kernel."""
+    what = host()
+    return "notebook" if what == "kernel" else what

@@ -1,0 +1,256 @@
+"""Who of all this user's processes has which GPUs for its calls, and who waits in which order: one small file.
+
+Whoever reads or writes it has it alone meanwhile. A process holds a lock on a byte of it that is its own, and the
+system lets go of that when the process ends, however it ends: so the living are known without their pids. Where the
+board's directory cannot be had, each process has a book of its own.
+Source: fcntl_locking(2), Linux: locks are for ranges of bytes, which need not be there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.isolate.claims import Claim, Need
+from tfgpu_magic.monitor.place import Place
+
+NAME = "leases-1"
+"""The file, with the version of what stands in it."""
+
+ABSENT = 5.0
+"""Seconds after which one that waits and has not said so again is not waited for: its process is stopped, or hangs."""
+
+_LONGEST = 2**20  # bytes
+_PATIENCE = 5.0  # seconds in which the file is to be had; nobody needs it for more than a few milliseconds
+_HEAD = struct.Struct("<II")  # length and checksum of the JSON that follows
+_FLOCK = struct.Struct("hhqqi")  # struct flock: type, whence, start, length, pid
+_MUTEX, _LIVES = 2**40, 2**41  # bytes that are locked, far beyond those that are written
+_SLOTS = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A call that waits, or has its GPUs.
+
+    Attributes:
+        ticket: its number; who came earlier has a smaller one.
+        slot: the number of its process.
+        seen: when its process last looked after it, by the machine's monotonic clock.
+        need: what it waits for; None while that is not known, and when it has it.
+        claims: what it has.
+    """
+
+    ticket: int
+    slot: int
+    seen: float
+    need: Need | None = None
+    claims: tuple[Claim, ...] = ()
+
+
+@dataclass(slots=True)
+class Page:
+    """What stands in the book.
+
+    Attributes:
+        last: the last number that was given.
+        ended: how many had their GPUs, and have given them back.
+        changes: how often anything changed that others may wait for.
+        entries: every call, by its ticket.
+    """
+
+    last: int = 0
+    ended: int = 0
+    changes: int = 0
+    entries: dict[int, Entry] = field(default_factory=dict)
+
+    def number(self) -> int:
+        """A number that is larger than all before."""
+        self.last += 1
+        return self.last
+
+    def put(self, entry: Entry) -> None:
+        """Write an entry, new or in place of the one with its ticket."""
+        self.entries[entry.ticket] = entry
+        self.changes += 1
+
+    def drop(self, ticket: int) -> None:
+        """Strike an entry out, if it is there."""
+        entry = self.entries.pop(ticket, None)
+        self.changes += entry is not None
+        self.ended += entry is not None and bool(entry.claims)
+
+    def claims(self) -> list[Claim]:
+        """What all have."""
+        return [claim for entry in self.entries.values() for claim in entry.claims]
+
+
+class Book:
+    """A book of this process alone."""
+
+    slot = 0
+    """The number of this process."""
+
+    def __init__(self) -> None:
+        self._page = Page()
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Page]:
+        """Have what stands in it, and keep what is changed there."""
+        yield self._page
+
+    def forget(self) -> None:
+        """In a process that was forked of the book's own: know nothing of that one's calls."""
+        self._page = Page()
+
+
+class SharedBook(Book):
+    """The book of all processes of this user. One for a process: two would open each other's locks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._place: Place | None = None
+        self._file = -1
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Page]:
+        """Have it alone, without the entries of those who have ended; write what is changed."""
+        if not self._have():
+            yield self._page
+            return
+        locked = _lock(self._file, _MUTEX, _PATIENCE)
+        try:
+            page, before = self._read()
+            yield page
+            text = _text(page)
+            if text != before:
+                os.pwrite(self._file, _HEAD.pack(len(text), zlib.crc32(text)) + text, 0)
+            self._page = page
+        finally:
+            if locked:
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _MUTEX)
+
+    def forget(self) -> None:
+        """In a process that was forked of the book's own: have no number, and no calls."""
+        super().forget()
+        self._close()
+
+    def _have(self) -> bool:
+        """Open it, where that is not done, or somebody has removed it; tell whether it is there."""
+        if self._place is not None and self._place.is_there() and self._place.holds(NAME, self._file):
+            return True
+        self._close()
+        with contextlib.suppress(MonitorError, OSError):
+            self._place = Place()
+            self._file = self._place.open(NAME, os.O_RDWR | os.O_CREAT)
+            if (slot := self._new_slot()) is not None:
+                own = {ticket: replace(entry, slot=slot) for ticket, entry in self._own().items()}
+                self._page.entries, self.slot = own, slot
+                return True
+        self._close()
+        return False
+
+    def _new_slot(self) -> int | None:
+        """A number that nobody alive has, and none of the dead who are still in the book."""
+        locked = _lock(self._file, _MUTEX, _PATIENCE)
+        try:
+            taken = {entry.slot for entry in self._written()[0].entries.values()}
+            free = (slot for slot in range(_SLOTS) if slot not in taken and _lock(self._file, _LIVES + slot, 0.0))
+            return next(free, None)
+        finally:
+            if locked:
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _MUTEX)
+
+    def _own(self) -> dict[int, Entry]:
+        return {ticket: entry for ticket, entry in self._page.entries.items() if entry.slot == self.slot}
+
+    def _close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        if self._place is not None:
+            self._place.close()
+        self._place, self._file = None, -1
+
+    def _read(self) -> tuple[Page, bytes]:
+        """What stands in it, without the dead, and its text."""
+        page, text = self._written()
+        own = self._own()
+        page.last = max(page.last, *own, 0)
+        theirs = {ticket: entry for ticket, entry in page.entries.items() if ticket not in own}
+        page.entries = dict(sorted((theirs | own).items()))
+        for ticket, entry in theirs.items():
+            if not self._lives(entry):
+                page.drop(ticket)
+        return page, text
+
+    def _written(self) -> tuple[Page, bytes]:
+        data = os.pread(self._file, _HEAD.size + _LONGEST, 0)
+        if len(data) < _HEAD.size:
+            return Page(), b""
+        length, check = _HEAD.unpack_from(data)
+        text = data[_HEAD.size : _HEAD.size + length]
+        if zlib.crc32(text) != check:  # its writer was killed in the midst of it
+            return Page(), b""
+        return _page(text), text
+
+    def _lives(self, entry: Entry) -> bool:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LIVES + entry.slot, 1, 0)
+        kind, *_ = _FLOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
+        # A call outlives its caller for a moment, and so does what it holds.
+        return kind != fcntl.F_UNLCK or any(claim.pid is not None and lives(claim.pid) for claim in entry.claims)
+
+
+def lives(pid: int) -> bool:
+    """Tell whether there is such a process here, whoever's it is."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _lock(file: int, start: int, patience: float) -> bool:
+    """Lock a byte; tell whether it could be had in time."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, start)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN) or time.monotonic() >= deadline:
+                return False
+            time.sleep(0.005)
+        else:
+            return True
+
+
+def _text(page: Page) -> bytes:
+    entries = [asdict(entry) for entry in page.entries.values()]
+    fields = {"last": page.last, "ended": page.ended, "changes": page.changes, "entries": entries}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _page(text: bytes) -> Page:
+    try:
+        fields = json.loads(text)
+        entries = [_entry(**entry) for entry in fields.pop("entries")]
+        return Page(**fields, entries={entry.ticket: entry for entry in entries})
+    except (TypeError, ValueError, KeyError, AttributeError):  # somebody else's hand
+        return Page()
+
+
+def _entry(*, need: dict[str, object] | None, claims: list[dict[str, object]], **rest: object) -> Entry:
+    return Entry(
+        need=None if need is None else Need.from_json(need),
+        claims=tuple(map(Claim.from_json, claims)),
+        **rest,  # type: ignore[arg-type]
+    )

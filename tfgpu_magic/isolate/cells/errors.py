@@ -1,0 +1,68 @@
+"""What an isolated cell raises in the notebook: what it raised itself, or why it did not run, with no frame of ours."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Sequence, Set
+
+from IPython.core.error import UsageError
+
+from tfgpu_magic import control
+from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.isolate.call import Answer, timed_out
+from tfgpu_magic.isolate.cells.shell import CellFacts
+from tfgpu_magic.isolate.values import failure
+from tfgpu_magic.isolate.values.failure import Failure
+
+
+def not_run(answer: Answer) -> BaseException:
+    """Why the cell was not run: its process could not be set up, or an interrupt came before."""
+    error = answer.error()
+    if error is None or isinstance(error, TfGpuError):
+        here = control.current().asked
+        whose = f"\nThe notebook's own `{here}` holds for its isolated cells too, unless they say another policy."
+        told = str(error).replace("\n  %tf_gpu ", "\n  %%tf_gpu isolate ")
+        return UsageError(f"{told}{whose if here.requests else ''}")
+    return as_told(error)
+
+
+def raised(answer: Answer, facts: CellFacts) -> BaseException | None:
+    """What the cell raised, or that it was late, which IPython will show with what the cell's process saw."""
+    parts = answer.parts[sum(count for _, count in facts.given) :]
+    error: BaseException | None = None
+    shown: tuple[str, ...] = ()
+    if parts:
+        told: Failure = pickle.loads(parts[0])  # noqa: S301  # from our own process
+        error, shown = failure.revive(told, parts[1:]), told.shown
+        if isinstance(error, SyntaxError):  # IPython asks none how it wants to be shown
+            error.__cause__ = None
+    if answer.late is not None:
+        error = timed_out(answer.late)
+        # It was stopped as by Ctrl-C, and nobody pressed that.
+        shown = (*(line.replace("KeyboardInterrupt", "TimedOut") for line in shown), *_story(error))
+    return None if error is None else _shown_as(error, shown)
+
+
+def as_told(error: BaseException) -> BaseException:
+    """Have IPython tell an end without an answer: what happened, and no frame of ours."""
+    return _shown_as(error, _story(error))
+
+
+def _story(error: BaseException) -> list[str]:
+    """How an end without an answer is told: what happened, and no frame of ours."""
+    return [f"{type(error).__name__}: {error}"]
+
+
+def _shown_as(error: BaseException, lines: Sequence[str]) -> BaseException:
+    """Have IPython show these lines for an exception: its own hook for those of other processes."""
+    if lines:
+        error._render_traceback_ = lambda: list(lines)  # type: ignore[attr-defined]
+    return error
+
+
+def hint(error: BaseException | None, there: Set[str]) -> str | None:
+    """A name that the notebook has, and that a cell did not find: its text does not say that it reads it."""
+    if not isinstance(error, NameError | KeyError):
+        return None
+    return next((name for name in re.findall(r"['\"`]([^\W\d]\w*)['\"`]", str(error)) if name in there), None)

@@ -1,0 +1,56 @@
+"""A call that was sent to a cluster and has not come home, and what it raised there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.isolate.call import Answer
+from tfgpu_magic.isolate.cluster import parcel
+from tfgpu_magic.isolate.cluster.parcel import Errand
+from tfgpu_magic.isolate.process.order import Facts
+from tfgpu_magic.isolate.submitted import Submitted
+from tfgpu_magic.isolate.values.pickling import Pickled
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """A call that has not come home.
+
+    Attributes:
+        errand: what its worker is told.
+        work: its values.
+        future: what its caller has.
+        task: what Dask has; None while it waits here.
+        workers: the addresses of the workers that may have it; None is all.
+        place: the machine on which it has begun.
+        full: when workers had no room for it last, by their addresses.
+        since: when that was so last.
+        rested: seconds in all in which no worker had any.
+        refusal: what the last of them said.
+    """
+
+    errand: Errand
+    work: Pickled
+    future: Submitted[Any]
+    task: Any = None
+    workers: Sequence[str] | None = None
+    place: str | None = None
+    full: dict[str, float] = field(default_factory=dict)
+    since: float = 0.0
+    rested: float = 0.0
+    refusal: BaseException | None = None
+
+
+def raised(place: str, parts: Sequence[Any]) -> BaseException:
+    """What a call raised, which says where."""
+    error = Answer(True, Facts(), tuple(map(parcel.unpacked, parts)), 0.0).error()
+    assert error is not None  # noqa: S101  # it failed
+    where = f"This was on {place}."
+    if isinstance(error, TfGpuError):
+        error.args = (f"{error}\n{where}",)
+    elif error.__cause__ is not None:  # its traceback there
+        error.__cause__.args = (f"{str(error.__cause__).strip()}\n{where}\n",)
+    return error

@@ -1,0 +1,69 @@
+"""A call that was submitted, as its caller has it: a future, which can also be stopped, and which jobs are listed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+from tfgpu_magic.isolate import screen
+from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.ledger import LEDGER, Abandoned
+from tfgpu_magic.isolate.listed import Listed
+from tfgpu_magic.isolate.values.pickling import Pickled
+
+T = TypeVar("T")
+
+
+class Submitted(Listed[T]):
+    """The future of an isolated call.
+
+    Attributes:
+        work: its values, as they were when it was submitted; None once it has begun.
+        screen: where its output goes: to the cell that submitted it.
+        stopped: whether somebody has stopped it.
+        begun: whether it has begun.
+        ring: tells whoever runs it that it is to stop.
+    """
+
+    def __init__(self, title: str) -> None:
+        super().__init__(title)
+        self.work: Pickled | None = None
+        self.screen = screen.submitted(getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)())
+        self.stopped = False
+        self.begun = False
+        self.ring: Callable[[], None] = lambda: None
+        self._call: Call | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, once it has one."""
+        return None if self._call is None else self._call.pid
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a GPU."""
+        return not self.begun
+
+    def stop(self) -> None:
+        """Cancel it where it has not begun; else interrupt it, as Ctrl-C does, and kill it at the second time.
+
+        Its future then raises `WorkerDied`. It is killed, too, where it does not heed the interrupt.
+        """
+        if self.cancel():
+            return
+        self.stopped = True
+        self.ring()
+        LEDGER.stir()
+
+    def take(self) -> Pickled:
+        """Its values, once: they are large, and it does not need them when it has sent them."""
+        work, self.work = self.work, None
+        assert work is not None  # noqa: S101  # it runs once
+        return work
+
+    def begin(self, call: Call) -> None:
+        """Know the call that is about to run."""
+        self._call, self.ring, self.begun = call, call.interrupt, True
+        if self.stopped:
+            raise Abandoned

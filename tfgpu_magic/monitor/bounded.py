@@ -1,0 +1,47 @@
+"""Work that may hang in /proc or a directory of users, by a thread that nobody waits for beyond its time."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+_hanging: list[threading.Thread] = []
+
+
+def within(seconds: float, job: Callable[[], T]) -> T | None:
+    """Have a job done, and wait no longer than that; Ctrl-C ends the wait too.
+
+    To read a process that a driver holds in uninterruptible sleep takes until that ends. While a job hangs no other is
+    begun: it would only hang beside it.
+
+    Args:
+        seconds: how long at most.
+        job: what to do; what it raises is raised here.
+
+    Returns:
+        What the job returns; None where it is not done.
+    """
+    _hanging[:] = [thread for thread in _hanging if thread.is_alive()]
+    if _hanging:
+        return None
+    done: list[T] = []
+    trouble: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            done.append(job())
+        except BaseException as error:  # whatever it is, the one who asked must know
+            trouble.append(error)
+
+    thread = threading.Thread(target=work, name="tfgpu_magic-bounded", daemon=True)
+    thread.start()
+    _hanging.append(thread)
+    thread.join(seconds)
+    if trouble:
+        raise trouble[0]
+    return done[0] if done else None

@@ -1,0 +1,81 @@
+"""Which GPUs other kernels of this user have picked, and one kernel at a time that picks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.errors import MonitorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tfgpu_magic.monitor.place import Place
+
+
+LOCK = "pick"
+"""The file whose lock a kernel has while it picks."""
+PATIENCE = 3.0
+"""Seconds to wait for the lock. Whoever has it longer hangs, and two that pick the same GPU are a lesser evil."""
+
+
+_announce: Callable[[], None] = lambda: None  # noqa: E731
+
+
+def others() -> Mapping[str, float]:
+    """Return how many other kernels use or will use each GPU, by UUID; nothing where the board cannot be used."""
+    with contextlib.suppress(MonitorError, ImportError):  # this is imported with the magics, and the board only to pick
+        from tfgpu_magic.monitor.place import Place
+
+        with Place() as place:
+            return _counted(place)
+    return {}
+
+
+@contextlib.contextmanager
+def picking() -> Iterator[Mapping[str, float]]:
+    """Give what `others` returns; while the block runs, no other kernel of this user picks. Its end is announced."""
+    with contextlib.ExitStack() as stack:
+        claims: Mapping[str, float] = {}
+        with contextlib.suppress(MonitorError, ImportError):
+            from tfgpu_magic.monitor.place import Place
+
+            place = stack.enter_context(Place())
+            stack.callback(os.close, fd := place.open(LOCK, os.O_RDWR | os.O_CREAT))
+            _lock(fd)
+            claims = _counted(place)
+        yield claims
+        _announce()
+
+
+def announced_by(announce: Callable[[], None] | None) -> None:
+    """Have others told by this function what was picked; by none, where None is given."""
+    global _announce
+    _announce = announce or (lambda: None)
+
+
+def _lock(fd: int) -> None:
+    import fcntl
+
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system lets go of it when we end, however
+        except OSError:
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _counted(place: Place) -> Mapping[str, float]:
+    from tfgpu_magic.monitor.postings import Everywhere
+
+    claims: dict[str, float] = {}
+    with contextlib.closing(Everywhere(place)) as everywhere:
+        for report in everywhere.read():
+            for use in report.uses:
+                if use.policy != "hidden":
+                    claims[use.gpu] = claims.get(use.gpu, 0.0) + 1.0
+    return claims

@@ -1,0 +1,76 @@
+"""When NVML is let go of, so that a laptop's GPU can sleep: an open NVML keeps it awake, and costs watts."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfgpu_magic.monitor.snapshot import Snapshot
+
+ASLEEP = "The GPUs sleep to save power, and nobody uses them. They are asked again when somebody does."
+IDLE = 10.0
+"""Seconds without a process on any GPU after which NVML is let go of."""
+TRY = 20.0
+"""Seconds in which a GPU that can sleep falls asleep; one that has not is not left alone for it again."""
+
+_PCI = Path("/sys/bus/pci/devices")
+_NVIDIA, _DISPLAY = "0x10de", "0x03"  # vendor, and how the class of graphics and 3D controllers begins (pci_ids.h)
+
+
+class Nap:
+    """Decides when NVML is left alone. Times are those of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._gpus = tuple(_gpus())
+        self._idle_since: float | None = None
+        self._trying_since: float | None = None
+        self._awake = False
+
+    def asleep(self) -> bool:
+        """Tell whether all GPUs of this machine sleep, without waking any."""
+        asleep = self._all("runtime_status", "suspended")
+        if asleep:
+            self._trying_since = None  # whatever wakes them is worth a reading
+        return asleep
+
+    def begins(self, snapshot: Snapshot, now: float) -> bool:
+        """Tell after a reading whether NVML is to be closed: nobody has used a GPU for a while, and all may sleep."""
+        if self._awake or snapshot.error or snapshot.processes or not self._all("control", "auto"):
+            self._idle_since = None
+            return False
+        self._idle_since = now if self._idle_since is None else self._idle_since
+        if now - self._idle_since < IDLE:
+            return False
+        self._idle_since, self._trying_since = None, now
+        return True
+
+    def goes_on(self, now: float) -> bool:
+        """Tell whether NVML stays closed for GPUs that are still awake."""
+        if self._trying_since is None:
+            return False
+        if now - self._trying_since < TRY:
+            return True
+        self._trying_since, self._awake = None, True
+        return False
+
+    def _all(self, file: str, value: str) -> bool:
+        """Tell whether the system says so of the power of all GPUs (sysfs-devices-power, Linux); there must be some."""
+        return {_text(gpu / "power" / file) for gpu in self._gpus} == {value}
+
+
+def _gpus() -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        for device in _PCI.iterdir():
+            if _text(device / "vendor") == _NVIDIA and _text(device / "class").startswith(_DISPLAY):
+                yield device
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
