@@ -169,10 +169,7 @@ def idle_is_culled(hub: Hub) -> str:
 
 
 def working_is_not_culled(hub: Hub) -> str:
-    """Who has a detached job running is not idle: when others are culled, its kernel and its server stay."""
-    dee = hub.users["dee"]
-    if not hub.server(dee):
-        return "the server was culled"
+    """A kernel whose detached job runs is not idle: it stays when others are culled."""
     pid = hub.left["dee"].pid
     if not pid:
         return "the kernel was culled"
