@@ -29,7 +29,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
     _hub_view.enter()
-    with running(("ann", "bob", "cy", "dee"), gone=("cy", "dee"), culled=("cy",)) as hub:
+    with running(("ann", "bob", "cy", "dee"), culled=("cy", "dee")) as hub:
         hub.users["bob"].run("mkdir", str(hub.users["dee"].board))  # before dee ever starts
         for user in hub.users.values():
             hub.serve(user)

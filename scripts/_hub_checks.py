@@ -169,7 +169,9 @@ def idle_is_culled(hub: Hub) -> str:
 
 
 def working_is_not_culled(hub: Hub) -> str:
-    """A kernel whose detached job runs is not idle: it stays when others are culled."""
+    """Who has a detached job running is not idle: when others are culled, its kernel and its server stay."""
+    if not hub.server(hub.users["dee"]):
+        return "the server was culled"
     pid = hub.left["dee"].pid
     if not pid:
         return "the kernel was culled"

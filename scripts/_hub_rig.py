@@ -25,8 +25,8 @@ from tests.jupyter import until
 from tfgpu_magic.simgpu import Machine
 
 PROXY = ROOT / ".venv/hub-proxy/node_modules/.bin/configurable-http-proxy"
-IDLE = 20
-"""Seconds after which idle kernels, and then servers, are culled."""
+IDLE = 45
+"""Seconds after which idle kernels, and then servers, are culled: a job that runs is heard of each 30."""
 
 _CONFIG = """
 import json
@@ -148,14 +148,8 @@ def everybody(policy: str) -> None:
 
 
 @contextmanager
-def running(names: Sequence[str], *, gone: Sequence[str], culled: Sequence[str]) -> Iterator[Hub]:
-    """Make users, and run the Hub. No server is started.
-
-    Args:
-        names: whom to make.
-        gone: whose servers cull their idle kernels.
-        culled: whose idle servers the Hub culls: it goes by messages alone, and takes who works in silence for idle.
-    """
+def running(names: Sequence[str], *, culled: Sequence[str]) -> Iterator[Hub]:
+    """Make users, of whom some lose what is idle, and run the Hub. No server is started."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfgpu_magic-hub-")))
         folder.chmod(0o755)
@@ -168,7 +162,7 @@ def running(names: Sequence[str], *, gone: Sequence[str], culled: Sequence[str])
         hub = Hub(machine, users, _port(), secrets.token_hex(), secrets.token_hex())
         stack.callback(hub.close)
         stack.enter_context(_process(hub, folder / "hub", [users[name].name for name in culled]))
-        for name in gone:
+        for name in culled:
             _cull_kernels(users[name])
         yield hub
 
