@@ -354,6 +354,14 @@ def test_pick_goes_where_fewest_others_are_of_gpus_that_are_as_free() -> None:
     assert [device.gpu.label for device in picked.devices] == ["1", "0"]
 
 
+def test_pick_draws_lots_only_among_gpus_without_contexts_of_others() -> None:
+    gpus = (gpu(0, 7.8), gpu(1, 8), gpu(2, 8), gpu(3, 7.99))
+    lots = {"GPU-0": 0.1, "GPU-1": 1.2, "GPU-2": 0.5, "GPU-3": 0.3}
+    picked = make(parse("pick 4"), snapshot(*gpus), kernel(*gpus, claims=lots))
+
+    assert [device.gpu.label for device in picked.devices] == ["2", "3", "0", "1"]
+
+
 def test_nothing_is_picked_from_a_list_whose_gpus_are_unknown() -> None:
     gpus = (gpu(0), gpu(1, total=16))
     with pytest.raises(Refused, match="CUDA did not say in time which GPUs that leaves"):

@@ -36,6 +36,10 @@ They list an older GPU all the same, and whether its operations fail only a real
 """
 
 
+_TELLING = 64 * MIB
+"""Less free memory than that is no more: the least context is larger."""
+
+
 @dataclass(slots=True)
 class Wish:
     """What is wanted. It lives only while a plan is made.
@@ -201,11 +205,16 @@ def _pick(request: Pick, snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
 
 
 def _best(gpus: Sequence[Gpu], claims: Mapping[str, float]) -> Gpu:
-    """The GPU with most free memory, where less than a context is equal: what others have picked may not show yet."""
+    """The GPU with most free memory, where less than a context is equal: what others have picked may not show yet.
+
+    Of equals it is one that fewest of this user's kernels have picked, then one with most free memory, as other users'
+    contexts do show; and then the lot decides.
+    """
     most = max(gpu.free or 0 for gpu in gpus)
     equal = [gpu for gpu in gpus if most - (gpu.free or 0) < context_bytes(gpu.total or 0)]
     taken = [claims.get(str(gpu.uuid), 0.0) for gpu in equal]
-    return min(zip(taken, equal, strict=True), key=lambda one: (one[0], -(one[1].free or 0)))[1]
+    ranked = zip(taken, equal, strict=True)
+    return min(ranked, key=lambda one: (int(one[0]), -((one[1].free or 0) // _TELLING), one[0], -(one[1].free or 0)))[1]
 
 
 def _offered(request: Pick, snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
