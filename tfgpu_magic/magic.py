@@ -104,8 +104,8 @@ earlier ones for the GPUs they name. Sizes: KiB MiB GiB TiB, kB MB GB TB, or % o
 A limit is TensorFlow's pool: CUDA's context, some hundred MiB, comes on top of it.
 
 Above a cell, `%%tf_gpu isolate` runs it in a process of its own: names that it reads are sent
-along (-i names them instead, -i +x adds x), -o names come back, and all GPU memory does. WORDS are a policy for it;
-`--limit 2GiB` is `limit 2GiB`.
+along (-i names them instead, -i +x adds x), -o names come back, and all GPU memory does. WORDS are
+a policy for it; `--limit 2GiB` is `limit 2GiB`.
 {grammar.flags()}
 When it is too late, {grammar.RESTART} restarts this kernel and applies the words in the new one.
 """

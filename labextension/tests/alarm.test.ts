@@ -24,6 +24,14 @@ test('a GPU that was full before is no news, also where another percentage is ch
 
   assert.deepEqual(told, ['', '', '', '0']);
   assert.deepEqual(alarm.check(filled(95), 80), []);
+  assert.deepEqual(alarm.check(filled(70), 60), []); // it was full by this measure too
+});
+
+test('a GPU that fills up while another percentage is chosen is told', () => {
+  const alarm = new Alarm();
+  alarm.check(filled(10), 90);
+
+  assert.deepEqual(alarm.check(filled(75), 60), ['0']);
 });
 
 test('zero is never', () => {

@@ -387,5 +387,5 @@ def test_unloading_the_extension_lets_go_of_the_process_that_cells_start_from(bo
 
 
 def test_only_isolate_stands_above_a_cell(book: Notebook) -> None:
-    assert "can isolate, not 'limit'" in book.run("%%tf_gpu limit 2GiB\nprint(1)").stream("stderr")
+    assert "'limit' stands in a line of its own" in book.run("%%tf_gpu limit 2GiB\nprint(1)").stream("stderr")
     assert "stands above a cell" in book.run("%tf_gpu isolate").stream("stderr")

@@ -12,13 +12,9 @@ export class Alarm {
    * @param percent - the threshold; 0 for none.
    */
   check(state: State, percent: number): string[] {
-    const first = percent !== this.percent;
-    this.percent = percent;
-    if (first) {
-      this.full.clear();
-    }
-    if (!percent) {
-      return [];
+    if (percent !== this.percent) {
+      this.percent = percent;
+      this.full = new Set([...this.last].filter(([, used]) => used >= percent).map(([label]) => label));
     }
     const passed: string[] = [];
     for (const [label, { used, total }] of Object.entries(state.gpus)) {
@@ -26,9 +22,11 @@ export class Alarm {
         continue;
       }
       const now = (100 * used) / total;
-      if (now >= percent && !this.full.has(label)) {
+      const known = this.last.has(label);
+      this.last.set(label, now);
+      if (percent && now >= percent && !this.full.has(label)) {
         this.full.add(label);
-        if (!first) {
+        if (known) {
           passed.push(label);
         }
       } else if (now < percent - BACK) {
@@ -39,5 +37,6 @@ export class Alarm {
   }
 
   private full = new Set<string>();
+  private last = new Map<string, number>();
   private percent = 0;
 }
