@@ -108,9 +108,11 @@ class Reporter:
                 self._posting.close()
 
     def _look_for_jobs(self) -> None:
-        """See whether isolated cells go on by themselves: they would end with their kernel, which is not idle then."""
-        jobs = sys.modules.get("tfgpu_magic.isolate.cells.jobs")
-        running = jobs is not None and any(one.state == jobs.RUNNING for one in jobs.standings())
+        """See whether cells and calls go on by themselves: they would end with their kernel, which is not idle then."""
+        listed = sys.modules.get("tfgpu_magic.isolate.listed")
+        running = listed is not None and any(
+            one.state in (listed.WAITING, listed.RUNNING) for one in listed.standings()
+        )
         if self._jobs and not running:
             self._active = time.time()
         self._jobs = running
