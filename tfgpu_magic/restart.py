@@ -110,9 +110,8 @@ def _say(code: str, connection: str) -> None:
     import zmq
     from jupyter_client.blocking.client import BlockingKernelClient
 
-    context = zmq.Context()
-    context.setsockopt(zmq.RECONNECT_IVL, 1)
-    client = BlockingKernelClient(connection_file=connection, context=context)
+    client = BlockingKernelClient(connection_file=connection)
+    client.context.setsockopt(zmq.RECONNECT_IVL, 1)
     client.load_connection_file()
     client.shell_channel.start()
     client.execute(code, silent=True, store_history=False)
