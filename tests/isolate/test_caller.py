@@ -172,13 +172,13 @@ def test_a_forked_child_has_no_leases_of_its_parent() -> None:
     from tfgpu_magic.isolate.ledger import LEDGER
     with LEDGER.lease(NOTHING, 1):
         child = os.fork()
-        if child == 0:
-            until = time.monotonic() + 15
-            threading.Timer(15, LEDGER.stir).start()
+        if child == 0:  # it waits for the GPU as anybody does, until its parent lets go of it
+            until = time.monotonic() + 30
+            threading.Timer(30, LEDGER.stir).start()
             with LEDGER.lease(NOTHING, 1, wanted=lambda: time.monotonic() < until) as lease:
                 print(len(lease.devices), flush=True)
             os._exit(0)
-        os.waitpid(child, 0)
+    os.waitpid(child, 0)
     """
     with Machine.create("1x8GiB") as machine:
         assert told(code, env={**machine.environ(os.environ), "PYTHONWARNINGS": "ignore"}) == "1\n"

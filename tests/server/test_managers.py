@@ -84,8 +84,8 @@ def test_what_kernels_and_those_who_start_them_say_has_bounds(
 
 
 def test_a_kernel_of_several_is_named_by_its_oldest_notebook_and_the_others_are_told() -> None:
-    local = LocalProvisioner()
-    local.pid = 7
+    local: Any = LocalProvisioner()
+    local.pid, local.process = 7, object()
     kernel = SimpleNamespace(provisioner=local, kernel_name="python3")
     listed = [
         {"kernel": {"id": "a"}, "type": kind, "path": path, "name": name}

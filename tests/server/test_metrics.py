@@ -185,7 +185,8 @@ def test_who_scrapes_rarely_finds_figures_from_the_third_time_on(monkeypatch: py
     made: list[float] = []
 
     class Never:
-        def __init__(self, *, linger: float) -> None:
+        def __init__(self, *, linger: float, every: float) -> None:
+            assert every == metrics.EVERY
             made.append(linger)
 
         def look(self) -> None:
@@ -207,7 +208,7 @@ def test_who_scrapes_rarely_finds_figures_from_the_third_time_on(monkeypatch: py
 def test_own_is_what_kernels_say_where_the_driver_names_nobody_here(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu(index=0, uuid="GPU-1", used=4 * GIB, total=9 * GIB)
     stranger = Process(gpu="0", pid=2**22 + 1, kind="C", held=4 * GIB)
-    snapshot = Snapshot(time=1.7e9, gpus=(gpu,), processes=(stranger,))
+    snapshot = Snapshot(time=1.7e9, gpus=(gpu,), processes=(stranger,), listed_at=1.7e9)
     use = GpuUse(gpu="GPU-1", torch=Torch(allocated=GIB, reserved=GIB))
     kernel = Report(pid=os.getpid(), summary="", uses=(use,), used_since=1.6e9)
 

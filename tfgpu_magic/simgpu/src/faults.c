@@ -83,10 +83,15 @@ static pid_t pid_max(void)
     return answer;
 }
 
+enum { HOST_PIDS_FROM = 1 << 21 }; /* half of PID_MAX_LIMIT */
+
 pid_t sim_shown_pid(const struct sim_machine *machine, pid_t pid)
 {
     if (!(atomic_load(&machine->flags) & SIM_HOST_PIDS))
         return pid;
+    /* Above this namespace's pids there are none of it, where there is room below Linux's own bound. */
+    if (pid_max() <= HOST_PIDS_FROM)
+        return pid_max() + pid;
     /* The mirror image in the range of pids differs for each pid; step down past those that live here. */
     pid_t shown = pid_max() - pid;
     while (shown > 1 && (shown == pid || kill(shown, 0) == 0 || errno != ESRCH))
