@@ -126,9 +126,11 @@ def until(ask: Callable[[], T], *, seconds: float = 60) -> T:
         try:
             if answer := ask():
                 return answer
-        except (OSError, urllib.error.URLError):
+        except (OSError, urllib.error.URLError) as error:
             if time.monotonic() > deadline:
                 raise
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()  # it is an answer too, with a connection
         if time.monotonic() > deadline:
             raise TimeoutError
         time.sleep(0.2)

@@ -13,9 +13,11 @@ import importlib.util
 import io
 import json
 import sys
+import time
 import traceback
 import unittest
-from concurrent.futures import ThreadPoolExecutor
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -41,6 +43,18 @@ class Executor(IsolatedExecutor):
     def __init__(self, max_workers: int | None = None, **options: Any) -> None:
         options.pop("mp_context", None)  # there is one way to start a process
         super().__init__(max_workers, gpus=0, **options)
+        self._asked = weakref.WeakSet[Future[Any]]()
+
+    def submit(self, function: Any, /, *arguments: Any, **keywords: Any) -> Any:
+        future = super().submit(function, *arguments, **keywords)
+        self._asked.add(future)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        # Theirs count on one that has begun by then; here seven other tests may have the interpreter.
+        while cancel_futures and self._asked and not any(one.running() or one.done() for one in list(self._asked)):
+            time.sleep(0.001)
+        super().shutdown(wait, cancel_futures=cancel_futures)
 
 
 def find() -> ModuleType:
