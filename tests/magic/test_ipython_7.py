@@ -24,7 +24,7 @@ seen = cells(
     "%%tf_gpu isolate -o z --limit 1GiB\\nimport tensorflow as tf\\nz = y + int(tf.ones(3).shape[0])\\nz", "z",
     "def broken(x):\\n    return 1 / x", "%%tf_gpu isolate\\nbroken(0)", "%%tf_gpu isolate\\n5;",
 )
-offered = InteractiveShell.instance().complete("gr", "%tf_gpu gr")[1]
+offered = InteractiveShell.instance().complete(None, "%tf_gpu gr")[1]
 last = cells("%unload_ext tfgpu_magic")[-1]
 print("\\nSEEN", json.dumps([IPython.__version__, [[one.text, one.error] for one in [*seen, last]], offered]))
 """
