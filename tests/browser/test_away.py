@@ -141,9 +141,8 @@ def test_when_the_page_is_closed_everything_rests_and_a_new_page_is_live(
     assert server_since > 8
 
 
-def test_a_table_that_is_scrolled_away_or_in_a_hidden_tab_rests(scene: Scene, page: Page) -> None:
-    if scene.application == "notebook":
-        pytest.skip("Notebook has a page for each notebook")
+@pytest.mark.parametrize("scene", ["jupyterlab"], indirect=True)  # Notebook has a page for each notebook
+def test_a_table_in_a_hidden_tab_rests(scene: Scene, page: Page) -> None:
     notebook, view = shown(scene, page, "hidden.ipynb")
     tab = page.evaluate("jupyterapp.shell.currentWidget.id")
     page.evaluate("jupyterapp.commands.execute('launcher:create')")
