@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import shutil
 import time
 from datetime import datetime
@@ -63,7 +64,7 @@ def said(notebook: Notebook, seconds: float) -> list[str]:
     while (left := end - time.monotonic()) > 0:
         try:
             heard.append(client.get_iopub_msg(timeout=left)["msg_type"])
-        except Exception:
+        except queue.Empty:
             break
     return heard
 
