@@ -134,6 +134,7 @@ class Reporter:
         from tfgpu_magic.config.state import Stage
         from tfgpu_magic.monitor.report import Report
 
+        busy, active = self._busy or self._jobs, self._active  # before the figures, which a cell's end would outrun
         try:
             said = account.brief()
             self._ready = said.stage == Stage.READY.value
@@ -144,8 +145,8 @@ class Reporter:
         return replace(
             said,
             notebook=_notebook(self._shell),
-            busy=self._busy or self._jobs,
-            active=self._active,
+            busy=busy,
+            active=active,
             used_since=self._used_since,
         )
 

@@ -109,6 +109,18 @@ def test_nothing_is_done_while_no_cell_runs_and_tensorflow_sleeps() -> None:
         assert run(machine, _count_reports, fresh=True) == 0
 
 
+def test_a_report_says_idle_only_of_figures_that_were_read_after_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    reporter = Reporter(SimpleNamespace(user_ns={}), running=True)
+
+    def ends_meanwhile() -> Report:
+        reporter._after(None)
+        return Report(pid=1, summary="")
+
+    monkeypatch.setattr("tfgpu_magic.config.account.brief", ends_meanwhile)
+
+    assert [reporter._said().busy for _ in range(2)] == [True, False]
+
+
 def test_a_report_that_is_slow_comes_less_often() -> None:
     with Machine.create("1x8GiB") as machine:
         slow, quick = run(machine, _count_slow_reports, 0.05), run(machine, _count_slow_reports, 0.0)
