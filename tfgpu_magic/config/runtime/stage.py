@@ -5,7 +5,6 @@ Source: TensorFlow 2.16 to 2.21, `eager/context.py`; there is no public way to a
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import Any
 
@@ -41,8 +40,8 @@ def tensorflow() -> Any | None:
 def too_old() -> str | None:
     """The version of TensorFlow, where it is older than `OLDEST`."""
     version = str(getattr(tensorflow(), "__version__", ""))
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    return version if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST else None
+    release = tuple(int(number) for number in version.split(".")[:2] if number.isdigit())
+    return version if len(release) == len(OLDEST) and release < OLDEST else None
 
 
 def importing() -> bool:

@@ -226,6 +226,7 @@ def main(control: int, kernel: int, preload: Sequence[str] = PRELOAD) -> None:
             importlib.import_module(name)
     from tfgpu_magic.isolate.process import infant
 
+    sys.path_importer_cache.clear()  # each call forgets what it listed, and would copy it for that
     gc.collect()
     gc.freeze()  # what is collected in a child would be copied first
     with contextlib.suppress(OSError):
