@@ -130,9 +130,9 @@ def answer(
 def _leased(terms: Terms, wanted: Callable[[], bool]) -> contextlib.AbstractContextManager[Lease]:
     if terms.gpus != 0:
         return LEDGER.lease(terms.policy, terms.gpus, wanted=wanted)
-    asked = control.decided().settled.then(terms.policy)
+    asked = control.inherited().then(terms.policy)
     return contextlib.nullcontext(Lease(Policy(tuple(request for request in asked if isinstance(request, SplitCpu)))))
 
 
 def _as_here(terms: Terms) -> contextlib.AbstractContextManager[Lease]:
-    return contextlib.nullcontext(Lease(control.decided().settled.then(terms.policy)))
+    return contextlib.nullcontext(Lease(control.inherited().then(terms.policy)))

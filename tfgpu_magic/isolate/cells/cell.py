@@ -183,7 +183,7 @@ class Cell:
             return LEDGER.lease(self._asked.policy, self._asked.gpus, wanted=self._wanted, waiting=waiting)
         if any(isinstance(request, Limit | Split) for request in self._asked.policy):
             return LEDGER.share(self._asked.policy, wanted=self._wanted, waiting=self._tell_of_waiting("GPU memory"))
-        policy = control.decided().settled.then(self._asked.policy)
+        policy = control.inherited().then(self._asked.policy)
         return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
 
     def _take(self, answer: Answer) -> str:
