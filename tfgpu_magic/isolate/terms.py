@@ -11,6 +11,7 @@ from tfgpu_magic import control, units
 from tfgpu_magic.config import words
 from tfgpu_magic.config.policy import NOTHING, Pick, Policy, SplitCpu
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.host import shell
 from tfgpu_magic.isolate import prepare
 from tfgpu_magic.isolate.call import Answer, Call
 from tfgpu_magic.isolate.ledger import LEDGER, Lease
@@ -19,6 +20,7 @@ from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
 
 _RUNNER = "tfgpu_magic.isolate.process.infant:call"
+_RUNNER_WITH_DISPLAYS = "tfgpu_magic.isolate.cells.displayed:call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def answer(
         order = prepare.order(
             lease.policy,
             lease.snapshot,
-            runner=_RUNNER,
+            runner=_RUNNER if shell() is None else _RUNNER_WITH_DISPLAYS,
             hidden=terms.gpus == 0,
             imported=imported,
             settings={"name": name},

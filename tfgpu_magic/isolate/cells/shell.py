@@ -185,11 +185,16 @@ def ends_quietly(source: str) -> bool:
     return any(token.string == ";" for token in [token for token in tokens if token.type not in nothing][-1:])
 
 
-def _shell(connection: socket.socket, settings: CellSettings) -> Any:
+def make(connection: socket.socket, module: types.ModuleType, **traits: object) -> Any:
+    """Make this process's IPython, whose displays go home over a connection, and whose names are a module's."""
     config = Config({"HistoryManager": {"enabled": False}})
-    main = sys.modules["__main__"]
-    shell: Any = CellShell.instance(config=config, user_module=main, user_ns=vars(main), **settings.shell)
+    shell: Any = CellShell.instance(config=config, user_module=module, user_ns=vars(module), **traits)
     shell.display_pub.home = Home(connection)
+    return shell
+
+
+def _shell(connection: socket.socket, settings: CellSettings) -> Any:
+    shell = make(connection, sys.modules["__main__"], **settings.shell)
     shell.execution_count = settings.number
     with contextlib.suppress(ValueError):  # a mode of a newer IPython than this process's: there is none
         shell.InteractiveTB.set_mode(settings.traceback)

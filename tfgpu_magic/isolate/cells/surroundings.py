@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
 
 
 class Surroundings:
@@ -53,10 +54,11 @@ class _Environment(os._Environ[str]):
         self._say(name)
 
     def _say(self, name: str) -> None:
-        frame = sys._getframe()
-        while frame := frame.f_back:
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
             if frame.f_code.co_filename.startswith("<frozen importlib"):
                 return
+            frame = frame.f_back
         self.said.add(name)
 
 
