@@ -19,7 +19,7 @@ from tfgpu_magic.isolate.call import Answer, Call
 from tfgpu_magic.isolate.cells.arrival import Arrival, arrive
 from tfgpu_magic.isolate.cells.between import afterwards, between, display_once
 from tfgpu_magic.isolate.cells.closing import Closing, close, crowd
-from tfgpu_magic.isolate.cells.errors import as_told, hint, not_run, raised
+from tfgpu_magic.isolate.cells.errors import as_told, debug_no_frames, hint, not_run, raised
 from tfgpu_magic.isolate.cells.names import names
 from tfgpu_magic.isolate.cells.shell import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.words import Asked
@@ -106,6 +106,8 @@ class Cell:
             BaseException: what the cell raised; its traceback is the one that the cell's process saw.
         """
         value, error = self._end()
+        if error is not None:
+            debug_no_frames(self._shell)
         if isinstance(error, SystemExit):
             raise error from None  # the cell's way out is no trouble, and IPython 7 cannot show its cause
         if error is not None:
