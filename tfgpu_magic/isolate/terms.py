@@ -13,7 +13,8 @@ from tfgpu_magic.config.policy import NOTHING, Pick, Policy, SplitCpu
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.host import shell
 from tfgpu_magic.isolate import prepare
-from tfgpu_magic.isolate.call import Answer, Call
+from tfgpu_magic.isolate.answer import Answer
+from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.ledger import LEDGER, Lease
 from tfgpu_magic.isolate.screen import Here, Screen
 from tfgpu_magic.isolate.values import pickling

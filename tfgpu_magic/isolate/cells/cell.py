@@ -15,7 +15,8 @@ from tfgpu_magic import control
 from tfgpu_magic.config.policy import Limit, Split
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
 from tfgpu_magic.isolate import leases, prepare
-from tfgpu_magic.isolate.call import Answer, Call
+from tfgpu_magic.isolate.answer import Answer
+from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.cells.arrival import Arrival, arrive
 from tfgpu_magic.isolate.cells.between import afterwards, between, display_once
 from tfgpu_magic.isolate.cells.closing import Closing, close, crowd
