@@ -17,7 +17,7 @@ class Surroundings:
     """
 
     def __init__(self, namespace: Mapping[str, object]) -> None:
-        os.environ.__class__ = _Environment
+        _watch(os.environ)
         self._variables = dict(os.environ)
         self._directory = _directory()
         named = {name: value for name, value in namespace.items() if isinstance(value, type)}
@@ -38,6 +38,11 @@ class Surroundings:
     def classes(self) -> dict[str, type]:
         """The notebook's classes that have other attributes than before."""
         return {name: kind for name, (kind, before) in self._classes.items() if _differ(before, _attributes(kind))}
+
+
+def _watch(environment: os._Environ[str]) -> None:
+    """Have it know from now on what is changed of it."""
+    environment.__class__ = _Environment
 
 
 class _Environment(os._Environ[str]):
