@@ -86,7 +86,7 @@ class Ledger:
             leases.choose(devices, offer.holding(snapshot), claims, gpus or 1, lambda: control.names(snapshot))
             return leases.places(devices, claims, gpus or 1)
 
-        return offer.first(functools.partial(room, here) for here in offer.inherited(snapshot))
+        return offer.first(functools.partial(room, here) for here in offer.nearest_first(snapshot))
 
     def lease(
         self,

@@ -23,7 +23,7 @@ T = TypeVar("T")
 _LONGER = 10.0  # seconds in which a driver must answer that did not at once: it may have to be started first
 
 
-def inherited(snapshot: Snapshot) -> Iterator[Policy]:
+def nearest_first(snapshot: Snapshot) -> Iterator[Policy]:
     """What holds in this process for a call; where it waits to be judged, also what is nearest to it, step by step.
 
     Who cannot have one of them tries the next: a policy that stands here never is why a call is refused.

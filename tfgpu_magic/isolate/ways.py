@@ -87,7 +87,7 @@ class Way:
 
 def ways(wish: Wish, snapshot: Snapshot) -> Iterator[Way]:
     """The ways in which a wish may be had, the best first; CUDA may have to be asked for them, which takes a while."""
-    for here in offer.inherited(snapshot):
+    for here in offer.nearest_first(snapshot):
         try:
             yield Way(here, wish.devices(here, snapshot))
         except Refused as error:
