@@ -11,7 +11,7 @@ from tfgpu_magic.administrator import look_well
 from tfgpu_magic.config import fallback, onimport, words
 from tfgpu_magic.config import plan as planning
 from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.config.policy import NOTHING, Pick, Policy, Visible
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.state import Kernel, Stage
 from tfgpu_magic.monitor import claims
@@ -87,13 +87,21 @@ def current() -> Plan:
     return RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
 
 
-def decided() -> Plan:
-    """The same; where it waits to be judged, what it would be now."""
+def decided(snapshot: Snapshot | None = None) -> Plan:
+    """The same; where it waits to be judged, what it would be with these GPUs, or as they are now."""
     plan = current()
     if plan.judged:
         return plan
-    snapshot = look()
+    snapshot = look() if snapshot is None else snapshot
     return fallback.foreseen(plan, snapshot, RUNTIME.observe(snapshot.gpus))
+
+
+def inherited(snapshot: Snapshot | None = None) -> Policy:
+    """What a process that starts from here is asked of what is decided here: where there is no GPU, none is named."""
+    plan = decided(snapshot)
+    named = [request for request in plan.settled if isinstance(request, Visible | Pick)]
+    nowhere = plan.blind and named and (look() if snapshot is None else snapshot).absent
+    return plan.settled.without(named) if nowhere else plan.settled
 
 
 def waiting() -> Plan:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 Host: TypeAlias = Literal["kernel", "session", "cell", "program"]
 """Only a kernel has a notebook, a menu to restart it from, and a server that can."""
 
 
+def shell() -> Any:
+    """Return this process's IPython; None where it has none, or nobody has imported it."""
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+
+
 def host() -> Host:
     """Tell what it is; IPython is asked only where it is there."""
-    ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = ipython() if ipython is not None else None
-    if shell is None:
+    here = shell()
+    if here is None:
         return "program"
-    if getattr(shell, "isolated", False):
+    if getattr(here, "isolated", False):
         return "cell"
-    return "kernel" if hasattr(shell, "kernel") else "session"
+    return "kernel" if hasattr(here, "kernel") else "session"
 
 
 def here() -> str:

@@ -67,6 +67,21 @@ def test_an_interrupt_reaches_the_cell(book: Notebook) -> None:
     assert calls(book) == []
 
 
+def test_debugging_a_cell_that_raised_says_that_its_frames_are_gone(book: Notebook) -> None:
+    debug = (
+        "from unittest import mock\nwith mock.patch.object(get_ipython().InteractiveTB, 'debugger') as stands:\n"
+        "    get_ipython().run_line_magic('debug', '')\nstands.called"
+    )
+    book.isolated("1 / 0")
+    ours = book.run(debug)
+    book.run("1 / 0")
+    plain = book.run(debug)
+
+    assert (ours.value, plain.value) == ("False", "True")
+    assert "the cell's frames are gone with its process" in ours.stream()
+    assert plain.stream() == ""
+
+
 def test_an_interrupt_amid_displays_leaves_their_order_and_the_end_as_they_are(book: Notebook) -> None:
     body = (
         "import tensorflow as tf\nfrom IPython.display import display\nx = tf.ones(3)\n"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.isolate.notebook import Notebook, Ran, notebook
+from tests.isolate.test_jobs import later
 from tfgpu_magic.simgpu import Machine
 
 
@@ -163,3 +164,46 @@ def test_what_forked_workers_display_is_shown_and_nothing_waits_for_another(book
 
     assert ran.status == "ok"
     assert sorted(text for _, text in pieces(ran))[:7] == ["'after'", *(f"'worker {number}'" for number in range(6))]
+
+
+DRAW = """
+from tfgpu_magic import isolated
+from IPython.display import HTML, display
+import matplotlib.pyplot as plt
+@isolated
+def draw(left_open=False):
+    print('text')
+    display(HTML('<b>bold</b>'))
+    plt.plot([1, 3, 2])
+    if not left_open:
+        plt.show()
+    display('after')
+"""
+
+
+@pytest.mark.parametrize("left_open", [False, True])
+def test_what_an_isolated_function_displays_is_shown_as_by_a_plain_cell(book: Notebook, left_open: bool) -> None:
+    book.run("%matplotlib inline" + DRAW)
+    plain, ours = book.run(f"draw.__wrapped__({left_open})"), book.run(f"draw({left_open})")
+
+    assert ours.status == "ok", ours.text
+    assert ours.shown() == plain.shown()
+    assert [sorted(data) for data in ours.shown()].count(["image/png", "text/plain"]) == 1
+    assert pieces(ours) == pieces(plain)
+
+
+def test_displays_of_a_submitted_call_are_shown_below_the_cell_that_submitted_it(book: Notebook) -> None:
+    book.run("import time\ndef speak():\n    display(1); time.sleep(1.5); display(HTML('<i>later</i>'))")
+    book.run("from IPython.display import HTML, display\nfrom tfgpu_magic import IsolatedExecutor")
+    request = book.client.execute("executor = IsolatedExecutor(1, gpus=0); spoken = executor.submit(speak)")
+    heard = later(book, request, "spoken.result()")
+    shown = [content["data"] for kind, content in heard if kind == "display_data"]
+
+    assert [data["text/plain"] for data in shown] == ["1", "<IPython.core.display.HTML object>"]
+    assert shown[1]["text/html"] == "<i>later</i>"
+
+
+def test_names_of_a_function_are_the_notebooks_and_not_those_of_an_ipython(book: Notebook) -> None:
+    ran = book.run("from tfgpu_magic import isolated\n_, In = 'mine', 'too'\nisolated(lambda: (_, In))()")
+
+    assert ran.value == "('mine', 'too')"

@@ -99,6 +99,14 @@ def test_what_was_changed_in_place_is_named_with_the_way_to_bring_it() -> None:
     ]
 
 
+def test_of_many_changed_variables_only_some_are_named() -> None:
+    facts = CellFacts(variables=tuple("ABCDEFG"), moved=True, kept={}, failed=False)
+
+    assert repr(close([], machine(0), None, PID, 1, facts)).splitlines()[1:] == [
+        "Changed only there: the working directory, $A, $B, $C, $D, $E, and 2 more."
+    ]
+
+
 @pytest.mark.parametrize(
     ("neighbour", "policy", "said"),
     [

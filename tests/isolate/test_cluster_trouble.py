@@ -14,7 +14,7 @@ import distributed
 import pytest
 
 from tests.isolate import on_cluster
-from tests.isolate.test_cluster import Cluster, cluster, outcome, pids, running, scheduler, until, worker
+from tests.isolate.clusters import Cluster, cluster, outcome, pids, running, scheduler, until, worker
 from tests.processes import PATIENCE
 from tfgpu_magic import IsolatedExecutor, Refused, WorkerDied
 from tfgpu_magic.isolate import listed

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.policy import Limit
+from tfgpu_magic.config.policy import NOTHING, Limit
 from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate.claims import Claim, Holding
-from tfgpu_magic.isolate.leases import choose, places, settle
+from tfgpu_magic.isolate.leases import choose, lowered, places, settle
 from tfgpu_magic.isolate.offer import candidates
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
@@ -179,7 +179,7 @@ def snapshot(*gpus: Gpu) -> Snapshot:
 
 
 def limits(words: str, *gpus: Gpu) -> list[tuple[int, tuple[int, ...]]]:
-    return [(one.gpu.index, one.limits) for one in candidates(parse(words), snapshot(*gpus))]
+    return [(one.gpu.index, one.limits) for one in candidates(NOTHING, parse(words), snapshot(*gpus))]
 
 
 @pytest.fixture(autouse=True)
@@ -198,12 +198,12 @@ def test_what_the_driver_keeps_is_nobodys_share() -> None:
     kept = replace(gpu(free=7.5), reserved=GIB // 2)
 
     assert limits("limit 25%", kept) == [(0, (int(7.5 * GIB / 4) - CONTEXT,))]
-    assert places(candidates(parse("limit 25%"), snapshot(kept)), [], 1) == 4
+    assert places(candidates(NOTHING, parse("limit 25%"), snapshot(kept)), [], 1) == 4
 
 
 def test_nothing_left_beside_the_context_is_refused_and_says_why() -> None:
     with pytest.raises(Refused, match=r"(?s)too little to work with.*a percentage is all that its process holds"):
-        choose(candidates(parse("limit 3%"), snapshot(gpu())), Holding(), [], 1)
+        choose(candidates(NOTHING, parse("limit 3%"), snapshot(gpu())), Holding(), [], 1)
 
 
 def test_each_gpu_has_its_own_words() -> None:
@@ -228,7 +228,7 @@ def test_a_gpu_that_tensorflow_leaves_out_is_not_leased() -> None:
 def test_each_mig_instance_is_leased_by_itself() -> None:
     parent = replace(gpu(0), mig=True)
     instances = [replace(gpu(0, 4, 4), instance=number, uuid=f"MIG-{number}") for number in range(2)]
-    found = candidates(parse("growth"), snapshot(parent, *instances))
+    found = candidates(NOTHING, parse("growth"), snapshot(parent, *instances))
 
     assert [one.gpu.uuid for one in found] == ["MIG-0", "MIG-1"]
     assert str(settle(parse("growth"), found[1:])) == "visible MIG-1; growth"
@@ -252,6 +252,16 @@ def test_each_mig_instance_is_leased_by_itself() -> None:
     ],
 )
 def test_the_policy_of_the_process_names_its_gpus_and_bytes(words: str, gpus: list[int], settled: str) -> None:
-    devices = {one.gpu.index: one for one in candidates(parse(words), snapshot(*map(gpu, range(4))))}
+    devices = {one.gpu.index: one for one in candidates(NOTHING, parse(words), snapshot(*map(gpu, range(4))))}
 
     assert str(settle(parse(words), [devices[index] for index in gpus])) == settled
+
+
+@pytest.mark.parametrize(
+    ("words", "limits"),
+    [("limit 60% --grow", [768 * MIB]), ("limit 60%", [4659 * MIB]), ("limit 256MiB --grow", [256 * MIB])],
+)
+def test_a_limit_that_is_grown_into_can_be_lowered_to_what_is_free(words: str, limits: list[int]) -> None:
+    (device,) = candidates(NOTHING, parse(words), snapshot(gpu(free=1)))
+
+    assert list(lowered(device).limits) == limits

@@ -18,8 +18,8 @@ import pytest
 from tests.jupyter import until
 from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import ledger, offer
-from tfgpu_magic.isolate.book import Book, Entry, SharedBook
+from tfgpu_magic.isolate import offer
+from tfgpu_magic.isolate.book import ABSENT, Book, Entry, SharedBook
 from tfgpu_magic.isolate.claims import Claim, Need
 from tfgpu_magic.isolate.ledger import Abandoned, Ledger
 from tfgpu_magic.isolate.process import infant
@@ -305,16 +305,17 @@ def test_without_a_directory_each_process_has_a_book_of_its_own(
     assert claims(shared) == [Claim("GPU-0", None)]
 
 
-def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting = Caller(two_gpus, "waiting", gpus=2)
-    until(lambda: waiting.has)
-    behind = Caller(two_gpus, "behind", gpus=2)
-    waits(two_gpus, 2)
-    monkeypatch.setattr(ledger, "ABSENT", -1.0)  # as if its process had been stopped
-    waiting.over.set()
+def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Ledger) -> None:
+    first = Caller(two_gpus, "first", words="visible 0")
+    until(lambda: first.has)
+    with two_gpus._changed, two_gpus._book.turn() as page:
+        need = Need(page.number(), 2, (("GPU-0", None), ("GPU-1", None)))
+        # Its process is stopped: else the GPU that is free would be kept for it.
+        page.put(Entry(ticket=need.ticket, slot=99, seen=time.monotonic() - ABSENT - 1, need=need))
     late = Caller(two_gpus, "late")
-    until(lambda: late.has or behind.has)
-    for caller in (late, behind):
+
+    until(lambda: late.has)
+    for caller in (late, first):
         caller.end()
 
 

@@ -13,9 +13,9 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from tfgpu_magic.errors import TimedOut, Unpicklable, WorkerDied
+from tfgpu_magic.errors import WorkerDied
+from tfgpu_magic.isolate.answer import Answer, timed_out
 from tfgpu_magic.isolate.process import ending, wire
 from tfgpu_magic.isolate.process.bell import Bell, heard_by
 from tfgpu_magic.isolate.process.keeper import KEEPER, Process
@@ -31,9 +31,6 @@ from tfgpu_magic.isolate.process.order import (
     Order,
 )
 from tfgpu_magic.isolate.screen import Here, Screen
-from tfgpu_magic.isolate.values import failure, pickling
-from tfgpu_magic.isolate.values.failure import Failure
-from tfgpu_magic.isolate.values.guard import Unpickler
 from tfgpu_magic.isolate.values.pickling import Pickled
 
 GRACE = 5.0
@@ -45,54 +42,6 @@ _TEARDOWN = 60.0  # seconds that one may be going: the system takes its memory a
 _LONG = 0.7  # seconds after which the caller is told that the nursery is still becoming warm
 _AT_ONCE = 2**20  # bytes read of its output at a time
 _SENT = Pickled(memoryview(b""))  # in the place of values that are sent
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of a call that answered.
-
-    Attributes:
-        failed: whether it raised.
-        facts: what its process knew at its end.
-        parts: what it gave, pickled.
-        seconds: how long it took.
-        late: the seconds that it might have taken, where it took longer and was asked to end.
-    """
-
-    failed: bool
-    facts: Facts
-    parts: tuple[memoryview, ...]
-    seconds: float
-    late: float | None = None
-
-    def error(self) -> BaseException | None:
-        """What it raised, as its own type; `TimedOut` where it was late."""
-        raised: BaseException | None = None
-        if self.failed:
-            told: Failure = pickle.loads(self.parts[0])  # noqa: S301  # from our own process
-            raised = failure.revive(told, self.parts[1:])
-        if self.late is None:
-            return raised
-        late = timed_out(self.late)
-        late.__cause__ = raised
-        return late
-
-    def value(self) -> Any:
-        """What it returned.
-
-        Raises:
-            BaseException: what it raised.
-            Unpicklable: what it returned can be made there, and not here.
-        """
-        error = self.error()
-        if error is not None:
-            raise error
-        try:
-            return pickling.load(self.parts, Unpickler)
-        except Unpicklable:
-            raise
-        except Exception as error:  # a module that only the call has; whatever an object's own __setstate__ raises
-            raise Unpicklable(f"What the call returned cannot be made again here ({error}).") from error
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -151,11 +100,6 @@ class Call:
         if answer is None:
             raise WorkerDied(ending.died(process.status or 0, kills, ending.memory_kills(), words))
         return answer
-
-
-def timed_out(seconds: float) -> TimedOut:
-    """The error of a call that took longer than so many seconds."""
-    return TimedOut(f"The call took longer than {seconds:g} s, and was ended.")
 
 
 class _Step(enum.Enum):

@@ -194,6 +194,16 @@ def asked(device: Device) -> Device:
     return device
 
 
+def lowered(device: Device) -> Device:
+    """The same with a limit that is grown into no higher than what is free, beside CUDA's context."""
+    free, total = device.gpu.free, device.gpu.total
+    match device.words:
+        case Limit(grow=True) if free is not None and total is not None:
+            room = max(0, free - context_bytes(total)) // MIB * MIB
+            return replace(device, limits=(min(room, *device.limits),))
+    return device
+
+
 def settle(policy: Policy, devices: Sequence[Device]) -> Policy:
     """The policy for a process that has these GPUs: they are named, and what it takes of each is in bytes."""
     references = [device.gpu.index if device.gpu.instance is None else key(device.gpu) for device in devices]

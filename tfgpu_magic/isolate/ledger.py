@@ -6,11 +6,12 @@ What other processes of this user have is in the book that all of them share, an
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfgpu_magic import control
@@ -21,6 +22,7 @@ from tfgpu_magic.isolate import leases, offer
 from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook
 from tfgpu_magic.isolate.claims import Claim, Need, key, size
 from tfgpu_magic.isolate.process import infant
+from tfgpu_magic.isolate.ways import Way, Wish, WishOfAll, ways
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 TICK = 0.25
@@ -50,61 +52,6 @@ class Abandoned(Exception):
     """Nobody wants the lease any more that was waited for."""
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class _Wish:
-    """What a call asks for.
-
-    Attributes:
-        policy: what is asked beyond what holds in this process.
-        gpus: how many GPUs; None is one, where there is one.
-        wanted: whether there is still need for it.
-        waiting: called where it has to wait.
-        came: when it came, in seconds since the epoch.
-        ticket: its number in the book.
-    """
-
-    policy: Policy
-    gpus: int | None
-    wanted: Callable[[], bool]
-    waiting: Callable[[], None]
-    came: float = field(default_factory=time.time)
-    ticket: int = 0
-
-    def devices(self, snapshot: Snapshot) -> tuple[Device, ...] | None:
-        """The GPUs to choose from; None where there is no GPU to be shared out."""
-        return offer.offered(self.policy, snapshot, self.gpus)
-
-    def count(self, devices: tuple[Device, ...]) -> int:
-        """How many of them it needs."""
-        del devices
-        return self.gpus or 1
-
-    def settle(self, together: Policy, chosen: tuple[Device, ...]) -> Policy:
-        """The policy of its process."""
-        return leases.settle(together, chosen)
-
-    def refuse(self, error: Refused) -> None:
-        """Know that it cannot be had."""
-        raise error
-
-
-class _All(_Wish):
-    """A wish for what a policy takes of every GPU; who applies the policy says better than we what is in its way."""
-
-    def devices(self, snapshot: Snapshot) -> tuple[Device, ...] | None:
-        return tuple(device for device in offer.seen(self.policy, snapshot) if device.limits) or None
-
-    def count(self, devices: tuple[Device, ...]) -> int:
-        return len(devices)
-
-    def settle(self, together: Policy, chosen: tuple[Device, ...]) -> Policy:
-        del chosen
-        return together
-
-    def refuse(self, error: Refused) -> None:
-        del error
-
-
 class Ledger:
     """The leases that this process's calls have now. Any thread may ask.
 
@@ -129,13 +76,17 @@ class Ledger:
             Refused: not even one call could have what is asked, or the driver does not answer.
         """
         snapshot = offer.see()
-        devices = offer.offered(policy, snapshot, gpus)
-        if devices is None:
-            return None
         with self._changed, self._book.turn() as page:
             claims = _others(page)
-        leases.choose(devices, offer.holding(snapshot), claims, gpus or 1, lambda: control.names(snapshot))
-        return leases.places(devices, claims, gpus or 1)
+
+        def room(here: Policy) -> int | None:
+            devices = offer.offered(here, policy, snapshot, gpus)
+            if devices is None:
+                return None
+            leases.choose(devices, offer.holding(snapshot), claims, gpus or 1, lambda: control.names(snapshot))
+            return leases.places(devices, claims, gpus or 1)
+
+        return offer.first(functools.partial(room, here) for here in offer.nearest_first(snapshot))
 
     def lease(
         self,
@@ -157,7 +108,7 @@ class Ledger:
             Refused: others are in the way, or the driver does not answer.
             Abandoned: it is no longer wanted.
         """
-        return self._leased(_Wish(policy=policy, gpus=gpus, wanted=wanted, waiting=waiting))
+        return self._leased(Wish(policy=policy, gpus=gpus, wanted=wanted, waiting=waiting))
 
     def share(
         self,
@@ -170,7 +121,7 @@ class Ledger:
 
         Where others than our calls are in the way, that is not said here: whoever applies the policy says it better.
         """
-        return self._leased(_All(policy=policy, gpus=None, wanted=wanted, waiting=waiting))
+        return self._leased(WishOfAll(policy=policy, gpus=None, wanted=wanted, waiting=waiting))
 
     def stir(self) -> None:
         """Have all who wait ask again whether they are wanted."""
@@ -183,39 +134,38 @@ class Ledger:
         self._book.forget()
 
     @contextlib.contextmanager
-    def _leased(self, wish: _Wish) -> Iterator[Lease]:
+    def _leased(self, wish: Wish) -> Iterator[Lease]:
         with self._changed, self._book.turn() as page:
             wish.ticket = page.number()
             page.entries[wish.ticket] = Entry(ticket=wish.ticket, slot=self._book.slot, seen=time.monotonic())
-        lease = Lease(control.current().settled.then(wish.policy), started=lambda pid: self._started(wish.ticket, pid))
+        lease = Lease(wish.policy, started=lambda pid: self._started(wish.ticket, pid))
         try:
             try:
                 self._take(lease, wish)
             except Refused as error:
                 wish.refuse(error)
+                lease.policy = control.inherited(lease.snapshot).then(wish.policy)
             yield lease
         finally:
             with self._changed, self._book.turn() as page:
                 page.drop(wish.ticket)
                 self._changed.notify_all()
 
-    def _take(self, lease: Lease, wish: _Wish) -> None:
+    def _take(self, lease: Lease, wish: Wish) -> None:
         """Take what is wished; wait for it where other calls of ours are in the way."""
         since, told = wish.came, False
         while wish.wanted():
             ended, lease.snapshot = self._look(since)
             since = time.time() - _FRESH
-            devices = wish.devices(lease.snapshot)
+            possible = list(ways(wish, lease.snapshot))
             with self._changed:
                 with self._book.turn() as page:
-                    if devices is None:
-                        page.drop(wish.ticket)
-                        return
                     if page.ended != ended:  # what one that ended meanwhile held is in the snapshot, as if others'
                         continue
-                    chosen = self._chosen(page, wish, devices, lease.snapshot)
-                    if chosen is not None:
-                        lease.policy, lease.devices = wish.settle(lease.policy, chosen), chosen
+                    find = functools.partial(self._found, page, wish, lease.snapshot)
+                    found = offer.first(functools.partial(find, way) for way in possible)
+                    if found is not None:
+                        lease.policy, lease.devices = found
                         self._enter(page, wish, lease)
                         return
                     changes = page.changes
@@ -226,15 +176,32 @@ class Ledger:
                 told = True
         raise Abandoned
 
-    def _enter(self, page: Page, wish: _Wish, lease: Lease) -> None:
-        """Write down what a call has from now on."""
+    def _enter(self, page: Page, wish: Wish, lease: Lease) -> None:
+        """Write down what a call has from now on, if it is any GPU's."""
+        if not lease.devices:
+            page.drop(wish.ticket)
+            return
         since, known = page.number(), offer.strangers(lease.snapshot)
         claims = tuple(Claim(key(one.gpu), size(one), since=since, known=known) for one in lease.devices)
         page.put(replace(page.entries[wish.ticket], need=None, claims=claims))
         self._changed.notify_all()
 
+    def _found(self, page: Page, wish: Wish, snapshot: Snapshot, way: Way) -> tuple[Policy, tuple[Device, ...]] | None:
+        """What a call gets in one way, its policy and its GPUs; None where it has to wait.
+
+        Raises:
+            Refused: not in this way.
+        """
+        together = way.here.then(wish.policy)
+        if isinstance(way.devices, Refused):
+            raise way.devices
+        if way.devices is None:
+            return together, ()
+        chosen = self._chosen(page, wish, way.devices, snapshot)
+        return None if chosen is None else (wish.settle(together, chosen), chosen)
+
     def _chosen(
-        self, page: Page, wish: _Wish, devices: tuple[Device, ...], snapshot: Snapshot
+        self, page: Page, wish: Wish, devices: tuple[Device, ...], snapshot: Snapshot
     ) -> tuple[Device, ...] | None:
         """What a call gets now, if it is its turn; what it waits for is written down."""
         count, now = wish.count(devices), time.monotonic()
@@ -268,7 +235,7 @@ class Ledger:
                 self._seen = (ended, offer.see())
             return self._seen
 
-    def _wait(self, changes: int, wish: _Wish) -> None:
+    def _wait(self, changes: int, wish: Wish) -> None:
         """Wait until something has changed in the book, or the call is not wanted."""
         while wish.wanted():
             with self._book.turn() as page:

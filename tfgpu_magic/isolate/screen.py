@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from tfgpu_magic.host import shell
+
 
 class Screen(Protocol):
     """Where output goes."""
@@ -30,13 +32,13 @@ class Here:
 
     def show(self, message: Mapping[str, Any]) -> None:
         """Publish it as a cell of this process would; without IPython, its text is printed."""
-        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-        if shell is None:
+        here = shell()
+        if here is None:
             self.write("stdout", str(message.get("data", {}).get("text/plain", "")) + "\n")
         elif "clear" in message:
-            shell.display_pub.clear_output(wait=message["clear"])
+            here.display_pub.clear_output(wait=message["clear"])
         else:
-            shell.display_pub.publish(**message)
+            here.display_pub.publish(**message)
 
 
 class ThatCell:
@@ -97,13 +99,13 @@ class WhereSubmitted:
         return parent.get("header", {}).get("msg_id")
 
 
-def submitted(shell: Any) -> Screen:
-    """The screen for a call that a shell's cell submits, if there is a shell."""
-    kernel = getattr(shell, "kernel", None)
+def submitted() -> Screen:
+    """The screen for a call that this process's cell submits, if it runs cells."""
+    kernel = getattr(shell(), "kernel", None)
     return Here() if kernel is None else WhereSubmitted(kernel)
 
 
-def here(shell: Any, *, later: bool = False) -> Screen:
+def of_cell(shell: Any, *, later: bool = False) -> Screen:
     """The screen for a call that a shell's cell makes; `later` where its output comes when the cell is over."""
     kernel = getattr(shell, "kernel", None)
     return ThatCell(kernel) if later and kernel is not None else Here()

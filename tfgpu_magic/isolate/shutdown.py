@@ -13,6 +13,8 @@ import threading
 import weakref
 from typing import Protocol
 
+from tfgpu_magic.host import shell
+
 begun = False
 """Whether this process is ending, so that no more calls are taken."""
 
@@ -36,7 +38,7 @@ def _end() -> None:
     begun = True
     executors = list(_EXECUTORS)
     try:
-        if _in_kernel():
+        if hasattr(shell(), "kernel"):
             for executor in executors:
                 executor.kill_workers()
             return  # their processes see that this one has ended
@@ -49,11 +51,6 @@ def _end() -> None:
         for executor in executors:
             executor.kill_workers()
         raise
-
-
-def _in_kernel() -> bool:
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return hasattr(shell, "kernel")
 
 
 os.register_at_fork(after_in_child=_EXECUTORS.clear)  # whose threads are not there

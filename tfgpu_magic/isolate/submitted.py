@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -29,7 +28,7 @@ class Submitted(Listed[T]):
     def __init__(self, title: str) -> None:
         super().__init__(title)
         self.work: Pickled | None = None
-        self.screen = screen.submitted(getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)())
+        self.screen = screen.submitted()
         self.stopped = False
         self.begun = False
         self.ring: Callable[[], None] = lambda: None

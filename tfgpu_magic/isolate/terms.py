@@ -11,14 +11,17 @@ from tfgpu_magic import control, units
 from tfgpu_magic.config import words
 from tfgpu_magic.config.policy import NOTHING, Pick, Policy, SplitCpu
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.host import shell
 from tfgpu_magic.isolate import prepare
-from tfgpu_magic.isolate.call import Answer, Call
+from tfgpu_magic.isolate.answer import Answer
+from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.ledger import LEDGER, Lease
 from tfgpu_magic.isolate.screen import Here, Screen
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
 
 _RUNNER = "tfgpu_magic.isolate.process.infant:call"
+_RUNNER_WITH_DISPLAYS = "tfgpu_magic.isolate.cells.displayed:call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ def answer(
         order = prepare.order(
             lease.policy,
             lease.snapshot,
-            runner=_RUNNER,
+            runner=_RUNNER if shell() is None else _RUNNER_WITH_DISPLAYS,
             hidden=terms.gpus == 0,
             imported=imported,
             settings={"name": name},
@@ -130,9 +133,9 @@ def answer(
 def _leased(terms: Terms, wanted: Callable[[], bool]) -> contextlib.AbstractContextManager[Lease]:
     if terms.gpus != 0:
         return LEDGER.lease(terms.policy, terms.gpus, wanted=wanted)
-    asked = control.decided().settled.then(terms.policy)
+    asked = control.inherited().then(terms.policy)
     return contextlib.nullcontext(Lease(Policy(tuple(request for request in asked if isinstance(request, SplitCpu)))))
 
 
 def _as_here(terms: Terms) -> contextlib.AbstractContextManager[Lease]:
-    return contextlib.nullcontext(Lease(control.decided().settled.then(terms.policy)))
+    return contextlib.nullcontext(Lease(control.inherited().then(terms.policy)))

@@ -15,11 +15,12 @@ from tfgpu_magic import control
 from tfgpu_magic.config.policy import Limit, Split
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
 from tfgpu_magic.isolate import leases, prepare
-from tfgpu_magic.isolate.call import Answer, Call
+from tfgpu_magic.isolate.answer import Answer
+from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.cells.arrival import Arrival, arrive
 from tfgpu_magic.isolate.cells.between import afterwards, between, display_once
 from tfgpu_magic.isolate.cells.closing import Closing, close, crowd
-from tfgpu_magic.isolate.cells.errors import as_told, hint, not_run, raised
+from tfgpu_magic.isolate.cells.errors import as_told, debug_no_frames, hint, not_run, raised
 from tfgpu_magic.isolate.cells.names import names
 from tfgpu_magic.isolate.cells.shell import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.words import Asked
@@ -106,6 +107,8 @@ class Cell:
             BaseException: what the cell raised; its traceback is the one that the cell's process saw.
         """
         value, error = self._end()
+        if error is not None:
+            debug_no_frames(self._shell)
         if isinstance(error, SystemExit):
             raise error from None  # the cell's way out is no trouble, and IPython 7 cannot show its cause
         if error is not None:
@@ -183,7 +186,7 @@ class Cell:
             return LEDGER.lease(self._asked.policy, self._asked.gpus, wanted=self._wanted, waiting=waiting)
         if any(isinstance(request, Limit | Split) for request in self._asked.policy):
             return LEDGER.share(self._asked.policy, wanted=self._wanted, waiting=self._tell_of_waiting("GPU memory"))
-        policy = control.decided().settled.then(self._asked.policy)
+        policy = control.inherited().then(self._asked.policy)
         return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
 
     def _take(self, answer: Answer) -> str:

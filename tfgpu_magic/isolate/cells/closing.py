@@ -12,6 +12,8 @@ from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded
 from tfgpu_magic.views import html, words
 
+_MOST_VARIABLES = 5  # that are named: a file of settings may have a hundred
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Closing:
@@ -63,6 +65,8 @@ def close(
         lines.append(f"Gone with its process: {', '.join(facts.stays)}. To bring back: -o {','.join(facts.stays)}")
     if facts.changed and not facts.failed:
         lines.append(f"Changed only there: {', '.join(facts.changed)}. To bring back: -o {','.join(facts.changed)}")
+    if (around := _around(facts)) and not facts.failed:
+        lines.append(f"Changed only there: {', '.join(around)}.")
     if hint:
         lines.append(f"The notebook has {hint}, which the cell's text does not name. To send it too: -i +{hint}")
     return Closing(tuple(lines))
@@ -88,6 +92,13 @@ def crowd(uses: Sequence[GpuUse], snapshot: Snapshot, pid: int | None, names: Ma
         lines.append((f"Others held of GPU {label}: {told}." if told else f"Nobody else held GPU {label}.") + own)
     hint = ["`--gpus 1` gives a cell the GPU with most free memory."] if crowded else []
     return Closing((*lines, *hint))
+
+
+def _around(facts: CellFacts) -> list[str]:
+    """What else of its process it has changed; of many variables the first, and how many more there are."""
+    told = ["the working directory"] * facts.moved + [f"${name}" for name in facts.variables[:_MOST_VARIABLES]]
+    more = len(facts.variables) - _MOST_VARIABLES
+    return [*told, f"and {more} more"] if more > 0 else told
 
 
 def _peaks(uses: Sequence[GpuUse], before: Snapshot | None) -> list[str]:

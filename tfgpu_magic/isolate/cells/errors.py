@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pickle
 import re
+import sys
 from collections.abc import Sequence, Set
+from typing import Any
 
 from IPython.core.error import UsageError
 
 from tfgpu_magic import control
 from tfgpu_magic.errors import TfGpuError
-from tfgpu_magic.isolate.call import Answer, timed_out
+from tfgpu_magic.isolate.answer import Answer, timed_out
 from tfgpu_magic.isolate.cells.shell import CellFacts
 from tfgpu_magic.isolate.values import failure
 from tfgpu_magic.isolate.values.failure import Failure
@@ -57,8 +59,30 @@ def _story(error: BaseException) -> list[str]:
 def _shown_as(error: BaseException, lines: Sequence[str]) -> BaseException:
     """Have IPython show these lines for an exception: its own hook for those of other processes."""
     if lines:
-        error._render_traceback_ = lambda: list(lines)  # type: ignore[attr-defined]
+        error._render_traceback_ = _Lines(lines)  # type: ignore[attr-defined]
     return error
+
+
+class _Lines(tuple[str, ...]):
+    """What is shown for an exception; `%debug` knows by it that there is no more."""
+
+    __slots__ = ()
+
+    def __call__(self) -> list[str]:
+        return list(self)
+
+
+def debug_no_frames(shell: Any) -> None:
+    """Have `%debug` and `%pdb` say of such an exception that its frames are gone, and not stand in ours."""
+
+    def tell(force: bool = False) -> None:
+        if not isinstance(getattr(getattr(sys, "last_value", None), "_render_traceback_", None), _Lines):
+            vars(shell).pop("debugger", None)
+            shell.debugger(force=force)
+        elif force or shell.call_pdb:
+            print("Nothing to debug: the cell's frames are gone with its process. A plain cell's are here.")
+
+    shell.debugger = tell
 
 
 def hint(error: BaseException | None, there: Set[str]) -> str | None:

@@ -25,6 +25,7 @@ from traitlets.config import Config
 from tfgpu_magic import magic
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.cells.displays import Home, Hook, Publisher, as_json
+from tfgpu_magic.isolate.cells.surroundings import Surroundings
 from tfgpu_magic.isolate.process import infant
 from tfgpu_magic.isolate.process.infant import Answer, give
 from tfgpu_magic.isolate.process.order import RETURNED, Facts, Order
@@ -65,6 +66,8 @@ class CellFacts:
     Attributes:
         stays: names that it has bound and that stay behind.
         changed: names of the notebook's whose objects it has changed, as its text says, and that stay behind.
+        variables: environment variables that it has changed.
+        moved: whether it has changed the working directory.
         lacks: names to bring back that it has not bound.
         kept: why something cannot come home, by name; the value's name is empty.
         shown: how its value is displayed there, data and metadata; None where it is not.
@@ -75,6 +78,8 @@ class CellFacts:
 
     stays: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    moved: bool = False
     lacks: tuple[str, ...] = ()
     kept: Mapping[str, str]
     shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
@@ -124,7 +129,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     reporter = magic.attach(shell).reporter
     # A %load_ext in the cell must not apply the kernel's policy over that of the cell.
     shell.extension_manager.loaded.add("tfgpu_magic")
-    before = dict(namespace)
+    before, surroundings = dict(namespace), Surroundings(namespace)
     result = shell.run_cell(settings.source, store_history=False)
     error = result.error_before_exec or result.error_in_exec
     if error is not None:
@@ -133,7 +138,8 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     bound = {name: namespace[name] for name in settings.outputs if name in namespace}
     changed = {name: namespace[name] for name in settings.changes if _is_changed(name, before, namespace)}
     own = {name: part for name, part in (bound | changed).items() if isinstance(part, type)}
-    kept = {name: _CLASSES_STAY for name, part in own.items() if before.get(name) is part}
+    own = {name: part for name, part in own.items() if before.get(name) is part} | surroundings.classes()
+    kept = dict.fromkeys(own, _CLASSES_STAY)
     kept |= {name: _WIDGETS_STAY for name, part in {"": value, **bound}.items() if _is_widget(part)}
     values = {name: part for name, part in {"": value, **bound}.items() if name not in kept}
     given, refused = _give(values, order)
@@ -151,6 +157,8 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     facts = CellFacts(
         stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.passing, *shell.user_ns_hidden})),
         changed=tuple(name for name in changed if name not in {*settings.outputs, *kept}),
+        variables=surroundings.variables(),
+        moved=surroundings.moved(),
         lacks=tuple(name for name in settings.outputs if name not in namespace),
         kept=kept,
         shown=shown,
@@ -177,11 +185,16 @@ def ends_quietly(source: str) -> bool:
     return any(token.string == ";" for token in [token for token in tokens if token.type not in nothing][-1:])
 
 
-def _shell(connection: socket.socket, settings: CellSettings) -> Any:
+def make(connection: socket.socket, module: types.ModuleType, **traits: object) -> Any:
+    """Make this process's IPython, whose displays go home over a connection, and whose names are a module's."""
     config = Config({"HistoryManager": {"enabled": False}})
-    main = sys.modules["__main__"]
-    shell: Any = CellShell.instance(config=config, user_module=main, user_ns=vars(main), **settings.shell)
+    shell: Any = CellShell.instance(config=config, user_module=module, user_ns=vars(module), **traits)
     shell.display_pub.home = Home(connection)
+    return shell
+
+
+def _shell(connection: socket.socket, settings: CellSettings) -> Any:
+    shell = make(connection, sys.modules["__main__"], **settings.shell)
     shell.execution_count = settings.number
     with contextlib.suppress(ValueError):  # a mode of a newer IPython than this process's: there is none
         shell.InteractiveTB.set_mode(settings.traceback)

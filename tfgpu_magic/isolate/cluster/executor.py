@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 
 from tfgpu_magic import units
 from tfgpu_magic.errors import TfGpuError, Unpicklable, WorkerDied
-from tfgpu_magic.isolate.call import Answer
+from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.cluster import parcel, troubles
 from tfgpu_magic.isolate.cluster.link import Link
 from tfgpu_magic.isolate.cluster.parcel import Errand

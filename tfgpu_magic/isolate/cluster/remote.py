@@ -142,8 +142,9 @@ class _Watch(Screen):
                 self._left_out += left_out
 
     def show(self, message: Mapping[str, Any]) -> None:
-        """Write a display's text; only cells have others, and no cell comes here."""
-        self.write("stdout", str(message.get("data", {}).get("text/plain", "")) + "\n")
+        """Write a display's text: there is no notebook here."""
+        if "data" in message:
+            self.write("stdout", str(message["data"].get("text/plain", "")) + "\n")
 
     def _run(self) -> None:
         while not self._over.wait(TICK):

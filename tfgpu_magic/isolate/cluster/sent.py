@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfgpu_magic.errors import TfGpuError
-from tfgpu_magic.isolate.call import Answer
+from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.cluster import parcel
 from tfgpu_magic.isolate.cluster.parcel import Errand
 from tfgpu_magic.isolate.process.order import Facts

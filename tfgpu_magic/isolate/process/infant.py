@@ -66,7 +66,7 @@ def live(connection: socket.socket, crash: int) -> None:
 
 
 def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Answer:
-    """Call a function: the runner of everything but cells."""
+    """Call a function: the runner of all calls of functions."""
     del connection
     try:
         function, arguments, keywords = pickling.load(work)

@@ -264,7 +264,7 @@ class _Walk(Tally, ast.NodeVisitor):
         inner = set[str]().union(*map(_inside_function, body.magics))
         for name in body.reads | (inner - body.own):
             self.read(name, nested=True)
-        for name in body.changes:
+        for name in sorted(body.changes):
             self.change(name, nested=True)
         for name in body.binds:
             self.keep(name, imported=name in body.imports)
