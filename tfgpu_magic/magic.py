@@ -41,8 +41,8 @@ class TfGpuMagics(Magics):
 
     policy = Unicode(
         "",
-        help="The policy that holds until somebody says another, such as `growth`. It is judged when TensorFlow is "
-        "imported; what cannot be had then falls to what is nearest, and at the least to growth.",
+        help="The policy, such as `growth`, that holds until a `%tf_gpu` line says another. It is checked when "
+        "TensorFlow is imported; where it cannot be had in full, the nearest that can holds, and at the least growth.",
     ).tag(config=True)
 
     warm = Bool(
@@ -54,7 +54,7 @@ class TfGpuMagics(Magics):
     grace = Float(
         5.0,
         min=0.0,
-        help="Seconds from an interrupt or a timeout to the end of an isolated call that does not hear it.",
+        help="Seconds after an interrupt or a timeout until an isolated call that does not react to it is killed.",
     ).tag(config=True)
 
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
@@ -103,11 +103,12 @@ Several at once: `%tf_gpu pick 1; limit 2GiB`. GPU numbers are nvidia-smi's. Lat
 earlier ones for the GPUs they name. Sizes: KiB MiB GiB TiB, kB MB GB TB, or % of a GPU's memory.
 A limit is TensorFlow's pool: CUDA's context, some hundred MiB, comes on top of it.
 
-Above a cell, `%%tf_gpu isolate` runs it in a process of its own: names that it reads are sent
-along (-i names them instead, -i +x adds x), -o names come back, and all GPU memory does. WORDS are
-a policy for it; `--limit 2GiB` is `limit 2GiB`.
+Above a cell, `%%tf_gpu isolate` runs it in a process of its own. The names that it reads are sent
+along, those after -o are brought back, and all its GPU memory comes back. WORDS are a policy for
+that process; `--limit 2GiB` is `limit 2GiB`.
 {grammar.flags()}
-When it is too late, {grammar.RESTART} restarts this kernel and applies the words in the new one.
+When TensorFlow uses the GPUs already, {grammar.RESTART} restarts this kernel and applies the words
+in the new one.
 """
 
 
@@ -115,8 +116,8 @@ def _isolated(shell: Any, line: str, cell: str) -> Callable[[], Any]:
     """Get a cell ready to run in a process of its own; what is returned runs it, and gives its value."""
     name, _, rest = line.partition("#")[0].strip().partition(" ")
     if name.lower() != "isolate":
-        meant = f"; {name!r} stands in a line of its own, with one %" if name else ""
-        raise PolicyError(f"With a cell below it, write `%%tf_gpu {grammar.ISOLATE}`{meant}. `%tf_gpu?` explains it.")
+        meant = f" {name!r} stands in a line of its own, with one %." if name else ""
+        raise PolicyError(f"Above a cell, only `%%tf_gpu {grammar.ISOLATE}` can stand.{meant} `%tf_gpu?` explains it.")
     from tfgpu_magic.isolate.cells import words
     from tfgpu_magic.isolate.cells.cell import Cell
     from tfgpu_magic.isolate.cells.jobs import Job
@@ -305,7 +306,7 @@ def resume(policy: str) -> None:
     try:
         plan = control.apply(policy)
     except TfGpuError as error:
-        _warn(shell, f"tfgpu_magic: `{policy}`, from the restart, is NOT in force.\n{error}")
+        _warn(shell, f"tfgpu_magic: `{policy}`, asked for with {grammar.RESTART}, is NOT in force.\n{error}")
     else:
         _tell_later(shell, f"tfgpu_magic: after the restart, {control.standing(plan)}", sys.stdout)
 

@@ -52,7 +52,7 @@ def restart(words: str) -> NoReturn:
     )
     order = {"server": asdict(server), "connection": str(connection), "words": words, "pid": os.getpid()}
     told = words.removeprefix("default; ")  # what it leaves of the words from configuration is not the point
-    print(f"Restarting this kernel. `{told}` will be in force in the new one; what your cells say there still counts.")
+    print(f"Restarting this kernel. `{told}` will be in force in the new one, until a `%tf_gpu` line there changes it.")
     sys.stdout.flush()
     try:
         time.sleep(LAST_WORDS)
@@ -81,7 +81,7 @@ def _kernel() -> Any:
     """Return the application that this kernel is."""
     kernel = sys.modules.get("ipykernel.kernelapp")
     if kernel is None or not kernel.IPKernelApp.initialized():
-        raise Refused(f"This is no Jupyter kernel, so nobody can restart it. {BY_HAND}")
+        raise Refused(f"This process is not a Jupyter kernel, so no server can restart it. {BY_HAND}")
     return kernel.IPKernelApp.instance()
 
 

@@ -236,7 +236,9 @@ def test_too_late_is_told_with_the_way_from_where_one_is(host: Host, way: str) -
 def test_another_library_on_the_gpu_is_noted() -> None:
     plan = make(parse("growth"), snapshot(gpu(0)), kernel(gpu(0), frozen=True, neighbour="torch"))
 
-    assert plan.notes == ("torch already uses a GPU in this kernel; no limit of TensorFlow's counts what it takes.",)
+    assert plan.notes == (
+        "torch already uses a GPU in this kernel; what it takes comes on top of TensorFlow's limits.",
+    )
 
 
 @pytest.mark.parametrize(("total", "megabytes"), [(4, 256), (8, 256), (12, 384), (16, 512), (80, 512)])
@@ -271,7 +273,7 @@ def test_what_somebody_changed_since_is_not_in_force() -> None:
 def test_a_part_of_an_unknown_figure_is_refused(words: str) -> None:
     unified = Gpu(index=0, uuid="GPU-0", unified=True)
 
-    with pytest.raises(Refused, match="The driver does not tell of GPU 0"):
+    with pytest.raises(Refused, match="GPU 0: the driver does not tell how much"):
         make(parse(words), snapshot(unified), kernel(unified))
 
 
@@ -342,7 +344,7 @@ def test_too_late_for_a_gpu_advises_all_the_words() -> None:
 def test_a_cap_is_not_refused_for_memory_that_it_does_not_take() -> None:
     plan = make(parse("limit 4GiB --grow"), snapshot(gpu(0, 2)), kernel(gpu(0, 2)))
 
-    assert any("Not all of it is there now. GPU 0: the limit is 4 GiB" in note for note in plan.notes)
+    assert any("So much is not free now. GPU 0: the limit is 4 GiB" in note for note in plan.notes)
     with pytest.raises(Refused, match="needs about 256 MiB for CUDA's context"):
         make(parse("limit 1GiB --grow"), snapshot(gpu(0, 0.1)), kernel(gpu(0, 0.1)))
 

@@ -132,7 +132,7 @@ def test_what_was_dropped_before_a_restart_stays_dropped(
     assert policy == asked
     # One truth: what waits is not said to be in force.
     assert ("In force" in status) == ("is in force" in first)
-    assert ("Waiting" in status) == ("waits for" in first)
+    assert ("waits for" in status) == ("waits for" in first)
 
 
 def _heard(client: BlockingKernelClient) -> str:

@@ -29,7 +29,7 @@ def test_the_first_look_shows_every_gpu_and_both_neighbours(now: dict[str, str])
 
     assert len(re.findall(r"^ +\d +Simulated GPU 16GiB +GPU:\d ", first, re.MULTILINE)) == 4
     assert re.search(r"C +train\.ipynb +9\.0 GiB", first)
-    assert re.search(r"C +\w+.* +12\.0 GiB", first)
+    assert re.search(r"C +maria +12\.0 GiB", first)
 
 
 def test_without_a_word_tensorflow_takes_nearly_all(now: dict[str, str]) -> None:
