@@ -94,21 +94,24 @@ class TfGpuMagics(Magics):
     tf_gpu.__doc__ = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
 
 Usage: %tf_gpu WORDS [{grammar.RESTART}]
-       %%tf_gpu isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME] [--detach]
-                        [WORDS]
+       %%tf_gpu isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME]
+                        [--detach] [WORDS]
 
 {grammar.usage()}
 
-Several at once: `%tf_gpu pick 1; limit 2GiB`. GPU numbers are nvidia-smi's. Later words replace
-earlier ones for the GPUs they name. Sizes: KiB MiB GiB TiB, kB MB GB TB, or % of a GPU's memory.
-A limit is TensorFlow's pool: CUDA's context, some hundred MiB, comes on top of it.
+Several at once: `%tf_gpu pick 1; limit 2GiB`. GPU numbers are nvidia-smi's.
+Later words replace earlier ones for the GPUs that they name. Sizes are in KiB
+MiB GiB TiB, kB MB GB TB, or % of a GPU's memory. A limit is TensorFlow's pool:
+CUDA's context, some hundred MiB, comes on top of it.
 
-Above a cell, `%%tf_gpu isolate` runs it in a process of its own. The names that it reads are sent
-along, those after -o are brought back, and all its GPU memory comes back. WORDS are a policy for
-that process; `--limit 2GiB` is `limit 2GiB`.
+When TensorFlow uses the GPUs already, {grammar.RESTART} restarts this kernel and
+applies the words in the new one.
+
+Above a cell, `%%tf_gpu isolate` runs it in a process of its own. The names that
+it reads are sent along, those after -o are brought back, and all its GPU memory
+comes back. WORDS are a policy for that process; `--limit 2GiB` is `limit 2GiB`.
+
 {grammar.flags()}
-When TensorFlow uses the GPUs already, {grammar.RESTART} restarts this kernel and applies the words
-in the new one.
 """
 
 

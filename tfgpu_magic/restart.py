@@ -52,9 +52,9 @@ def restart(words: str) -> NoReturn:
     )
     order = {"server": asdict(server), "connection": str(connection), "words": words, "pid": os.getpid()}
     told = words.removeprefix("default; ")  # what it leaves of the words from configuration is not the point
-    print(f"Restarting this kernel. `{told}` will be in force in the new one, until a `%tf_gpu` line there changes it.")
-    sys.stdout.flush()
     try:
+        print(f"Restarting this kernel. `{told}` will be in force in the new one, until %tf_gpu changes it there.")
+        sys.stdout.flush()
         time.sleep(LAST_WORDS)
     except KeyboardInterrupt:  # the user thought better of it
         helper.kill()

@@ -64,7 +64,10 @@ def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
     [
         ("pick --need 7.9GiB", "and room for CUDA's context, cannot be had now; no GPU has it."),
         ("pick 2 --need 7.2GiB", "2 GPUs with 7.2GiB free, and room for CUDA's context, cannot be had now; 1 can"),
-        ("limit 2GiB", "GPU 0: the limit is 2 GiB, beside about 256 MiB for CUDA's context, and 1 GiB are free"),
+        (
+            "limit 2GiB",
+            "GPU 0: the limit is 2 GiB, and CUDA's context takes about 256 MiB more; 1 GiB of 8 GiB are free.",
+        ),
         (
             "limit 2GiB",
             "Fits now:\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 1,2,3; limit 2GiB\n  %tf_gpu limit",
@@ -75,7 +78,7 @@ def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
         ("limit 0.1MiB", "0.1MiB is too little to work with; 32 MiB is the least.\nFits now:\n  %tf_gpu limit 32MiB"),
         ("limit 95%", "Fits now:\n  %tf_gpu pick; limit 7.2GiB\n  %tf_gpu limit 760MiB"),
         ("split 4GiB 2GiB", "Fits now:\n  %tf_gpu pick --need 6GiB; split 4GiB 2GiB\n  %tf_gpu visible 1,2,3; split 4"),
-        ("visible 1; split 50% 50%", "is 8 GiB, beside about 256 MiB for CUDA's context, and 7 GiB are free of 8 GiB."),
+        ("visible 1; split 50% 50%", "is 8 GiB, and CUDA's context takes about 256 MiB more; 7 GiB of 8 GiB are free."),
         ("visible 1; split 50% 50%", "Fits now:\n  %tf_gpu visible 1; split 2"),
         ("limit 0=512MiB 1=4GiB 5=2GiB", "For those that are:   %tf_gpu limit 0=512MiB; limit 1=4GiB"),
         ("visible 0,7; limit 512MiB", "For those that are:   %tf_gpu visible 0; limit 512MiB"),

@@ -170,7 +170,7 @@ def test_the_help_has_no_line_that_a_cell_would_break() -> None:
     with Machine.create("1x8GiB") as machine:
         text: str = run(machine, _help)
 
-    assert max(map(len, text.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

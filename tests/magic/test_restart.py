@@ -146,6 +146,6 @@ def _heard(client: BlockingKernelClient) -> str:
 def _reply(client: BlockingKernelClient, message: str) -> dict[str, Any]:
     """What a page is told of a cell's end."""
     while True:
-        reply: dict[str, Any] = client.get_shell_msg(timeout=20)
+        reply: dict[str, Any] = client.get_shell_msg(timeout=60)
         if reply["parent_header"]["msg_id"] == message:
             return dict(reply["content"])

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import sys
+from subprocess import PIPE, Popen
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -67,6 +72,18 @@ def test_too_late_names_the_cell(now: dict[str, str]) -> None:
 
 def test_a_split_gpu_has_two_replicas(now: dict[str, str]) -> None:
     assert any("2 replicas" in shown for source, shown in now.items() if "MirroredStrategy" in source)
+
+
+def test_a_second_run_ends_the_processes_that_the_first_has_left(committed: Any) -> None:
+    (setup,) = (cell.source for cell in committed.cells if "def start(" in cell.source)
+    tour: dict[str, Any] = {}
+    with mock.patch.dict(os.environ), Popen([sys.executable, "-c", "input()"], stdin=PIPE) as left:
+        exec(setup, tour)
+        tour["started"].append(left)
+        exec(setup, tour)
+
+        assert left.wait(60) == -signal.SIGKILL
+    assert tour["started"] == []
 
 
 def test_only_mistakes_are_tagged_as_mistakes(now: dict[str, str], committed: Any) -> None:

@@ -107,8 +107,9 @@ _FLAGS = {
     **dict.fromkeys(("--growth", "--cap"), "--grow"),
 }
 """Flags that people may try for ours, and that do not look like them."""
-WIDTH = 96
-"""Characters in a line of the help: what a cell of a notebook shows without breaking it."""
+
+WIDTH = 80
+"""Characters in a line of the help: what a cell of a notebook shows without breaking it, beside an open sidebar."""
 
 ISOLATE = "isolate"
 """The word that may stand above a cell."""

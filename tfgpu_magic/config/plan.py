@@ -174,7 +174,8 @@ def _left_over(wish: Wish, devices: Sequence[Device], snapshot: Snapshot) -> Ite
         yield f"What is free on GPU {', '.join(blind)} is unknown here, so whether it fits was not checked."
     total = sum(sum(device.limits) for device in devices)
     if total and wish.growth and not unlimited:
-        yield f"Nothing is taken at the start; memory grows up to {rounded(total)} in all, as far as it is free then."
+        most = f"up to {rounded(total)} in all, as far as that much is free then"
+        yield f"Nothing is taken at the start; memory grows {most}."
     if far := fit.out_of_reach(devices):
         yield f"So much is not free now. {fit.tell(far, (), {})}"
 
