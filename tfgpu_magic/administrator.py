@@ -83,8 +83,8 @@ def at_import() -> None:
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}"
         RUNTIME.fall(fallback.least(fallback.GROWS))
         if _standing is None:
-            now = f"`{fallback.GROWS}` is in force instead: on the GPUs that it sees, TensorFlow takes what it needs."
-            onimport.warn(f"{why}\n{now}")
+            instead = "is in force instead: TensorFlow takes what it needs of the GPUs that it sees."
+            onimport.warn(f"{why}\n`{fallback.GROWS}` {instead}")
         else:
             onimport.warn(why)
             _judge(_standing)
@@ -119,8 +119,10 @@ def names(snapshot: Snapshot) -> dict[int, str]:
 
     pids = {process.pid for process in snapshot.processes}
     found = bounded.within(1.5, lambda: owners.Owners().find(pids)) or {}
-    ours = {pid: owner.text.replace("this notebook", f"this {here()}", 1) for pid, owner in found.items()}
-    return {pid: ours[pid] if owner.who == "this" else owner.text for pid, owner in found.items()}
+    return {
+        pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text
+        for pid, owner in found.items()
+    }
 
 
 def _judge(standing: Standing) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
-import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -15,12 +13,10 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 from traitlets import Bool, Float, Unicode, observe
 
-from tfgpu_magic.complete import matcher
 from tfgpu_magic.config import grammar
 from tfgpu_magic.config.watch import CellWatch
 from tfgpu_magic.errors import PolicyError, TfGpuError, TooLate
-from tfgpu_magic.host import host
-from tfgpu_magic.monitor import claims
+from tfgpu_magic.host import host, starting
 from tfgpu_magic.monitor.look import PATIENCE, Looking
 from tfgpu_magic.reporter import Reporter
 
@@ -29,10 +25,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.views.outcome import Code, Outcome
     from tfgpu_magic.views.status import Status
     from tfgpu_magic.views.widget import MemoryTable
-
-VARIABLE = "TFGPU_POLICY"
-"""The environment variable with the policy for every kernel that loads the extension; it outweighs configuration,
-also where it is empty, which is no policy."""
 
 
 @magics_class
@@ -60,7 +52,7 @@ class TfGpuMagics(Magics):
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.watch = CellWatch(shell)
-        self.reporter = Reporter(shell, running=not _starting(shell))
+        self.reporter = Reporter(shell, running=not starting(shell))
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
 
     def _on_policy(self, change: Any) -> None:
@@ -248,87 +240,4 @@ def _apply(policy: str, *, again: bool = False) -> Outcome:
         return Outcome(plan, control.standing(plan))
     from tfgpu_magic.restart import restart
 
-    # They are sent whole: what configuration says in the new one is not to be added to them.
-    return restart(f"default; {asked}" if asked.requests else "default")
-
-
-def load(shell: InteractiveShell) -> None:
-    """Register the magics with a shell, and apply the policy that the environment or the configuration gives."""
-    magics = attach(shell)
-    if magics.warm:
-        from tfgpu_magic.isolate.process.keeper import KEEPER
-
-        KEEPER.nursery()
-    if given := os.environ.get(VARIABLE, magics.policy):
-        from tfgpu_magic import administrator
-        from tfgpu_magic.config.runtime import RUNTIME
-
-        if RUNTIME.plan is None:  # else it is loaded again, and what was said meanwhile holds
-            where = f"${VARIABLE}" if VARIABLE in os.environ else "the configuration"
-            administrator.stand(given, where, functools.partial(_warn, shell))
-
-
-def attach(shell: InteractiveShell) -> TfGpuMagics:
-    """Register the magics with a shell, and have its process report of itself."""
-    magics = TfGpuMagics(shell)
-    shell.register_magics(magics)
-    shell.Completer.custom_matchers.append(matcher)
-    magics.watch.start()
-    magics.reporter.start()
-    claims.announced_by(magics.reporter.announce)
-    return magics
-
-
-def _starting(shell: InteractiveShell) -> bool:
-    """Tell whether a kernel loads us as it starts: it has no cell yet below which anything could be read."""
-    return hasattr(shell, "kernel") and not getattr(shell, "parent_header", None)
-
-
-def unload(shell: InteractiveShell) -> None:
-    """Take the magics away again; what they set stays, and calls that run go on."""
-    magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
-    if magics is not None:
-        magics.watch.stop()
-        magics.reporter.stop()
-        claims.announced_by(None)
-        if magics in shell.configurables:
-            shell.configurables.remove(magics)  # %config would find this one and not the next
-        for kind in ("line", "cell"):
-            shell.magics_manager.magics[kind].pop("tf_gpu", None)
-        shell.Completer.custom_matchers.remove(matcher)
-    if (used := sys.modules.get("tfgpu_magic.isolate.process.keeper")) is not None:
-        used.KEEPER.stop()  # 600 MB, which the next call, if any, has anew
-
-
-def resume(policy: str) -> None:
-    """Load the extension in a kernel that was restarted for a policy, apply that, and tell of it in the first cell."""
-    shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", "tfgpu_magic")
-    from tfgpu_magic import control
-
-    try:
-        plan = control.apply(policy)
-    except TfGpuError as error:
-        _warn(shell, f"tfgpu_magic: `{policy}`, asked for with {grammar.RESTART}, is NOT in force.\n{error}")
-    else:
-        _tell_later(shell, f"tfgpu_magic: after the restart, {control.standing(plan)}", sys.stdout)
-
-
-def _warn(shell: InteractiveShell, text: str) -> None:
-    """Tell what could not be had: in the cell that runs, or in the first one, and in the log of the kernel's server."""
-    if hasattr(shell, "kernel"):  # elsewhere the log is the same terminal
-        shell.log.warning("%s", text.replace("\n", " "))
-    if _starting(shell):
-        _tell_later(shell, text, sys.stderr)
-    else:
-        print(text, file=sys.stderr, flush=True)
-
-
-def _tell_later(shell: InteractiveShell, text: str, stream: TextIO) -> None:
-    """Tell it in the first cell: while none is running, nobody reads anything."""
-
-    def tell(_: Any) -> None:
-        shell.events.unregister("pre_run_cell", tell)
-        print(text, file=stream)
-
-    shell.events.register("pre_run_cell", tell)
+    return restart(str(asked) or "default")
