@@ -89,6 +89,7 @@ def _lab(folder: Path, port: int, environment: dict[str, str]) -> Iterator[subpr
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", f"--port={port}"]
     command += ["--ServerApp.log_level=ERROR", "--LabApp.log_level=ERROR"]
     command += [f"--ServerApp.root_dir={folder}", f"--LabApp.workspaces_dir={home / 'workspaces'}"]
+    command += [f"--LabApp.user_settings_dir={home / 'settings'}"]  # the user's own stay as they are
     command += ["--allow-root"] if os.geteuid() == 0 else []
     # The first start would ask whether to fetch Jupyter's news, in front of the tour.
     page = home / "labconfig" / "page_config.json"

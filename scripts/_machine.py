@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import cycle
 
 from tfgpu_magic.errors import SimulatorError
+from tfgpu_magic.monitor.owners import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.neighbours import Holder
+
+OTHER = "maria"
+"""What the owner of the other program is called."""
 
 EVERY = 3.0
 """Seconds between two moves of the neighbours."""
@@ -25,7 +29,7 @@ def simulated(*, moving: bool = False) -> Iterator[Machine]:
     Args:
         moving: whether they take memory and give it back, as long as this goes on.
     """
-    with Machine.create("4x16GiB") as machine, ExitStack() as stack:
+    with Machine.create("4x16GiB") as machine, ExitStack() as stack, _variable(SIMULATED_USER, OTHER):
         with named("train.ipynb"):
             neighbours: list[Holder] = [machine.add_neighbour("9GiB@1")]
         neighbours.append(machine.add_foreign("12GiB@2"))
@@ -47,14 +51,18 @@ def _move(neighbours: Sequence[Holder], ended: threading.Event) -> None:
             return
 
 
-@contextmanager
-def named(name: str) -> Iterator[None]:
+def named(name: str) -> AbstractContextManager[None]:
     """Let what is started here pass for the kernel of a notebook: Jupyter Server gives kernels this variable."""
-    before = os.environ.get("JPY_SESSION_NAME")
-    os.environ["JPY_SESSION_NAME"] = name
+    return _variable("JPY_SESSION_NAME", name)
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
-        del os.environ["JPY_SESSION_NAME"]
+        del os.environ[name]
         if before is not None:
-            os.environ["JPY_SESSION_NAME"] = before
+            os.environ[name] = before

@@ -93,13 +93,13 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Load the magics: what ``%load_ext tfgpu_magic`` calls."""
-    from tfgpu_magic import magic
+    from tfgpu_magic import loading
 
-    magic.load(shell)
+    loading.load(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Take the magics away: what ``%unload_ext tfgpu_magic`` calls. What they set stays set."""
-    from tfgpu_magic import magic
+    from tfgpu_magic import loading
 
-    magic.unload(shell)
+    loading.unload(shell)

@@ -54,7 +54,8 @@ def stand(text: str, where: str, warn: Callable[[str], None] = onimport.warn) ->
         policy = words.parse(text)
     except PolicyError as error:
         policy = fallback.GROWS
-        warn(f"tfgpu_magic: `{text}`, from {where}, is NOT in force: it is no policy. `{policy}` is, instead.\n{error}")
+        told = f"`{text}`, from {where}, is NOT in force: it is not a policy. `{policy}` is in force instead."
+        warn(f"tfgpu_magic: {told}\n{error}")
     _standing = Standing(text, where, policy, warn)
     if current_stage() is Stage.ABSENT:
         RUNTIME.apply(fallback.waits(policy))
@@ -82,7 +83,8 @@ def at_import() -> None:
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}"
         RUNTIME.fall(fallback.least(fallback.GROWS))
         if _standing is None:
-            onimport.warn(f"{why}\n`{fallback.GROWS}` is, instead: TensorFlow takes what it needs of the GPUs it sees.")
+            instead = "is in force instead: TensorFlow takes what it needs of the GPUs that it sees."
+            onimport.warn(f"{why}\n`{fallback.GROWS}` {instead}")
         else:
             onimport.warn(why)
             _judge(_standing)
@@ -103,7 +105,7 @@ def look_well() -> Snapshot:
 def slow() -> None:
     """Say why nothing happens, where it is read."""
     if onimport.in_a_cell():
-        onimport.say("Asking the driver…")
+        onimport.say("Waiting for the NVIDIA driver, which is slow to answer…")
 
 
 def picking(policy: Policy) -> contextlib.AbstractContextManager[Mapping[str, float]]:
@@ -117,8 +119,10 @@ def names(snapshot: Snapshot) -> dict[int, str]:
 
     pids = {process.pid for process in snapshot.processes}
     found = bounded.within(1.5, lambda: owners.Owners().find(pids)) or {}
-    ours = {pid: owner.text.replace("this notebook", f"this {here()}", 1) for pid, owner in found.items()}
-    return {pid: ours[pid] if owner.who == "this" else owner.text for pid, owner in found.items()}
+    return {
+        pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text
+        for pid, owner in found.items()
+    }
 
 
 def _judge(standing: Standing) -> None:
@@ -145,7 +149,7 @@ def _judge(standing: Standing) -> None:
             RUNTIME.fall(plan)
     if why:
         _fallen = plan
-        standing.warn(f"{head}cannot be had in full. In force is `{plan.asked}`.\n{why}")
+        standing.warn(f"{head}cannot be had in full. `{plan.asked}` is in force instead.\n{why}")
 
 
 def _picks(policy: Policy) -> bool:

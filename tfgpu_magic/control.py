@@ -162,12 +162,12 @@ def anew(snapshot: Snapshot) -> Kernel:
 def standing(plan: Plan) -> str:
     """How an applied plan stands, in one sentence."""
     if not plan.judged:
-        return f"`{plan.asked}` waits for TensorFlow's import, and is judged again then."
+        return f"`{plan.asked}` waits for TensorFlow's import, and is checked against the GPUs again then."
     if not plan.asked.requests:
-        takes = ", and it takes all of every GPU it sees" if plan.devices else ""
-        return f"Nothing is asked: TensorFlow's own defaults hold{takes}."
+        takes = ", and it takes nearly all that is free of every GPU it sees" if plan.devices else ""
+        return f"No policy is set: TensorFlow's own defaults hold{takes}."
     if plan.acts_on_nothing:
-        return f"`{plan.asked}` has no GPU here to act on."
+        return f"`{plan.asked}` has no effect here: TensorFlow sees no GPU."
     if plan.in_force:
         return f"`{plan.asked}` is in force already."
     if current_stage() is Stage.READY:

@@ -28,3 +28,8 @@ def here() -> str:
     """Say in a word what the person sees of it, who reads "this notebook" where it is a kernel."""
     what = host()
     return "notebook" if what == "kernel" else what
+
+
+def starting(shell: Any) -> bool:
+    """Tell whether a shell is that of a kernel that starts: it has no cell yet below which anything could be read."""
+    return hasattr(shell, "kernel") and not getattr(shell, "parent_header", None)

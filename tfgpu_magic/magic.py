@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
-import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -15,12 +13,10 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 from traitlets import Bool, Float, Unicode, observe
 
-from tfgpu_magic.complete import matcher
 from tfgpu_magic.config import grammar
 from tfgpu_magic.config.watch import CellWatch
 from tfgpu_magic.errors import PolicyError, TfGpuError, TooLate
-from tfgpu_magic.host import host
-from tfgpu_magic.monitor import claims
+from tfgpu_magic.host import host, starting
 from tfgpu_magic.monitor.look import PATIENCE, Looking
 from tfgpu_magic.reporter import Reporter
 
@@ -30,10 +26,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.views.status import Status
     from tfgpu_magic.views.widget import MemoryTable
 
-VARIABLE = "TFGPU_POLICY"
-"""The environment variable with the policy for every kernel that loads the extension; it outweighs configuration,
-also where it is empty, which is no policy."""
-
 
 @magics_class
 class TfGpuMagics(Magics):
@@ -41,8 +33,8 @@ class TfGpuMagics(Magics):
 
     policy = Unicode(
         "",
-        help="The policy that holds until somebody says another, such as `growth`. It is judged when TensorFlow is "
-        "imported; what cannot be had then falls to what is nearest, and at the least to growth.",
+        help="The policy, such as `growth`, that holds until a `%tf_gpu` line says another. It is checked when "
+        "TensorFlow is imported; where it cannot be had in full, the nearest that can holds, and at the least growth.",
     ).tag(config=True)
 
     warm = Bool(
@@ -54,13 +46,13 @@ class TfGpuMagics(Magics):
     grace = Float(
         5.0,
         min=0.0,
-        help="Seconds from an interrupt or a timeout to the end of an isolated call that does not hear it.",
+        help="Seconds after an interrupt or a timeout until an isolated call that does not react to it is killed.",
     ).tag(config=True)
 
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.watch = CellWatch(shell)
-        self.reporter = Reporter(shell, running=not _starting(shell))
+        self.reporter = Reporter(shell, running=not starting(shell))
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
 
     def _on_policy(self, change: Any) -> None:
@@ -94,20 +86,24 @@ class TfGpuMagics(Magics):
     tf_gpu.__doc__ = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
 
 Usage: %tf_gpu WORDS [{grammar.RESTART}]
-       %%tf_gpu isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME] [--detach]
-                        [WORDS]
+       %%tf_gpu isolate [-i NAMES] [-o NAMES] [--gpus N] [--timeout TIME]
+                        [--detach] [WORDS]
 
 {grammar.usage()}
 
-Several at once: `%tf_gpu pick 1; limit 2GiB`. GPU numbers are nvidia-smi's. Later words replace
-earlier ones for the GPUs they name. Sizes: KiB MiB GiB TiB, kB MB GB TB, or % of a GPU's memory.
-A limit is TensorFlow's pool: CUDA's context, some hundred MiB, comes on top of it.
+Several at once: `%tf_gpu pick 1; limit 2GiB`. GPU numbers are nvidia-smi's.
+Later words replace earlier ones for the GPUs that they name. Sizes are in KiB
+MiB GiB TiB, kB MB GB TB, or % of a GPU's memory. A limit is TensorFlow's pool:
+CUDA's context, some hundred MiB, comes on top of it.
 
-Above a cell, `%%tf_gpu isolate` runs it in a process of its own: names that it reads are sent
-along (-i names them instead, -i +x adds x), -o names come back, and all GPU memory does. WORDS are
-a policy for it; `--limit 2GiB` is `limit 2GiB`.
+When TensorFlow uses the GPUs already, {grammar.RESTART} restarts this kernel and
+applies the words in the new one.
+
+Above a cell, `%%tf_gpu isolate` runs it in a process of its own. The names that
+it reads are sent along, those after -o are brought back, and all its GPU memory
+comes back. WORDS are a policy for that process; `--limit 2GiB` is `limit 2GiB`.
+
 {grammar.flags()}
-When it is too late, {grammar.RESTART} restarts this kernel and applies the words in the new one.
 """
 
 
@@ -115,8 +111,8 @@ def _isolated(shell: Any, line: str, cell: str) -> Callable[[], Any]:
     """Get a cell ready to run in a process of its own; what is returned runs it, and gives its value."""
     name, _, rest = line.partition("#")[0].strip().partition(" ")
     if name.lower() != "isolate":
-        meant = f"; {name!r} stands in a line of its own, with one %" if name else ""
-        raise PolicyError(f"With a cell below it, write `%%tf_gpu {grammar.ISOLATE}`{meant}. `%tf_gpu?` explains it.")
+        meant = f" {name!r} stands in a line of its own, with one %." if name else ""
+        raise PolicyError(f"Above a cell, only `%%tf_gpu {grammar.ISOLATE}` can stand.{meant} `%tf_gpu?` explains it.")
     from tfgpu_magic.isolate.cells import words
     from tfgpu_magic.isolate.cells.cell import Cell
     from tfgpu_magic.isolate.cells.jobs import Job
@@ -244,87 +240,4 @@ def _apply(policy: str, *, again: bool = False) -> Outcome:
         return Outcome(plan, control.standing(plan))
     from tfgpu_magic.restart import restart
 
-    # They are sent whole: what configuration says in the new one is not to be added to them.
-    return restart(f"default; {asked}" if asked.requests else "default")
-
-
-def load(shell: InteractiveShell) -> None:
-    """Register the magics with a shell, and apply the policy that the environment or the configuration gives."""
-    magics = attach(shell)
-    if magics.warm:
-        from tfgpu_magic.isolate.process.keeper import KEEPER
-
-        KEEPER.nursery()
-    if given := os.environ.get(VARIABLE, magics.policy):
-        from tfgpu_magic import administrator
-        from tfgpu_magic.config.runtime import RUNTIME
-
-        if RUNTIME.plan is None:  # else it is loaded again, and what was said meanwhile holds
-            where = f"${VARIABLE}" if VARIABLE in os.environ else "the configuration"
-            administrator.stand(given, where, functools.partial(_warn, shell))
-
-
-def attach(shell: InteractiveShell) -> TfGpuMagics:
-    """Register the magics with a shell, and have its process report of itself."""
-    magics = TfGpuMagics(shell)
-    shell.register_magics(magics)
-    shell.Completer.custom_matchers.append(matcher)
-    magics.watch.start()
-    magics.reporter.start()
-    claims.announced_by(magics.reporter.announce)
-    return magics
-
-
-def _starting(shell: InteractiveShell) -> bool:
-    """Tell whether a kernel loads us as it starts: it has no cell yet below which anything could be read."""
-    return hasattr(shell, "kernel") and not getattr(shell, "parent_header", None)
-
-
-def unload(shell: InteractiveShell) -> None:
-    """Take the magics away again; what they set stays, and calls that run go on."""
-    magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
-    if magics is not None:
-        magics.watch.stop()
-        magics.reporter.stop()
-        claims.announced_by(None)
-        if magics in shell.configurables:
-            shell.configurables.remove(magics)  # %config would find this one and not the next
-        for kind in ("line", "cell"):
-            shell.magics_manager.magics[kind].pop("tf_gpu", None)
-        shell.Completer.custom_matchers.remove(matcher)
-    if (used := sys.modules.get("tfgpu_magic.isolate.process.keeper")) is not None:
-        used.KEEPER.stop()  # 600 MB, which the next call, if any, has anew
-
-
-def resume(policy: str) -> None:
-    """Load the extension in a kernel that was restarted for a policy, apply that, and tell of it in the first cell."""
-    shell = InteractiveShell.instance()
-    shell.run_line_magic("load_ext", "tfgpu_magic")
-    from tfgpu_magic import control
-
-    try:
-        plan = control.apply(policy)
-    except TfGpuError as error:
-        _warn(shell, f"tfgpu_magic: `{policy}`, from the restart, is NOT in force.\n{error}")
-    else:
-        _tell_later(shell, f"tfgpu_magic: after the restart, {control.standing(plan)}", sys.stdout)
-
-
-def _warn(shell: InteractiveShell, text: str) -> None:
-    """Tell what could not be had: in the cell that runs, or in the first one, and in the log of the kernel's server."""
-    if hasattr(shell, "kernel"):  # elsewhere the log is the same terminal
-        shell.log.warning("%s", text.replace("\n", " "))
-    if _starting(shell):
-        _tell_later(shell, text, sys.stderr)
-    else:
-        print(text, file=sys.stderr, flush=True)
-
-
-def _tell_later(shell: InteractiveShell, text: str, stream: TextIO) -> None:
-    """Tell it in the first cell: while none is running, nobody reads anything."""
-
-    def tell(_: Any) -> None:
-        shell.events.unregister("pre_run_cell", tell)
-        print(text, file=stream)
-
-    shell.events.register("pre_run_cell", tell)
+    return restart(str(asked) or "default")

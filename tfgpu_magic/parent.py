@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 """Seconds in which a new kernel must answer."""
 
-BY_HAND = "Restart the kernel from its menu, and say it in the first cell."
+BY_HAND = "Restart the kernel from its menu, and run the same line, without --restart, in its first cell."
 
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # nothing listens here: where those who do are reached
 
@@ -101,7 +101,7 @@ def find(kernel: str) -> Server:
     why = "No Jupyter Server that may restart this kernel was found."
     for info, process in _parents():
         if info.get("sock"):
-            why = "The Jupyter Server of this kernel listens on a Unix socket, over which it cannot be asked."
+            why = "The Jupyter Server of this kernel listens on a Unix socket, and can be asked over TCP only."
             continue
         # Under JupyterHub the file has no token, and the single-user server takes the Hub's.
         token = info["token"] or os.environ.get("JUPYTERHUB_API_TOKEN", "")

@@ -30,7 +30,7 @@ class Restarting(BdbQuit):
 
 
 def restart(words: str) -> NoReturn:
-    """Restart this kernel, and have the words applied in the new one before any other cell.
+    """Restart this kernel, and have a policy's words applied in the new one before any other cell.
 
     The cell ends here, so that its page hears of its end as of any other's, and no later one runs: of each the page is
     told so. Should the server not restart the kernel, that is said below this cell, and cells run again.
@@ -51,10 +51,9 @@ def restart(words: str) -> NoReturn:
         text=True,
     )
     order = {"server": asdict(server), "connection": str(connection), "words": words, "pid": os.getpid()}
-    told = words.removeprefix("default; ")  # what it leaves of the words from configuration is not the point
-    print(f"Restarting this kernel. `{told}` will be in force in the new one; what your cells say there still counts.")
-    sys.stdout.flush()
     try:
+        print(f"Restarting this kernel. `{words}` will be in force in the new one, until %tf_gpu changes it there.")
+        sys.stdout.flush()
         time.sleep(LAST_WORDS)
     except KeyboardInterrupt:  # the user thought better of it
         helper.kill()
@@ -81,7 +80,7 @@ def _kernel() -> Any:
     """Return the application that this kernel is."""
     kernel = sys.modules.get("ipykernel.kernelapp")
     if kernel is None or not kernel.IPKernelApp.initialized():
-        raise Refused(f"This is no Jupyter kernel, so nobody can restart it. {BY_HAND}")
+        raise Refused(f"This process is not a Jupyter kernel, so no server can restart it. {BY_HAND}")
     return kernel.IPKernelApp.instance()
 
 
@@ -101,7 +100,7 @@ def _main() -> None:
     _wait_for_the_end_of(order["pid"], asking)
     # The new kernel listens where the old one did. What is sent now waits for it, and gets there first: other clients
     # look for it anew every tenth of a second, and this one every millisecond.
-    _say(f"import tfgpu_magic.magic; tfgpu_magic.magic.resume({order['words']!r})", order["connection"])
+    _say(f"import tfgpu_magic.loading; tfgpu_magic.loading.resume({order['words']!r})", order["connection"])
     asking.join()
 
 

@@ -64,7 +64,10 @@ def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
     [
         ("pick --need 7.9GiB", "and room for CUDA's context, cannot be had now; no GPU has it."),
         ("pick 2 --need 7.2GiB", "2 GPUs with 7.2GiB free, and room for CUDA's context, cannot be had now; 1 can"),
-        ("limit 2GiB", "GPU 0: the limit is 2 GiB, beside about 256 MiB for CUDA's context, and 1 GiB are free"),
+        (
+            "limit 2GiB",
+            "GPU 0: the limit is 2 GiB, and CUDA's context takes about 256 MiB more; 1 GiB of 8 GiB are free.",
+        ),
         (
             "limit 2GiB",
             "Fits now:\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 1,2,3; limit 2GiB\n  %tf_gpu limit",
@@ -75,7 +78,7 @@ def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
         ("limit 0.1MiB", "0.1MiB is too little to work with; 32 MiB is the least.\nFits now:\n  %tf_gpu limit 32MiB"),
         ("limit 95%", "Fits now:\n  %tf_gpu pick; limit 7.2GiB\n  %tf_gpu limit 760MiB"),
         ("split 4GiB 2GiB", "Fits now:\n  %tf_gpu pick --need 6GiB; split 4GiB 2GiB\n  %tf_gpu visible 1,2,3; split 4"),
-        ("visible 1; split 50% 50%", "is 8 GiB, beside about 256 MiB for CUDA's context, and 7 GiB are free of 8 GiB."),
+        ("visible 1; split 50% 50%", "is 8 GiB, and CUDA's context takes about 256 MiB more; 7 GiB of 8 GiB are free."),
         ("visible 1; split 50% 50%", "Fits now:\n  %tf_gpu visible 1; split 2"),
         ("limit 0=512MiB 1=4GiB 5=2GiB", "For those that are:   %tf_gpu limit 0=512MiB; limit 1=4GiB"),
         ("visible 0,7; limit 512MiB", "For those that are:   %tf_gpu visible 0; limit 512MiB"),
@@ -236,7 +239,9 @@ def test_too_late_is_told_with_the_way_from_where_one_is(host: Host, way: str) -
 def test_another_library_on_the_gpu_is_noted() -> None:
     plan = make(parse("growth"), snapshot(gpu(0)), kernel(gpu(0), frozen=True, neighbour="torch"))
 
-    assert plan.notes == ("torch already uses a GPU in this kernel; no limit of TensorFlow's counts what it takes.",)
+    assert plan.notes == (
+        "torch already uses a GPU in this kernel; what it takes comes on top of TensorFlow's limits.",
+    )
 
 
 @pytest.mark.parametrize(("total", "megabytes"), [(4, 256), (8, 256), (12, 384), (16, 512), (80, 512)])
@@ -271,7 +276,7 @@ def test_what_somebody_changed_since_is_not_in_force() -> None:
 def test_a_part_of_an_unknown_figure_is_refused(words: str) -> None:
     unified = Gpu(index=0, uuid="GPU-0", unified=True)
 
-    with pytest.raises(Refused, match="The driver does not tell of GPU 0"):
+    with pytest.raises(Refused, match="GPU 0: the driver does not tell how much"):
         make(parse(words), snapshot(unified), kernel(unified))
 
 
@@ -342,7 +347,7 @@ def test_too_late_for_a_gpu_advises_all_the_words() -> None:
 def test_a_cap_is_not_refused_for_memory_that_it_does_not_take() -> None:
     plan = make(parse("limit 4GiB --grow"), snapshot(gpu(0, 2)), kernel(gpu(0, 2)))
 
-    assert any("Not all of it is there now. GPU 0: the limit is 4 GiB" in note for note in plan.notes)
+    assert any("So much is not free now. GPU 0: the limit is 4 GiB" in note for note in plan.notes)
     with pytest.raises(Refused, match="needs about 256 MiB for CUDA's context"):
         make(parse("limit 1GiB --grow"), snapshot(gpu(0, 0.1)), kernel(gpu(0, 0.1)))
 

@@ -191,7 +191,7 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
         ("limit 4 G", "'4G' may be 4GiB, counted in 1024, or 4GB, in 1000."),
         ("limit 4 k", "'4k' may be 4KiB, counted in 1024, or 4kB, in 1000."),
         ("limit 0=", "A limit of how much?"),
-        ("limit 0=1GiB --gpu 1", "GPU 0, or GPU 1?"),
+        ("limit 0=1GiB --gpu 1", "GPU 0 or GPU 1?"),
         ("visible -1", "For none, write `%tf_gpu visible none`."),
         ("pick all", "For all of them, write `%tf_gpu visible all`."),
         ("growth off; limit 2GiB", "A limit is taken at once, and nothing grows: say `limit 2GiB` alone."),

@@ -26,10 +26,10 @@ LIMIT = int(0.4 * 8 * 1024) * MIB + CONTEXT
         (
             "growth",
             SOME,
-            "cannot be had in full. In force is `visible 0,1,2,3,4,5,6; growth`",
+            "cannot be had in full. `visible 0,1,2,3,4,5,6; growth` is in force instead",
         ),
-        ("limit 40%", range(LIMIT, LIMIT + 1), "In force is `visible 0,1,2,3,4,5,6; limit 40%`"),
-        ("limit 40% --grow", SOME, "In force is `visible 0,1,2,3,4,5,6; limit 40% --grow`"),
+        ("limit 40%", range(LIMIT, LIMIT + 1), "`visible 0,1,2,3,4,5,6; limit 40%` is in force instead"),
+        ("limit 40% --grow", SOME, "`visible 0,1,2,3,4,5,6; limit 40% --grow` is in force instead"),
         ("limti 40%", SOME, "Did you mean 'limit'?"),
     ],
 )
@@ -73,7 +73,7 @@ def test_where_every_gpu_is_full_none_is_used() -> None:
         machine.add_neighbour("7.8GiB@1")
         said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": "limit 40%"}, fresh=True)
 
-    assert "In force is `visible none; limit 40%`" in said
+    assert "`visible none; limit 40%` is in force instead" in said
     assert sizes == [0, 0]
 
 
@@ -83,7 +83,7 @@ def test_a_driver_that_is_slow_to_start_is_waited_for() -> None:
         machine.hang("nvmlInit", 2.5)
         said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": "limit 40%"}, fresh=True)
 
-    assert "Asking the driver" in said
+    assert "Waiting for the NVIDIA driver" in said
     assert sizes == [LIMIT] * 7 + [0]
 
 
@@ -93,7 +93,7 @@ def test_words_wait_for_a_driver_that_is_slow_to_start(words: str) -> None:
         machine.hang("nvmlInit", 2.5)
         first, again = run(machine, _say, f"%tf_gpu {words}", f"%tf_gpu {words}")
 
-    assert first.startswith("Asking the driver…")
+    assert first.startswith("Waiting for the NVIDIA driver, which is slow to answer…")
     assert "Not applied" not in first + again
 
 

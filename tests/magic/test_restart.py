@@ -132,7 +132,7 @@ def test_what_was_dropped_before_a_restart_stays_dropped(
     assert policy == asked
     # One truth: what waits is not said to be in force.
     assert ("In force" in status) == ("is in force" in first)
-    assert ("Waiting" in status) == ("waits for" in first)
+    assert ("waits for" in status) == ("waits for" in first)
 
 
 def _heard(client: BlockingKernelClient) -> str:
@@ -146,6 +146,6 @@ def _heard(client: BlockingKernelClient) -> str:
 def _reply(client: BlockingKernelClient, message: str) -> dict[str, Any]:
     """What a page is told of a cell's end."""
     while True:
-        reply: dict[str, Any] = client.get_shell_msg(timeout=20)
+        reply: dict[str, Any] = client.get_shell_msg(timeout=60)
         if reply["parent_header"]["msg_id"] == message:
             return dict(reply["content"])

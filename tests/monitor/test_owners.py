@@ -14,7 +14,7 @@ import pytest
 
 from tfgpu_magic.monitor import opened
 from tfgpu_magic.monitor.opened import opens_driver
-from tfgpu_magic.monitor.owners import _FIRST, Notebook, Owner, Owners, by_user, short_command
+from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners, by_user, short_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,6 +113,17 @@ def test_another_user_is_a_user_name_and_nothing_else(start: Start, monkeypatch:
     owner = Owners(kernel=ELSE).find([pid])[pid]
 
     assert owner == Owner(pid=pid, who="other", text="nobody")
+
+
+@needs_root
+def test_a_simulated_machine_names_its_other_user(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SIMULATED_USER, "maria")
+    theirs, ours = start("/bin/sh", "-c", "echo; read line", user=NOBODY), start()
+    found = Owners(kernel=ELSE).find([theirs, ours])
+    monkeypatch.delenv("TFGPU_SIMGPU")
+
+    assert [found[theirs].text, found[ours].text] == ["maria", "python train.py"]
+    assert Owners(kernel=ELSE).find([theirs])[theirs].text == "nobody"  # no simulated machine: the system's word
 
 
 def test_a_process_that_ended_meanwhile_keeps_its_name_for_one_tick(start: Start) -> None:

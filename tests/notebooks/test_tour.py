@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import sys
+from subprocess import PIPE, Popen
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -29,7 +34,7 @@ def test_the_first_look_shows_every_gpu_and_both_neighbours(now: dict[str, str])
 
     assert len(re.findall(r"^ +\d +Simulated GPU 16GiB +GPU:\d ", first, re.MULTILINE)) == 4
     assert re.search(r"C +train\.ipynb +9\.0 GiB", first)
-    assert re.search(r"C +\w+.* +12\.0 GiB", first)
+    assert re.search(r"C +maria +12\.0 GiB", first)
 
 
 def test_without_a_word_tensorflow_takes_nearly_all(now: dict[str, str]) -> None:
@@ -67,6 +72,18 @@ def test_too_late_names_the_cell(now: dict[str, str]) -> None:
 
 def test_a_split_gpu_has_two_replicas(now: dict[str, str]) -> None:
     assert any("2 replicas" in shown for source, shown in now.items() if "MirroredStrategy" in source)
+
+
+def test_a_second_run_ends_the_processes_that_the_first_has_left(committed: Any) -> None:
+    (setup,) = (cell.source for cell in committed.cells if "def start(" in cell.source)
+    tour: dict[str, Any] = {}
+    with mock.patch.dict(os.environ), Popen([sys.executable, "-c", "input()"], stdin=PIPE) as left:
+        exec(setup, tour)
+        tour["started"].append(left)
+        exec(setup, tour)
+
+        assert left.wait(60) == -signal.SIGKILL
+    assert tour["started"] == []
 
 
 def test_only_mistakes_are_tagged_as_mistakes(now: dict[str, str], committed: Any) -> None:

@@ -18,6 +18,7 @@ import pytest
 import tfgpu_magic
 
 ROOT = Path(__file__).parents[2]
+THEMES = "@jupyterlab/apputils-extension:themes"
 
 
 def _free_port() -> int:
@@ -27,22 +28,24 @@ def _free_port() -> int:
         return port
 
 
-def _call(server: str, path: str, token: str, *, post: bool = False) -> Any:
+def _call(server: str, path: str, token: str, *, method: str = "GET", data: bytes | None = None) -> Any:
     request = urllib.request.Request(
-        server + path, data=b"" if post else None, headers={"Authorization": f"token {token}"}
+        server + path, data=data, headers={"Authorization": f"token {token}"}, method=method
     )
     with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.load(answer)
+        return json.loads(answer.read() or "null")
 
 
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="scripts/demo would make .venv: run scripts/test")
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_the_demo_serves_the_tour_and_is_gone_when_told(end: signal.Signals, tmp_path: Path) -> None:
-    port = _free_port()
+def test_the_demo_serves_the_tour_and_is_gone_when_told(
+    end: signal.Signals, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    port, own = _free_port(), tmp_path_factory.mktemp("own")
     with subprocess.Popen(
         [ROOT / "scripts" / "demo", "--no-browser", "--port", str(port)],
         cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TMPDIR": str(tmp_path), "JUPYTER_CONFIG_DIR": str(own)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -55,7 +58,8 @@ def test_the_demo_serves_the_tour_and_is_gone_when_told(end: signal.Signals, tmp
             server, _, rest = url.partition("lab/tree/tour.ipynb?token=")
             contents = _call(server, "api/contents/tour.ipynb", rest)
             beside = _call(server, "api/contents/isolation.ipynb", rest)
-            _call(server, "api/kernels", rest, post=True)
+            _call(server, "api/kernels", rest, method="POST", data=b"")
+            _call(server, f"lab/api/settings/{THEMES}", rest, method="PUT", data=b'{"raw": "{}"}')
             started = psutil.Process(demo.pid).children(recursive=True)
         finally:
             demo.send_signal(end)
@@ -70,5 +74,6 @@ def test_the_demo_serves_the_tour_and_is_gone_when_told(end: signal.Signals, tmp
     assert len(started) >= (2 if real else 4)  # JupyterLab and a kernel, and two neighbours
     assert psutil.wait_procs(started, timeout=10)[1] == []
     assert list(tmp_path.iterdir()) == []
+    assert list(own.rglob("*.jupyterlab-settings")) == []  # the user's own JupyterLab looks as before
     assert demo.returncode == 0
     assert errors.splitlines()[-1] == "Ended, with all that was started."

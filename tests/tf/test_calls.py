@@ -151,7 +151,7 @@ ROWS = [
     Row(
         "CUDA_VISIBLE_DEVICES until CUDA starts",
         "visible 1",
-        said="CUDA_VISIBLE_DEVICES was '0' outside",
+        said="CUDA_VISIBLE_DEVICES was '0';",
         env={"CUDA_VISIBLE_DEVICES": "0"},
         holds=(0, ALL),
     ),
@@ -177,21 +177,21 @@ ROWS = [
     Row(
         "the variable says no",
         "growth",
-        said="'false' outside",
+        said="was 'false';",
         env={"TF_FORCE_GPU_ALLOW_GROWTH": "false"},
         holds=(LITTLE, LITTLE),
     ),
     Row(
         "the variable says yes",
         "limit 1GiB",
-        said="'true' outside",
+        said="was 'true';",
         env={"TF_FORCE_GPU_ALLOW_GROWTH": "true"},
         holds=LIMITED,
     ),
     Row(
         "the variable says yes to growth off",
         "growth off",
-        said="'true' outside",
+        said="was 'true';",
         env={"TF_FORCE_GPU_ALLOW_GROWTH": "true"},
         holds=(ALL, ALL),
     ),

@@ -19,6 +19,9 @@ from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 PATIENCE = 0.4
 """Seconds to wait for CUDA's order of GPUs: a look must not take long, and the order is known after the first plan."""
 
+DEFAULT = "default: takes all"
+"""The policy of a GPU for which nothing was asked."""
+
 
 def report(snapshot: Snapshot) -> Report:
     """This kernel's own word on each GPU of the snapshot."""
@@ -96,7 +99,7 @@ def _uses(kernel: Kernel, plan: Plan | None, labels: Mapping[str, str]) -> list[
         sizes = limits.get(uuid, ())
         logical = figures.get(uuid) or _expected(number, sizes)
         number += len(logical)
-        policy = in_words(sizes, grows=grows)
+        policy = in_words(sizes, grows=grows) if sizes or grows else DEFAULT
         uses.append(GpuUse(gpu=labels.get(uuid, uuid), policy=policy, logical=logical, torch=torch.pop(uuid, None)))
     return uses + [GpuUse(gpu=labels.get(uuid, uuid), torch=figure) for uuid, figure in torch.items()]
 
@@ -119,13 +122,13 @@ def _limits(kernel: Kernel, plan: Plan | None) -> Mapping[str, tuple[int, ...]]:
 
 def _given(kernel: Kernel) -> tuple[str, ...]:
     """What hides GPUs that we have not hidden."""
-    return (f"{DEVICES}={kernel.outside[DEVICES]!r} was set outside.",) if DEVICES in kernel.outside else ()
+    return (f"{DEVICES}={kernel.outside[DEVICES]!r} was not set by %tf_gpu.",) if DEVICES in kernel.outside else ()
 
 
 def _changed(kernel: Kernel) -> tuple[str, ...]:
     if not kernel.changed:
         return ()
-    return (f"`{kernel.asked}` was asked, and somebody has changed it since: {'; '.join(kernel.changed)}.",)
+    return (f"`{kernel.asked}` was asked for, and other code has changed settings since: {'; '.join(kernel.changed)}.",)
 
 
 def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
@@ -140,20 +143,20 @@ def _summary(kernel: Kernel, plan: Plan | None) -> str:
     asked = f"`{plan.asked}`" if plan is not None and plan.asked.requests else ""
     in_force = f" In force: {asked}." if asked and not kernel.changed else ""
     if kernel.old:
-        version += " (older than 2.16, with which this was never tried)"
+        version += " (older than 2.16, the oldest that tfgpu_magic was tested with)"
     if plan is not None and plan.acts_on_nothing:
-        in_force = f" {asked} has no GPU here to act on."
+        in_force = f" {asked} has no effect here: TensorFlow sees no GPU."
     if kernel.forked:
         return f"{version} used the GPUs when this process was forked, and cannot use them in it."
     if kernel.broken:
-        return f"{version} failed for want of memory on a GPU; restart this {kernel.host}."
+        return f"{version} failed to start for lack of memory on a GPU; restart this {kernel.host}."
     if kernel.stage is Stage.READY:
         since = f" {kernel.since}" if kernel.since else ""
         return f"{version} is using {'the GPUs' if kernel.tensorflow_sees else 'the CPU'}{since}.{in_force}"
     if kernel.stage is Stage.POISONED:
         return f"{version} is imported, and something holds a CUDA context; nothing can be set until a restart."
     if kernel.stage is Stage.ABSENT:
-        waits = f" Waiting: {asked}." if plan is not None and plan.needs_tensorflow else in_force
-        return f"TensorFlow is not imported yet.{waits if asked else ' Nothing is asked of it.'}"
-    standing = in_force or ("" if asked else " Nothing is asked of it.")
+        waits = f" {asked} waits for its import." if plan is not None and plan.needs_tensorflow else in_force
+        return f"TensorFlow is not imported yet.{waits if asked else ' No policy is set.'}"
+    standing = in_force or ("" if asked else " No policy is set.")
     return f"{version} is imported and has not used a GPU yet.{standing}"

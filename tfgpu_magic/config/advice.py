@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 
+from tfgpu_magic.config import visible
 from tfgpu_magic.config.fit import LEAST_LIMIT, Device, Problem, context_bytes
 from tfgpu_magic.config.policy import (
     Amount,
+    GpuRef,
     Growth,
     Limit,
     Pick,
@@ -81,11 +83,15 @@ def _less(words: Policy, asked: Limit | Split, devices: Sequence[Device], elsewh
 
 def without_missing(words: Policy, missing: Request, known: Sequence[Gpu]) -> Policy:
     """The words without a request for GPUs that are not there; of a list of GPUs, those stay that are."""
-    there = {*(gpu.index for gpu in known if gpu.instance is None), *(gpu.label for gpu in known)}
     if isinstance(missing, Visible):
-        stay = tuple(ref for ref in missing.gpus or () if ref in there)
+        stay = tuple(ref for ref in missing.gpus or () if _is_there(ref, known))
         return Policy(tuple(replace(r, gpus=stay) if r == missing else r for r in words if r != missing or stay))
-    return Policy(tuple(r for r in words if getattr(r, "gpu", None) in (None, *there)))
+    return Policy(tuple(r for r in words if _is_there(getattr(r, "gpu", None), known)))
+
+
+def _is_there(ref: GpuRef | None, gpus: Sequence[Gpu]) -> bool:
+    """Whether there is the GPU that is meant; where none is, every GPU is."""
+    return ref is None or isinstance(visible.find(ref, gpus), Gpu)
 
 
 def _is_memory(request: Request) -> bool:

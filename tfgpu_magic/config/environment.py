@@ -47,7 +47,7 @@ def conflicts(
         was = kernel.outside.get(name)
         if was is not None and value != was:
             now = "unset" if value is None else repr(value)
-            yield f"{name} was {was!r} outside; in this process it is {now} now, because you asked."
+            yield f"{name} was {was!r}; in this process it is {now} now, as you asked."
     growth = kernel.outside.get(GROWTH, "true")
     if GROWTH not in variables and growth not in ("true", "false"):
         yield f"{GROWTH}={growth!r} does nothing: only true and false count."
@@ -55,13 +55,13 @@ def conflicts(
     yield from _told_before(kernel, wish, variables)
     if wish.memory and kernel.keras is not None:
         yield (
-            f"Keras' backend is {kernel.keras} here, and these words are for TensorFlow's memory alone: what "
-            f"{kernel.keras} takes for Keras, no word of %tf_gpu sets, but `visible` and `pick` hide GPUs from it too."
+            f"Keras' backend is {kernel.keras} here, and %tf_gpu sets TensorFlow's memory only: nothing limits what "
+            f"{kernel.keras} takes for Keras. `visible` and `pick` hide GPUs from {kernel.keras} too."
         )
     if kernel.neighbour is not None:
         yield (
             f"{kernel.neighbour} already uses a GPU in this {kernel.host}; "
-            "no limit of TensorFlow's counts what it takes."
+            "what it takes comes on top of TensorFlow's limits."
         )
 
 

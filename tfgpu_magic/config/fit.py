@@ -123,7 +123,7 @@ def _problem(device: Device) -> str | None:
     wanted, context = sum(device.limits), context_bytes(total)
     if free < context and (_grows(device) or not device.limits):
         return (
-            f"{rounded(free)} are free of {rounded(total)}, and TensorFlow needs about {rounded(context)} for CUDA's "
+            f"{rounded(free)} of {rounded(total)} are free, and TensorFlow needs about {rounded(context)} for CUDA's "
             "context on every GPU that it sees. Its first op would fail there, and the next may hang for good."
         )
     if not device.limits:
@@ -146,8 +146,8 @@ def _lack(device: Device) -> str | None:
     if wanted + context <= free:
         return None
     return (
-        f"{_wanted(device)}, beside about {rounded(context)} for CUDA's context, "
-        f"and {rounded(free)} are free of {rounded(total)}."
+        f"{_wanted(device)}, and CUDA's context takes about {rounded(context)} more; "
+        f"{rounded(free)} of {rounded(total)} are free."
     )
 
 

@@ -67,19 +67,23 @@ OTHER_WORDS = (
         ("%%tf_gpu isolate", "%%tf_gpu isolate -o model limit 2GiB", "isolate --warm"),
         "run the cell in a process of its own, which gives its GPU memory back; --warm gets ready for that",
     ),
-    Word("jobs", ("jobs", "jobs stop 1"), "the isolated cells that go on by themselves, and how they stand; end one"),
+    Word(
+        "jobs",
+        ("jobs", "jobs stop 1"),
+        "the isolated cells that run in the background, and their states; `stop` ends one",
+    ),
     Word("plan", ("plan WORDS",), "what the words would do, GPU by GPU; nothing is done"),
     Word("code", ("code [WORDS]",), "Python for a script that does what the words do, or what is asked already"),
-    Word("env", ("env [WORDS]",), "shell lines that do it, as far as variables can"),
+    Word("env", ("env [WORDS]",), "shell lines that do it, as far as environment variables can"),
 )
 
 WORDS = POLICY_WORDS + OTHER_WORDS
 
 _GIVES_BACK = (
-    "TensorFlow gives memory back to the driver only when its process ends: restart that, or run what is to give it "
-    "back in a cell that begins with `%%tf_gpu isolate`."
+    "TensorFlow gives memory back to the driver only when its process ends. Restart the kernel, or run such work in a "
+    "cell that begins with `%%tf_gpu isolate`: its process ends with it."
 )
-_DROPS = "`%tf_gpu default` drops what was asked; what is in force already, only a restart ends."
+_DROPS = "`%tf_gpu default` drops what was asked and is not in force yet; what is in force ends with a restart only."
 _LIMITS = "A part of every GPU's memory is `%tf_gpu limit 40%`, a size `%tf_gpu limit 2GiB`."
 _MEANT = {
     **dict.fromkeys(("free", "release", "empty_cache", "gc"), _GIVES_BACK),
@@ -103,17 +107,18 @@ _FLAGS = {
     **dict.fromkeys(("--growth", "--cap"), "--grow"),
 }
 """Flags that people may try for ours, and that do not look like them."""
-WIDTH = 96
-"""Characters in a line of the help: what a cell of a notebook shows without breaking it."""
+
+WIDTH = 80
+"""Characters in a line of the help: what a cell of a notebook shows without breaking it, beside an open sidebar."""
 
 ISOLATE = "isolate"
 """The word that may stand above a cell."""
 ISOLATE_FLAGS = (
-    ("-i", "NAMES", "send only these names (`-` for none), or as `+x,y` these too; else what the cell is seen to read"),
+    ("-i", "NAMES", "send only these names (`-` for none), or with `+x,y` these too; else those that the cell reads"),
     ("-o", "NAMES", "bring these names back, as in `-o model,history`"),
     ("--gpus", "N", "see only N GPUs, the free ones with most memory"),
     ("--timeout", "TIME", "end it after so long: 90s, 10m, 2h"),
-    ("--detach", "", "don't wait: the cell goes on by itself, and `%tf_gpu jobs` lists it"),
+    ("--detach", "", "don't wait: the cell runs in the background, and `%tf_gpu jobs` lists it"),
 )
 """Each flag, the value it takes, and its meaning."""
 RESTART = "--restart"

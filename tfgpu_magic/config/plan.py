@@ -128,12 +128,15 @@ def draft(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:
         grows=growth == "true" if growth in ("true", "false") else any(kernel.growth.values()),
         blind=not snapshot.gpus and not snapshot.absent,
         notes=(
-            *(f"`{gone}` no longer counts." for gone in kernel.asked if gone not in (*asked, *wish.dropped, *policy)),
+            *(f"This replaces `{gone}`." for gone in kernel.asked if gone not in (*asked, *wish.dropped, *policy)),
             *wish.notes,
             *environment.conflicts(kernel, wish, devices, variables),
             *_left_over(wish, devices, snapshot),
             *_tried(snapshot, kernel),
-            *([f"TensorFlow {kernel.old} is older than 2.16, the first that this was tried with."] * bool(kernel.old)),
+            *(
+                [f"TensorFlow {kernel.old} is older than 2.16, the oldest that tfgpu_magic was tested with."]
+                * bool(kernel.old)
+            ),
         ),
     )
 
@@ -162,16 +165,19 @@ def _left_over(wish: Wish, devices: Sequence[Device], snapshot: Snapshot) -> Ite
         yield f"Hidden from TensorFlow: GPU {', '.join(hidden)}."
     unlimited = [device.gpu.label for device in devices if not device.limits]
     if wish.by_gpu and wish.everywhere is None and unlimited:
-        what = "TensorFlow grows there as it needs" if wish.growth else "TensorFlow takes all that is free there"
-        yield f"No limit is set for GPU {', '.join(unlimited)}: {what}. `visible` hides GPUs."
+        what = (
+            "TensorFlow takes memory there as it needs it" if wish.growth else "TensorFlow takes all that is free there"
+        )
+        yield f"No limit is set for GPU {', '.join(unlimited)}: {what}. To hide a GPU, name the others with `visible`."
     blind = [device.gpu.label for device in devices if device.words is not None and device.gpu.free is None]
     if blind:
         yield f"What is free on GPU {', '.join(blind)} is unknown here, so whether it fits was not checked."
     total = sum(sum(device.limits) for device in devices)
     if total and wish.growth and not unlimited:
-        yield f"Nothing is taken at the start; pools grow up to {rounded(total)} in all, as far as it is there."
+        most = f"up to {rounded(total)} in all, as far as that much is free then"
+        yield f"Nothing is taken at the start; memory grows {most}."
     if far := fit.out_of_reach(devices):
-        yield f"Not all of it is there now. {fit.tell(far, (), {})}"
+        yield f"So much is not free now. {fit.tell(far, (), {})}"
 
 
 def _tried(snapshot: Snapshot, kernel: Kernel) -> Iterator[str]:
@@ -180,6 +186,6 @@ def _tried(snapshot: Snapshot, kernel: Kernel) -> Iterator[str]:
     full = [gpu.label for gpu in shown if (gpu.free or 0) < fit.context_bytes(gpu.total or 0)]
     if kernel.stage is Stage.LISTED and full:
         yield (
-            f"GPU {', '.join(full)} is full. If an op has failed for that in this {kernel.host} already, restart it: "
-            "TensorFlow may hang at the next."
+            f"GPU {', '.join(full)} is full. If an operation has failed for that in this {kernel.host} already, "
+            "restart it: TensorFlow may hang at the next one."
         )

@@ -104,8 +104,8 @@ def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
 def unknown(gpu: Gpu, what: str) -> Refused:
     """A part of a figure that the driver does not tell."""
     return Refused(
-        f"Not applied. The driver does not tell of GPU {gpu.label} {what}, so nobody can say how much a part of it is. "
-        "Name sizes instead, as in `%tf_gpu limit 2GiB`."
+        f"Not applied. GPU {gpu.label}: the driver does not tell {what}, so a part of that is no known size. "
+        "Name a size instead, as in `%tf_gpu limit 2GiB`."
     )
 
 
@@ -130,15 +130,17 @@ def if_too_few(request: Pick, enough: Sequence[Gpu], given: Sequence[Gpu], varia
     figures = [f"{rounded(gpu.free)} free" if gpu.free is not None else str(gpu.error) for gpu in given]
     have = [f"GPU {gpu.label}: {figure}" for gpu, figure in zip(given, figures, strict=True)]
     count = f"{len(enough)} can" if enough else "no GPU has it"
-    limits = [f"{DEVICES}={variable!r} was set outside, and leaves no others."] if variable is not None else []
+    limits = (
+        [f"{DEVICES}={variable!r} was not set by %tf_gpu, and leaves no other GPUs."] if variable is not None else []
+    )
     raise Refused("\n  ".join([f"Not applied. {what}{need} cannot be had now; {count}.", *have, *limits]))
 
 
 def order_unknown(variable: str) -> Refused:
     """CUDA did not tell in time which GPUs a list names, so none of them can be picked."""
     return Refused(
-        f"Not applied. {DEVICES}={variable!r} was set outside, and CUDA did not say in time which GPUs that leaves, so "
-        "none of them can be picked. Say it again, or name them: `%tf_gpu visible`."
+        f"Not applied. {DEVICES}={variable!r} was not set by %tf_gpu, and CUDA did not say in time which GPUs that "
+        "leaves, so none of them can be picked. Say it again, or name GPUs: `%tf_gpu visible 0`."
     )
 
 
@@ -178,8 +180,8 @@ def async_allocator() -> Refused:
 def capped(wanted: int, cap: str) -> Refused:
     """TensorFlow's undocumented cap holds whatever its limits say."""
     return Refused(
-        f"Not applied. {DEVICE_CAP}={cap} is set, and TensorFlow then takes no more than {cap} MiB of any GPU; asked "
-        f"are {rounded(wanted)}. Unset it before TensorFlow's first op:   %env {DEVICE_CAP}=0"
+        f"Not applied. {DEVICE_CAP}={cap} is set, and TensorFlow then takes no more than {cap} MiB of any GPU. "
+        f"{rounded(wanted)} are asked for. Unset it before TensorFlow's first op:   %env {DEVICE_CAP}=0"
     )
 
 

@@ -127,9 +127,10 @@ def _limit(values: Sequence[str], flags: dict[str, str]) -> list[Request]:
     limits: dict[GpuRef | None, Request] = {}
     for value in _parts(values):
         target, equals, size = value.rpartition("=")
-        if equals and (not size or "--gpu" in flags):
-            what = "A limit of how much" if not size else f"GPU {target}, or GPU {flags['--gpu']}"
-            raise PolicyError(f"{what}? {value!r} does not tell.{forms('limit')}")
+        if equals and not size:
+            raise PolicyError(f"A limit of how much? {value!r} has no size.{forms('limit')}")
+        if equals and "--gpu" in flags:
+            raise PolicyError(f"GPU {target} or GPU {flags['--gpu']}? Name the GPU in one way only.{forms('limit')}")
         amount = _amount(size)
         for gpu in map(_gpu, _listed([target])) if equals else _flagged(flags):
             if gpu in limits:

@@ -22,6 +22,10 @@ Who = Literal["this", "mine", "other", "gone", "unknown"]
 """This kernel and its children; my other processes; other users'; ended; not a pid of this machine."""
 
 
+_SIMULATED = "TFGPU_SIMGPU"
+SIMULATED_USER = "TFGPU_SIMGPU_USER"
+"""The variable with the name of other users on a simulated machine; without it, it is the system's."""
+
 _FIRST = "pid:[4026531836]"  # PROC_PID_INIT_INO of Linux's proc_ns.h
 
 
@@ -198,7 +202,7 @@ def _foreign(found: Iterable[Who]) -> bool:
 def _all_known() -> bool:
     """Tell whether every pid that the driver may list is a number here: in the first namespace there is no other."""
     try:
-        return os.readlink("/proc/self/ns/pid") == _FIRST and "TFGPU_SIMGPU" not in os.environ  # noqa: PTH115
+        return os.readlink("/proc/self/ns/pid") == _FIRST and _SIMULATED not in os.environ  # noqa: PTH115
     except OSError:
         return False
 
@@ -210,10 +214,16 @@ def _again(process: psutil.Process, before: _Read) -> _Read:
 
 def _read(process: psutil.Process, born: float) -> _Read:
     if process.uids().real != os.getuid():  # asked first: root may read more of others, and does not
-        return _Read(born, stranger=process.username())
+        return _Read(born, stranger=_user_name(process))
     parents = tuple(parent.pid for parent in process.parents())
     drives = opens_driver(process.pid) is not False
     return _Read(born, parents=parents, command=_command(process), notebook=_notebook(process), drives=drives)
+
+
+def _user_name(process: psutil.Process) -> str:
+    """Name a process's user; on a simulated machine, whose other users are not the system's, as that may name them."""
+    simulated = os.environ.get(SIMULATED_USER) if _SIMULATED in os.environ else None
+    return simulated or process.username()
 
 
 def _told_apart(owners: dict[int, Owner]) -> dict[int, Owner]:

@@ -43,7 +43,7 @@ class GpuUse:
 
     Attributes:
         gpu: the `Gpu.label` it speaks of; its UUID, where the kernel has not looked at the machine's GPUs.
-        policy: in words, ``limit 2 GiB``, ``growth``, ``hidden``, ``all that is free``; empty when unknown.
+        policy: in words, ``limit 2 GiB``, ``growth``, ``hidden``, ``default: takes all``; empty when unknown.
         logical: TensorFlow's logical GPUs on it, in TensorFlow's order; empty when hidden.
         torch: PyTorch's figures; None where it has not used the GPU.
     """

@@ -22,7 +22,7 @@ from traitlets import Any as AnyTrait
 from traitlets import Type
 from traitlets.config import Config
 
-from tfgpu_magic import magic
+from tfgpu_magic import loading
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.cells.displays import Home, Hook, Publisher, as_json
 from tfgpu_magic.isolate.cells.surroundings import Surroundings
@@ -126,7 +126,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     shell = _shell(connection, settings)
     namespace = pickling.main_namespace()
     namespace.update(_inputs(work))  # now, because a new shell resets `_` and `In`
-    reporter = magic.attach(shell).reporter
+    reporter = loading.attach(shell).reporter
     # A %load_ext in the cell must not apply the kernel's policy over that of the cell.
     shell.extension_manager.loaded.add("tfgpu_magic")
     before, surroundings = dict(namespace), Surroundings(namespace)
