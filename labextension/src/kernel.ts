@@ -19,11 +19,16 @@ export interface Model {
   widget_manager?: { kernel?: Kernel | null };
 }
 
-type StatusSlot = (sender: unknown, status: string) => void;
+/** What is used of a Lumino signal. */
+interface Signal<T> {
+  connect(slot: (sender: unknown, told: T) => void): unknown;
+  disconnect(slot: (sender: unknown, told: T) => void): unknown;
+}
 
 /** What is used of a page's connection to a kernel. */
 interface Kernel {
-  statusChanged: { connect(slot: StatusSlot): unknown; disconnect(slot: StatusSlot): unknown };
+  statusChanged: Signal<string>;
+  iopubMessage: Signal<{ header: { msg_type: string; session: string } }>;
 }
 
 /** What a page says to its kernel: that it draws, and that it lacks all there is to draw. */
@@ -49,6 +54,7 @@ export class ModelStore implements Store {
     model.on('comm_live_update', this.parted);
     this.connection = model.widget_manager?.kernel ?? null;
     this.connection?.statusChanged.connect(this.changed);
+    this.connection?.iopubMessage.connect(this.heard);
   }
 
   dispose(): void {
@@ -58,6 +64,7 @@ export class ModelStore implements Store {
     this.model.off('change:live', this.updated);
     this.model.off('comm_live_update', this.parted);
     this.connection?.statusChanged.disconnect(this.changed);
+    this.connection?.iopubMessage.disconnect(this.heard);
   }
 
   /** Whether it draws by itself: where updates are not drawn, as in Colab, it does not. */
@@ -106,6 +113,18 @@ export class ModelStore implements Store {
     }
   };
 
+  /** A page may miss a start; but each process of a kernel has a session of its own, which all its messages name. */
+  private heard = (_: unknown, { header }: { header: { msg_type: string; session: string } }): void => {
+    if (header.msg_type === 'stream') {
+      return; // it may be the server's own, about a kernel that prints too much
+    }
+    const another = this.session !== '' && this.session !== header.session;
+    this.session = header.session;
+    if (another && this.answers) {
+      this.parted();
+    }
+  };
+
   private read(): void {
     const state = this.model.get('state');
     if (state?.gpus && state.rows) {
@@ -135,6 +154,7 @@ export class ModelStore implements Store {
   /** Whether the kernel is there, as far as it was heard. */
   answers = false;
   private connection: Kernel | null = null;
+  private session = '';
   private listeners = new Listeners();
   readonly subscribe = this.listeners.subscribe;
   private timer: ReturnType<typeof setTimeout> | undefined;
