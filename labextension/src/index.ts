@@ -44,7 +44,7 @@ function activate(
 
   const panel = new Panel(stream, {
     words,
-    actions: actions({ app, words, unit: () => choices.unit, state: () => stream.state }),
+    actions: actions({ app, words, unit: () => choices.unit, store: stream }),
     ordered: order => remember(order)
   });
   panel.id = 'tfgpu-magic-panel';
