@@ -113,14 +113,17 @@ export class ModelStore implements Store {
     }
   };
 
-  /** A page may miss a start; but each process of a kernel has a session of its own, which all its messages name. */
+  /**
+   * A page may miss all that a new process says at its start. The old one says that it goes; and each has a session of
+   * its own, which all its messages name.
+   */
   private heard = (_: unknown, { header }: { header: { msg_type: string; session: string } }): void => {
     if (header.msg_type === 'stream') {
       return; // it may be the server's own, about a kernel that prints too much
     }
     const another = this.session !== '' && this.session !== header.session;
     this.session = header.session;
-    if (another && this.answers) {
+    if ((another || header.msg_type === 'shutdown_reply') && this.answers) {
       this.parted();
     }
   };

@@ -109,6 +109,19 @@ test('a kernel whose messages are of another session does not answer, though the
   assert.deepEqual([store.link.kind, told], ['saved', 1]);
 });
 
+test('nor does one that has said that it goes, whatever the page hears of the next', () => {
+  const model = new FakeModel();
+  const { kernel } = model.widget_manager;
+  const store = made(model);
+  model.set('state', state());
+  kernel.say('comm_msg', 'one');
+  const before = store.answers;
+  kernel.say('shutdown_reply', 'one');
+  kernel.say('status', 'one');
+
+  assert.deepEqual([before, store.answers, store.link.kind], [true, false, 'saved']);
+});
+
 test('where updates are not drawn, figures are of their time from the start', () => {
   const model = new FakeModel();
   model.traits['live'] = false;
