@@ -104,6 +104,13 @@ def panel_of(page: Page) -> View:
     return View(page, view)
 
 
+def table_of(page: Page) -> View:
+    """The first live table of the notebook that the page shows."""
+    view = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-view").first
+    view.wait_for(timeout=30_000)
+    return View(page, view)
+
+
 def choose(scene: Scene, **settings: object) -> None:
     """Set settings of the panel, as its page of settings does."""
     scene.server.open(f"lab/api/settings/{SETTINGS}", {"raw": json.dumps(settings)}, method="PUT").close()

@@ -17,7 +17,7 @@ from tfgpu_magic.simgpu import Machine
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 SECRETS = ("/opt/secret-tool", "--password=hunter2", "theirs.ipynb")
 KEEP = "import tensorflow as tf; kept = [tf.zeros(256 * 2**20 // 4)]"
@@ -46,13 +46,6 @@ def train(scene: Scene) -> Notebook:
 @pytest.fixture(scope="module")
 def eval_(scene: Scene) -> Notebook:
     return scene.notebook("work/eval.ipynb", "%tf_gpu visible 0; growth", KEEP)
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 1300, "height": 900})
-    yield page
-    page.close()
 
 
 @pytest.fixture
