@@ -25,10 +25,14 @@ interface Signal<T> {
   disconnect(slot: (sender: unknown, told: T) => void): unknown;
 }
 
-/** What is used of a page's connection to a kernel. */
+/** What is used of a page's connection to a kernel, where it is JupyterLab's. */
 interface Kernel {
-  statusChanged: Signal<string>;
-  iopubMessage: Signal<{ header: { msg_type: string; session: string } }>;
+  statusChanged?: Signal<string>;
+  iopubMessage?: Signal<Heard>;
+}
+
+interface Heard {
+  header: { msg_type: string; session: string };
 }
 
 /** What a page says to its kernel: that it draws, and that it lacks all there is to draw. */
@@ -53,8 +57,8 @@ export class ModelStore implements Store {
     model.on('change:live', this.updated);
     model.on('comm_live_update', this.parted);
     this.connection = model.widget_manager?.kernel ?? null;
-    this.connection?.statusChanged.connect(this.changed);
-    this.connection?.iopubMessage.connect(this.heard);
+    this.connection?.statusChanged?.connect(this.changed);
+    this.connection?.iopubMessage?.connect(this.heard);
   }
 
   dispose(): void {
@@ -63,8 +67,8 @@ export class ModelStore implements Store {
     this.model.off('change:history', this.past);
     this.model.off('change:live', this.updated);
     this.model.off('comm_live_update', this.parted);
-    this.connection?.statusChanged.disconnect(this.changed);
-    this.connection?.iopubMessage.disconnect(this.heard);
+    this.connection?.statusChanged?.disconnect(this.changed);
+    this.connection?.iopubMessage?.disconnect(this.heard);
   }
 
   /** Whether it draws by itself: where updates are not drawn, as in Colab, it does not. */
@@ -117,7 +121,7 @@ export class ModelStore implements Store {
    * A page may miss all that a new process says at its start. The old one says that it goes; and each has a session of
    * its own, which all its messages name.
    */
-  private heard = (_: unknown, { header }: { header: { msg_type: string; session: string } }): void => {
+  private heard = (_: unknown, { header }: Heard): void => {
     if (header.msg_type === 'stream') {
       return; // it may be the server's own, about a kernel that prints too much
     }

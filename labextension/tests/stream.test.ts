@@ -160,6 +160,16 @@ test('where the answer by HTTP stays away too, the server is lost, and nobody is
   assert.equal(world.timers.length, 0);
 });
 
+test('an answer that comes when nobody looks any more changes nothing', async () => {
+  const { world, stream } = looking();
+  world.answer = 'not allowed';
+  world.last.onclose?.();
+  stream.want('panel', false);
+  await new Promise(setImmediate);
+
+  assert.deepEqual([stream.link.kind, world.timers.length], ['connecting', 0]);
+});
+
 test('the pace that the server grants is said, and how long it may be silent follows from that', () => {
   for (const [every, silence] of [
     [1, 10_000],
