@@ -22,7 +22,11 @@ class FakeSettings {
   }
 }
 
-function follow(load: () => Promise<FakeSettings>): { applied: Choices[]; end: () => void; order: (name: 'name') => void } {
+function follow(load: () => Promise<FakeSettings>): {
+  applied: Choices[];
+  end: () => void;
+  order: (name: 'name') => void;
+} {
   const applied: Choices[] = [];
   const disposed = new FakeSignal<void>();
   const order = followChoices(

@@ -44,5 +44,8 @@ test('a notebook that is renamed stays the current one, until another is, or the
   rename(b, 'late.ipynb');
 
   assert.deepEqual(told, ['a.ipynb', 'better.ipynb', 'b.ipynb', undefined, 'b.ipynb']);
-  assert.equal(shell.currentChanged.slots.size + a.context.pathChanged.slots.size + b.context.pathChanged.slots.size, 0);
+  assert.equal(
+    shell.currentChanged.slots.size + a.context.pathChanged.slots.size + b.context.pathChanged.slots.size,
+    0
+  );
 });

@@ -42,7 +42,6 @@ test('figures that are not renewed count as saved, and as live when they are', (
 });
 
 test('what was saved is not live, not even for a moment', () => {
-
   assert.deepEqual(made(new FakeModel()).link, { kind: 'saved' });
 });
 
