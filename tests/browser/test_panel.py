@@ -145,8 +145,10 @@ def test_a_refused_dialog_leaves_the_kernel_alone(scene: Scene, panel: View, tra
 def test_a_click_opens_the_notebook(scene: Scene, panel: View) -> None:
     if scene.application == "jupyterlab":
         panel.press("open", "eval.ipynb")
-        expect(panel.page.locator(".lm-DockPanel-tabBar .lm-mod-current", has_text="eval.ipynb")).to_be_visible()
-        expect(panel.root.locator(".tfgpu-view-current .tfgpu-view-owner")).to_have_text("eval.ipynb")
+        expect(panel.page.locator(".lm-DockPanel-tabBar .lm-mod-current", has_text="eval.ipynb")).to_be_visible(
+            timeout=20_000
+        )
+        expect(panel.root.locator(".tfgpu-view-current .tfgpu-view-owner")).to_have_text("eval.ipynb", timeout=20_000)
     else:
         with panel.page.context.expect_page() as opened:
             panel.press("open", "eval.ipynb")
