@@ -7,7 +7,7 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { actions } from './lab/actions';
 import { Alarm } from './lab/alarm';
-import { read, USUAL, type Choices } from './lab/choices';
+import { followChoices, USUAL, type Choices } from './lab/choices';
 import { addCommands, OPEN } from './lab/commands';
 import { followCurrent } from './lab/current';
 import { chipIcon } from './lab/icon';
@@ -40,12 +40,11 @@ function activate(
   const words = (translator ?? nullTranslator).load('tfgpu_magic');
   const stream = new Stream(world(app.serviceManager.serverSettings), words);
   let choices: Choices = USUAL;
-  let remember = (order: Choices['order']): void => apply({ ...choices, order });
 
   const panel = new Panel(stream, {
     words,
-    actions: actions({ app, words, unit: () => choices.unit, state: () => stream.state }),
-    ordered: order => remember(order)
+    actions: actions({ app, words, unit: () => choices.unit, store: stream }),
+    ordered: order => ordered(order)
   });
   panel.id = 'tfgpu-magic-panel';
   panel.title.icon = chipIcon;
@@ -108,26 +107,7 @@ function activate(
     stream.dispose();
   });
 
-  if (!registry) {
-    apply(USUAL);
-    return;
-  }
-  registry
-    .load(ID)
-    .then(settings => {
-      remember = order =>
-        void settings.set('order', order).catch((reason: unknown) => {
-          console.error(`${ID} cannot keep the order of the rows:`, reason);
-        });
-      const changed = (): void => apply(read(settings));
-      settings.changed.connect(changed);
-      panel.disposed.connect(() => settings.changed.disconnect(changed));
-      changed();
-    })
-    .catch((reason: unknown) => {
-      console.error(`${ID} goes without its settings:`, reason);
-      apply(USUAL);
-    });
+  const ordered = followChoices(registry, ID, panel, apply);
 }
 
 export default plugin;

@@ -19,11 +19,20 @@ export interface Model {
   widget_manager?: { kernel?: Kernel | null };
 }
 
-type StatusSlot = (sender: unknown, status: string) => void;
+/** What is used of a Lumino signal. */
+interface Signal<T> {
+  connect(slot: (sender: unknown, told: T) => void): unknown;
+  disconnect(slot: (sender: unknown, told: T) => void): unknown;
+}
 
-/** What is used of a page's connection to a kernel. */
+/** What is used of a page's connection to a kernel, where it is JupyterLab's. */
 interface Kernel {
-  statusChanged: { connect(slot: StatusSlot): unknown; disconnect(slot: StatusSlot): unknown };
+  statusChanged?: Signal<string>;
+  iopubMessage?: Signal<Heard>;
+}
+
+interface Heard {
+  header: { msg_type: string; session: string };
 }
 
 /** What a page says to its kernel: that it draws, and that it lacks all there is to draw. */
@@ -48,7 +57,8 @@ export class ModelStore implements Store {
     model.on('change:live', this.updated);
     model.on('comm_live_update', this.parted);
     this.connection = model.widget_manager?.kernel ?? null;
-    this.connection?.statusChanged.connect(this.changed);
+    this.connection?.statusChanged?.connect(this.changed);
+    this.connection?.iopubMessage?.connect(this.heard);
   }
 
   dispose(): void {
@@ -57,7 +67,8 @@ export class ModelStore implements Store {
     this.model.off('change:history', this.past);
     this.model.off('change:live', this.updated);
     this.model.off('comm_live_update', this.parted);
-    this.connection?.statusChanged.disconnect(this.changed);
+    this.connection?.statusChanged?.disconnect(this.changed);
+    this.connection?.iopubMessage?.disconnect(this.heard);
   }
 
   /** Whether it draws by itself: where updates are not drawn, as in Colab, it does not. */
@@ -106,6 +117,21 @@ export class ModelStore implements Store {
     }
   };
 
+  /**
+   * A page may miss all that a new process says at its start. The old one says that it goes; and each has a session of
+   * its own, which all its messages name.
+   */
+  private heard = (_: unknown, { header }: Heard): void => {
+    if (header.msg_type === 'stream') {
+      return; // it may be the server's own, about a kernel that prints too much
+    }
+    const another = this.session !== '' && this.session !== header.session;
+    this.session = header.session;
+    if ((another || header.msg_type === 'shutdown_reply') && this.answers) {
+      this.parted();
+    }
+  };
+
   private read(): void {
     const state = this.model.get('state');
     if (state?.gpus && state.rows) {
@@ -135,6 +161,7 @@ export class ModelStore implements Store {
   /** Whether the kernel is there, as far as it was heard. */
   answers = false;
   private connection: Kernel | null = null;
+  private session = '';
   private listeners = new Listeners();
   readonly subscribe = this.listeners.subscribe;
   private timer: ReturnType<typeof setTimeout> | undefined;

@@ -105,10 +105,14 @@ export class Table implements Store {
   private speak(): void {
     if (this.timer === undefined) {
       let beats = Infinity;
+      let patience = 0;
       const say = (): void => {
-        // What is said to a kernel that hears nothing waits for the end of its cell, and is not to pile up there.
-        if (beats >= this.kernel.every) {
-          this.kernel.send(this.kernel.answers && Number.isFinite(beats) ? 'drawn' : 'refresh');
+        const { answers, every } = this.kernel;
+        // What is said to a kernel that hears nothing waits for the end of its cell, and is not to pile up there;
+        // and one that was restarted, which knows of no table, is not to be kept awake.
+        if (beats >= (answers ? every : Math.max(every, patience))) {
+          this.kernel.send(answers && Number.isFinite(beats) ? 'drawn' : 'refresh');
+          patience = answers ? 0 : Math.max(1, 2 * patience);
           beats = 0;
         }
         beats += 1;

@@ -1,39 +1,21 @@
 // The promises of the widget's store: it follows the model, and says when the kernel no longer does.
 
 import assert from 'node:assert/strict';
-import { mock, test } from 'node:test';
-import { ModelStore, type Model } from '../src/kernel';
+import { afterEach, beforeEach, mock, test } from 'node:test';
+import { ModelStore } from '../src/kernel';
+import { FakeModel } from './fakes';
 import { GIB, state } from './make';
 
-class FakeModel {
-  traits: Record<string, unknown> = { state: state(), history: { times: [999], used: { 'GPU-0': [GIB] } }, live: true };
-  callbacks = new Map<string, Set<() => void>>();
-
-  get(name: string): unknown {
-    return this.traits[name];
-  }
-  set(name: string, value: unknown): void {
-    this.traits[name] = value;
-    this.callbacks.get(`change:${name}`)?.forEach(callback => callback());
-  }
-  on(event: string, callback: () => void): void {
-    this.callbacks.set(event, (this.callbacks.get(event) ?? new Set()).add(callback));
-  }
-  off(event: string, callback: () => void): void {
-    this.callbacks.get(event)?.delete(callback);
-  }
-  get listeners(): number {
-    return [...this.callbacks.values()].reduce((sum, callbacks) => sum + callbacks.size, 0);
-  }
-}
-
 function made(model: FakeModel): ModelStore {
-  return new ModelStore(model as unknown as Model);
+  return new ModelStore(model.model);
 }
+
+beforeEach(() => mock.timers.enable({ apis: ['setTimeout'] }));
+afterEach(() => mock.timers.reset());
 
 test('it has the state and the history of the model, and each state that comes', () => {
-  mock.timers.enable({ apis: ['setTimeout'] });
   const model = new FakeModel();
+  model.traits['history'] = { times: [999], used: { 'GPU-0': [GIB] } };
   const store = made(model);
   let told = 0;
   store.subscribe(() => (told += 1));
@@ -43,11 +25,9 @@ test('it has the state and the history of the model, and each state that comes',
   assert.equal(store.state?.time, 1001);
   assert.deepEqual(store.history.times, [999, 1000, 1001]);
   assert.equal(told, 1);
-  mock.timers.reset();
 });
 
 test('figures that are not renewed count as saved, and as live when they are', () => {
-  mock.timers.enable({ apis: ['setTimeout'] });
   const model = new FakeModel();
   model.traits['state'] = state({ time: Date.now() / 1000 });
   const store = made(model);
@@ -59,18 +39,13 @@ test('figures that are not renewed count as saved, and as live when they are', (
   model.set('state', state({ time: 1010 }));
 
   assert.deepEqual([...kinds, store.link.kind], ['live', 'saved', 'saved', 'live']);
-  mock.timers.reset();
 });
 
 test('what was saved is not live, not even for a moment', () => {
-  mock.timers.enable({ apis: ['setTimeout'] });
-
   assert.deepEqual(made(new FakeModel()).link, { kind: 'saved' });
-  mock.timers.reset();
 });
 
 test('a kernel that says that it renews them less often is waited for longer', () => {
-  mock.timers.enable({ apis: ['setTimeout'] });
   const model = new FakeModel();
   const store = made(model);
   model.traits['every'] = 16;
@@ -81,62 +56,86 @@ test('a kernel that says that it renews them less often is waited for longer', (
   mock.timers.tick(3000);
 
   assert.deepEqual([waiting, store.link], [{ kind: 'live', every: 16 }, { kind: 'saved' }]);
-  mock.timers.reset();
 });
 
 test('it answers from its first word until it is parted from the page', () => {
-  mock.timers.enable({ apis: ['setTimeout'] });
   const model = new FakeModel();
   const store = made(model);
   const before = store.answers;
   model.set('state', state({ time: 1001 }));
   const said = store.answers;
   model.set('history', { times: [1, 2], used: { 'GPU-0': [GIB, GIB] } });
-  model.callbacks.get('comm_live_update')?.forEach(callback => callback());
+  model.fire('comm_live_update');
 
   assert.deepEqual([before, said, store.answers, store.link.kind], [false, true, false, 'saved']);
   assert.deepEqual(store.history.times, [1, 2]);
-  mock.timers.reset();
 });
 
 test('a kernel that the page knows to start anew, or to be dead, does not answer', () => {
-  mock.timers.enable({ apis: ['setTimeout'] });
   const model = new FakeModel();
-  const slots = new Set<(sender: unknown, status: string) => void>();
-  const statusChanged = { connect: slots.add.bind(slots), disconnect: slots.delete.bind(slots) };
-  const store = made(Object.assign(model, { widget_manager: { kernel: { statusChanged } } }));
+  const { kernel } = model.widget_manager;
+  const store = made(model);
   const after = ['busy', 'idle', 'restarting', 'idle', 'dead'].map(status => {
     model.set('state', state());
-    slots.forEach(slot => slot(null, status));
+    kernel.statusChanged.emit(status);
     return store.answers;
   });
-  store.dispose();
 
   assert.deepEqual(after, [true, true, false, true, false]);
-  assert.equal(slots.size, 0);
-  mock.timers.reset();
+});
+
+test('a kernel whose messages are of another session does not answer, though the page has missed its start', () => {
+  const model = new FakeModel();
+  const { kernel } = model.widget_manager;
+  const store = made(model);
+  let told = 0;
+  const heard = [
+    ['comm_msg', 'one'],
+    ['status', 'one'],
+    ['stream', "the server's"],
+    ['iopub_welcome', 'two'],
+    ['status', 'two']
+  ].map(([kind, session]) => {
+    kernel.say(kind!, session!);
+    if (kind === 'comm_msg') {
+      model.set('state', state());
+      store.subscribe(() => (told += 1));
+    }
+    return store.answers;
+  });
+
+  assert.deepEqual(heard, [true, true, true, false, false]);
+  assert.deepEqual([store.link.kind, told], ['saved', 1]);
+});
+
+test('nor does one that has said that it goes, whatever the page hears of the next', () => {
+  const model = new FakeModel();
+  const { kernel } = model.widget_manager;
+  const store = made(model);
+  model.set('state', state());
+  kernel.say('comm_msg', 'one');
+  const before = store.answers;
+  kernel.say('shutdown_reply', 'one');
+  kernel.say('status', 'one');
+
+  assert.deepEqual([before, store.answers, store.link.kind], [true, false, 'saved']);
 });
 
 test('where updates are not drawn, figures are of their time from the start', () => {
-  mock.timers.enable({ apis: ['setTimeout'] });
   const model = new FakeModel();
   model.traits['live'] = false;
 
   assert.equal(made(model).link.kind, 'saved');
-  mock.timers.reset();
 });
 
 test('a model that is not filled yet has no state', () => {
-  mock.timers.enable({ apis: ['setTimeout'] });
   const model = new FakeModel();
   model.traits = { state: {}, history: {}, live: true };
 
   assert.equal(made(model).state, null);
-  mock.timers.reset();
 });
 
 test('it leaves nothing behind', () => {
-  mock.timers.enable({ apis: ['setTimeout'] });
   const model = new FakeModel();
   const store = made(model);
   let told = 0;
@@ -147,5 +146,4 @@ test('it leaves nothing behind', () => {
 
   assert.equal(model.listeners, 0);
   assert.equal(told, 0);
-  mock.timers.reset();
 });

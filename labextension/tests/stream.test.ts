@@ -2,72 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Stream, type Answer, type Socket, type World } from '../src/lab/stream';
+import { Stream } from '../src/lab/stream';
 import type { Link } from '../src/view/store';
-import type { State } from '../src/view/wire';
 import { ENGLISH } from '../src/view/words';
+import { FakeWorld, full } from './fakes';
 import { GIB, state } from './make';
-
-class FakeSocket {
-  onmessage: ((event: { data: unknown }) => void) | null = null;
-  onclose: (() => void) | null = null;
-  closed = false;
-  close(): void {
-    this.closed = true;
-  }
-  say(message: unknown): void {
-    this.onmessage?.({ data: typeof message === 'string' ? message : JSON.stringify(message) });
-  }
-}
-
-class FakeWorld implements World {
-  sockets: FakeSocket[] = [];
-  asked: number[] = [];
-  timers: { callback: () => void; milliseconds: number }[] = [];
-  answer: Answer = null;
-  questions = 0;
-
-  connect(every: number): Socket {
-    const socket = new FakeSocket();
-    this.sockets.push(socket);
-    this.asked.push(every);
-    return socket;
-  }
-  ask(): Promise<Answer> {
-    this.questions += 1;
-    return Promise.resolve(this.answer);
-  }
-  later(callback: () => void, milliseconds: number): () => void {
-    const timer = { callback, milliseconds };
-    this.timers.push(timer);
-    return () => {
-      this.timers = this.timers.filter(other => other !== timer);
-    };
-  }
-  random(): number {
-    return 0.5;
-  }
-  get last(): FakeSocket {
-    return this.sockets[this.sockets.length - 1]!;
-  }
-  /** Let one waiting end. */
-  fire(milliseconds: number): void {
-    const timer = this.timers.find(one => one.milliseconds === milliseconds)!;
-    this.timers = this.timers.filter(other => other !== timer);
-    timer.callback();
-  }
-  /** Let all waiting end. */
-  pass(): void {
-    const timers = this.timers;
-    this.timers = [];
-    timers.forEach(timer => timer.callback());
-  }
-}
-
-function full(sequence = 1, its: State = state(), more: object = {}): unknown {
-  const history = { times: [999], used: { 'GPU-0': [GIB] } };
-  return { version: 1, type: 'full', sequence, state: its, history, ...more };
-}
 
 function reason(link: Link): string {
   return link.kind === 'refused' ? link.reason : '';
@@ -106,7 +45,7 @@ test('a tick turns the state that it is for into the next', () => {
   assert.equal(stream.state?.gpus['0']?.used, 5);
   assert.deepEqual(stream.link, { kind: 'live', every: 1 });
   assert.deepEqual(stream.history.times, [999, 1000, 1001]);
-  assert.deepEqual(stream.history.used.get('GPU-0'), [GIB, 10 * GIB, 5]);
+  assert.deepEqual(stream.history.used.get('GPU-0'), [1, 10 * GIB, 5]);
   assert.equal(told, 2);
 });
 
@@ -219,6 +158,16 @@ test('where the answer by HTTP stays away too, the server is lost, and nobody is
   assert.equal(stream.link.kind, 'live');
   stream.want('panel', false);
   assert.equal(world.timers.length, 0);
+});
+
+test('an answer that comes when nobody looks any more changes nothing', async () => {
+  const { world, stream } = looking();
+  world.answer = 'not allowed';
+  world.last.onclose?.();
+  stream.want('panel', false);
+  await new Promise(setImmediate);
+
+  assert.deepEqual([stream.link.kind, world.timers.length], ['connecting', 0]);
 });
 
 test('the pace that the server grants is said, and how long it may be silent follows from that', () => {

@@ -1,4 +1,4 @@
-"""A browser for each module: Playwright keeps an event loop running, which other tests could not bear."""
+"""A browser and a server for each module: Playwright keeps an event loop running, which other tests could not bear."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import sync_playwright
 
-from tests.browser.scene import chromium
+from tests.browser.scene import Scene, chromium, playing
+from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 
 @pytest.fixture(scope="module")
@@ -21,3 +22,17 @@ def browser() -> Iterator[Browser]:
         browser = chromium(playwright)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page(viewport={"width": 1300, "height": 900})
+    yield page
+    page.close()
+
+
+@pytest.fixture(scope="module", params=["jupyterlab", "notebook"])
+def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    home = tmp_path_factory.mktemp("home")
+    with Machine.create("2x16GiB") as machine, playing(machine, home, request.param) as scene:
+        yield scene

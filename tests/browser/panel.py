@@ -6,9 +6,11 @@ import json
 import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
+from scripts._frontend import ROOT
 from tests.browser.scene import Scene
 
 ID = "tfgpu-magic-panel"
@@ -102,6 +104,26 @@ def panel_of(page: Page) -> View:
     view = page.locator(f"#{ID} .tfgpu-view")
     expect(view).to_be_visible(timeout=20_000)
     return View(page, view)
+
+
+def table_of(page: Page) -> View:
+    """The first live table of the notebook that the page shows."""
+    view = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-view").first
+    view.wait_for(timeout=30_000)
+    return View(page, view)
+
+
+def recorded(browser: Browser, state: str) -> Page:
+    """A page that shows a recorded state (`labextension/tests/page/states.mjs`), without a server."""
+    page = browser.new_page()
+    page.route("http://view.test/**", _file)
+    page.goto(f"http://view.test/labextension/tests/page/index.html?state={state}")
+    page.wait_for_selector(".tfgpu-view-row")
+    return page
+
+
+def _file(route: Route) -> None:
+    route.fulfill(path=ROOT / urlsplit(route.request.url).path.lstrip("/"))
 
 
 def choose(scene: Scene, **settings: object) -> None:

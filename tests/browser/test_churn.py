@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from scripts._frontend import ROOT
+from tests.browser.panel import recorded
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Route
+    from playwright.sync_api import Browser
 
 _CHURN = """async ([first, last]) => {
   const state = window.make(1e9);  // what each holds moves with the time, and which rows are in sight with that
@@ -26,15 +25,8 @@ _CHURN = """async ([first, last]) => {
 }"""
 
 
-def _file(route: Route) -> None:
-    route.fulfill(path=ROOT / urlsplit(route.request.url).path.lstrip("/"))
-
-
 def test_a_hundred_processes_that_came_and_went_leave_nothing_in_the_page(browser: Browser) -> None:
-    page = browser.new_page()
-    page.route("http://view.test/**", _file)
-    page.goto("http://view.test/labextension/tests/page/index.html?state=crowd")
-    page.wait_for_selector(".tfgpu-view-row")
+    page = recorded(browser, "crowd")
     few = page.evaluate(_CHURN, [10_000, 10_010])
     many = page.evaluate(_CHURN, [10_010, 10_110])
     page.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from playwright.sync_api import expect
@@ -17,12 +17,21 @@ from tfgpu_magic.simgpu import Machine
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 SECRETS = ("/opt/secret-tool", "--password=hunter2", "theirs.ipynb")
 KEEP = "import tensorflow as tf; kept = [tf.zeros(256 * 2**20 // 4)]"
 MORE = "kept.append(tf.zeros(256 * 2**20 // 4))"
 
+
+_COLOURS = """bar => {
+  const probe = document.createElement('div');
+  probe.style.backgroundColor = 'Canvas';
+  bar.append(probe);
+  const colours = [bar.firstElementChild, probe].map(each => getComputedStyle(each).backgroundColor);
+  probe.remove();
+  return colours;
+}"""
 
 lab_only = pytest.mark.parametrize("scene", ["jupyterlab"], indirect=True)
 
@@ -46,13 +55,6 @@ def train(scene: Scene) -> Notebook:
 @pytest.fixture(scope="module")
 def eval_(scene: Scene) -> Notebook:
     return scene.notebook("work/eval.ipynb", "%tf_gpu visible 0; growth", KEEP)
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 1300, "height": 900})
-    yield page
-    page.close()
 
 
 @pytest.fixture
@@ -120,7 +122,9 @@ def test_what_a_kernel_gives_back_is_named_first_and_seen_afterwards(scene: Scen
     dialog.locator(".jp-mod-warn").click()
     soon(lambda: panel.row("old.ipynb", "1") is None)
     soon(lambda: panel.used("1") == "0 / 16384 MiB")
+    offering = panel.root.locator(".tfgpu-view-row:not(:hover):has(:focus-visible)")
 
+    expect(offering).to_have_count(0)  # the keyboard's next row offers nothing to who uses a mouse
     assert "old.ipynb" in said
     assert "2304 MiB on GPU 1 come back" in said
     assert full == "2304 / 16384 MiB"
@@ -141,8 +145,10 @@ def test_a_refused_dialog_leaves_the_kernel_alone(scene: Scene, panel: View, tra
 def test_a_click_opens_the_notebook(scene: Scene, panel: View) -> None:
     if scene.application == "jupyterlab":
         panel.press("open", "eval.ipynb")
-        expect(panel.page.locator(".lm-DockPanel-tabBar .lm-mod-current", has_text="eval.ipynb")).to_be_visible()
-        expect(panel.root.locator(".tfgpu-view-current .tfgpu-view-owner")).to_have_text("eval.ipynb")
+        expect(panel.page.locator(".lm-DockPanel-tabBar .lm-mod-current", has_text="eval.ipynb")).to_be_visible(
+            timeout=20_000
+        )
+        expect(panel.root.locator(".tfgpu-view-current .tfgpu-view-owner")).to_have_text("eval.ipynb", timeout=20_000)
     else:
         with panel.page.context.expect_page() as opened:
             panel.press("open", "eval.ipynb")
@@ -225,6 +231,21 @@ def test_the_status_bar_has_the_fullest_gpu_and_opens_the_panel(scene: Scene, pa
     soon(lambda: page.locator("#tfgpu-magic-panel .tfgpu-view").is_visible())
 
     assert "/ 16384 MiB" in item.inner_text()
+
+
+@lab_only
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_status_bars_figure_is_seen_in_forced_colours(
+    scene: Scene, page: Page, train: Notebook, scheme: Literal["light", "dark"]
+) -> None:
+    page.emulate_media(forced_colors="active", color_scheme=scheme)
+    visit(page, scene)
+    bar = page.locator(".tfgpu-status-bar")
+    expect(bar).to_be_visible(timeout=20_000)
+    used, ground = bar.evaluate(_COLOURS)
+    shot(page, f"status-forced-{scheme}")
+
+    assert used != ground
 
 
 def test_a_gpu_that_fills_up_is_told_once(scene: Scene, panel: View, page: Page) -> None:

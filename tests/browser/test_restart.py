@@ -5,33 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import psutil
-import pytest
 
 from tests.browser.panel import View, open_panel, visit
-from tests.browser.scene import Scene, playing, shot, soon
+from tests.browser.scene import Scene, shot, soon
 from tests.jupyter import execute
-from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from playwright.sync_api import Browser, Page
 
 KEEP = "import tensorflow as tf; kept = tf.zeros(256 * 2**20 // 4)"
-
-
-@pytest.fixture(scope="module", params=["jupyterlab", "notebook"])
-def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    home = tmp_path_factory.mktemp("home")
-    with Machine.create("1x16GiB") as machine, playing(machine, home, request.param) as scene:
-        yield scene
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 1300, "height": 900})
-    yield page
-    page.close()
 
 
 def status(page: Page) -> str:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.panel import View, restored, visit
+from tests.browser.panel import View, restored, table_of, visit
 from tests.browser.scene import MIB, Notebook, Scene, playing, shot, soon
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 GROW = "import time\nkept = []\nfor _ in range(40): kept.append(tf.zeros(2**24)); time.sleep(.5)"
 MANAGER = "@jupyter-widgets/jupyterlab-manager:plugin"
@@ -31,22 +31,9 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield scene
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    page = browser.new_page(viewport={"width": 1300, "height": 900})
-    yield page
-    page.close()
-
-
 def command(page: Page, name: str) -> None:
     """Run a command of the page, and do not wait for its end: that of running all cells is theirs."""
     page.evaluate("name => void jupyterapp.commands.execute(name)", name)
-
-
-def tables(page: Page) -> View:
-    view = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-view").first
-    view.wait_for(timeout=30_000)
-    return View(page, view)
 
 
 def mib(notebook: Notebook, scene: Scene) -> str:
@@ -60,7 +47,7 @@ def test_the_table_follows_a_busy_notebook_and_is_saved_with_it(scene: Scene, pa
     scene.machine.add_foreign("3GiB@1")
     visit(page, scene, path)
     command(page, "notebook:run-all-cells")
-    table = tables(page)
+    table = table_of(page)
     soon(lambda: (row := table.row("this notebook")) and float(row.held.split()[0]) >= 1.0, 30)
     grown = table.row("this notebook")
     soon(lambda: (row := table.row("this notebook")) and row.held == mib(notebook, scene), 30)
@@ -74,7 +61,7 @@ def test_the_table_follows_a_busy_notebook_and_is_saved_with_it(scene: Scene, pa
     page.wait_for_timeout(1000)
     page.reload()
     restored(page)
-    again = tables(page)
+    again = table_of(page)
     soon(lambda: again.link().startswith("as of "))
     shot(page, f"{scene.application}-table-saved")
 

@@ -92,7 +92,7 @@ def test_a_table_that_cannot_be_drawn_is_drawn_when_it_can_be(
 
     with monkeypatch.context() as patch:
         patch.setattr(table, "show", show)
-        tried.wait(5)
+        assert tried.wait(5 * SLACK)
     until(changes(table))
 
 
@@ -108,7 +108,7 @@ def test_while_a_look_hangs_the_table_is_closed_and_opened_all_the_same(
 
     monkeypatch.setattr(widget, "PATIENCE", 0.1)
     monkeypatch.setattr(Viewing, "see", hang)
-    hangs.wait(10)
+    assert hangs.wait(10 * SLACK)
     try:
         begin = time.monotonic()
         table.close()

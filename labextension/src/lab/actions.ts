@@ -5,37 +5,29 @@ import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection, type Kernel, type Session } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { cut, withUnit, type Unit } from '../view/format';
-import { known, labels } from '../view/model';
+import { cut, type Unit } from '../view/format';
 import type { Actions } from '../view/look';
-import type { State, Row } from '../view/wire';
-import type { Words } from '../view/words';
-
-/** Characters of a name in a dialog. */
-const SHOWN = 100;
+import type { Store } from '../view/store';
+import type { Row } from '../view/wire';
+import { Asked } from './asked';
+import { ending, SHOWN } from './ending';
 
 export interface Surroundings {
   app: JupyterFrontEnd;
   words: TranslationBundle;
   unit: () => Unit;
-  state: () => State | null;
+  store: Store;
 }
 
-export function actions({ app, words, unit, state }: Surroundings): Required<Actions> {
+export function actions({ app, words, unit, store }: Surroundings): Required<Actions> {
   const { kernels, sessions, serverSettings } = app.serviceManager;
-  const asked = new Set<number>();
+  const asked = new Asked(store);
 
   /** Ask, do, and say if it failed. */
   async function confirmed(row: Row, ask: { title: string; label: string; failed: string }, act: () => Promise<void>) {
-    const sentences = [
-      row.state === 'busy' ? words.__('It is busy.') : '',
-      comesBack(state(), row, unit(), words),
-      words.__('Its variables are lost.'),
-      shared(row, words)
-    ];
     const answer = await showDialog({
       title: ask.title,
-      body: sentences.filter(Boolean).join(' '),
+      body: ending(row, store.state, unit(), words),
       buttons: [Dialog.cancelButton({ label: words.__('Cancel') }), Dialog.warnButton({ label: ask.label })],
       defaultButton: 0
     });
@@ -163,25 +155,4 @@ interface Sessions {
 /** Show an error as JupyterLab does. */
 function failed(title: string, error: unknown): Promise<void> {
   return showErrorMessage(title, error instanceof Error ? error : String(error));
-}
-
-/** Say who else loses a kernel's variables, or nothing where that is nobody. */
-export function shared(row: Row, words: Words): string {
-  const names = (row.also ?? []).map(name => cut(name, SHOWN));
-  return names.length ? words.__('They are those of %1 too.', names.join(', ')) : '';
-}
-
-/** Say what a kernel gives back: `48.0 GiB on GPU 0 come back.`, or nothing where it is not known. */
-export function comesBack(state: State | null, row: Row, unit: Unit, words: Words): string {
-  const held = new Map<string, number>();
-  for (const other of Object.values(state?.rows ?? {})) {
-    const size = other.kernel === row.kernel ? known(other) : undefined;
-    if (size !== undefined) {
-      held.set(other.gpu, (held.get(other.gpu) ?? 0) + size);
-    }
-  }
-  const sizes = (state ? labels(state) : [])
-    .filter(label => held.get(label))
-    .map(label => words.__('%1 on GPU %2', withUnit(held.get(label), unit), label));
-  return sizes.length ? words.__('%1 come back.', sizes.join(', ')) : '';
 }

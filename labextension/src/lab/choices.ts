@@ -1,6 +1,7 @@
-// The reader's choices: the settings, read into one value, with what holds where there are none.
+// The reader's choices: the settings, read into one value as they change, with what holds where there are none.
 
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
+import type { Widget } from '@lumino/widgets';
 import { ORDERS, type Order } from '../view/model';
 import type { Unit } from '../view/format';
 
@@ -46,4 +47,41 @@ export function read(settings: Pick<ISettingRegistry.ISettings, 'composite'>): C
     notes: flag('notes'),
     statusBar: flag('statusBar')
   };
+}
+
+/**
+ * Apply the reader's choices, now and at each change, as long as a widget is there.
+ *
+ * @param registry - where they are kept; null where there is none.
+ * @param id - the plugin's.
+ * @returns what takes another order, and keeps it where choices are kept.
+ */
+export function followChoices(
+  registry: Pick<ISettingRegistry, 'load'> | null,
+  id: string,
+  owner: Pick<Widget, 'disposed'>,
+  apply: (choices: Choices) => void
+): (order: Order) => void {
+  let order = (chosen: Order): void => apply({ ...USUAL, order: chosen });
+  if (!registry) {
+    apply(USUAL);
+    return chosen => order(chosen);
+  }
+  registry
+    .load(id)
+    .then(settings => {
+      order = chosen =>
+        void settings.set('order', chosen).catch((reason: unknown) => {
+          console.error(`${id} cannot keep the order of the rows:`, reason);
+        });
+      const changed = (): void => apply(read(settings));
+      settings.changed.connect(changed);
+      owner.disposed.connect(() => settings.changed.disconnect(changed));
+      changed();
+    })
+    .catch((reason: unknown) => {
+      console.error(`${id} goes without its settings:`, reason);
+      apply(USUAL);
+    });
+  return chosen => order(chosen);
 }

@@ -75,10 +75,14 @@ export class Stream implements Store {
     this.settle();
   }
 
+  /** Whether anybody looks. */
+  private get needed(): boolean {
+    return this.wanted.size > 0 && !this.hidden;
+  }
+
   /** Connect or disconnect, as things stand. */
   private settle(): void {
-    const wanted = this.wanted.size > 0 && !this.hidden;
-    if (!wanted) {
+    if (!this.needed) {
       this.drop();
       this.stopPolling();
     } else if (!this.socket && !this.cancel) {
@@ -182,7 +186,7 @@ export class Stream implements Store {
   /** A WebSocket does not tell why it was refused; an answer by HTTP does. Where that has the figures, they are drawn. */
   private async explain(): Promise<void> {
     const answer = await this.world.ask();
-    if (this.link.kind === 'live' && !this.polled) {
+    if (!this.needed || (this.link.kind === 'live' && !this.polled)) {
       return;
     }
     const { words } = this;
@@ -196,7 +200,7 @@ export class Stream implements Store {
           'The server extension is not enabled or failed to load, so there is nobody to ask. The log of the server says which. `jupyter server extension enable tfgpu_magic.server` enables it; then restart the server.'
         )
       );
-    } else if (answer !== null && this.wanted.size > 0 && !this.hidden) {
+    } else if (answer !== null) {
       this.draw(answer.text);
     } else {
       if (this.polled) {

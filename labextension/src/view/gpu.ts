@@ -167,7 +167,12 @@ function segment(part: Part, gpu: Gpu, percent: number, look: Look): TemplateRes
         : part.what === 'others'
           ? partName(part, gpu, look)
           : '';
-  return html`<span class="tfgpu-view-part ${kind}" style="width:${percent.toFixed(2)}%"
+  // It changes each second, and is rarely read: it is written where somebody points.
+  const say = (event: Event): void => {
+    const title = look.words.__('%1: %2', partName(part, gpu, look), share(part.size, gpu.total, look.unit));
+    (event.currentTarget as HTMLElement).title = title;
+  };
+  return html`<span class="tfgpu-view-part ${kind}" style="width:${percent.toFixed(2)}%" @pointerenter=${say}
     >${name ? html`<span class="tfgpu-view-label"><bdi>${name}</bdi></span>` : nothing}</span
   >`;
 }

@@ -30,7 +30,6 @@ class Drawing {
     this.look = this.makeLook();
     this.root.className = 'tfgpu-view';
     this.root.addEventListener('click', this.clicked);
-    this.root.addEventListener('pointerover', this.pointed);
     this.root.addEventListener('change', this.chosen);
     element.append(this.root);
     this.draw();
@@ -113,14 +112,6 @@ class Drawing {
     );
     keep();
   }
-
-  /** Show a bar's words where somebody points: they change each second, and are rarely read. */
-  private pointed = (event: Event): void => {
-    const bar = (event.target as Element).closest<HTMLElement>('.tfgpu-view-bar');
-    if (bar) {
-      bar.title = bar.getAttribute('aria-label') ?? '';
-    }
-  };
 
   /** One listener for all buttons: rows come and go. */
   private clicked = (event: Event): void => {

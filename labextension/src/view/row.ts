@@ -2,7 +2,8 @@
 
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { guard } from 'lit-html/directives/guard.js';
-import { ago, cut, figure, withUnit } from './format';
+import { facts } from './facts';
+import { ago, cut, withUnit } from './format';
 import { RESTART, SHUT_DOWN, STOP } from './icons';
 import { toneClass, type Actions, type Look } from './look';
 import { known, own, spare, type Entry } from './model';
@@ -102,24 +103,12 @@ function buttons(row: Row, actions: Actions, words: Words): unknown {
 
 /** The second line: what is known besides; units stand above. */
 function detail(row: Row, back: number, { words, unit }: Look): unknown {
-  const facts: [string, string][] = [];
-  const add = (what: string, size: number | undefined): void => {
-    if (size !== undefined) {
-      facts.push([what, figure(size, unit)]);
-    }
-  };
-  add(words.__('in use'), row.in_use);
-  add(words.__('peak'), row.peak);
-  if (row.policy) {
-    facts.push(['', cut(row.policy, SHOWN)]);
-  }
-  add(words.__('PyTorch allocated'), row.torch_allocated);
-  add(words.__('reserved'), row.torch_reserved);
-  if (!facts.length && !back) {
+  const all = facts(row, unit, words);
+  if (!all.length && !back) {
     return nothing;
   }
   return html`<span class="tfgpu-view-detail"
-    >${facts.map(
+    >${all.map(
       ([what, value]) =>
         html`<span class="tfgpu-view-fact"><span class="tfgpu-view-what">${what}</span> <span>${value}</span></span> `
     )}${

@@ -1,0 +1,48 @@
+// The promise of what is remembered of calls that were asked to stop: it is of them, and of no others after them.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Asked } from '../src/lab/asked';
+import { History } from '../src/view/history';
+import { Listeners } from '../src/view/store';
+import { row, state } from './make';
+
+class FakeStore {
+  listeners = 0;
+  state = state({ rows: { '0 7': row({ pid: 7, call: true }), '0 8': row({ pid: 8, call: true }) } });
+  history = new History();
+  link = { kind: 'live' } as const;
+  private all = new Listeners();
+  subscribe = (changed: () => void): (() => void) => {
+    const end = this.all.subscribe(changed);
+    this.listeners += 1;
+    return () => {
+      this.listeners -= 1;
+      end();
+    };
+  };
+  show(...pids: number[]): void {
+    this.state = state({ rows: Object.fromEntries(pids.map(pid => [`0 ${pid}`, row({ pid, call: true })])) });
+    this.all.tell();
+  }
+}
+
+test('a call that was asked to stop is known as long as it is there; who has its pid later was not asked', () => {
+  const store = new FakeStore();
+  const asked = new Asked(store);
+  asked.add(7);
+  asked.add(8);
+  store.show(7, 8, 9);
+  const before = [7, 8, 9].map(pid => asked.has(pid));
+  store.show(8);
+  const between = store.listeners;
+  store.show();
+  store.show(7, 8);
+
+  assert.deepEqual(before, [true, true, false]);
+  assert.deepEqual(
+    [7, 8].map(pid => asked.has(pid)),
+    [false, false]
+  );
+  assert.deepEqual([between, store.listeners], [1, 0]);
+});

@@ -1,0 +1,33 @@
+// The promises of the sentences before a kernel's end: what comes back, what is lost, and whose else it is.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ending } from '../src/lab/ending';
+import { ENGLISH } from '../src/view/words';
+import { GIB, gpu, row, state } from './make';
+
+const its = state({
+  gpus: { 0: gpu(), 10: gpu(), 2: gpu() },
+  rows: {
+    '0 1': row({ kernel: 'k', held: GIB }),
+    '10 1': row({ gpu: '10', kernel: 'k', held: GIB }),
+    '2 1': row({ gpu: '2', kernel: 'k', taken: 2 * GIB }),
+    '0 2': row({ kernel: 'k', child: true, held: GIB }),
+    '0 3': row({ kernel: 'other', held: 7 * GIB })
+  }
+});
+
+test('what a kernel gives back is what it and its processes hold, GPU by GPU, where that is known', () => {
+  assert.equal(
+    ending(row({ kernel: 'k', state: 'busy' }), its, 'GiB', ENGLISH),
+    'It is busy. 2.0 GiB on GPU 0, 2.0 GiB on GPU 2, 1.0 GiB on GPU 10 come back. Its variables are lost.'
+  );
+  assert.equal(ending(row({ kernel: 'k' }), null, 'GiB', ENGLISH), 'Its variables are lost.');
+});
+
+test('of a kernel that several documents share it is said whose variables are lost too', () => {
+  const said = ending(row({ kernel: 'k', also: ['b.ipynb', `${'c'.repeat(500)}.py`] }), null, 'GiB', ENGLISH);
+
+  assert.match(said, /^Its variables are lost\. They are those of b\.ipynb, c+…c+\.py too\.$/);
+  assert.ok(said.length < 200);
+});

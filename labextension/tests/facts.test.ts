@@ -1,0 +1,39 @@
+// The promises of a row's second line: it says what is known, in few words, and no figure without a unit.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { facts } from '../src/view/facts';
+import type { Row } from '../src/view/wire';
+import { ENGLISH } from '../src/view/words';
+import { GIB, row } from './make';
+
+const MIB = 2 ** 20;
+
+function line(rest: Partial<Row>): string {
+  return facts(row(rest), 'GiB', ENGLISH)
+    .map(fact => fact.filter(Boolean).join(' '))
+    .join(', ');
+}
+
+test('it has the figures in the unit that stands above, and the policy', () => {
+  assert.equal(
+    line({
+      in_use: 31.2 * GIB,
+      peak: 44.9 * GIB,
+      policy: 'limit 48 GiB',
+      torch_allocated: GIB,
+      torch_reserved: 2 * GIB
+    }),
+    'in use 31.2, peak 44.9, limit 48 GiB, PyTorch allocated 1.0, reserved 2.0'
+  );
+  assert.equal(line({}), '');
+});
+
+test('what is too small for that unit has one of its own', () => {
+  assert.equal(line({ in_use: 1280, peak: 12 * MIB }), 'in use <1 MiB, peak 12 MiB');
+  assert.equal(line({ in_use: 0, peak: GIB }), 'in use 0.0, peak 1.0');
+});
+
+test('a GPU on which nothing was ever made says so in two words', () => {
+  assert.equal(line({ in_use: 0, peak: 0, policy: 'growth' }), 'never used, growth');
+});

@@ -1,0 +1,136 @@
+// What tests put in place of a page's world: a kernel's model, a signal, and a server's socket.
+
+import type { Model } from '../src/kernel';
+import { type Answer, type Socket, type World } from '../src/lab/stream';
+import type { State } from '../src/view/wire';
+import { state } from './make';
+
+export class FakeSignal<T> {
+  slots = new Set<(sender: unknown, told: T) => void>();
+  connect(slot: (sender: unknown, told: T) => void): void {
+    this.slots.add(slot);
+  }
+  disconnect(slot: (sender: unknown, told: T) => void): void {
+    this.slots.delete(slot);
+  }
+  emit(told: T): void {
+    this.slots.forEach(slot => slot(null, told));
+  }
+}
+
+/** What is used of a page's connection to a kernel. */
+export class FakeKernel {
+  statusChanged = new FakeSignal<string>();
+  iopubMessage = new FakeSignal<{ header: { msg_type: string; session: string } }>();
+  say(msg_type: string, session: string): void {
+    this.iopubMessage.emit({ header: { msg_type, session } });
+  }
+  get listeners(): number {
+    return this.statusChanged.slots.size + this.iopubMessage.slots.size;
+  }
+}
+
+/** A kernel's model as anywidget brings it to a page. */
+export class FakeModel {
+  traits: Record<string, unknown> = { state: state(), history: { times: [], used: {} }, live: true, kernel: 'k' };
+  callbacks = new Map<string, Set<() => void>>();
+  sent: string[] = [];
+  widget_manager = { kernel: new FakeKernel() };
+
+  /** It is as much of a model as is used. */
+  get model(): Model {
+    return this as unknown as Model;
+  }
+  get(name: string): unknown {
+    return this.traits[name];
+  }
+  set(name: string, value: unknown): void {
+    this.traits[name] = value;
+    this.fire(`change:${name}`);
+  }
+  on(event: string, callback: () => void): void {
+    this.callbacks.set(event, (this.callbacks.get(event) ?? new Set()).add(callback));
+  }
+  off(event: string, callback: () => void): void {
+    this.callbacks.get(event)?.delete(callback);
+  }
+  send(message: { type: string }): void {
+    this.sent.push(message.type);
+  }
+  fire(event: string): void {
+    this.callbacks.get(event)?.forEach(callback => callback());
+  }
+  /** What was sent since it was asked last. */
+  heard(): string[] {
+    return this.sent.splice(0);
+  }
+  get listeners(): number {
+    const events = [...this.callbacks.values()].reduce((sum, callbacks) => sum + callbacks.size, 0);
+    return events + this.widget_manager.kernel.listeners;
+  }
+}
+
+export class FakeSocket {
+  onmessage: ((event: { data: unknown }) => void) | null = null;
+  onclose: (() => void) | null = null;
+  closed = false;
+  close(): void {
+    this.closed = true;
+  }
+  say(message: unknown): void {
+    this.onmessage?.({ data: typeof message === 'string' ? message : JSON.stringify(message) });
+  }
+}
+
+/** A world in which time passes when a test says so. */
+export class FakeWorld implements World {
+  sockets: FakeSocket[] = [];
+  asked: number[] = [];
+  timers: { callback: () => void; milliseconds: number }[] = [];
+  answer: Answer = null;
+
+  connect(every: number): Socket {
+    const socket = new FakeSocket();
+    this.sockets.push(socket);
+    this.asked.push(every);
+    return socket;
+  }
+  ask(): Promise<Answer> {
+    return Promise.resolve(this.answer);
+  }
+  later(callback: () => void, milliseconds: number): () => void {
+    const timer = { callback, milliseconds };
+    this.timers.push(timer);
+    return () => {
+      this.timers = this.timers.filter(other => other !== timer);
+    };
+  }
+  random(): number {
+    return 0.5;
+  }
+  get last(): FakeSocket {
+    return this.sockets[this.sockets.length - 1]!;
+  }
+  /** How many connections there are. */
+  get open(): number {
+    return this.sockets.filter(socket => !socket.closed).length;
+  }
+  /** Let one waiting end. */
+  fire(milliseconds: number): void {
+    const timer = this.timers.find(one => one.milliseconds === milliseconds)!;
+    this.timers = this.timers.filter(other => other !== timer);
+    timer.callback();
+  }
+  /** Let all waiting end. */
+  pass(): void {
+    const timers = this.timers;
+    this.timers = [];
+    timers.forEach(timer => timer.callback());
+  }
+}
+
+/** The message that a stream begins with. */
+export function full(sequence = 1, its: State = state(), more: object = {}): unknown {
+  const history = { times: [999], used: { 'GPU-0': [1] } };
+  return { version: 1, type: 'full', sequence, state: its, history, ...more };
+}

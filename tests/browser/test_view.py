@@ -1,0 +1,61 @@
+"""The view of GPUs by notebook, without a server: what it tells to who points, listens, or chose the colours."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.panel import recorded
+from tests.browser.scene import shot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+_GROUNDS = """bar => [...bar.children].map(part => {
+  const { backgroundColor, backgroundImage } = getComputedStyle(part);
+  return `${backgroundColor} ${backgroundImage}`;
+})"""
+
+
+@pytest.fixture
+def view(browser: Browser) -> Iterator[Page]:
+    page = recorded(browser, "sketch")
+    yield page
+    page.close()
+
+
+def test_a_part_of_a_bar_says_whose_it_is_and_how_much_of_what(view: Page) -> None:
+    titles = []
+    for part in view.locator(".tfgpu-view-bar").first.locator(".tfgpu-view-part").all():
+        part.hover()
+        titles.append(part.get_attribute("title"))
+
+    assert titles == [
+        "train.ipynb: 48.0 / 80 GiB",
+        "eval.ipynb: 10.1 / 80 GiB",
+        "others: 3.1 / 80 GiB",
+        "free: 18.8 / 80 GiB",
+    ]
+
+
+def test_gpus_are_groups_and_no_landmarks_and_their_histories_are_figures_in_words(view: Page) -> None:
+    groups = view.get_by_role("group", name=re.compile("^GPU "))
+    history = groups.first.get_by_role("img", name="Used in the last 10 min: 61.2 GiB at most, of 80.0 GiB")
+
+    expect(groups).to_have_count(3)
+    expect(view.get_by_role("region")).to_have_count(0)
+    expect(history).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_forced_colours_parts_are_told_apart(view: Page, scheme: str) -> None:
+    view.emulate_media(forced_colors="active", color_scheme="dark" if scheme == "dark" else "light")
+    grounds: list[str] = view.locator(".tfgpu-view-bar").first.evaluate(_GROUNDS)
+    shot(view, f"forced-{scheme}")
+
+    assert len(set(grounds)) == len(grounds) == 4
