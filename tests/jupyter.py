@@ -78,9 +78,13 @@ class Server:
             self.process = machine.popen(command, cwd=self.home, env=variables, stderr=log, stdout=log)
 
     def stop(self) -> None:
-        """End it and its kernels."""
+        """End it and its kernels; one that waits for a kernel for good, as Jupyter Server may, is killed."""
         self.process.terminate()
-        self.process.wait(30)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # its kernels see that, and end
+            self.process.wait()
 
     def open(
         self, path: str, data: object = None, *, method: str | None = None, headers: dict[str, str] | None = None
