@@ -43,6 +43,7 @@ class FakeSocket {
   onmessage: ((event: { data: unknown }) => void) | null = null;
   onclose: (() => void) | null = null;
   closed = false;
+  send(): void {}
   close(): void {
     this.closed = true;
   }

@@ -37,10 +37,12 @@ class Counting:
         self.go = threading.Event()
         self.go.set()
         self.kernels: Mapping[int, Notebook] = {}
+        self.processes: list[bool] = []
 
-    def see(self, notebooks: Mapping[int, Notebook]) -> Seen:
+    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> Seen:
         self.go.wait(10)
         self.count += 1
+        self.processes.append(processes)
         self.kernels = notebooks
         return Seen({"time": float(self.count), "gpus": {}, "rows": {}}, None, fresh=True)
 
@@ -309,3 +311,36 @@ def test_managers_that_do_not_answer_stop_no_stream_and_are_asked_once(caplog: p
     assert [record.message for record in caplog.records if "without their notebooks" in record.message] == [
         "tfgpu_magic: kernels are shown without their notebooks: they do not answer"
     ]
+
+
+def test_lists_of_processes_are_wanted_as_long_as_one_client_looks_at_them() -> None:
+    async def test(feed: Feed) -> None:
+        bar, panel = Page(feed), Page(feed)
+        looker: Any = feed._looker
+
+        async def wanted(bar_looks: bool, panel_looks: bool) -> bool:
+            feed.attend(bar.client, processes=bar_looks)
+            feed.attend(panel.client, processes=panel_looks)
+            count = len(looker.processes)
+            await bar.until(lambda: len(looker.processes) > count + 1)
+            return bool(looker.processes[-1])
+
+        assert [await wanted(*both) for both in ((True, True), (False, True), (False, False))] == [True, True, False]
+        feed.leave(panel.client)
+        assert await wanted(True, False)
+
+    with_feed(test)
+
+
+def test_a_client_that_begins_to_look_at_processes_is_told_soon_however_rarely_it_wants_to_hear() -> None:
+    async def test(feed: Feed) -> None:
+        page, other = Page(feed, every=60.0), Page(feed)
+        feed.attend(page.client, processes=False)
+        await page.until(lambda: page.texts and len(other.texts) > 10)
+        before = len(page.texts)
+        feed.attend(page.client, processes=True)
+        await page.until(lambda: len(page.texts) > before + 1)
+
+        assert before == 1
+
+    with_feed(test)

@@ -31,6 +31,8 @@ PATIENCE = 2.0
 """Seconds that a look may take, until the last one is called stale; one takes milliseconds."""
 LONGEST = 10.0
 """Seconds that a client may wait between two messages: so long what it has is known here, and it knows that we live."""
+SOON = 3.0
+"""Seconds in which a client that begins to look at processes hears of all that is new, however rarely it wants to."""
 
 _EARLY = 0.2  # seconds that a message may come before its time rather than a look later
 _QUIET = 0.5  # seconds after its time when a client hears that there is nothing new
@@ -45,6 +47,9 @@ class Client:
         write: sends a text, and returns what is done when the system has taken all of it.
         close: ends the stream.
         every: seconds between two messages that tell something new.
+
+    Attributes:
+        processes: whether processes are looked at, and not memory alone.
     """
 
     def __init__(
@@ -52,8 +57,9 @@ class Client:
     ) -> None:
         self.every = every
         self.close = close
+        self.processes = True
         self.has = 0
-        self.told = self.heard = float("-inf")
+        self.told = self.heard = self.soon_until = float("-inf")
         self._write = write
         self._sending: asyncio.Future[None] | None = None
 
@@ -117,6 +123,14 @@ class Feed:
         self._called.set()
         if self._running is None or self._running.done():
             self._running = asyncio.get_running_loop().create_task(self._run())
+
+    def attend(self, client: Client, *, processes: bool) -> None:
+        """Hear whether a client looks at processes; one that begins to is told soon who they are now."""
+        if processes and not client.processes:
+            client.soon_until = time.monotonic() + SOON
+            self._state_at = float("-inf")
+            self._called.set()
+        client.processes = processes
 
     def leave(self, client: Client) -> None:
         """Serve it no longer. Twice is fine."""
@@ -212,7 +226,8 @@ class Feed:
         self._complained = True
 
     def _begin(self, kernels: Mapping[int, Notebook]) -> asyncio.Future[Seen | None]:
-        looking = self._worker.do(partial(self._looker.see, kernels))
+        processes = not self._clients or any(client.processes for client in self._clients)
+        looking = self._worker.do(partial(self._looker.see, kernels, processes=processes))
         looking.add_done_callback(self._ended)
         return looking
 
@@ -240,7 +255,7 @@ class Feed:
         if client.has == newest:
             if now - client.heard < client.every + _QUIET:
                 return None
-        elif now - client.told < client.every - _EARLY:
+        elif now - client.told < (client.every if now > client.soon_until else STATE_EVERY) - _EARLY:
             return None
         else:
             client.told = now
