@@ -1,9 +1,9 @@
 """The one process of a user that asks NVML, for everybody who looks: `python -m tfgpu_magic.monitor.collector`.
 
 It writes to the board, and leaves when nobody looks any more. A lock makes it the only one: whoever comes second leaves
-at once. An NVML call can hang for good; then only this process hangs, readers see that it is missed, and an alarm ends
-it where it can be ended. Where it cannot, in the driver's uninterruptible sleep, it keeps the lock, and no other
-process goes to hang beside it.
+at once, or takes the place of one that cannot read the GPUs (takeover.py). An NVML call can hang for good; then only
+this process hangs, readers see that it is missed, and an alarm ends it where it can be ended. Where it cannot, in the
+driver's uninterruptible sleep, it keeps the lock, and no other process goes to hang beside it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import fcntl
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import lockfile
+from tfgpu_magic.monitor import lockfile, takeover
 from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
 from tfgpu_magic.monitor.carry import carry
 from tfgpu_magic.monitor.place import Place
@@ -41,8 +42,7 @@ NAME = "tfgpu-collector"
 
 MOVED = 16 * 2**20
 """Bytes by which what is in use moves without the lists being read for it."""
-_PAUSE = 0.5
-"""Seconds at the most between two looks for more that is wanted, a GPU that was woken, a driver that is due again."""
+_PAUSE = 0.5  # seconds between two looks whether a GPU that sleeps was woken, or a driver that fails is due
 
 
 def collect(place: Place, *, linger: float = LINGER, patience: float = PATIENCE) -> bool:
@@ -59,8 +59,10 @@ def collect(place: Place, *, linger: float = LINGER, patience: float = PATIENCE)
     Raises:
         MonitorError: the board cannot be made.
     """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     lock = _lock(place)
-    if lock is None:
+    if lock is None and (lock := takeover.take_over(place, partial(_sees, patience))) is None:
         return False
     try:
         writer = Writer(place)
@@ -89,11 +91,9 @@ def _lock(place: Place) -> int | None:
 
 
 def _write(place: Place, lock: int, writer: Writer, *, linger: float, patience: float) -> None:
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     readings = _Readings(lock, writer, patience)
     looked, stamp = time.monotonic(), 0
-    while writer.is_there() and place.holds(LOCK, lock):
+    while writer.is_there() and place.holds(LOCK, lock) and not readings.give_way():
         now = time.monotonic()
         if (touched := os.fstat(lock).st_mtime_ns) != stamp:
             looked, stamp = now, touched
@@ -112,10 +112,8 @@ class _Readings:
 
     def __init__(self, lock: int, writer: Writer, patience: float) -> None:
         from tfgpu_magic.monitor.nap import Nap
-        from tfgpu_magic.monitor.nvml import Reader  # here: a process that only starts a collector needs no pynvml
 
-        folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
-        self._reader, self._schedule, self._nap = Reader(folders), Schedule(), Nap()
+        self._reader, self._schedule, self._nap = _nvml(), Schedule(), Nap()
         self._lock, self._writer, self._patience = lock, writer, patience
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, int | None] = {}
@@ -137,9 +135,13 @@ class _Readings:
         else:
             self._writer.beat(self._schedule.next())
 
+    def give_way(self) -> bool:
+        """Tell whether a collector that can read the GPUs is to have the place of this one, which cannot."""
+        return self._snapshot is not None and takeover.blind(self._snapshot) and takeover.asked(self._lock)
+
     def pause(self) -> float:
         """Return how many seconds there is nothing to do."""
-        return max(0.0, min(self._schedule.next() - time.monotonic(), _PAUSE)) if self._opened else _PAUSE
+        return max(0.0, min(self._schedule.next() - time.monotonic(), 1.0)) if self._opened else _PAUSE
 
     def _wanted(self) -> Wanted:
         """Return what those who look want; where only its processes tell what is used of a GPU, that is lists."""
@@ -176,6 +178,21 @@ class _Readings:
         if not self._succeeded:
             lockfile.succeed(self._lock)
             self._succeeded = True
+
+
+def _nvml() -> Reader:
+    from tfgpu_magic.monitor.nvml import Reader  # here: a process that only starts a collector needs no pynvml
+
+    return Reader([folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder])
+
+
+def _sees(patience: float) -> bool:
+    """Tell whether this process can read the GPUs; `patience` is as for `collect`."""
+    signal.setitimer(signal.ITIMER_REAL, patience)
+    with _nvml() as reader:
+        error = reader.read(processes=False).error
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return error is None
 
 
 def _moved(snapshot: Snapshot, listed: Mapping[str, int | None]) -> bool:

@@ -22,6 +22,7 @@ from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.postings import Everywhere
 from tfgpu_magic.monitor.schedule import Wanted
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
+from tfgpu_magic.monitor.takeover import Doubt
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.history import History
@@ -71,6 +72,7 @@ class Live:
         self._reader: Reader | None = None
         self._postings: Everywhere | None = None
         self._check_at = self._place_at = 0.0
+        self._doubt = Doubt()
 
     def __enter__(self) -> Live:
         return self
@@ -115,6 +117,9 @@ class Live:
                 started. A later look may work.
         """
         seen = self._open().look()
+        if self._place is not None and self._doubt.tries(seen, time.monotonic()):
+            with contextlib.suppress(MonitorError, OSError):  # that it cannot be tried is no error of a look
+                _start(self._options, self._place)
         if seen.message is NOTHING and seen.stale_since is not None and (reason := self._reason()):
             return replace(seen, message=Message(0, Snapshot(time=0.0, error=reason).to_json(), Parser()))
         return seen
