@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from tests.monitor.boards import GIB, collectors, until
@@ -58,24 +59,28 @@ def looker(how: str) -> Iterator[list[str]]:
     said += process.communicate("", timeout=20)[0].splitlines()
 
 
+def oldest(machine: Machine) -> psutil.Process:
+    """The collector, and none that tries whether it sees more."""
+    return min(collectors(machine), key=lambda process: process.create_time())
+
+
 def test_one_that_finds_no_library_gives_way_to_one_that_does_and_sees_the_gpus_too(
     machine: Machine, machine_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(takeover, "BLIND", 0.3)
     neighbour = machine.add_neighbour("9GiB@1")
     with looker("blind") as said:
-        (first,) = collectors(machine)
+        first = oldest(machine)
         with Live(linger=3) as live:
             seen = until(live, lambda seen: bool(seen.snapshot.processes), 20)
-            until(live, lambda _: len(collectors(machine)) == 1, 10)
-            (second,) = collectors(machine)
+            until(live, lambda _: first not in collectors(machine) and len(collectors(machine)) == 1, 10)
+            second = oldest(machine)
             until(live, lambda now: now.message.sequence > seen.message.sequence + 3, 20)
             stays = collectors(machine)
 
     assert said[0].startswith("No NVIDIA driver was found")
     assert said[1] == "None"
     assert [(row.gpu, row.pid, row.held) for row in seen.snapshot.processes] == [("1", neighbour.pid, 9 * GIB)]
-    assert first != second
     assert stays == [second]
 
 
@@ -84,7 +89,7 @@ def test_where_there_is_no_driver_the_first_collector_stays_whoever_else_tries(
 ) -> None:
     machine.remove_driver()
     with looker("sees") as first, looker("blind") as second:
-        stays = min(collectors(machine), key=lambda process: process.create_time())
+        stays = oldest(machine)
         tried: set[int] = set()
         end = time.monotonic() + 30 * SLACK
         while len(tried) < 3 and time.monotonic() < end:
@@ -92,7 +97,7 @@ def test_where_there_is_no_driver_the_first_collector_stays_whoever_else_tries(
             time.sleep(0.01)
 
         assert stays in collectors(machine)
-    assert len(tried) == 3
+    assert len(tried) >= 3
     assert all(error != "None" for error in (*first, *second))
 
 
