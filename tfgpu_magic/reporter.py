@@ -115,10 +115,9 @@ class Reporter:
 
     def _look_for_jobs(self) -> None:
         """See whether cells and calls go on by themselves: they would end with their kernel, which is not idle then."""
-        listed = sys.modules.get("tfgpu_magic.isolate.listed")
-        running = listed is not None and any(
-            one.state in (listed.WAITING, listed.RUNNING) for one in listed.standings()
-        )
+        listed: Any = sys.modules.get("tfgpu_magic.isolate.listed")
+        standings = getattr(listed, "standings", tuple)  # a cell may be importing it, and has run half of it
+        running = any(one.state in (listed.WAITING, listed.RUNNING) for one in standings())
         if self._jobs and not running:
             self._active = time.time()
         self._jobs = running

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -122,6 +123,14 @@ def test_a_server_hears_of_a_kernel_with_a_job_in_time_however_slow_its_reports_
     reporting.start()
     reporting._wake.set()  # as at the end of the cell that began it
     until(lambda: len(said) > 3, 10)
+
+
+def test_jobs_that_are_being_imported_are_none_yet(
+    here: Place, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tfgpu_magic.isolate.listed", ModuleType("listed"))  # as another thread sees it
+    reporting.start()
+    until(lambda: len(posted) > 1)
 
 
 def test_a_kernel_that_ends_waits_for_no_pause(
