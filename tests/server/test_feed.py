@@ -36,14 +36,14 @@ class Counting:
         self.count = 0
         self.go = threading.Event()
         self.go.set()
-        self.kernels: Mapping[int, Notebook] = {}
+        self.asked: list[Mapping[int, Notebook]] = []
         self.processes: list[bool] = []
 
     def see(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> Seen:
         self.go.wait(10)
         self.count += 1
         self.processes.append(processes)
-        self.kernels = notebooks
+        self.asked.append(notebooks)
         return Seen({"time": float(self.count), "gpus": {}, "rows": {}}, None, fresh=True)
 
     def full(self, sequence: int, state: message.State) -> bytes:
@@ -290,6 +290,23 @@ def test_each_client_is_told_the_pace_that_it_is_granted_and_who_asks_once_when_
         assert json.loads(await feed.full())["every"] == feeding.LONGEST
 
     with_feed(test)
+
+
+def test_two_who_come_at_once_wait_for_the_same_answer_of_the_managers(caplog: pytest.LogCaptureFixture) -> None:
+    train = {7: Notebook(path="train.ipynb")}
+
+    async def take_a_moment() -> Mapping[int, Notebook]:
+        await asyncio.sleep(0.1)
+        return train
+
+    async def test(feed: Feed) -> None:
+        looker: Any = feed._looker
+        await asyncio.gather(*(feed.full() for _ in range(3)))
+
+        assert looker.asked[0] == train
+
+    with_feed(test, take_a_moment)
+    assert not caplog.records
 
 
 def test_managers_that_do_not_answer_stop_no_stream_and_are_asked_once(caplog: pytest.LogCaptureFixture) -> None:

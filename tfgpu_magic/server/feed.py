@@ -105,6 +105,7 @@ class Feed:
         self._state_at = float("-inf")
         self._hung = self._complained = False
         self._asking: asyncio.Future[Mapping[int, Notebook]] | None = None
+        self._asked_at = float("-inf")
         self._known: Mapping[int, Notebook] = {}
         self._states = States(int(self.longest) + 4)
         self._full: tuple[int, asyncio.Future[bytes]] | None = None
@@ -204,20 +205,21 @@ class Feed:
 
     async def _notebooks(self) -> Mapping[int, Notebook]:
         """Ask for the kernels. Managers can be of any make, and the GPUs are to be seen without them too."""
-        if self._asking is None:
-            self._asking = asyncio.ensure_future(self._kernels())
-            patience = PATIENCE
-        else:
-            patience = 0.0  # who has kept us waiting is not waited for again
-        await asyncio.wait({self._asking}, timeout=patience)
-        if not self._asking.done():
+        asking = self._asking
+        if asking is None:
+            asking = self._asking = asyncio.ensure_future(self._kernels())
+            self._asked_at = time.monotonic()
+        # Who comes meanwhile waits for the same answer; managers that have kept us waiting are not waited for again.
+        await asyncio.wait({asking}, timeout=max(0.0, self._asked_at + PATIENCE - time.monotonic()))
+        if not asking.done():
             self._complain("they do not answer", None)
             return self._known
-        asked, self._asking = self._asking, None
-        if asked.cancelled() or (error := asked.exception()):
-            self._complain("asking for them fails", None if asked.cancelled() else error)
+        if self._asking is asking:
+            self._asking = None
+        if asking.cancelled() or (error := asking.exception()):
+            self._complain("asking for them fails", None if asking.cancelled() else error)
             return {}
-        self._known = asked.result()
+        self._known = asking.result()
         return self._known
 
     def _complain(self, why: str, error: BaseException | None) -> None:

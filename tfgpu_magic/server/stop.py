@@ -30,8 +30,8 @@ class StopHandler(APIHandler):
     """Interrupts a call as Ctrl-C does; or kills it, for one that heeds no interrupt.
 
     The body is JSON: ``{"pid": 4711}``, with ``"kill": true`` for the latter. The kernel tells how the call ended
-    below its cell. 204: the signal was sent; 400: that is no request; 404: the pid is no call of these kernels; 504: what
-    it is cannot be read.
+    below its cell. 204: the signal was sent; 400: that is no request; 404: the pid is no call of these kernels;
+    504: what it is cannot be read.
     """
 
     auth_resource = RESOURCE
