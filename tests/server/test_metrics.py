@@ -232,9 +232,9 @@ def test_own_is_what_kernels_say_where_the_driver_names_nobody_here(monkeypatch:
 
 
 def test_a_process_that_hangs_where_it_is_read_holds_up_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    never, read = threading.Event(), metrics.by_user
+    never = threading.Event()
     monkeypatch.setattr(metrics, "Live", Board)
-    monkeypatch.setattr(metrics, "by_user", lambda pids: never.wait(60) and read(pids))
+    monkeypatch.setattr(metrics, "by_user", lambda pids: never.wait(60) and by_user(pids))
     source = metrics.Source()
     begun = time.monotonic()
     tables = [source.read().table for _ in range(3)]

@@ -149,9 +149,9 @@ def test_a_page_whose_panel_is_closed_has_memory_each_second_and_processes_once_
             begun, before = time.monotonic(), lists()
             neighbour = machine.add_neighbour("4GiB@0")
             page.until(lambda state: state["gpus"]["0"]["used"] == 4 * GIB, 4)
-            time.sleep(8)
+            time.sleep(14)
             asked, seconds = lists() - before, time.monotonic() - begun
             page.say('{"processes":true}')
             page.until(lambda state: [row.get("pid") for row in rows(state)] == [neighbour.pid], 4)
 
-    assert asked <= 1 + seconds / RARELY
+    assert asked <= 3 + seconds / RARELY  # two of these where a busy machine hears late that the panel is closed
