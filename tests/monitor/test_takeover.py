@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tfgpu_magic.monitor.place import Place
     from tfgpu_magic.simgpu import Machine
 
 LOOKER = """
@@ -99,6 +100,13 @@ def test_where_there_is_no_driver_the_first_collector_stays_whoever_else_tries(
         assert stays in collectors(machine)
     assert len(tried) >= 3
     assert all(error != "None" for error in (*first, *second))
+
+
+def test_where_nothing_was_read_yet_the_one_that_reads_is_let_alone(here: Place) -> None:
+    asked: list[bool] = []
+
+    assert takeover.take_over(here, lambda: asked.append(True) is None) is None
+    assert asked == []
 
 
 def look(error: str | None, *, age: float | None = 1.0, stale: float | None = None) -> Look:

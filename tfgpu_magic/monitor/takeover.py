@@ -72,9 +72,9 @@ def take_over(place: Place, sees: Callable[[], bool]) -> int | None:
         The lock; None where the collector stays.
     """
     reader = Reader(place)
-    snapshot = reader.look().snapshot
+    seen = reader.look()
     reader.close()
-    if not blind(snapshot):
+    if seen.age is None or not blind(seen.snapshot):
         return None
     lock = place.open(LOCK, os.O_RDWR | os.O_CREAT)
     if _alone(lock) and sees() and _leaves(lock) and place.holds(LOCK, lock):
