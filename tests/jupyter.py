@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import socket
+import subprocess
 import sys
 import time
 import urllib.error

@@ -91,7 +91,7 @@ class Reporter:
 
         pause = EVERY
         while True:
-            if self._wake.wait(pause if self._busy or self._jobs or self._ready else None):
+            if self._wake.wait(self._until_next(pause)):
                 self._ended.wait(_GATHER)
                 self._wake.clear()
             if self._ended.is_set():
@@ -107,12 +107,17 @@ class Reporter:
             with contextlib.suppress(OSError):
                 self._posting.close()
 
+    def _until_next(self, pause: float) -> float | None:
+        """Return how many seconds there is nothing to do: until a pause has passed, a server is to hear, or ever."""
+        if self._jobs and not self._busy:
+            return min(pause, max(0.0, self._awake_at + AWAKE_EVERY - time.monotonic()))
+        return pause if self._busy or self._ready else None
+
     def _look_for_jobs(self) -> None:
         """See whether cells and calls go on by themselves: they would end with their kernel, which is not idle then."""
-        listed = sys.modules.get("tfgpu_magic.isolate.listed")
-        running = listed is not None and any(
-            one.state in (listed.WAITING, listed.RUNNING) for one in listed.standings()
-        )
+        listed: Any = sys.modules.get("tfgpu_magic.isolate.listed")
+        standings = getattr(listed, "standings", tuple)  # a cell may be importing it, and has run half of it
+        running = any(one.state in (listed.WAITING, listed.RUNNING) for one in standings())
         if self._jobs and not running:
             self._active = time.time()
         self._jobs = running

@@ -92,8 +92,8 @@ function activate(
     panel.set({ unit, order, show: { others, history, notes } });
     item?.set({ unit, wanted: chosen.statusBar });
     stream.setEvery(chosen.every);
-    stream.want('status bar', item !== null && chosen.statusBar);
-    stream.want('alarm', chosen.threshold > 0);
+    stream.want('status bar', item !== null && chosen.statusBar && 'memory');
+    stream.want('alarm', chosen.threshold > 0 && 'memory');
   };
 
   const seen = (): void => stream.setHidden(document.hidden);

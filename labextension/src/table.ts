@@ -79,7 +79,7 @@ export class Table implements Store {
     // A server shows its GPUs whether the kernel is there or not; a table is its kernel's, and ends with it.
     const watched = this.watchers.size > 0 && !this.hidden && kernel.live;
     const served = kernel.answers && kernel.kernel !== '' && !kernel.state?.error;
-    this.stream?.want(WHO, watched && served);
+    this.stream?.want(WHO, watched && served && 'processes');
     const streaming = served && this.stream?.link.kind === 'live';
     this.from = this.stream?.state && served && (streaming || kernel.link.kind !== 'live') ? this.stream : kernel;
     if (watched && !streaming) {

@@ -74,6 +74,10 @@ export class FakeSocket {
   onmessage: ((event: { data: unknown }) => void) | null = null;
   onclose: (() => void) | null = null;
   closed = false;
+  sent: unknown[] = [];
+  send(text: string): void {
+    this.sent.push(JSON.parse(text));
+  }
   close(): void {
     this.closed = true;
   }
@@ -88,6 +92,7 @@ export class FakeWorld implements World {
   asked: number[] = [];
   timers: { callback: () => void; milliseconds: number }[] = [];
   answer: Answer = null;
+  questions = 0;
 
   connect(every: number): Socket {
     const socket = new FakeSocket();
@@ -96,6 +101,7 @@ export class FakeWorld implements World {
     return socket;
   }
   ask(): Promise<Answer> {
+    this.questions += 1;
     return Promise.resolve(this.answer);
   }
   later(callback: () => void, milliseconds: number): () => void {

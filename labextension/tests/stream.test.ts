@@ -15,7 +15,7 @@ function reason(link: Link): string {
 function looking(): { world: FakeWorld; stream: Stream } {
   const world = new FakeWorld();
   const stream = new Stream(world, ENGLISH);
-  stream.want('panel', true);
+  stream.want('panel', 'processes');
   return { world, stream };
 }
 
@@ -25,8 +25,8 @@ test('without anybody who looks there is no connection', () => {
   stream.setHidden(false);
 
   assert.equal(world.sockets.length, 0);
-  stream.want('panel', true);
-  stream.want('status bar', true);
+  stream.want('panel', 'processes');
+  stream.want('status bar', 'memory');
   assert.equal(world.sockets.length, 1);
   stream.want('panel', false);
   assert.equal(world.last.closed, false);
@@ -219,4 +219,29 @@ test('another rate is asked for at once', () => {
   stream.setEvery(5);
 
   assert.deepEqual(world.asked, [1, 5]);
+});
+
+test('the server hears whether processes are looked at or memory alone, once each time, on every connection', () => {
+  const world = new FakeWorld();
+  const stream = new Stream(world, ENGLISH);
+  stream.want('status bar', 'memory');
+  assert.deepEqual(world.last.sent, []); // a connection takes words once it is open
+  world.last.say(full());
+  world.last.say(full(2));
+  stream.want('panel', 'processes');
+  stream.want('table', 'processes');
+  stream.want('panel', false);
+  stream.want('table', false);
+
+  assert.deepEqual(world.last.sent, [{ processes: false }, { processes: true }, { processes: false }]);
+  stream.reconnect();
+  world.last.say(full(3));
+  assert.deepEqual(world.last.sent, [{ processes: false }]);
+});
+
+test('a server is not told what it takes for granted', () => {
+  const { world } = looking();
+  world.last.say(full());
+
+  assert.deepEqual(world.last.sent, []);
 });

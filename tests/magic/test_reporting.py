@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from IPython.core.events import EventManager, available_events
 from tests.slack import SLACK
 from tfgpu_magic import reporter
 from tfgpu_magic.config import account
+from tfgpu_magic.isolate import listed
 from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.postings import PREFIX, Posting
 from tfgpu_magic.monitor.report import GpuUse, Report
@@ -104,6 +106,31 @@ def test_a_report_that_comes_after_the_end_leaves_nothing_behind(
     reporting._thread.join(10)
 
     assert here.names(PREFIX) == []
+
+
+def test_a_server_hears_of_a_kernel_with_a_job_in_time_however_slow_its_reports_are(
+    here: Place, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Any] = []
+    monkeypatch.setattr(reporter, "_say_something", said.append)
+    monkeypatch.setattr(reporter, "AWAKE_EVERY", 0.2)
+    monkeypatch.setattr(reporter, "SHARE", 1e-9)  # as on a busy machine: the next report comes in half a minute
+    monkeypatch.setitem(
+        listed._listed, 0, listed.Standing(number=0, state=listed.RUNNING, seconds=0.0, pid=None, title="sleep")
+    )
+    reporting._shell.kernel = None
+    reporting._busy = False
+    reporting.start()
+    reporting._wake.set()  # as at the end of the cell that began it
+    until(lambda: len(said) > 3, 10)
+
+
+def test_jobs_that_are_being_imported_are_none_yet(
+    here: Place, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tfgpu_magic.isolate.listed", ModuleType("listed"))  # as another thread sees it
+    reporting.start()
+    until(lambda: len(posted) > 1)
 
 
 def test_a_kernel_that_ends_waits_for_no_pause(

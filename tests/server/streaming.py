@@ -28,12 +28,14 @@ class Stream:
         messages: what was sent, as (monotonic time, message, bytes).
         state: what they make.
         closed: whether the server has ended it.
+        say: sends a text to the server.
     """
 
     def __init__(self) -> None:
         self.messages: list[tuple[float, dict[str, Any], int]] = []
         self.state: State = {}
         self.closed = False
+        self.say: Callable[[str], object] = lambda _: None
 
     def take(self, text: str) -> None:
         message = json.loads(text)
@@ -72,6 +74,7 @@ def streaming(server: Server, every: str = "", *, wait: float = 10) -> Iterator[
 
     async def read() -> None:
         connection = await websocket_connect(request(server, every))
+        stream.say = lambda text: loop.call_soon_threadsafe(connection.write_message, text)
         try:
             while (text := await connection.read_message()) is not None:
                 assert isinstance(text, str)

@@ -36,12 +36,14 @@ class Counting:
         self.count = 0
         self.go = threading.Event()
         self.go.set()
-        self.kernels: Mapping[int, Notebook] = {}
+        self.asked: list[Mapping[int, Notebook]] = []
+        self.processes: list[bool] = []
 
-    def see(self, notebooks: Mapping[int, Notebook]) -> Seen:
+    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> Seen:
         self.go.wait(10)
         self.count += 1
-        self.kernels = notebooks
+        self.processes.append(processes)
+        self.asked.append(notebooks)
         return Seen({"time": float(self.count), "gpus": {}, "rows": {}}, None, fresh=True)
 
     def full(self, sequence: int, state: message.State) -> bytes:
@@ -290,6 +292,23 @@ def test_each_client_is_told_the_pace_that_it_is_granted_and_who_asks_once_when_
     with_feed(test)
 
 
+def test_two_who_come_at_once_wait_for_the_same_answer_of_the_managers(caplog: pytest.LogCaptureFixture) -> None:
+    train = {7: Notebook(path="train.ipynb")}
+
+    async def take_a_moment() -> Mapping[int, Notebook]:
+        await asyncio.sleep(0.1)
+        return train
+
+    async def test(feed: Feed) -> None:
+        looker: Any = feed._looker
+        await asyncio.gather(*(feed.full() for _ in range(3)))
+
+        assert looker.asked[0] == train
+
+    with_feed(test, take_a_moment)
+    assert not caplog.records
+
+
 def test_managers_that_do_not_answer_stop_no_stream_and_are_asked_once(caplog: pytest.LogCaptureFixture) -> None:
     asked = 0
 
@@ -309,3 +328,36 @@ def test_managers_that_do_not_answer_stop_no_stream_and_are_asked_once(caplog: p
     assert [record.message for record in caplog.records if "without their notebooks" in record.message] == [
         "tfgpu_magic: kernels are shown without their notebooks: they do not answer"
     ]
+
+
+def test_lists_of_processes_are_wanted_as_long_as_one_client_looks_at_them() -> None:
+    async def test(feed: Feed) -> None:
+        bar, panel = Page(feed), Page(feed)
+        looker: Any = feed._looker
+
+        async def wanted(bar_looks: bool, panel_looks: bool) -> bool:
+            feed.attend(bar.client, processes=bar_looks)
+            feed.attend(panel.client, processes=panel_looks)
+            count = len(looker.processes)
+            await bar.until(lambda: len(looker.processes) > count + 1)
+            return bool(looker.processes[-1])
+
+        assert [await wanted(*both) for both in ((True, True), (False, True), (False, False))] == [True, True, False]
+        feed.leave(panel.client)
+        assert await wanted(True, False)
+
+    with_feed(test)
+
+
+def test_a_client_that_begins_to_look_at_processes_is_told_soon_however_rarely_it_wants_to_hear() -> None:
+    async def test(feed: Feed) -> None:
+        page, other = Page(feed, every=60.0), Page(feed)
+        feed.attend(page.client, processes=False)
+        await page.until(lambda: page.texts and len(other.texts) > 10)
+        before = len(page.texts)
+        feed.attend(page.client, processes=True)
+        await page.until(lambda: len(page.texts) > before + 1)
+
+        assert before == 1
+
+    with_feed(test)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -205,27 +206,43 @@ def test_who_scrapes_rarely_finds_figures_from_the_third_time_on(monkeypatch: py
     assert made == [metrics.LINGER, 750.0]
 
 
+class Board:
+    """A board with a process of nobody's here, and a kernel that says that it uses the same GPU."""
+
+    def __init__(self, **_: object) -> None: ...
+
+    def look(self) -> Look:
+        gpu = Gpu(index=0, uuid="GPU-1", used=4 * GIB, total=9 * GIB)
+        stranger = Process(gpu="0", pid=2**22 + 1, kind="C", held=4 * GIB)
+        snapshot = Snapshot(time=1.7e9, gpus=(gpu,), processes=(stranger,), listed_at=1.7e9)
+        return Look(Message(1, snapshot.to_json(), Parser()), 0.0, None)
+
+    def reports(self) -> tuple[Report, ...]:
+        use = GpuUse(gpu="GPU-1", torch=Torch(allocated=GIB, reserved=GIB))
+        return (Report(pid=os.getpid(), summary="", uses=(use,), used_since=1.6e9),)
+
+
 def test_own_is_what_kernels_say_where_the_driver_names_nobody_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = Gpu(index=0, uuid="GPU-1", used=4 * GIB, total=9 * GIB)
-    stranger = Process(gpu="0", pid=2**22 + 1, kind="C", held=4 * GIB)
-    snapshot = Snapshot(time=1.7e9, gpus=(gpu,), processes=(stranger,), listed_at=1.7e9)
-    use = GpuUse(gpu="GPU-1", torch=Torch(allocated=GIB, reserved=GIB))
-    kernel = Report(pid=os.getpid(), summary="", uses=(use,), used_since=1.6e9)
-
-    class Board:
-        def __init__(self, **_: object) -> None: ...
-        def look(self) -> Look:
-            return Look(Message(1, snapshot.to_json(), Parser()), 0.0, None)
-
-        def reports(self) -> tuple[Report, ...]:
-            return (kernel,)
-
     monkeypatch.setattr(metrics, "Live", Board)
     table = metrics.Source().read().table
     assert table
     held = told(Known(table))
 
     assert (held["held", "0", "own"], held["held", "0", "unattributed"]) == (GIB, 3 * GIB)
+
+
+def test_a_process_that_hangs_where_it_is_read_holds_up_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(metrics, "Live", Board)
+    monkeypatch.setattr(metrics, "by_user", lambda pids: never.wait(60) and by_user(pids))
+    source = metrics.Source()
+    begun = time.monotonic()
+    tables = [source.read().table for _ in range(3)]
+    took = time.monotonic() - begun
+    never.set()
+
+    assert took < 30  # and not the 60 of the hang
+    assert all(table and told(Known(table))["held", "0", "unattributed"] == 3 * GIB for table in tables)
 
 
 def test_who_asks_without_a_token_is_not_told_and_starts_nothing(machine: Machine, serve: Serve) -> None:

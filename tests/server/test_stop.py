@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 import urllib.error
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,10 @@ import psutil
 import pytest
 
 from tests.jupyter import Server, execute
+from tests.server.conftest import Serve
 from tests.server.streaming import State, rows, streaming
 from tests.server.test_kernels import Kernel
+from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +32,13 @@ while True:
     time.sleep(0.05)
 """
 DEAF = JOB.replace("while True:\n    time", "import signal; signal.signal(2, signal.SIG_IGN)\nwhile True:\n    time")
+
+HANGING = """
+import threading
+from tfgpu_magic.server import stop
+stop.stop = lambda *_: threading.Event().wait(60)
+"""
+"""Reads a process that a driver holds."""
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +111,14 @@ def test_what_is_no_request_is_refused(server: Server, body: object) -> None:
 
 def test_strangers_and_other_sites_stop_nothing(server: Server) -> None:
     assert post(server, {"pid": 1}, headers={}) == 403
+
+
+def test_a_call_that_hangs_where_it_is_read_is_said_to_and_holds_no_server_up(machine: Machine, serve: Serve) -> None:
+    server = serve(config=HANGING)
+    begun = time.monotonic()
+
+    assert post(server, {"pid": 1}) == 504
+    assert server.call("status")
+    server.process.terminate()
+    server.process.wait(40)
+    assert time.monotonic() - begun < 50  # and not the 60 of the hang

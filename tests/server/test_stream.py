@@ -6,15 +6,18 @@ import asyncio
 import json
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tornado.websocket import websocket_connect
 
-from tests.jupyter import Server
-from tests.server.conftest import Serve
+from tests.jupyter import Server, serving
+from tests.server.conftest import ENABLED, Serve
 from tests.server.streaming import State, end, fresh, refused, request, rows, streaming
 from tests.slack import SLACK
+from tfgpu_magic.monitor.live import RARELY
+from tfgpu_magic.monitor.lockfile import HOLDS
 from tfgpu_magic.simgpu import Machine
 
 GIB = 2**30
@@ -116,7 +119,8 @@ def test_what_a_client_says_is_ignored_and_what_is_long_ends_it(server: Server) 
         await end(connection, ended=not said[-1])
         return said
 
-    assert asyncio.run(talk('{"type":"full"}')) == [True, True, True]
+    for text in ('{"type":"full"}', '{"processes":0}', "[" * 1024, "{", '"processes"'):
+        assert asyncio.run(talk(text)) == [True, True, True]
     assert asyncio.run(talk("x" * 100_000))[-1] is False
     assert server.call("status")
 
@@ -131,3 +135,23 @@ def test_two_clients_of_different_pace_have_the_same(machine: Machine, server: S
         slow.until(there, 6)
 
     assert len(slow.messages) < len(quick.messages)
+
+
+def test_a_page_whose_panel_is_closed_has_memory_each_second_and_processes_once_it_opens(tmp_path: Path) -> None:
+    with Machine.create("1x16GiB") as machine, serving(machine, tmp_path, options=[ENABLED]) as server:
+
+        def lists() -> int:
+            return sum(count for name, count in machine.calls().items() if "GetComputeRunning" in name)
+
+        with streaming(server, wait=30) as page:
+            page.say('{"processes":false}')
+            time.sleep(HOLDS + 1)
+            begun, before = time.monotonic(), lists()
+            neighbour = machine.add_neighbour("4GiB@0")
+            page.until(lambda state: state["gpus"]["0"]["used"] == 4 * GIB, 4)
+            time.sleep(14)
+            asked, seconds = lists() - before, time.monotonic() - begun
+            page.say('{"processes":true}')
+            page.until(lambda state: [row.get("pid") for row in rows(state)] == [neighbour.pid], 4)
+
+    assert asked <= 3 + seconds / RARELY  # two of these where a busy machine hears late that the panel is closed

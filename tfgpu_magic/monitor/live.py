@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import collector
+from tfgpu_magic.monitor import collector, lockfile
 from tfgpu_magic.monitor.board import LOCK, NOTHING, Look, Message, Reader
-from tfgpu_magic.monitor.collector import LINGER, PATIENCE, REASON, START
+from tfgpu_magic.monitor.collector import LINGER, PATIENCE
 from tfgpu_magic.monitor.look import search_path
 from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.postings import Everywhere
+from tfgpu_magic.monitor.schedule import Wanted
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
+from tfgpu_magic.monitor.takeover import Doubt
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.history import History
@@ -31,6 +33,9 @@ CHECK_EVERY = 0.5
 
 PLACE_EVERY = 5.0
 """Seconds between two looks whether the board's directory is still the best, and still shows the same GPUs."""
+
+RARELY = 10.0
+"""Seconds between two lists of processes, at the least, while nobody looks at these."""
 
 _FIRST, _LONGEST = 1.0, 15.0  # seconds between two attempts to start a collector
 _KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
@@ -62,17 +67,28 @@ class Live:
 
     def __init__(self, *, linger: float = LINGER, patience: float = PATIENCE, every: float = 1.0) -> None:
         self._options = (str(linger), str(patience))
-        self._every = every
+        self._wanted = Wanted(every, 2.0 * every)
         self._place: Place | None = None
         self._reader: Reader | None = None
         self._postings: Everywhere | None = None
         self._check_at = self._place_at = 0.0
+        self._doubt = Doubt()
 
     def __enter__(self) -> Live:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def attend(self, *, processes: bool) -> None:
+        """Say whether processes are looked at here, from now on, or memory alone, for which the driver does less.
+
+        Whoever has not said it looks at processes. They may be old by `RARELY` where nobody does.
+        """
+        lists = 2.0 * self._wanted.memory
+        wanted = self._wanted._replace(lists=lists if processes else max(RARELY, lists))
+        if wanted != self._wanted:
+            self._wanted, self._check_at = wanted, 0.0
 
     def close(self) -> None:
         """Let go of the board. A later look opens it again."""
@@ -101,6 +117,9 @@ class Live:
                 started. A later look may work.
         """
         seen = self._open().look()
+        if self._place is not None and self._doubt.tries(seen, time.monotonic()):
+            with contextlib.suppress(MonitorError, OSError):  # that it cannot be tried is no error of a look
+                _start(self._options, self._place)
         if seen.message is NOTHING and seen.stale_since is not None and (reason := self._reason()):
             return replace(seen, message=Message(0, Snapshot(time=0.0, error=reason).to_json(), Parser()))
         return seen
@@ -149,7 +168,7 @@ class Live:
             fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
             try:
                 os.utime(fd)
-                _want(fd, self._every)
+                lockfile.want(fd, self._wanted)
                 needed = _begin(place, fd)
             finally:
                 os.close(fd)
@@ -204,20 +223,9 @@ class Live:
         except FileNotFoundError:
             return ""
         try:
-            return os.pread(fd, REASON, START.size).rstrip(b"\0").decode(errors="replace")
+            return lockfile.reason(fd)
         finally:
             os.close(fd)
-
-
-def _want(fd: int, every: float) -> None:
-    """Say how often readings are wanted, unless somebody who wants more has said so lately."""
-    pace, now = collector.PACE, time.monotonic()
-    said = os.pread(fd, pace.size, collector.PACE_AT)
-    if len(said) == pace.size:
-        at, wanted = pace.unpack(said)
-        if wanted < every and 0 <= now - at < collector.PACE_HOLDS:
-            return
-    os.pwrite(fd, pace.pack(now, every), collector.PACE_AT)
 
 
 def _begin(place: Place, fd: int) -> bool:
@@ -233,12 +241,10 @@ def _begin(place: Place, fd: int) -> bool:
     try:
         if not place.holds(LOCK, fd):
             return False
-        data = os.pread(fd, START.size, 0)
-        started, failures = START.unpack(data) if len(data) == START.size else (0.0, 0)
-        now = time.monotonic()
-        if 0 <= now - started < min(_LONGEST, _FIRST * 2.0 ** min(failures, 10)):
+        started, failures = lockfile.started(fd)
+        if 0 <= time.monotonic() - started < min(_LONGEST, _FIRST * 2.0 ** min(failures, 10)):
             return False
-        os.pwrite(fd, START.pack(now, failures + 1), 0)
+        lockfile.start(fd, failures + 1)
         return True
     finally:
         fcntl.flock(fd, fcntl.LOCK_UN)

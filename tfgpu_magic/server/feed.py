@@ -31,6 +31,8 @@ PATIENCE = 2.0
 """Seconds that a look may take, until the last one is called stale; one takes milliseconds."""
 LONGEST = 10.0
 """Seconds that a client may wait between two messages: so long what it has is known here, and it knows that we live."""
+SOON = 3.0
+"""Seconds in which a client that begins to look at processes hears of all that is new, however rarely it wants to."""
 
 _EARLY = 0.2  # seconds that a message may come before its time rather than a look later
 _QUIET = 0.5  # seconds after its time when a client hears that there is nothing new
@@ -45,6 +47,9 @@ class Client:
         write: sends a text, and returns what is done when the system has taken all of it.
         close: ends the stream.
         every: seconds between two messages that tell something new.
+
+    Attributes:
+        processes: whether processes are looked at, and not memory alone.
     """
 
     def __init__(
@@ -52,8 +57,9 @@ class Client:
     ) -> None:
         self.every = every
         self.close = close
+        self.processes = True
         self.has = 0
-        self.told = self.heard = float("-inf")
+        self.told = self.heard = self.soon_until = float("-inf")
         self._write = write
         self._sending: asyncio.Future[None] | None = None
 
@@ -99,6 +105,7 @@ class Feed:
         self._state_at = float("-inf")
         self._hung = self._complained = False
         self._asking: asyncio.Future[Mapping[int, Notebook]] | None = None
+        self._asked_at = float("-inf")
         self._known: Mapping[int, Notebook] = {}
         self._states = States(int(self.longest) + 4)
         self._full: tuple[int, asyncio.Future[bytes]] | None = None
@@ -117,6 +124,14 @@ class Feed:
         self._called.set()
         if self._running is None or self._running.done():
             self._running = asyncio.get_running_loop().create_task(self._run())
+
+    def attend(self, client: Client, *, processes: bool) -> None:
+        """Hear whether a client looks at processes; one that begins to is told soon who they are now."""
+        if processes and not client.processes:
+            client.soon_until = time.monotonic() + SOON
+            self._state_at = float("-inf")
+            self._called.set()
+        client.processes = processes
 
     def leave(self, client: Client) -> None:
         """Serve it no longer. Twice is fine."""
@@ -190,20 +205,21 @@ class Feed:
 
     async def _notebooks(self) -> Mapping[int, Notebook]:
         """Ask for the kernels. Managers can be of any make, and the GPUs are to be seen without them too."""
-        if self._asking is None:
-            self._asking = asyncio.ensure_future(self._kernels())
-            patience = PATIENCE
-        else:
-            patience = 0.0  # who has kept us waiting is not waited for again
-        await asyncio.wait({self._asking}, timeout=patience)
-        if not self._asking.done():
+        asking = self._asking
+        if asking is None:
+            asking = self._asking = asyncio.ensure_future(self._kernels())
+            self._asked_at = time.monotonic()
+        # Who comes meanwhile waits for the same answer; managers that have kept us waiting are not waited for again.
+        await asyncio.wait({asking}, timeout=max(0.0, self._asked_at + PATIENCE - time.monotonic()))
+        if not asking.done():
             self._complain("they do not answer", None)
             return self._known
-        asked, self._asking = self._asking, None
-        if asked.cancelled() or (error := asked.exception()):
-            self._complain("asking for them fails", None if asked.cancelled() else error)
+        if self._asking is asking:
+            self._asking = None
+        if asking.cancelled() or (error := asking.exception()):
+            self._complain("asking for them fails", None if asking.cancelled() else error)
             return {}
-        self._known = asked.result()
+        self._known = asking.result()
         return self._known
 
     def _complain(self, why: str, error: BaseException | None) -> None:
@@ -212,7 +228,8 @@ class Feed:
         self._complained = True
 
     def _begin(self, kernels: Mapping[int, Notebook]) -> asyncio.Future[Seen | None]:
-        looking = self._worker.do(partial(self._looker.see, kernels))
+        processes = not self._clients or any(client.processes for client in self._clients)
+        looking = self._worker.do(partial(self._looker.see, kernels, processes=processes))
         looking.add_done_callback(self._ended)
         return looking
 
@@ -240,7 +257,7 @@ class Feed:
         if client.has == newest:
             if now - client.heard < client.every + _QUIET:
                 return None
-        elif now - client.told < client.every - _EARLY:
+        elif now - client.told < (client.every if now > client.soon_until else STATE_EVERY) - _EARLY:
             return None
         else:
             client.told = now

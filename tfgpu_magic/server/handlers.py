@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 RESOURCE = "tfgpu_magic"
 """What an Authorizer is asked about; the action is ``read``."""
 LARGEST = 1024
-"""Bytes of a message from a client, which nobody reads; one that sends more is cut off."""
+"""Bytes of a message from a client; one that sends more is cut off."""
 
 
 class SnapshotHandler(APIHandler):
@@ -65,7 +66,11 @@ class SnapshotHandler(APIHandler):
 
 
 class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
-    """WebSocket ``<base>/tfgpu-magic/stream?every=SECONDS``: the full message, and then what changes."""
+    """WebSocket ``<base>/tfgpu-magic/stream?every=SECONDS``: the full message, and then what changes.
+
+    A client may say ``{"processes": false}`` while it looks at no processes, but at memory alone: the driver is then
+    asked for them more rarely. With ``true`` it says that it does again.
+    """
 
     auth_resource = RESOURCE
 
@@ -106,7 +111,14 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self._feed.join(self._client)
 
     def on_message(self, message: str | bytes) -> None:
-        """Ignore it: a stream goes one way."""
+        """Hear what the client looks at; whatever else it says is ignored."""
+        try:
+            said: object = json.loads(message)
+        except (ValueError, RecursionError):
+            return
+        processes = said.get("processes") if isinstance(said, dict) else None
+        if self._client is not None and isinstance(processes, bool):
+            self._feed.attend(self._client, processes=processes)
 
     def on_close(self) -> None:
         """Send no more."""

@@ -53,14 +53,16 @@ class Looker:
         self._time = 0.0
         self._before: tuple[object, ...] = ()
 
-    def see(self, notebooks: Mapping[int, Notebook]) -> Seen | None:
+    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool = True) -> Seen | None:
         """See how things stand; None while that is as it was. Nothing raises.
 
         Args:
             notebooks: this server's kernels, by pid.
+            processes: whether anybody looks at processes, as for `Live.attend`.
         """
         try:
             live = self._viewing.live
+            live.attend(processes=processes)
             now = _news(live.look()), live.reports(), notebooks
             if now == self._before:
                 return None

@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import by_user
 from tfgpu_magic.monitor.rows import NOT_TOLD, Table, make
@@ -32,6 +33,9 @@ REGULAR = 3600.0
 
 EVERY = 5.0
 """Seconds between two readings while nobody but Prometheus looks, who comes more rarely still."""
+
+PATIENCE = 0.25
+"""Seconds to wait for whose processes are; to tell takes a tenth of a millisecond for each."""
 
 _OWNERS: dict[str, tuple[Who, ...]] = {
     "own": ("this", "mine"),
@@ -56,7 +60,7 @@ class Reading:
 class Source:
     """Where the figures of one server are from: the board, whether a page is open or not. For any thread.
 
-    No process is read, since that can hang, and Jupyter Server asks on its event loop.
+    Jupyter Server asks on its event loop, and to read a process can hang: where that takes long it is nobody's.
     """
 
     def __init__(self) -> None:
@@ -76,7 +80,8 @@ class Source:
         snapshot = look.snapshot
         if look.age is None or look.stale_since is not None:
             return Reading(None, snapshot.time)
-        owners = by_user({process.pid for process in snapshot.processes})
+        pids = {process.pid for process in snapshot.processes}
+        owners = within(PATIENCE, lambda: by_user(pids)) or {}
         return Reading(make(snapshot, owners, reports=reports), snapshot.time)
 
     def close(self) -> None:

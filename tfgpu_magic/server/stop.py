@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psutil
@@ -14,18 +15,23 @@ from tornado import web
 
 from tfgpu_magic.monitor.owners import is_call
 from tfgpu_magic.server.handlers import RESOURCE
+from tfgpu_magic.server.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from tfgpu_magic.monitor.owners import Notebook
 
+PATIENCE = 5.0
+"""Seconds to wait for what a process is, which takes as long as a driver holds it."""
+
 
 class StopHandler(APIHandler):
     """Interrupts a call as Ctrl-C does; or kills it, for one that heeds no interrupt.
 
     The body is JSON: ``{"pid": 4711}``, with ``"kill": true`` for the latter. The kernel tells how the call ended
-    below its cell. 204: the signal was sent; 400: that is no request; 404: the pid is no call of these kernels.
+    below its cell. 204: the signal was sent; 400: that is no request; 404: the pid is no call of these kernels;
+    504: what it is cannot be read.
     """
 
     auth_resource = RESOURCE
@@ -45,7 +51,12 @@ class StopHandler(APIHandler):
             raise web.HTTPError(400, "pid is no process id")
         number = signal.SIGKILL if asked.get("kill") is True else signal.SIGINT
         kernels = set(await self._kernels())
-        if not await asyncio.to_thread(stop, pid, number, kernels):
+        worker = Worker()
+        stopping = worker.do(partial(stop, pid, number, kernels))
+        worker.close(lambda: None)
+        if not (await asyncio.wait({stopping}, timeout=PATIENCE))[0]:
+            raise web.HTTPError(504, f"process {pid} cannot be read: it hangs in the driver, as it seems")
+        if not stopping.result():
             raise web.HTTPError(404, f"process {pid} is no isolated call of a kernel of this server")
         self.set_status(204)
         await self.finish()

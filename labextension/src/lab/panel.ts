@@ -57,7 +57,7 @@ export class Panel extends Widget {
   }
 
   private look(seen: boolean): void {
-    this.stream.want('panel', seen);
+    this.stream.want('panel', seen && 'processes');
   }
 
   private view: View | null = null;

@@ -7,7 +7,10 @@ import { VERSION, type Full, type Message, type State } from '../view/wire';
 import type { Words } from '../view/words';
 
 /** What is used of a WebSocket. */
-export type Socket = Pick<WebSocket, 'onmessage' | 'onclose' | 'close'>;
+export type Socket = Pick<WebSocket, 'onmessage' | 'onclose' | 'send' | 'close'>;
+
+/** What one looks at. For memory alone the server asks the driver for less. */
+export type Looks = 'processes' | 'memory';
 
 /** What a server answers by HTTP: the message that a stream begins with, or why it sends none; null when nobody does. */
 export type Answer = { text: string } | 'not allowed' | 'not logged in' | 'not there' | null;
@@ -43,10 +46,11 @@ export class Stream implements Store {
     private words: Words
   ) {}
 
-  /** Say that somebody looks, or no longer does; without anybody there is no connection. */
-  want(who: string, wanted: boolean): void {
-    wanted ? this.wanted.add(who) : this.wanted.delete(who);
+  /** Say what somebody looks at, or that they no longer do; without anybody there is no connection. */
+  want(who: string, what: Looks | false): void {
+    what ? this.wanted.set(who, what) : this.wanted.delete(who);
     this.settle();
+    this.tell();
   }
 
   /** Say whether the page can be seen; while it cannot, there is no connection. */
@@ -87,6 +91,15 @@ export class Stream implements Store {
       this.stopPolling();
     } else if (!this.socket && !this.cancel) {
       this.open();
+    }
+  }
+
+  /** Tell the server whether processes are looked at, if it does not know: it takes them to be. */
+  private tell(): void {
+    const processes = [...this.wanted.values()].includes('processes');
+    if (this.told !== null && this.told !== processes) {
+      this.told = processes;
+      this.socket?.send(JSON.stringify({ processes }));
     }
   }
 
@@ -133,6 +146,8 @@ export class Stream implements Store {
     }
     if (message.type === 'full') {
       this.state = this.begin(message, this.every);
+      this.told ??= true;
+      this.tell();
     } else if (this.state && message.base === this.sequence) {
       this.state = merge(this.state, message.patch) as State;
     } else {
@@ -251,6 +266,7 @@ export class Stream implements Store {
     this.cancel = null;
     this.deaf?.();
     this.deaf = null;
+    this.told = null;
     if (this.socket) {
       this.socket.onmessage = null;
       this.socket.onclose = null;
@@ -264,7 +280,7 @@ export class Stream implements Store {
   readonly history = new History();
   private listeners = new Listeners();
   readonly subscribe = this.listeners.subscribe;
-  private wanted = new Set<string>();
+  private wanted = new Map<string, Looks>();
   private hidden = false;
   private every = 1;
   /** Seconds between messages, as the server says. */
@@ -272,6 +288,8 @@ export class Stream implements Store {
   private sequence = -1;
   private fails = 0;
   private socket: Socket | null = null;
+  /** Whether the server takes processes to be looked at; null until it has sent something. */
+  private told: boolean | null = null;
   private cancel: (() => void) | null = null;
   private deaf: (() => void) | null = null;
   private polled: (() => void) | null = null;
