@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +41,41 @@ def test_what_cannot_be_made_again_here_takes_nothing_else_along_and_is_an_error
     assert ran.value == "[[1]]"
     assert book.run("_, acc, shared").value == "([[1]], 0.9, [1])"
     assert "NameError" in book.run("odd").text
+
+
+def test_a_name_for_which_there_is_no_room_takes_nothing_else_along(book: Notebook) -> None:
+    body = """
+    from tfgpu_magic.isolate.process import room
+    room.left = lambda: 200 * 2**20
+    loss, large = 0.5, bytearray(180 * 2**20)
+    """
+    ran = book.isolated(textwrap.dedent(body), "-o loss,large")
+
+    assert "large stays in its process: There is no room for 180 MiB of memory" in ran.closing
+    assert book.run("loss").value == "0.5"
+
+
+def test_an_interrupt_while_the_names_are_pickled_loses_none(book: Notebook, tmp_path: Path) -> None:
+    body = f"""
+    import pathlib, time
+    class Slow:
+        def __reduce__(self):
+            pathlib.Path({str(tmp_path / "mark")!r}).touch()
+            time.sleep(1)
+            return str, ("made in hours",)
+    made = Slow()
+    """
+
+    def interrupt() -> None:
+        until(lambda: (tmp_path / "mark").exists())
+        book.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    book.isolated(textwrap.dedent(body), "-o made")
+    thread.join()
+
+    assert book.run("made").value == "'made in hours'"
 
 
 def test_a_module_that_only_the_cell_finds_takes_nothing_else_along(

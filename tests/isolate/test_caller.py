@@ -115,6 +115,31 @@ def test_ctrl_c_in_a_script_ends_it_and_its_call(group: bool, tmp_path: Path) ->
     assert not outlive(family, 1.0)
 
 
+def test_a_ctrl_c_of_long_ago_ends_no_call_where_lines_are_typed() -> None:
+    code = """
+    from tfgpu_magic import IsolatedExecutor
+    sys.ps1, sys.last_value = ">>> ", KeyboardInterrupt()
+    future = IsolatedExecutor(1, gpus=0).submit(time.sleep, 0.5)
+    future.add_done_callback(lambda future: print(future.exception(), flush=True))
+    """
+
+    assert told(code) == "None\n"
+
+
+def test_a_program_without_output_runs_calls_that_print() -> None:
+    code = """
+    out, sys.stdout = sys.stdout, None
+    value = run(print, ("heard by nobody",), {})
+    print(value, file=out)
+    """
+
+    assert told(code) == "None\n"
+
+
+def test_what_an_output_has_no_characters_for_is_written_in_others() -> None:
+    assert told("run(print, ('━━ ok',), {})", env={"PYTHONIOENCODING": "latin-1"}) == "\\u2501\\u2501 ok\n"
+
+
 def test_a_script_that_ends_leaves_no_process_and_no_warning() -> None:
     code = """
     import gc

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from tests.isolate.resident import Resident
 from tests.jupyter import until
 from tests.processes import QUIET
 from tests.slack import SLACK
-from tfgpu_magic import IsolatedExecutor, PolicyError
+from tfgpu_magic import IsolatedExecutor, PolicyError, WorkerDied
 from tfgpu_magic.simgpu import Machine
 
 MIB, GIB = 2**20, 2**30
@@ -284,3 +286,19 @@ def test_ctrl_c_in_an_executors_block_is_for_its_calls_too(tmp_path: Path) -> No
 
     assert time.monotonic() - begin < 10
     assert "KeyboardInterrupt" in err
+
+
+def test_ctrl_c_while_a_block_waits_for_its_calls_is_for_them_too(light: None) -> None:
+    executor = IsolatedExecutor(1, gpus=0)
+
+    def interrupt() -> None:
+        until(lambda: executor._closed)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    with pytest.raises(KeyboardInterrupt), executor:  # noqa: PT012  # the block's end is what is tested
+        future = executor.submit(time.sleep, 60)
+        thread.start()
+    thread.join()
+
+    assert isinstance(future.exception(timeout=30), WorkerDied)

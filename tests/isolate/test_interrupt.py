@@ -8,12 +8,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.isolate.rig import call
 from tfgpu_magic.errors import TimedOut
 from tfgpu_magic.isolate import call as calls
+from tfgpu_magic.isolate.process import wire
 
 pytestmark = pytest.mark.usefixtures("light", "impatient")
 
@@ -93,6 +95,31 @@ def go_on(mark: str) -> None:
             Path(mark).with_name("went on").touch()
 
 
+class SlowToSend:
+    """What takes its time to be pickled."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        Path(self.mark).touch()
+        time.sleep(1.5)
+        return str, ("made in hours",)
+
+
+def give_slowly(mark: str) -> str:
+    wire_send = wire.send
+
+    def send(*args: Any) -> None:
+        wire.send = wire_send
+        Path(mark).touch()
+        time.sleep(1.5)
+        wire_send(*args)
+
+    wire.send = send  # type: ignore[assignment]
+    return "made in hours"
+
+
 def interrupts(
     function: Callable[[str], object], mark: Path, *, again: str = "", timeout: float | None = None
 ) -> object:
@@ -123,6 +150,13 @@ def test_so_may_one_that_ends_of_it(tmp_path: Path) -> None:
         interrupts(tidy_up, tmp_path / "mark")
 
     assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("function", [SlowToSend, give_slowly])
+def test_what_is_done_is_not_lost_to_an_interrupt_while_it_is_sent(
+    function: Callable[[str], object], tmp_path: Path
+) -> None:
+    assert interrupts(function, tmp_path / "mark") == "made in hours"
 
 
 def test_a_second_interrupt_reaches_a_call_that_heeds_the_first(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ ROWS = [
     Row("a limit on a hidden GPU", "visible 0; limit 1=1GiB", refused="GPU 1 is hidden"),
     Row("a limit over the total", "limit 9GiB", refused="more than the 8 GiB it has"),
     Row("a split over the total", "split 4GiB 4GiB 1GiB --gpu 0", refused="more than the 8 GiB it has"),
-    Row("a limit that leaves no room for the context", "limit 100%", refused="for CUDA's context"),
+    Row("a limit that leaves no room for the context", "limit 100%", refused="CUDA's context takes about 256 MiB more"),
     Row("a limit of nearly nothing", "limit 1MiB", refused="too little to work with"),
     Row("a limit on one GPU of two", "limit 0=1GiB", said="No limit is set for GPU 1", holds=(GIB + CONTEXT, ALL)),
     Row(

@@ -145,10 +145,14 @@ class IsolatedExecutor(Executor):
                 self._changed.wait_for(lambda: not self._threads)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for all calls, as every executor; but a Ctrl-C in the block is for them too."""
+        """Wait for all calls, as every executor; but a Ctrl-C in the block, or while it waits, is for them too."""
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self.terminate_workers()
-        self.shutdown()
+        try:
+            self.shutdown()
+        except KeyboardInterrupt:
+            self.terminate_workers()
+            raise
 
     def terminate_workers(self) -> None:
         """Cancel what waits, and stop what runs as Ctrl-C does; what does not heed it in 5 seconds is killed.
@@ -186,9 +190,9 @@ class IsolatedExecutor(Executor):
             self._check()
             self._waiting.append(call)
             if self._threads < self._most:
-                self._threads += 1
                 # Daemons, so that a process that ends by Ctrl-C, or is restarted, waits for none; see `shutdown`.
                 threading.Thread(target=self._work, name="tfgpu_magic-call", daemon=True).start()
+                self._threads += 1  # its work begins when we let go of the lock
         return call
 
     def _check(self) -> None:

@@ -25,9 +25,14 @@ class Here:
     """This process's own streams, and the display of the thread's cell."""
 
     def write(self, stream: str, text: str) -> None:
-        """Write as `print` does, and at once."""
+        """Write as `print` does, and at once; the call takes its streams to be UTF-8, and this one may not be."""
         file = getattr(sys, stream)
-        file.write(text)
+        if file is None:  # as in a service
+            return
+        try:
+            file.write(text)
+        except UnicodeEncodeError as error:
+            file.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
         file.flush()
 
     def show(self, message: Mapping[str, Any]) -> None:

@@ -42,7 +42,8 @@ def _end() -> None:
             for executor in executors:
                 executor.kill_workers()
             return  # their processes see that this one has ended
-        if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):  # the one that ends this program
+        # The one that ends this program; where lines are typed in, it has ended one of them, a while ago.
+        if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt) and not _is_typed():
             for executor in executors:
                 executor.terminate_workers()
         for executor in executors:
@@ -51,6 +52,10 @@ def _end() -> None:
         for executor in executors:
             executor.kill_workers()
         raise
+
+
+def _is_typed() -> bool:
+    return shell() is not None or hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
 os.register_at_fork(after_in_child=_EXECUTORS.clear)  # whose threads are not there

@@ -26,7 +26,7 @@ from tfgpu_magic import loading
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.cells.displays import Home, Hook, Publisher, as_json
 from tfgpu_magic.isolate.cells.surroundings import Surroundings
-from tfgpu_magic.isolate.process import infant
+from tfgpu_magic.isolate.process import infant, room
 from tfgpu_magic.isolate.process.infant import Answer, give
 from tfgpu_magic.isolate.process.order import RETURNED, Facts, Order
 from tfgpu_magic.isolate.values import failure, pickling, plain
@@ -131,6 +131,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     shell.extension_manager.loaded.add("tfgpu_magic")
     before, surroundings = dict(namespace), Surroundings(namespace)
     result = shell.run_cell(settings.source, store_history=False)
+    infant.be_done()
     error = result.error_before_exec or result.error_in_exec
     if error is not None:
         shell.displayhook()  # shows a value that came before it
@@ -229,11 +230,29 @@ def _inputs(work: Sequence[memoryview]) -> dict[str, object]:
 def _give(values: Mapping[str, object], order: Order) -> tuple[list[Piece], dict[str, str]]:
     """Pickle what comes home, together where that can be; and say what cannot come."""
     try:
-        return [(tuple(values), give(dict(values), "", order.imported))], {}
-    except Unpicklable:
+        together = give(dict(values), "", order.imported)
+        room.demand(together.size)
+    except (Unpicklable, OSError):
         pieces, refused = _apart(values, order)
+    else:
+        return [(tuple(values), together)], {}
+    pieces, large = _with_room(pieces)
     rest = {name: values[name] for (name,), _ in pieces}
-    return [(tuple(rest), give(rest, "", order.imported))], refused
+    return [(tuple(rest), give(rest, "", order.imported))], refused | large
+
+
+def _with_room(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[str, str]]:
+    """Leave out the largest until there is room to send the rest; and say why."""
+    rest, refused = sorted(pieces, key=lambda piece: piece[1].size), dict[str, str]()
+    while rest:
+        try:
+            room.demand(sum(pickled.size for _, pickled in rest))
+        except OSError as error:
+            names, _ = rest.pop()
+            refused |= dict.fromkeys(names, str(error.strerror))
+        else:
+            break
+    return rest, refused
 
 
 def _apart(values: Mapping[str, object], order: Order) -> tuple[list[Piece], dict[str, str]]:
@@ -250,7 +269,7 @@ def _apart(values: Mapping[str, object], order: Order) -> tuple[list[Piece], dic
 
 
 def _is_widget(value: object) -> bool:
-    return any(base.__module__.partition(".")[0] == "ipywidgets" for base in type(value).__mro__)
+    return any(str(base.__module__).partition(".")[0] == "ipywidgets" for base in type(value).__mro__)
 
 
 def _stays(before: Mapping[str, object], now: Mapping[str, object], known: set[str]) -> list[str]:

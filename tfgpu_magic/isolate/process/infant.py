@@ -72,12 +72,19 @@ def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         function, arguments, keywords = pickling.load(work)
         value = function(*arguments, **keywords)
     except BaseException as error:  # also SystemExit: it ends the call, not us
+        be_done()
         return _raised(error, skip=1)
+    be_done()
     name = str(order.settings.get("name", "the call"))
     try:
         return RETURNED, Facts(), give(value, f"the result of {name}", order.imported).parts
     except Unpicklable as error:
         return _raised(error.with_traceback(None))  # of ours, and it says nothing
+
+
+def be_done() -> None:
+    """Let no interrupt undo what is done. It is heard all the same: a call that hears none is killed while it sends."""
+    signal.signal(signal.SIGINT, lambda *_: None)
 
 
 def give(value: object, name: str, imported: frozenset[str]) -> Pickled:
@@ -109,7 +116,7 @@ def _run(connection: socket.socket, order: Order) -> None:
         os._exit(0)  # a fork that the call has let come to its end: it is the call's to answer
     if answer is None:
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is done is done
+    be_done()
     _flush()
     try:
         _send(connection, answer)
@@ -135,6 +142,7 @@ def _send(connection: socket.socket, answer: Answer) -> None:
         raise
     except OSError as error:  # no room for a large result
         kind, _, parts = _raised(error.with_traceback(None))
+        facts = replace(facts, more={})  # which is about the parts that are not sent
         wire.send(connection, kind, [pickle.dumps(facts), *parts])
 
 

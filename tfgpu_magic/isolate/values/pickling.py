@@ -45,6 +45,11 @@ class Pickled:
         """What is to be sent, the stream first."""
         return (self.stream, *self.buffers)
 
+    @property
+    def size(self) -> int:
+        """Bytes to be sent."""
+        return sum(part.nbytes for part in self.parts)
+
     def copied(self) -> Pickled:
         """The same with memory of its own, so that it can be sent when its arrays have changed."""
         return Pickled(self.stream, tuple(memoryview(bytes(buffer)) for buffer in self.buffers))
