@@ -19,7 +19,7 @@ from tests.jupyter import until
 from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import offer
-from tfgpu_magic.isolate.book import ABSENT, Book, Entry, SharedBook
+from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook
 from tfgpu_magic.isolate.claims import Claim, Need
 from tfgpu_magic.isolate.ledger import Abandoned, Ledger
 from tfgpu_magic.isolate.process import infant
@@ -194,6 +194,45 @@ def test_what_a_policy_takes_of_all_gpus_is_waited_for_too(two_gpus: Ledger) -> 
         thread.join()
 
 
+class Interrupted(Book):
+    """A book whose reader is interrupted once: at a turn, when that has begun, or when it is over."""
+
+    def __init__(self, turn: int, late: bool) -> None:
+        super().__init__()
+        self._left, self._late = turn, late
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Page]:
+        self._left -= 1
+        now = self._left == 0
+        if now and not self._late:
+            raise KeyboardInterrupt
+        with super().turn() as page:
+            yield page
+        if now:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("turn", range(1, 6))
+def test_an_interrupt_leaves_no_call_in_the_book_whenever_it_comes(two_gpus: Ledger, turn: int, late: bool) -> None:
+    del two_gpus
+    book = Interrupted(turn, late)
+    led = Ledger(book)
+
+    with contextlib.suppress(KeyboardInterrupt), led.lease(NOTHING, 2) as lease:
+        lease.started(os.getpid())
+    with book.turn() as page:
+        left = [entry for entry in page.entries.values() if entry.claims]
+    caller = Caller(led, "next", gpus=2)
+    until(lambda: caller.has)
+    caller.end()
+
+    assert left == []  # which other processes would wait for
+    with book.turn() as page:
+        assert page.entries == {}
+
+
 # Between processes
 
 
@@ -261,6 +300,17 @@ def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: 
         call.kill()
         call.wait()
         assert claims(shared) == []
+
+
+def test_a_call_that_runs_although_it_was_refused_is_in_nobodys_way(two_gpus: Ledger, shared: SharedBook) -> None:
+    del two_gpus
+    led = Ledger(shared)
+    with led.share(parse("limit 20GiB")) as lease:
+        caller = Caller(led, "next")
+        until(lambda: caller.has, seconds=20)
+        caller.end()
+
+    assert lease.devices == ()
 
 
 def test_a_process_that_was_forked_has_no_calls_of_its_parent(shared: SharedBook) -> None:

@@ -64,6 +64,7 @@ class Ledger:
         self._changed = threading.Condition()
         self._looking = threading.Lock()
         self._seen = (-1, Snapshot(time=0.0))
+        self._wishes: set[Wish] = set()
 
     def survey(self, policy: Policy, gpus: int | None) -> int | None:
         """How many calls at once the GPUs have room for; None where there is no GPU to be shared out.
@@ -76,7 +77,7 @@ class Ledger:
             Refused: not even one call could have what is asked, or the driver does not answer.
         """
         snapshot = offer.see()
-        with self._changed, self._book.turn() as page:
+        with self._turn() as page:
             claims = _others(page)
 
         def room(here: Policy) -> int | None:
@@ -131,25 +132,48 @@ class Ledger:
     def forget(self) -> None:
         """In a process that was forked of the ledger's own: its calls are another's."""
         self._changed, self._looking = threading.Condition(), threading.Lock()  # a thread that is not here had them
+        self._wishes = set()
         self._book.forget()
 
     @contextlib.contextmanager
-    def _leased(self, wish: Wish) -> Iterator[Lease]:
+    def _turn(self) -> Iterator[Page]:
+        """Have the book alone, without those calls of ours that are over, wherever an interrupt has met them."""
         with self._changed, self._book.turn() as page:
-            wish.ticket = page.number()
-            page.entries[wish.ticket] = Entry(ticket=wish.ticket, slot=self._book.slot, seen=time.monotonic())
+            calls = {wish.ticket for wish in self._wishes.copy()}
+            for entry in list(page.entries.values()):
+                if entry.slot == self._book.slot and entry.ticket not in calls:
+                    page.drop(entry.ticket)
+                    self._changed.notify_all()
+            yield page
+
+    @contextlib.contextmanager
+    def _leased(self, wish: Wish) -> Iterator[Lease]:
         lease = Lease(wish.policy, started=lambda pid: self._started(wish.ticket, pid))
         try:
+            self._wishes.add(wish)
+            with self._turn() as page:
+                wish.ticket = page.number()
+                page.entries[wish.ticket] = Entry(ticket=wish.ticket, slot=self._book.slot, seen=time.monotonic())
             try:
                 self._take(lease, wish)
             except Refused as error:
                 wish.refuse(error)
                 lease.policy = control.inherited(lease.snapshot).then(wish.policy)
+                self._end(wish)  # it runs without GPUs of its own, and nobody waits behind it
             yield lease
         finally:
-            with self._changed, self._book.turn() as page:
-                page.drop(wish.ticket)
-                self._changed.notify_all()
+            self._end(wish)
+
+    def _end(self, wish: Wish) -> None:
+        """Strike a call out; an interrupt meanwhile comes when that is done. Twice is fine."""
+        self._wishes.discard(wish)
+        try:
+            with self._turn():
+                pass
+        except KeyboardInterrupt:
+            with self._turn():
+                pass
+            raise
 
     def _take(self, lease: Lease, wish: Wish) -> None:
         """Take what is wished; wait for it where other calls of ours are in the way."""
@@ -159,7 +183,7 @@ class Ledger:
             since = time.time() - _FRESH
             possible = list(ways(wish, lease.snapshot))
             with self._changed:
-                with self._book.turn() as page:
+                with self._turn() as page:
                     if page.ended != ended:  # what one that ended meanwhile held is in the snapshot, as if others'
                         continue
                     find = functools.partial(self._found, page, wish, lease.snapshot)
@@ -229,7 +253,7 @@ class Ledger:
     def _look(self, since: float) -> tuple[int, Snapshot]:
         """How many leases had ended, and the GPUs as they were then, or later; not before a time."""
         with self._looking:
-            with self._changed, self._book.turn() as page:
+            with self._turn() as page:
                 ended = page.ended
             if self._seen[0] != ended or self._seen[1].time < since:
                 self._seen = (ended, offer.see())
@@ -238,7 +262,7 @@ class Ledger:
     def _wait(self, changes: int, wish: Wish) -> None:
         """Wait until something has changed in the book, or the call is not wanted."""
         while wish.wanted():
-            with self._book.turn() as page:
+            with self._turn() as page:
                 if page.changes != changes or wish.ticket not in page.entries:
                     return
                 page.entries[wish.ticket] = replace(page.entries[wish.ticket], seen=time.monotonic())
@@ -246,7 +270,7 @@ class Ledger:
 
     def _started(self, ticket: int, pid: int) -> None:
         """Know the process of a call that has its GPUs."""
-        with self._changed, self._book.turn() as page:
+        with self._turn() as page:
             if (entry := page.entries.get(ticket)) is not None:
                 page.entries[ticket] = replace(entry, claims=tuple(replace(one, pid=pid) for one in entry.claims))
 
