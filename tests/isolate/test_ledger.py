@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import subprocess
 import sys
 import textwrap
@@ -18,6 +19,7 @@ import pytest
 from tests.jupyter import until
 from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.isolate import book as book_module
 from tfgpu_magic.isolate import offer
 from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook
 from tfgpu_magic.isolate.claims import Claim, Need
@@ -353,6 +355,72 @@ def test_without_a_directory_each_process_has_a_book_of_its_own(
         page.put(Entry(ticket=page.number(), slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))
 
     assert claims(shared) == [Claim("GPU-0", None)]
+
+
+@contextlib.contextmanager
+def longest_file(size: int) -> Iterator[None]:
+    """No file can grow beyond so many bytes: what does not fit is cut off, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("more", [0, 8, 50])
+def test_a_full_disk_is_no_matter_to_a_call_nor_to_the_book(two_gpus: Ledger, shared: SharedBook, more: int) -> None:
+    del two_gpus
+    led = Ledger(shared)
+    with other() as (process, slot):
+        del slot
+        (file,) = Path(os.environ["TFGPU_MAGIC_DIR"]).iterdir()
+        written = file.read_bytes()
+        with longest_file(len(written) + more):
+            first = Caller(led, "first")
+            until(lambda: first.has, seconds=20)
+            second = Caller(led, "second", words="visible 1")
+            waits(led, 3)
+            assert (first.has, second.has) == ((1,), ())
+            assert file.read_bytes()[: len(written)] == written  # what others have written is there, and whole
+            first.end()
+            until(lambda: second.has, seconds=20)
+            process.kill()
+            process.wait()
+            assert [claim.gpu for claim in claims(shared)] == ["GPU-1"]
+        assert [claim.gpu for claim in claims(shared)] == ["GPU-1"]
+        with other() as (_, slot):
+            assert slot != shared.slot
+            assert sorted(claim.gpu for claim in claims(shared)) == ["GPU-0", "GPU-1"]
+        second.end()
+
+
+def test_whoever_cannot_have_the_book_alone_writes_nothing(shared: SharedBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shared.turn() as page:
+        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))
+    (file,) = Path(os.environ["TFGPU_MAGIC_DIR"]).iterdir()
+    written = file.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(book_module, "_lock", lambda *_: False)  # another process is stopped in the midst of its turn
+        with shared.turn() as page:
+            page.drop(1)
+            ended = page.ended
+        assert file.read_bytes() == written
+        with shared.turn() as page:
+            assert (page.ended, page.entries) == (ended, {})
+
+    with shared.turn() as page:
+        assert (page.ended, page.entries) == (ended, {})
+    assert file.read_bytes() != written
+
+
+def test_who_loses_the_book_waits_for_nobody_in_it(shared: SharedBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    with other():
+        assert len(claims(shared)) == 1
+        shared._close()
+        monkeypatch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
+
+        assert claims(shared) == []  # whose end would never be seen
 
 
 def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Ledger) -> None:

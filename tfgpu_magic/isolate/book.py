@@ -119,21 +119,28 @@ class SharedBook(Book):
         super().__init__()
         self._place: Place | None = None
         self._file = -1
+        self._untold = (0, 0)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Page]:
-        """Have it alone, without the entries of those who have ended; write what is changed."""
+        """Have it alone, without the entries of those who have ended; write what is changed.
+
+        What cannot be written, as on a full disk, others do not know; this process does, and writes it when it can.
+        Nor does it write without the lock: it would undo what others write at the same time.
+        """
         if not self._have():
+            self._page.entries = self._own()
             yield self._page
             return
         locked = _lock(self._file, _MUTEX, _PATIENCE)
         try:
             page, before = self._read()
+            ended, changes = page.ended, page.changes
+            page.ended, page.changes = ended + self._untold[0], changes + self._untold[1]
             yield page
-            text = _text(page)
-            if text != before:
-                os.pwrite(self._file, _HEAD.pack(len(text), zlib.crc32(text)) + text, 0)
-            self._page = page
+            self._page, text = page, _text(page)
+            told = text == before or (locked and self._write(text, before))
+            self._untold = (0, 0) if told else (page.ended - ended, page.changes - changes)
         finally:
             if locked:
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _MUTEX)
@@ -184,7 +191,8 @@ class SharedBook(Book):
         page, text = self._written()
         own = self._own()
         page.last = max(page.last, *own, 0)
-        theirs = {ticket: entry for ticket, entry in page.entries.items() if ticket not in own}
+        found = page.entries.items()
+        theirs = {ticket: entry for ticket, entry in found if ticket not in own and entry.slot != self.slot}
         page.entries = dict(sorted((theirs | own).items()))
         for ticket, entry in theirs.items():
             if not self._lives(entry):
@@ -200,6 +208,17 @@ class SharedBook(Book):
         if zlib.crc32(text) != check:  # its writer was killed in the midst of it
             return Page(), b""
         return _page(text), text
+
+    def _write(self, text: bytes, before: bytes) -> bool:
+        """Write a text in place of the one before; tell whether that could be. None is left half written."""
+        try:
+            if len(text) <= _LONGEST and os.pwrite(self._file, _framed(text), 0) == _HEAD.size + len(text):
+                return True
+        except OSError:  # the disk is full, or a limit is reached, or it is gone
+            pass
+        with contextlib.suppress(OSError):
+            os.pwrite(self._file, _framed(before), 0)  # there was room for it
+        return False
 
     def _lives(self, entry: Entry) -> bool:
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LIVES + entry.slot, 1, 0)
@@ -237,6 +256,10 @@ def _text(page: Page) -> bytes:
     entries = [asdict(entry) for entry in page.entries.values()]
     fields = {"last": page.last, "ended": page.ended, "changes": page.changes, "entries": entries}
     return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _framed(text: bytes) -> bytes:
+    return _HEAD.pack(len(text), zlib.crc32(text)) + text
 
 
 def _page(text: bytes) -> Page:
