@@ -21,7 +21,7 @@ from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import book as book_module
 from tfgpu_magic.isolate import offer
-from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook
+from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook, began
 from tfgpu_magic.isolate.claims import Claim, Need
 from tfgpu_magic.isolate.ledger import Abandoned, Ledger
 from tfgpu_magic.isolate.process import infant
@@ -254,7 +254,7 @@ OTHER = """
     book = SharedBook()
     with book.turn() as page:
         ticket = page.number()
-        claims = (Claim("GPU-0", None, pid={pid}, since=ticket),)
+        claims = (Claim("GPU-0", None, pid={pid}, began={began}, since=ticket),)
         page.put(Entry(ticket=ticket, slot=book.slot, seen=time.monotonic(), claims=claims))
     print(book.slot, flush=True)
     sys.stdin.read()
@@ -262,9 +262,9 @@ OTHER = """
 
 
 @contextlib.contextmanager
-def other(pid: int | None = None) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def other(pid: int | None = None, began: int | None = None) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Another process with a GPU, and its number in the book."""
-    code = textwrap.dedent(OTHER.format(pid=pid))
+    code = textwrap.dedent(OTHER.format(pid=pid, began=began))
     with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as process:
         assert process.stdout is not None
         yield process, int(process.stdout.readline())
@@ -294,7 +294,10 @@ def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared:
 
 
 def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: SharedBook) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as call, other(call.pid) as (process, _):
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as call,
+        other(call.pid, began(call.pid)) as (process, _),
+    ):
         process.kill()
         process.wait()
 
@@ -313,6 +316,38 @@ def test_a_call_that_runs_although_it_was_refused_is_in_nobodys_way(two_gpus: Le
         caller.end()
 
     assert lease.devices == ()
+
+
+def test_a_call_whose_pid_is_anothers_by_now_has_nothing(shared: SharedBook) -> None:
+    """As in a container that is started again with its /tmp: its pids begin anew."""
+    begun = began(os.getpid())
+    assert begun is not None
+    with other(os.getpid(), begun - 1) as (process, _):
+        assert len(claims(shared)) == 1
+        process.kill()
+        process.wait()
+
+        assert claims(shared) == []
+
+
+def test_a_call_that_nobody_has_waited_for_has_nothing(shared: SharedBook) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as call:
+        with other(call.pid, began(call.pid)) as (process, _):
+            process.kill()
+            process.wait()
+            assert len(claims(shared)) == 1
+        call.kill()
+        until(lambda: claims(shared) == [])
+        assert call.returncode is None
+
+
+def test_the_process_of_a_call_is_known_by_its_pid_and_its_beginning(two_gpus: Ledger) -> None:
+    with two_gpus.lease(NOTHING, 1) as lease:
+        lease.started(os.getpid())
+        with two_gpus._book.turn() as page:
+            (claim,) = page.claims()
+
+    assert (claim.pid, claim.began) == (os.getpid(), began(os.getpid()))
 
 
 def test_a_process_that_was_forked_has_no_calls_of_its_parent(shared: SharedBook) -> None:

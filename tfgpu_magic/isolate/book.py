@@ -18,12 +18,13 @@ import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.isolate.claims import Claim, Need
 from tfgpu_magic.monitor.place import Place
 
-NAME = "leases-1"
+NAME = "leases-2"
 """The file, with the version of what stands in it."""
 
 ABSENT = 5.0
@@ -224,7 +225,7 @@ class SharedBook(Book):
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LIVES + entry.slot, 1, 0)
         kind, *_ = _FLOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
         # A call outlives its caller for a moment, and so does what it holds.
-        return kind != fcntl.F_UNLCK or any(claim.pid is not None and lives(claim.pid) for claim in entry.claims)
+        return kind != fcntl.F_UNLCK or any(map(_runs, entry.claims))
 
 
 def lives(pid: int) -> bool:
@@ -236,6 +237,22 @@ def lives(pid: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def began(pid: int) -> int | None:
+    """When a process began, in the system's ticks since its start; None where it has ended.
+
+    Source: proc_pid_stat(5), fields 3 and 22. A zombie has ended: nobody may be there to wait for it.
+    """
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else int(rest[18])
+
+
+def _runs(claim: Claim) -> bool:
+    return claim.pid is not None and claim.began is not None and began(claim.pid) == claim.began
 
 
 def _lock(file: int, start: int, patience: float) -> bool:

@@ -19,7 +19,7 @@ from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import leases, offer
-from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook
+from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook, began
 from tfgpu_magic.isolate.claims import Claim, Need, key, size
 from tfgpu_magic.isolate.process import infant
 from tfgpu_magic.isolate.ways import Way, Wish, WishOfAll, ways
@@ -272,7 +272,8 @@ class Ledger:
         """Know the process of a call that has its GPUs."""
         with self._turn() as page:
             if (entry := page.entries.get(ticket)) is not None:
-                page.entries[ticket] = replace(entry, claims=tuple(replace(one, pid=pid) for one in entry.claims))
+                known = tuple(replace(one, pid=pid, began=began(pid)) for one in entry.claims)
+                page.entries[ticket] = replace(entry, claims=known)
 
 
 LEDGER = Ledger(SharedBook())
