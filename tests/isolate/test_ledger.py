@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from tfgpu_magic.isolate import book as book_module
 from tfgpu_magic.isolate import offer
 from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook, began
 from tfgpu_magic.isolate.claims import Claim, Need
-from tfgpu_magic.isolate.ledger import Abandoned, Ledger
+from tfgpu_magic.isolate.ledger import TICK, Abandoned, Ledger
 from tfgpu_magic.isolate.process import infant
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
@@ -233,6 +234,59 @@ def test_an_interrupt_leaves_no_call_in_the_book_whenever_it_comes(two_gpus: Led
     assert left == []  # which other processes would wait for
     with book.turn() as page:
         assert page.entries == {}
+
+
+def test_a_lease_that_ends_while_a_survey_looks_refuses_nobody(
+    two_gpus: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holders = [Caller(two_gpus, "one", words="visible 0"), Caller(two_gpus, "other", words="visible 1")]
+    until(lambda: all(holder.has for holder in holders))
+
+    def ending(*_: object) -> Snapshot:
+        """What the driver says before they end."""
+        if not any(holder.over.is_set() for holder in holders):
+            full = tuple(replace(gpu, free=0) for gpu in machine(2).gpus)
+            for holder in holders:
+                holder.end()
+            return Snapshot(time=time.time(), gpus=full)
+        return machine(2)
+
+    monkeypatch.setattr(offer, "look", ending)
+
+    assert two_gpus.survey(parse("limit 1GiB"), 1) == 12
+
+
+def test_one_look_at_a_time_serves_all_who_wait(two_gpus: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Caller(two_gpus, "first", gpus=2)
+    until(lambda: first.has)
+    waiting = [Caller(two_gpus, str(number), gpus=2) for number in range(10)]
+    waits(two_gpus, 11)
+    turns: list[float] = []
+    turn = two_gpus._book.turn
+
+    @contextlib.contextmanager
+    def counted() -> Iterator[Page]:
+        turns.append(time.monotonic())
+        with turn() as page:
+            yield page
+
+    def one_a_tick() -> bool:
+        """Whether that is so in a while; before it, all may still be telling each other that they have come."""
+        turns.clear()
+        begun = time.monotonic()
+        time.sleep(2 * TICK)
+        return 1 <= len(turns) <= (time.monotonic() - begun) / TICK + 1
+
+    monkeypatch.setattr(two_gpus._book, "turn", counted)
+    until(one_a_tick, seconds=20)
+    with two_gpus._changed, turn() as page:
+        seen = {entry.seen for entry in page.entries.values() if entry.need}
+    assert len(seen) == 1  # and so other processes know that all of them are there
+    for caller in (*waiting, first):
+        caller.over.set()
+    two_gpus.stir()
+    for caller in (*waiting, first):
+        caller.join()
 
 
 # Between processes
