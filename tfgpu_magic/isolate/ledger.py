@@ -170,14 +170,15 @@ class Ledger:
             except Refused as error:
                 wish.refuse(error)
                 lease.policy = control.inherited(lease.snapshot).then(wish.policy)
-                self._end(wish)  # it runs without GPUs of its own, and nobody waits behind it
+                self._wishes.discard(wish)  # it runs without GPUs of its own, and nobody waits behind it
+                self._tidy()
             yield lease
         finally:
-            self._end(wish)
+            self._wishes.discard(wish)  # before anything that can be interrupted: it is over, whoever strikes it out
+            self._tidy()
 
-    def _end(self, wish: Wish) -> None:
-        """Strike a call out; an interrupt meanwhile comes when that is done. Twice is fine."""
-        self._wishes.discard(wish)
+    def _tidy(self) -> None:
+        """Strike out what is over; an interrupt meanwhile comes when that is done."""
         try:
             with self._turn():
                 pass
