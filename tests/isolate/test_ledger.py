@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import subprocess
 import sys
 import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,10 +20,11 @@ import pytest
 from tests.jupyter import until
 from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.isolate import book as book_module
 from tfgpu_magic.isolate import offer
-from tfgpu_magic.isolate.book import ABSENT, Book, Entry, SharedBook
+from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook, began
 from tfgpu_magic.isolate.claims import Claim, Need
-from tfgpu_magic.isolate.ledger import Abandoned, Ledger
+from tfgpu_magic.isolate.ledger import TICK, Abandoned, Ledger
 from tfgpu_magic.isolate.process import infant
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
@@ -194,6 +197,98 @@ def test_what_a_policy_takes_of_all_gpus_is_waited_for_too(two_gpus: Ledger) -> 
         thread.join()
 
 
+class Interrupted(Book):
+    """A book whose reader is interrupted once: at a turn, when that has begun, or when it is over."""
+
+    def __init__(self, turn: int, late: bool) -> None:
+        super().__init__()
+        self._left, self._late = turn, late
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Page]:
+        self._left -= 1
+        now = self._left == 0
+        if now and not self._late:
+            raise KeyboardInterrupt
+        with super().turn() as page:
+            yield page
+        if now:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("turn", range(1, 6))
+def test_an_interrupt_leaves_no_call_in_the_book_whenever_it_comes(two_gpus: Ledger, turn: int, late: bool) -> None:
+    del two_gpus
+    book = Interrupted(turn, late)
+    led = Ledger(book)
+
+    with contextlib.suppress(KeyboardInterrupt), led.lease(NOTHING, 2) as lease:
+        lease.started(os.getpid())
+    with book.turn() as page:
+        left = [entry for entry in page.entries.values() if entry.claims]
+    caller = Caller(led, "next", gpus=2)
+    until(lambda: caller.has)
+    caller.end()
+
+    assert left == []  # which other processes would wait for
+    with book.turn() as page:
+        assert page.entries == {}
+
+
+def test_a_lease_that_ends_while_a_survey_looks_refuses_nobody(
+    two_gpus: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holders = [Caller(two_gpus, "one", words="visible 0"), Caller(two_gpus, "other", words="visible 1")]
+    until(lambda: all(holder.has for holder in holders))
+
+    def ending(*_: object) -> Snapshot:
+        """What the driver says before they end."""
+        if not any(holder.over.is_set() for holder in holders):
+            full = tuple(replace(gpu, free=0) for gpu in machine(2).gpus)
+            for holder in holders:
+                holder.end()
+            return Snapshot(time=time.time(), gpus=full)
+        return machine(2)
+
+    monkeypatch.setattr(offer, "look", ending)
+
+    assert two_gpus.survey(parse("limit 1GiB"), 1) == 12
+
+
+def test_one_look_at_a_time_serves_all_who_wait(two_gpus: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Caller(two_gpus, "first", gpus=2)
+    until(lambda: first.has)
+    waiting = [Caller(two_gpus, str(number), gpus=2) for number in range(10)]
+    waits(two_gpus, 11)
+    turns: list[float] = []
+    turn = two_gpus._book.turn
+
+    @contextlib.contextmanager
+    def counted() -> Iterator[Page]:
+        turns.append(time.monotonic())
+        with turn() as page:
+            yield page
+
+    def one_a_tick() -> bool:
+        """Whether that is so in a while; before it, all may still be telling each other that they have come."""
+        turns.clear()
+        begun = time.monotonic()
+        time.sleep(2 * TICK)
+        return 1 <= len(turns) <= (time.monotonic() - begun) / TICK + 1
+
+    monkeypatch.setattr(two_gpus._book, "turn", counted)
+    until(one_a_tick, seconds=20)
+    with two_gpus._changed, turn() as page:
+        seen = {entry.seen for entry in page.entries.values() if entry.need}
+    assert len(seen) == 1  # and so other processes know that all of them are there
+    for caller in (*waiting, first):
+        caller.over.set()
+    two_gpus.stir()
+    for caller in (*waiting, first):
+        caller.join()
+
+
 # Between processes
 
 
@@ -213,7 +308,7 @@ OTHER = """
     book = SharedBook()
     with book.turn() as page:
         ticket = page.number()
-        claims = (Claim("GPU-0", None, pid={pid}, since=ticket),)
+        claims = (Claim("GPU-0", None, pid={pid}, began={began}, since=ticket),)
         page.put(Entry(ticket=ticket, slot=book.slot, seen=time.monotonic(), claims=claims))
     print(book.slot, flush=True)
     sys.stdin.read()
@@ -221,9 +316,9 @@ OTHER = """
 
 
 @contextlib.contextmanager
-def other(pid: int | None = None) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def other(pid: int | None = None, began: int | None = None) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Another process with a GPU, and its number in the book."""
-    code = textwrap.dedent(OTHER.format(pid=pid))
+    code = textwrap.dedent(OTHER.format(pid=pid, began=began))
     with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as process:
         assert process.stdout is not None
         yield process, int(process.stdout.readline())
@@ -253,7 +348,10 @@ def test_the_book_knows_the_living_of_all_processes_and_forgets_the_dead(shared:
 
 
 def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: SharedBook) -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as call, other(call.pid) as (process, _):
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as call,
+        other(call.pid, began(call.pid)) as (process, _),
+    ):
         process.kill()
         process.wait()
 
@@ -261,6 +359,49 @@ def test_a_call_that_outlives_its_caller_for_a_moment_still_has_its_gpu(shared: 
         call.kill()
         call.wait()
         assert claims(shared) == []
+
+
+def test_a_call_that_runs_although_it_was_refused_is_in_nobodys_way(two_gpus: Ledger, shared: SharedBook) -> None:
+    del two_gpus
+    led = Ledger(shared)
+    with led.share(parse("limit 20GiB")) as lease:
+        caller = Caller(led, "next")
+        until(lambda: caller.has, seconds=20)
+        caller.end()
+
+    assert lease.devices == ()
+
+
+def test_a_call_whose_pid_is_anothers_by_now_has_nothing(shared: SharedBook) -> None:
+    """As in a container that is started again with its /tmp: its pids begin anew."""
+    begun = began(os.getpid())
+    assert begun is not None
+    with other(os.getpid(), begun - 1) as (process, _):
+        assert len(claims(shared)) == 1
+        process.kill()
+        process.wait()
+
+        assert claims(shared) == []
+
+
+def test_a_call_that_nobody_has_waited_for_has_nothing(shared: SharedBook) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as call:
+        with other(call.pid, began(call.pid)) as (process, _):
+            process.kill()
+            process.wait()
+            assert len(claims(shared)) == 1
+        call.kill()
+        until(lambda: claims(shared) == [])
+        assert call.returncode is None
+
+
+def test_the_process_of_a_call_is_known_by_its_pid_and_its_beginning(two_gpus: Ledger) -> None:
+    with two_gpus.lease(NOTHING, 1) as lease:
+        lease.started(os.getpid())
+        with two_gpus._book.turn() as page:
+            (claim,) = page.claims()
+
+    assert (claim.pid, claim.began) == (os.getpid(), began(os.getpid()))
 
 
 def test_a_process_that_was_forked_has_no_calls_of_its_parent(shared: SharedBook) -> None:
@@ -303,6 +444,72 @@ def test_without_a_directory_each_process_has_a_book_of_its_own(
         page.put(Entry(ticket=page.number(), slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))
 
     assert claims(shared) == [Claim("GPU-0", None)]
+
+
+@contextlib.contextmanager
+def longest_file(size: int) -> Iterator[None]:
+    """No file can grow beyond so many bytes: what does not fit is cut off, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("more", [0, 8, 50])
+def test_a_full_disk_is_no_matter_to_a_call_nor_to_the_book(two_gpus: Ledger, shared: SharedBook, more: int) -> None:
+    del two_gpus
+    led = Ledger(shared)
+    with other() as (process, slot):
+        del slot
+        (file,) = Path(os.environ["TFGPU_MAGIC_DIR"]).iterdir()
+        written = file.read_bytes()
+        with longest_file(len(written) + more):
+            first = Caller(led, "first")
+            until(lambda: first.has, seconds=20)
+            second = Caller(led, "second", words="visible 1")
+            waits(led, 3)
+            assert (first.has, second.has) == ((1,), ())
+            assert file.read_bytes()[: len(written)] == written  # what others have written is there, and whole
+            first.end()
+            until(lambda: second.has, seconds=20)
+            process.kill()
+            process.wait()
+            assert [claim.gpu for claim in claims(shared)] == ["GPU-1"]
+        assert [claim.gpu for claim in claims(shared)] == ["GPU-1"]
+        with other() as (_, slot):
+            assert slot != shared.slot
+            assert sorted(claim.gpu for claim in claims(shared)) == ["GPU-0", "GPU-1"]
+        second.end()
+
+
+def test_whoever_cannot_have_the_book_alone_writes_nothing(shared: SharedBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shared.turn() as page:
+        page.put(Entry(ticket=page.number(), slot=shared.slot, seen=0.0, claims=(Claim("GPU-0", None),)))
+    (file,) = Path(os.environ["TFGPU_MAGIC_DIR"]).iterdir()
+    written = file.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(book_module, "_lock", lambda *_: False)  # another process is stopped in the midst of its turn
+        with shared.turn() as page:
+            page.drop(1)
+            ended = page.ended
+        assert file.read_bytes() == written
+        with shared.turn() as page:
+            assert (page.ended, page.entries) == (ended, {})
+
+    with shared.turn() as page:
+        assert (page.ended, page.entries) == (ended, {})
+    assert file.read_bytes() != written
+
+
+def test_who_loses_the_book_waits_for_nobody_in_it(shared: SharedBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    with other():
+        assert len(claims(shared)) == 1
+        shared._close()
+        monkeypatch.setenv("TFGPU_MAGIC_DIR", "/dev/null/nowhere")
+
+        assert claims(shared) == []  # whose end would never be seen
 
 
 def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Ledger) -> None:

@@ -18,12 +18,13 @@ import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.isolate.claims import Claim, Need
 from tfgpu_magic.monitor.place import Place
 
-NAME = "leases-1"
+NAME = "leases-2"
 """The file, with the version of what stands in it."""
 
 ABSENT = 5.0
@@ -119,21 +120,28 @@ class SharedBook(Book):
         super().__init__()
         self._place: Place | None = None
         self._file = -1
+        self._untold = (0, 0)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Page]:
-        """Have it alone, without the entries of those who have ended; write what is changed."""
+        """Have it alone, without the entries of those who have ended; write what is changed.
+
+        What cannot be written, as on a full disk, others do not know; this process does, and writes it when it can.
+        Nor does it write without the lock: it would undo what others write at the same time.
+        """
         if not self._have():
+            self._page.entries = self._own()
             yield self._page
             return
         locked = _lock(self._file, _MUTEX, _PATIENCE)
         try:
             page, before = self._read()
+            ended, changes = page.ended, page.changes
+            page.ended, page.changes = ended + self._untold[0], changes + self._untold[1]
             yield page
-            text = _text(page)
-            if text != before:
-                os.pwrite(self._file, _HEAD.pack(len(text), zlib.crc32(text)) + text, 0)
-            self._page = page
+            self._page, text = page, _text(page)
+            told = text == before or (locked and self._write(text, before))
+            self._untold = (0, 0) if told else (page.ended - ended, page.changes - changes)
         finally:
             if locked:
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _MUTEX)
@@ -184,7 +192,8 @@ class SharedBook(Book):
         page, text = self._written()
         own = self._own()
         page.last = max(page.last, *own, 0)
-        theirs = {ticket: entry for ticket, entry in page.entries.items() if ticket not in own}
+        found = page.entries.items()
+        theirs = {ticket: entry for ticket, entry in found if ticket not in own and entry.slot != self.slot}
         page.entries = dict(sorted((theirs | own).items()))
         for ticket, entry in theirs.items():
             if not self._lives(entry):
@@ -201,11 +210,22 @@ class SharedBook(Book):
             return Page(), b""
         return _page(text), text
 
+    def _write(self, text: bytes, before: bytes) -> bool:
+        """Write a text in place of the one before; tell whether that could be. None is left half written."""
+        try:
+            if len(text) <= _LONGEST and os.pwrite(self._file, _framed(text), 0) == _HEAD.size + len(text):
+                return True
+        except OSError:  # the disk is full, or a limit is reached, or it is gone
+            pass
+        with contextlib.suppress(OSError):
+            os.pwrite(self._file, _framed(before), 0)  # there was room for it
+        return False
+
     def _lives(self, entry: Entry) -> bool:
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LIVES + entry.slot, 1, 0)
         kind, *_ = _FLOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
         # A call outlives its caller for a moment, and so does what it holds.
-        return kind != fcntl.F_UNLCK or any(claim.pid is not None and lives(claim.pid) for claim in entry.claims)
+        return kind != fcntl.F_UNLCK or any(map(_runs, entry.claims))
 
 
 def lives(pid: int) -> bool:
@@ -217,6 +237,22 @@ def lives(pid: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def began(pid: int) -> int | None:
+    """When a process began, in the system's ticks since its start; None where it has ended.
+
+    Source: proc_pid_stat(5), fields 3 and 22. A zombie has ended: nobody may be there to wait for it.
+    """
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else int(rest[18])
+
+
+def _runs(claim: Claim) -> bool:
+    return claim.pid is not None and claim.began is not None and began(claim.pid) == claim.began
 
 
 def _lock(file: int, start: int, patience: float) -> bool:
@@ -237,6 +273,10 @@ def _text(page: Page) -> bytes:
     entries = [asdict(entry) for entry in page.entries.values()]
     fields = {"last": page.last, "ended": page.ended, "changes": page.changes, "entries": entries}
     return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _framed(text: bytes) -> bytes:
+    return _HEAD.pack(len(text), zlib.crc32(text)) + text
 
 
 def _page(text: bytes) -> Page:

@@ -34,6 +34,7 @@ class Claim:
         gpu: the GPU, as `key` names it.
         size: bytes in all, CUDA's context included; None is the whole GPU.
         pid: the call's process; None while it has none.
+        began: when that began, in the system's ticks since its start: a pid alone may be another's by now.
         since: the number that was given when it was made; see `Need.ticket`.
         known: the pids of another namespace that were on the GPU before it was made.
     """
@@ -41,6 +42,7 @@ class Claim:
     gpu: str
     size: int | None
     pid: int | None = None
+    began: int | None = None
     since: int = 0
     known: tuple[int, ...] = ()
 

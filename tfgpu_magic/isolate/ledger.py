@@ -19,7 +19,7 @@ from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import leases, offer
-from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook
+from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook, began
 from tfgpu_magic.isolate.claims import Claim, Need, key, size
 from tfgpu_magic.isolate.process import infant
 from tfgpu_magic.isolate.ways import Way, Wish, WishOfAll, ways
@@ -64,6 +64,9 @@ class Ledger:
         self._changed = threading.Condition()
         self._looking = threading.Lock()
         self._seen = (-1, Snapshot(time=0.0))
+        self._wishes: set[Wish] = set()
+        self._waiting: set[int] = set()
+        self._known, self._looked = -1, 0.0
 
     def survey(self, policy: Policy, gpus: int | None) -> int | None:
         """How many calls at once the GPUs have room for; None where there is no GPU to be shared out.
@@ -75,9 +78,13 @@ class Ledger:
         Raises:
             Refused: not even one call could have what is asked, or the driver does not answer.
         """
-        snapshot = offer.see()
-        with self._changed, self._book.turn() as page:
-            claims = _others(page)
+        since = time.time()
+        while True:
+            ended, snapshot = self._look(since)
+            with self._turn() as page:
+                if page.ended == ended:  # else what one that ended meanwhile held is in the snapshot, as if others'
+                    claims = _others(page)
+                    break
 
         def room(here: Policy) -> int | None:
             devices = offer.offered(here, policy, snapshot, gpus)
@@ -131,25 +138,54 @@ class Ledger:
     def forget(self) -> None:
         """In a process that was forked of the ledger's own: its calls are another's."""
         self._changed, self._looking = threading.Condition(), threading.Lock()  # a thread that is not here had them
+        self._wishes, self._waiting = set(), set()
         self._book.forget()
 
     @contextlib.contextmanager
-    def _leased(self, wish: Wish) -> Iterator[Lease]:
+    def _turn(self) -> Iterator[Page]:
+        """Have the book alone, without those calls of ours that are over, wherever an interrupt has met them.
+
+        All who wait are told when it has changed, by us or by others.
+        """
         with self._changed, self._book.turn() as page:
-            wish.ticket = page.number()
-            page.entries[wish.ticket] = Entry(ticket=wish.ticket, slot=self._book.slot, seen=time.monotonic())
+            calls = {wish.ticket for wish in self._wishes.copy()}
+            for entry in list(page.entries.values()):
+                if entry.slot == self._book.slot and entry.ticket not in calls:
+                    page.drop(entry.ticket)
+            yield page
+            if self._known != page.changes:
+                self._known = page.changes
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def _leased(self, wish: Wish) -> Iterator[Lease]:
         lease = Lease(wish.policy, started=lambda pid: self._started(wish.ticket, pid))
         try:
+            self._wishes.add(wish)
+            with self._turn() as page:
+                wish.ticket = page.number()
+                page.entries[wish.ticket] = Entry(ticket=wish.ticket, slot=self._book.slot, seen=time.monotonic())
             try:
                 self._take(lease, wish)
             except Refused as error:
                 wish.refuse(error)
                 lease.policy = control.inherited(lease.snapshot).then(wish.policy)
+                self._wishes.discard(wish)  # it runs without GPUs of its own, and nobody waits behind it
+                self._tidy()
             yield lease
         finally:
-            with self._changed, self._book.turn() as page:
-                page.drop(wish.ticket)
-                self._changed.notify_all()
+            self._wishes.discard(wish)  # before anything that can be interrupted: it is over, whoever strikes it out
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Strike out what is over; an interrupt meanwhile comes when that is done."""
+        try:
+            with self._turn():
+                pass
+        except KeyboardInterrupt:
+            with self._turn():
+                pass
+            raise
 
     def _take(self, lease: Lease, wish: Wish) -> None:
         """Take what is wished; wait for it where other calls of ours are in the way."""
@@ -158,19 +194,18 @@ class Ledger:
             ended, lease.snapshot = self._look(since)
             since = time.time() - _FRESH
             possible = list(ways(wish, lease.snapshot))
-            with self._changed:
-                with self._book.turn() as page:
-                    if page.ended != ended:  # what one that ended meanwhile held is in the snapshot, as if others'
-                        continue
-                    find = functools.partial(self._found, page, wish, lease.snapshot)
-                    found = offer.first(functools.partial(find, way) for way in possible)
-                    if found is not None:
-                        lease.policy, lease.devices = found
-                        self._enter(page, wish, lease)
-                        return
-                    changes = page.changes
-                if told:
-                    self._wait(changes, wish)
+            with self._turn() as page:
+                if page.ended != ended:  # what one that ended meanwhile held is in the snapshot, as if others'
+                    continue
+                find = functools.partial(self._found, page, wish, lease.snapshot)
+                found = offer.first(functools.partial(find, way) for way in possible)
+                if found is not None:
+                    lease.policy, lease.devices = found
+                    self._enter(page, wish, lease)
+                    return
+                changes = page.changes
+            if told:
+                self._wait(changes, wish)
             if not told:
                 wish.waiting()
                 told = True
@@ -184,7 +219,6 @@ class Ledger:
         since, known = page.number(), offer.strangers(lease.snapshot)
         claims = tuple(Claim(key(one.gpu), size(one), since=since, known=known) for one in lease.devices)
         page.put(replace(page.entries[wish.ticket], need=None, claims=claims))
-        self._changed.notify_all()
 
     def _found(self, page: Page, wish: Wish, snapshot: Snapshot, way: Way) -> tuple[Policy, tuple[Device, ...]] | None:
         """What a call gets in one way, its policy and its GPUs; None where it has to wait.
@@ -209,7 +243,6 @@ class Ledger:
         own = page.entries[wish.ticket]
         if own.need is None:
             page.put(replace(own, need=need, seen=now))
-            self._changed.notify_all()
         else:
             page.entries[wish.ticket] = replace(own, need=need, seen=now)
         before = [entry for ticket, entry in page.entries.items() if ticket < wish.ticket and not entry.claims]
@@ -229,7 +262,7 @@ class Ledger:
     def _look(self, since: float) -> tuple[int, Snapshot]:
         """How many leases had ended, and the GPUs as they were then, or later; not before a time."""
         with self._looking:
-            with self._changed, self._book.turn() as page:
+            with self._turn() as page:
                 ended = page.ended
             if self._seen[0] != ended or self._seen[1].time < since:
                 self._seen = (ended, offer.see())
@@ -237,18 +270,30 @@ class Ledger:
 
     def _wait(self, changes: int, wish: Wish) -> None:
         """Wait until something has changed in the book, or the call is not wanted."""
-        while wish.wanted():
-            with self._book.turn() as page:
-                if page.changes != changes or wish.ticket not in page.entries:
-                    return
-                page.entries[wish.ticket] = replace(page.entries[wish.ticket], seen=time.monotonic())
-            self._changed.wait(TICK)
+        with self._changed:
+            self._waiting.add(wish.ticket)
+            try:
+                while wish.wanted() and self._known == changes:
+                    if time.monotonic() - self._looked < TICK:
+                        self._changed.wait(TICK)
+                    else:
+                        self._look_after()
+            finally:
+                self._waiting.discard(wish.ticket)
+
+    def _look_after(self) -> None:
+        """Look into the book for all who wait here, and say there that they do."""
+        with self._turn() as page:
+            self._looked = time.monotonic()
+            for ticket in self._waiting & page.entries.keys():
+                page.entries[ticket] = replace(page.entries[ticket], seen=self._looked)
 
     def _started(self, ticket: int, pid: int) -> None:
         """Know the process of a call that has its GPUs."""
-        with self._changed, self._book.turn() as page:
+        with self._turn() as page:
             if (entry := page.entries.get(ticket)) is not None:
-                page.entries[ticket] = replace(entry, claims=tuple(replace(one, pid=pid) for one in entry.claims))
+                known = tuple(replace(one, pid=pid, began=began(pid)) for one in entry.claims)
+                page.entries[ticket] = replace(entry, claims=known)
 
 
 LEDGER = Ledger(SharedBook())
