@@ -194,11 +194,16 @@ class Live:
             new = Place()
         self._place_at = now + PLACE_EVERY
         if new is not place:
+            try:
+                postings = Everywhere(new)
+            except BaseException:
+                new.close()
+                raise
             self._reader = self._reader or Reader(new)
             self._reader.move(new)
             if self._postings is not None:
                 self._postings.close()
-            self._postings, self._place = Everywhere(new), new
+            self._postings, self._place = postings, new
             if place is not None:
                 place.close()
         elif self._postings is not None:
