@@ -169,6 +169,20 @@ test('a server that sees other GPUs than the kernel is left for good', () => {
   assert.ok(model.heard().includes('drawn'));
 });
 
+test('a server that sees no driver, as where kernels are on another machine, hides none of the kernel\'s GPUs', () => {
+  const table = made();
+  table.watch(view, true);
+  model.set('state', state({ time: 1001 }));
+  world.last.say(full(1, state({ time: 1002, gpus: {}, error: 'There is no NVIDIA driver.' })));
+  model.heard();
+  pass(9000);
+  const meanwhile = [table.state?.time, table.state?.error, model.heard().length > 0];
+  world.last.say(full(2, state({ time: 1010 })));
+
+  assert.deepEqual(meanwhile, [1001, undefined, true]);
+  assert.deepEqual([table.state?.time, table.link.kind], [1010, 'live']);
+});
+
 test('a server without the extension is left for good', async () => {
   const table = made();
   world.answer = 'not there';
