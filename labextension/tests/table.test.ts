@@ -169,7 +169,7 @@ test('a server that sees other GPUs than the kernel is left for good', () => {
   assert.ok(model.heard().includes('drawn'));
 });
 
-test('a server that sees no driver, as where kernels are on another machine, hides none of the kernel\'s GPUs', () => {
+test("a server that sees no driver, as where kernels are on another machine, hides none of the kernel's GPUs", () => {
   const table = made();
   table.watch(view, true);
   model.set('state', state({ time: 1001 }));
