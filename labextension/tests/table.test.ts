@@ -141,7 +141,7 @@ test('what only the kernel says of itself is in what the server sends', () => {
   model.set('state', state({ gpus: { 0: gpu({ logical: 'GPU:0', policy: 'growth' }) }, notes }));
   const rows = {
     '0 1': row({ pid: 1, kernel: 'k', owner: 'a.ipynb', path: 'a.ipynb', held: GIB }),
-    '0 2': row({ pid: 2, kernel: 'k', owner: "a.ipynb's sleep", path: 'a.ipynb', held: GIB }),
+    '0 2': row({ pid: 2, kernel: 'k', owner: "a.ipynb's sleep", path: 'a.ipynb', child: true, held: GIB }),
     '0 3': row({ pid: 3, kernel: 'other', owner: 'b.ipynb', held: GIB })
   };
   world.last.say(full(1, state({ rows, notes: ['The driver is old.'] })));
@@ -156,6 +156,23 @@ test('what only the kernel says of itself is in what the server sends', () => {
   );
   assert.deepEqual([table.state!.gpus['0']!.policy, table.state!.gpus['0']!.logical], ['growth', 'GPU:0']);
   assert.deepEqual(table.state!.notes, [...notes, 'The driver is old.']);
+});
+
+test('a notebook with an apostrophe in its name is this notebook, and its processes are its own', () => {
+  const table = made();
+  table.watch(view, true);
+  model.set('state', state());
+  const mine = { kernel: 'k', path: "Bob's x.ipynb", held: GIB };
+  const rows = {
+    '0 1': row({ ...mine, pid: 1, owner: "Bob's x.ipynb" }),
+    '0 2': row({ ...mine, pid: 2, owner: "Bob's x.ipynb's sleep", child: true })
+  };
+  world.last.say(full(1, state({ rows })));
+
+  assert.deepEqual(
+    Object.values(table.state!.rows).map(({ owner }) => owner),
+    ['this notebook', "this notebook's sleep"]
+  );
 });
 
 test('a server that sees other GPUs than the kernel is left for good', () => {
