@@ -173,8 +173,6 @@ class Live:
             finally:
                 os.close(fd)
             if needed:
-                if os.getpid() == 1:
-                    _reap()
                 _start(self._options, place)
         except OSError as error:
             raise MonitorError(f"no collector could be started in {place.path} ({error.strerror}).") from error
@@ -261,6 +259,8 @@ def _start(options: tuple[str, str], place: Place) -> None:
     It is told its directory, and to search for the driver's library where the system does: what a kernel was given to
     find another one is for that kernel alone. A simulated machine's library is found no other way.
     """
+    if os.getpid() == 1:
+        _reap()
     try:
         paths = search_path()
     except ImportError as error:
