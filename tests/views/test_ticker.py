@@ -133,6 +133,10 @@ def test_a_cell_waits_for_no_look_that_hangs(how: str, monkeypatch: pytest.Monke
         go_on.wait(10)
         return Sight(Look(NOTHING, None, None), Table())
 
+    def answered() -> bool:
+        table.refresh()
+        return not table.state.get("error")
+
     monkeypatch.setattr(widget._Ticker, "go", lambda *_: None)  # the cell's own looks are the only ones
     monkeypatch.setattr(widget, "PATIENCE", 0.1)
     before = MemoryTable() if how == "refreshed" else None
@@ -144,7 +148,7 @@ def test_a_cell_waits_for_no_look_that_hangs(how: str, monkeypatch: pytest.Monke
 
     assert "cannot be read" in seen.get("error", "")
     assert before in (None, table)
-    until(lambda: table.refresh() or not table.state.get("error"))
+    until(answered)
     table.close()
 
 
