@@ -133,10 +133,6 @@ def test_a_cell_waits_for_no_look_that_hangs(how: str, monkeypatch: pytest.Monke
         go_on.wait(10)
         return Sight(Look(NOTHING, None, None), Table())
 
-    def answered() -> bool:
-        table.refresh()
-        return not table.state.get("error")
-
     monkeypatch.setattr(widget._Ticker, "go", lambda *_: None)  # the cell's own looks are the only ones
     monkeypatch.setattr(widget, "PATIENCE", 0.1)
     before = MemoryTable() if how == "refreshed" else None
@@ -145,6 +141,10 @@ def test_a_cell_waits_for_no_look_that_hangs(how: str, monkeypatch: pytest.Monke
         table = MemoryTable()
         seen = table.state
         go_on.set()
+
+    def answered() -> bool:
+        table.refresh()
+        return not table.state.get("error")
 
     assert "cannot be read" in seen.get("error", "")
     assert before in (None, table)
