@@ -80,8 +80,10 @@ export class Table implements Store {
     const watched = this.watchers.size > 0 && !this.hidden && kernel.live;
     const served = kernel.answers && kernel.kernel !== '' && !kernel.state?.error;
     this.stream?.want(WHO, watched && served && 'processes');
-    const streaming = served && this.stream?.link.kind === 'live';
-    this.from = this.stream?.state && served && (streaming || kernel.link.kind !== 'live') ? this.stream : kernel;
+    // A server without a driver may have its kernels on other machines: what they see is not hidden by its error.
+    const told = served && this.stream?.state && !this.stream.state.error ? this.stream : null;
+    const streaming = told?.link.kind === 'live';
+    this.from = told && (streaming || kernel.link.kind !== 'live') ? told : kernel;
     if (watched && !streaming) {
       this.speak();
     } else {

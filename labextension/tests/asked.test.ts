@@ -27,11 +27,15 @@ class FakeStore {
   }
 }
 
-test('a call that was asked to stop is known as long as it is there; who has its pid later was not asked', () => {
+function answers(status: number): () => Promise<Response> {
+  return () => Promise.resolve(new Response(null, { status }));
+}
+
+test('a call that was asked to stop is known as long as it is there; who has its pid later was not asked', async () => {
   const store = new FakeStore();
   const asked = new Asked(store);
-  asked.add(7);
-  asked.add(8);
+  await asked.ask(7, answers(204));
+  await asked.ask(8, answers(204));
   store.show(7, 8, 9);
   const before = [7, 8, 9].map(pid => asked.has(pid));
   store.show(8);
@@ -45,4 +49,14 @@ test('a call that was asked to stop is known as long as it is there; who has its
     [false, false]
   );
   assert.deepEqual([between, store.listeners], [1, 0]);
+});
+
+test('a call that the server was not told of, or did not stop, was not asked, and is not killed next', async () => {
+  const store = new FakeStore();
+  const asked = new Asked(store);
+  await assert.rejects(asked.ask(7, () => Promise.reject(new TypeError('there is no network'))));
+  const said = [(await asked.ask(8, answers(504))).status, (await asked.ask(8, answers(404))).status];
+
+  assert.deepEqual(said, [504, 404]);
+  assert.deepEqual([asked.has(7), asked.has(8), store.listeners], [false, false, 0]);
 });

@@ -160,6 +160,36 @@ test('where the answer by HTTP stays away too, the server is lost, and nobody is
   assert.equal(world.timers.length, 0);
 });
 
+test('an answer by HTTP that is no message, as a page to log in, freezes nothing', async () => {
+  for (const text of ['<!DOCTYPE html>', '{"version": 1, "type": "fu', 'null', '7', '{"version": 1, "type": "tick"}']) {
+    const { world, stream } = looking();
+    world.answer = { text: JSON.stringify(full()) };
+    world.last.onclose?.();
+    await new Promise(setImmediate);
+
+    world.answer = { text };
+    world.fire(10_000);
+    await new Promise(setImmediate);
+    assert.deepEqual([stream.link.kind, stream.state?.time], ['lost', 1000]);
+
+    world.answer = { text: JSON.stringify(full(2, state({ time: 1020 }))) };
+    world.pass();
+    world.last.onclose?.();
+    await new Promise(setImmediate);
+    assert.deepEqual([stream.link.kind, stream.state?.time], ['live', 1020]);
+  }
+});
+
+test('a message that is none, by the stream, leads to a new connection', () => {
+  const { world } = looking();
+
+  world.last.say('null');
+
+  assert.equal(world.last.closed, true);
+  world.pass();
+  assert.equal(world.open, 1);
+});
+
 test('an answer that comes when nobody looks any more changes nothing', async () => {
   const { world, stream } = looking();
   world.answer = 'not allowed';

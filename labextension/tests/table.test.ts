@@ -141,7 +141,7 @@ test('what only the kernel says of itself is in what the server sends', () => {
   model.set('state', state({ gpus: { 0: gpu({ logical: 'GPU:0', policy: 'growth' }) }, notes }));
   const rows = {
     '0 1': row({ pid: 1, kernel: 'k', owner: 'a.ipynb', path: 'a.ipynb', held: GIB }),
-    '0 2': row({ pid: 2, kernel: 'k', owner: "a.ipynb's sleep", path: 'a.ipynb', held: GIB }),
+    '0 2': row({ pid: 2, kernel: 'k', owner: "a.ipynb's sleep", path: 'a.ipynb', child: true, held: GIB }),
     '0 3': row({ pid: 3, kernel: 'other', owner: 'b.ipynb', held: GIB })
   };
   world.last.say(full(1, state({ rows, notes: ['The driver is old.'] })));
@@ -158,6 +158,23 @@ test('what only the kernel says of itself is in what the server sends', () => {
   assert.deepEqual(table.state!.notes, [...notes, 'The driver is old.']);
 });
 
+test('a notebook with an apostrophe in its name is this notebook, and its processes are its own', () => {
+  const table = made();
+  table.watch(view, true);
+  model.set('state', state());
+  const mine = { kernel: 'k', path: "Bob's x.ipynb", held: GIB };
+  const rows = {
+    '0 1': row({ ...mine, pid: 1, owner: "Bob's x.ipynb" }),
+    '0 2': row({ ...mine, pid: 2, owner: "Bob's x.ipynb's sleep", child: true })
+  };
+  world.last.say(full(1, state({ rows })));
+
+  assert.deepEqual(
+    Object.values(table.state!.rows).map(({ owner }) => owner),
+    ['this notebook', "this notebook's sleep"]
+  );
+});
+
 test('a server that sees other GPUs than the kernel is left for good', () => {
   const table = made();
   table.watch(view, true);
@@ -167,6 +184,20 @@ test('a server that sees other GPUs than the kernel is left for good', () => {
 
   assert.deepEqual([table.state?.time, world.open], [1001, 0]);
   assert.ok(model.heard().includes('drawn'));
+});
+
+test("a server that sees no driver, as where kernels are on another machine, hides none of the kernel's GPUs", () => {
+  const table = made();
+  table.watch(view, true);
+  model.set('state', state({ time: 1001 }));
+  world.last.say(full(1, state({ time: 1002, gpus: {}, error: 'There is no NVIDIA driver.' })));
+  model.heard();
+  pass(9000);
+  const meanwhile = [table.state?.time, table.state?.error, model.heard().length > 0];
+  world.last.say(full(2, state({ time: 1010 })));
+
+  assert.deepEqual(meanwhile, [1001, undefined, true]);
+  assert.deepEqual([table.state?.time, table.link.kind], [1010, 'live']);
 });
 
 test('a server without the extension is left for good', async () => {

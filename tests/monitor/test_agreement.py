@@ -72,6 +72,28 @@ for _ in range(3):
 print(os.getpid(), states().count("Z"))
 """
 )
+DOUBTS = (
+    BEGIN
+    + """
+from tfgpu_magic.monitor import live as living, takeover
+takeover.BLIND = takeover.AGAIN = takeover.RARELY = 0.1
+def states():
+    return [path.read_text().rpartition(")")[2].split()[0] for path in Path("/proc").glob("[0-9]*/stat")]
+start, starts = living._start, []
+living._start = lambda *given: (starts.append(given), start(*given))
+with living.Live(linger=20) as live:
+    assert live.wait(20).snapshot.error
+    end = time.monotonic() + 20
+    for tries in range(2, 6):
+        while len(starts) < tries and time.monotonic() < end:
+            live.look()
+            time.sleep(0.02)
+        while len([state for state in states() if state != "Z"]) > 2 and time.monotonic() < end:
+            time.sleep(0.05)
+print(os.getpid(), len(starts), states().count("Z"))
+"""
+)
+"""Sees no driver, and tries again and again whether a collector of its own sees one."""
 
 
 @pytest.fixture
@@ -158,6 +180,16 @@ def test_a_server_that_is_process_one_collects_no_dead_collectors(machine: Machi
 
     assert pid == 1
     assert zombies <= 1  # the last, of which the next one takes care
+
+
+@root_only
+def test_nor_those_that_only_looked_for_a_driver(machine: Machine, users: Path) -> None:
+    machine.remove_driver()
+    with program(DOUBTS, users, inside=("unshare", "--pid", "--fork", "--mount-proc")) as said:
+        pid, starts, zombies = map(int, said.split())
+
+    assert (pid, starts) == (1, 5)
+    assert zombies <= 1
 
 
 def test_what_a_kernel_was_given_to_find_a_library_is_not_for_all(homes: Path, monkeypatch: pytest.MonkeyPatch) -> None:

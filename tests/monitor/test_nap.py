@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.monitor.boards import collectors, fresh, gone, snapshot, until
+from tests.slack import SLACK
 from tfgpu_magic.monitor import nap
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.nap import ASLEEP, IDLE, TRY, Nap
@@ -24,8 +26,8 @@ COLLECTOR = """
 import sys
 from pathlib import Path
 from tfgpu_magic.monitor import collector, nap
-nap._PCI, nap.IDLE = Path(sys.argv[1]), 0.5
-collector.main()
+nap._PCI, nap.IDLE, nap.TRY = Path(sys.argv[1]), 0.5, 600.0
+collector.main(patience=3.0)
 """
 
 
@@ -94,6 +96,7 @@ def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes
             time.sleep(0.05)
         until(live, fresh, 20)
         until(live, lambda _: machine.calls().get("nvmlShutdown", 0) > 0, 20)
+        until(live, lambda seen: seen.stale_since is not None, 20)  # nobody reads, and what was read is of its time
         status.write_text("suspended\n")
         asleep = until(live, lambda seen: seen.snapshot.error == ASLEEP, 20)
         before = machine.calls()
@@ -109,3 +112,19 @@ def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes
 
     assert (asleep.snapshot.absent, woken.snapshot.error) == (False, None)
     assert gone(machine, 10)
+
+
+def test_a_driver_that_hangs_when_it_is_let_go_of_keeps_no_collector(
+    machine: Machine, machine_folder: Path, tmp_path: Path
+) -> None:
+    device(tmp_path / "pci", 1)
+    hangs = (
+        f"import time; from tfgpu_magic.monitor import nvml; nvml.Reader.close = lambda _: time.sleep(300)\n{COLLECTOR}"
+    )
+    with subprocess.Popen([sys.executable, "-c", hangs, str(tmp_path / "pci")]) as process:
+        try:
+            ended = process.wait(25 * SLACK)  # it would linger for 30
+        finally:
+            process.kill()
+
+    assert ended == -signal.SIGALRM

@@ -6,13 +6,15 @@ import os
 import stat
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.monitor.boards import NOBODY, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import board, place
+from tfgpu_magic.monitor import board, live, place
 from tfgpu_magic.monitor.board import BOARD, LOCK, Reader, Writer
+from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.place import Place, directories, elsewhere
 from tfgpu_magic.monitor.postings import Posting, Postings
 from tfgpu_magic.monitor.report import Report
@@ -113,6 +115,51 @@ def test_what_nobody_writes_to_any_more_is_removed(folder: Path, here: Place) ->
     Writer(here).close()
 
     assert {path.name for path in folder.iterdir()} == {"board-1-4567", here.name("report-1-8"), here.name(BOARD)}
+
+
+@pytest.fixture
+def unknowable(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home that cannot be looked into, as with an expired ticket: the system's error is not that there is none."""
+    home = homes / ("h" * 300)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_dir=str(home)))
+    return home
+
+
+def test_a_home_that_cannot_be_looked_into_is_no_place_for_a_board_and_no_trouble(unknowable: Path) -> None:
+    with Place() as here:
+        assert (here.path.parent.name, elsewhere(here)) == ("tmp", [])
+
+
+def test_a_directory_that_cannot_be_looked_into_is_refused_in_a_sentence(
+    unknowable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(unknowable / "board"))
+
+    with pytest.raises(MonitorError, match=r"cannot be used \(.*name another directory in TFGPU_MAGIC_DIR\.$"):
+        Place()
+
+
+def test_looks_go_on_beside_a_home_that_cannot_be_looked_into(
+    unknowable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "_start", lambda *_: None)
+    with Live() as one:
+        assert one.look().message is board.NOTHING
+        assert one.reports() == ()
+
+
+def test_looks_that_fail_leave_no_directory_open(homes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Place) -> None:
+        raise MonitorError("no")
+
+    monkeypatch.setattr(live, "Everywhere", fails)
+    with Live() as one:
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        for _ in range(3):
+            with pytest.raises(MonitorError):
+                one.look()
+
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
 def test_it_and_its_files_are_for_nobody_else(folder: Path, here: Place, writer: Writer) -> None:

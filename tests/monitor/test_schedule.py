@@ -61,6 +61,16 @@ def test_a_driver_that_is_slow_to_fail_is_asked_the_more_rarely() -> None:
     assert pauses == [1, 2, 4, 5, 5, pytest.approx(50)]
 
 
+@pytest.mark.parametrize(("cost", "longest"), [(2.0, 60), (20.0, 80), (60.0, 240)])
+def test_a_driver_that_has_failed_slowly_is_asked_again_in_minutes_and_costs_a_quarter(
+    cost: float, longest: float
+) -> None:
+    schedule = Schedule()
+    schedule.done("graphics", 0.0, cost, opening=True, failed=True)
+
+    assert cost / 0.25 <= schedule.next() <= longest
+
+
 def test_a_single_slow_reading_is_paid_for_bit_by_bit() -> None:
     schedule = Schedule()
     for number in range(5):

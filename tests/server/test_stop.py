@@ -39,6 +39,19 @@ from tfgpu_magic.server import stop
 stop.stop = lambda *_: threading.Event().wait(60)
 """
 """Reads a process that a driver holds."""
+SILENT = """
+import asyncio
+from tfgpu_magic.server.kernels import Kernels
+answer, asked = Kernels.notebooks, []
+async def notebooks(self):
+    known = await answer(self)
+    if asked:
+        await asyncio.sleep(300)
+    asked.extend(known)
+    return known
+Kernels.notebooks = notebooks
+"""
+"""Its managers answer until they have told of a kernel, and never again."""
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +135,18 @@ def test_a_call_that_hangs_where_it_is_read_is_said_to_and_holds_no_server_up(ma
     server.process.terminate()
     server.process.wait(40)
     assert time.monotonic() - begun < 50  # and not the 60 of the hang
+
+
+def test_where_the_managers_of_kernels_hang_a_call_of_one_that_is_known_is_stopped(serve: Serve) -> None:
+    kernel = Kernel(serve(config=SILENT), "train.ipynb")
+    try:
+        execute(kernel.client, BEGIN)
+        execute(kernel.client, JOB)
+        execute(kernel.client, "job = _")
+        row = call_of(kernel)
+
+        assert post(kernel.server, {"pid": row["pid"]}) == 204
+        assert post(kernel.server, {"pid": 1}) == 404
+        assert "KeyboardInterrupt" in execute(kernel.client, "print(type(job.exception(timeout=60)))")
+    finally:
+        kernel.end()

@@ -125,6 +125,33 @@ def test_while_a_look_hangs_the_table_is_closed_and_opened_all_the_same(
     assert "cannot be read" in first["error"]
 
 
+@pytest.mark.parametrize("how", ["opened", "refreshed"])
+def test_a_cell_waits_for_no_look_that_hangs(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    def hang(_: Viewing) -> Any:
+        go_on.wait(10)
+        return Sight(Look(NOTHING, None, None), Table())
+
+    monkeypatch.setattr(widget._Ticker, "go", lambda *_: None)  # the cell's own looks are the only ones
+    monkeypatch.setattr(widget, "PATIENCE", 0.1)
+    before = MemoryTable() if how == "refreshed" else None
+    with monkeypatch.context() as patch:
+        patch.setattr(Viewing, "see", hang)
+        table = MemoryTable()
+        seen = table.state
+        go_on.set()
+
+    def answered() -> bool:
+        table.refresh()
+        return not table.state.get("error")
+
+    assert "cannot be read" in seen.get("error", "")
+    assert before in (None, table)
+    until(answered)
+    table.close()
+
+
 def test_the_thread_ends_when_no_page_draws_and_begins_when_one_does(
     table: MemoryTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,8 +40,11 @@ def within(seconds: float, job: Callable[[], T]) -> T | None:
 
     thread = threading.Thread(target=work, name="tfgpu_magic-bounded", daemon=True)
     thread.start()
-    _hanging.append(thread)
-    thread.join(seconds)
+    try:
+        thread.join(seconds)
+    finally:
+        if thread.is_alive():  # only now: what another thread has asked for meanwhile does not hang yet
+            _hanging.append(thread)
     if trouble:
         raise trouble[0]
     return done[0] if done else None

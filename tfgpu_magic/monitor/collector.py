@@ -25,7 +25,7 @@ from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.schedule import Schedule, Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tfgpu_magic.monitor.nvml import Reader
     from tfgpu_magic.monitor.snapshot import Snapshot
@@ -129,7 +129,7 @@ class _Readings:
         if not self._opened and self._nap.asleep():
             self._sleep()
         elif self._nap.goes_on(now):
-            self._writer.beat()
+            self._writer.beat(self._schedule.next())
         elif (kind := self._schedule.kind(now)) is not None:
             self._read(kind, now)
         else:
@@ -160,24 +160,34 @@ class _Readings:
         self._writer.publish(self._snapshot)
 
     def _read(self, kind: str, now: float) -> None:
-        signal.setitimer(signal.ITIMER_REAL, self._patience)
-        snapshot = read(self._reader, self._snapshot, kind)
-        if kind == "memory" and _moved(snapshot, self._listed) and self._schedule.may_list(now):
-            kind, snapshot = "lists", read(self._reader, snapshot, "lists")
+        with _alarm(self._patience):
+            snapshot = read(self._reader, self._snapshot, kind)
+            if kind == "memory" and _moved(snapshot, self._listed) and self._schedule.may_list(now):
+                kind, snapshot = "lists", read(self._reader, snapshot, "lists")
         if kind != "memory":
             self._listed = {gpu.label: gpu.used for gpu in snapshot.gpus}
-        signal.setitimer(signal.ITIMER_REAL, 0)
         opening, self._opened, cost = not self._opened, snapshot.error is None, time.monotonic() - now
         failed = not self._opened
         self._schedule.done(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
         self._snapshot = snapshot
         self._writer.publish(snapshot, self._schedule.next())
         if kind != "memory" and self._nap.begins(snapshot, now):  # an old list lacks who has begun since
-            self._reader.close()
+            with _alarm(self._patience):
+                self._reader.close()
             self._opened = False
         if not self._succeeded:
             lockfile.succeed(self._lock)
             self._succeeded = True
+
+
+@contextlib.contextmanager
+def _alarm(patience: float) -> Iterator[None]:
+    """End this process if what is asked of NVML here takes longer."""
+    signal.setitimer(signal.ITIMER_REAL, patience)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _nvml() -> Reader:
@@ -188,10 +198,8 @@ def _nvml() -> Reader:
 
 def _sees(patience: float) -> bool:
     """Tell whether this process can read the GPUs; `patience` is as for `collect`."""
-    signal.setitimer(signal.ITIMER_REAL, patience)
-    with _nvml() as reader:
+    with _alarm(patience), _nvml() as reader:
         error = reader.read(processes=False).error
-    signal.setitimer(signal.ITIMER_REAL, 0)
     return error is None
 
 

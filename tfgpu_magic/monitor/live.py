@@ -173,8 +173,6 @@ class Live:
             finally:
                 os.close(fd)
             if needed:
-                if os.getpid() == 1:
-                    _reap()
                 _start(self._options, place)
         except OSError as error:
             raise MonitorError(f"no collector could be started in {place.path} ({error.strerror}).") from error
@@ -194,11 +192,16 @@ class Live:
             new = Place()
         self._place_at = now + PLACE_EVERY
         if new is not place:
+            try:
+                postings = Everywhere(new)
+            except BaseException:
+                new.close()
+                raise
             self._reader = self._reader or Reader(new)
             self._reader.move(new)
             if self._postings is not None:
                 self._postings.close()
-            self._postings, self._place = Everywhere(new), new
+            self._postings, self._place = postings, new
             if place is not None:
                 place.close()
         elif self._postings is not None:
@@ -256,6 +259,8 @@ def _start(options: tuple[str, str], place: Place) -> None:
     It is told its directory, and to search for the driver's library where the system does: what a kernel was given to
     find another one is for that kernel alone. A simulated machine's library is found no other way.
     """
+    if os.getpid() == 1:
+        _reap()
     try:
         paths = search_path()
     except ImportError as error:

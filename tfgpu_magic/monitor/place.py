@@ -175,7 +175,7 @@ def elsewhere(place: Place) -> list[Place]:
     """Open the other directories of `directories()` that are there: processes may have begun when one was the best."""
     found: list[Place] = []
     for path in directories():
-        if path != place.path and path.is_dir():
+        if path != place.path and os.path.isdir(path):  # noqa: PTH112  Path.is_dir raises where a home is closed to us
             with contextlib.suppress(MonitorError):
                 found.append(Place(path))
     return found
@@ -198,7 +198,7 @@ def _opened(path: Path) -> int:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        if path.is_symlink():
+        if os.path.islink(path):  # noqa: PTH114  as above
             raise MonitorError(f"{path} is a link, and it could lead to anybody. {_instead(path)}") from error
         raise MonitorError(f"{path} cannot be used ({error.strerror}). {_instead(path)}") from error
     if trouble := _trouble(os.fstat(fd)):

@@ -87,7 +87,8 @@ class Schedule:
         self._worked = self._worked or not failed
         if failed:
             longest = _RETRY_ABSENT if absent and not self._worked else _RETRY
-            pause = max(min(longest, 2.0 ** min(self._failures - 1, 10)), cost / sum(_SHARE.values()))
+            dear = min(cost / sum(_SHARE.values()), max(_LONGEST["graphics"], cost / _MOST))
+            pause = max(min(longest, 2.0 ** min(self._failures - 1, 10)), dear)
             self._begun = dict.fromkeys(_KINDS, float("-inf"))
             self._may = dict.fromkeys(_KINDS, start + pause)
             return

@@ -56,7 +56,7 @@ class TfGpuServer(ExtensionApp):
         self.handlers.extend([
             (r"/tfgpu-magic/snapshot", SnapshotHandler, {"feed": self._feed}),
             (r"/tfgpu-magic/stream", StreamHandler, {"feed": self._feed, "floor": self.floor}),
-            (r"/tfgpu-magic/stop", StopHandler, {"kernels": kernels.notebooks}),
+            (r"/tfgpu-magic/stop", StopHandler, {"kernels": self._feed.notebooks}),
         ])  # fmt: skip
 
     async def stop_extension(self) -> None:

@@ -194,7 +194,7 @@ class Feed:
     async def _look(self) -> None:
         """Look, or wait for the look that somebody else has begun, as long as looks may take."""
         if self._looking is None:
-            kernels = await self._notebooks()
+            kernels = await self.notebooks()
             self._looking = self._looking or self._begin(kernels)
         looking = self._looking
         done, _ = await asyncio.wait({looking}, timeout=0 if self._hung else PATIENCE)
@@ -203,7 +203,7 @@ class Feed:
             known = self._states.newest or message.trouble("This machine's processes cannot be read.")
             self._states.add({"stale": round(time.time() - PATIENCE, 3)} | known)
 
-    async def _notebooks(self) -> Mapping[int, Notebook]:
+    async def notebooks(self) -> Mapping[int, Notebook]:
         """Ask for the kernels. Managers can be of any make, and the GPUs are to be seen without them too."""
         asking = self._asking
         if asking is None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from traitlets import Bool, Dict, Float, Unicode, default
 
 from tfgpu_magic.config import account
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.viewing import Viewing
 from tfgpu_magic.views import html, message, text
 from tfgpu_magic.views.presence import EVERY, Presence
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.rows import Table
 
 PATIENCE = 3.0
-"""Seconds that a cell waits for a look of somebody else, which takes milliseconds; to read /proc can hang."""
+"""Seconds that a cell waits for a look, its own or another; one takes milliseconds, but to read /proc can hang."""
 AWAY = 5.0
 """Seconds without a look after which the collector may have gone, and its first reading is waited for."""
 POINTS = 120
@@ -107,7 +109,7 @@ class MemoryTable(anywidget.AnyWidget):
         self._shell = get_ipython()
         self._showing = threading.Lock()  # the ticker's thread shows, and the kernel's own
         self._presence = Presence(running=self._shell is not None)
-        seen = _TICKER.look(past=True)
+        seen = _TICKER.look()
         self._rows = seen.rows
         live = "google.colab" not in sys.modules
         super().__init__(state=seen.state, history=seen.past or {}, live=live, **traits)
@@ -119,7 +121,7 @@ class MemoryTable(anywidget.AnyWidget):
 
     def refresh(self) -> None:
         """Look at the GPUs now."""
-        self.show(_TICKER.look(past=True))
+        self.show(_TICKER.look())
 
     def close(self) -> None:
         """Take the table away, everywhere it is shown."""
@@ -209,8 +211,12 @@ class _Ticker:
                 self._thread = threading.Thread(target=self._run, name="tfgpu_magic-top", daemon=True)
                 self._thread.start()
 
-    def look(self, *, past: bool) -> Seen:
-        """Look now, at the history too if that is wanted. Nothing raises, and a look that hangs holds up no other."""
+    def look(self) -> Seen:
+        """Look now, at the history too, as a cell may: what hangs is left to itself. Nothing raises."""
+        return within(PATIENCE, partial(self._look, past=True)) or Seen(message.trouble(_HANGS))
+
+    def _look(self, *, past: bool) -> Seen:
+        """Look however long it takes, at the history too if that is wanted. A look that hangs holds up no other."""
         if not self._looking.acquire(timeout=PATIENCE):
             return Seen(message.trouble(_HANGS))
         try:
@@ -236,7 +242,7 @@ class _Ticker:
     def _run(self) -> None:
         while (table := self._next()) is not None:
             with contextlib.suppress(Exception):  # it may be closed meanwhile, or the kernel end
-                table.show(self.look(past=False))
+                table.show(self._look(past=False))
         with self._looking:
             if self._viewing is not None:
                 self._viewing.close()

@@ -85,11 +85,11 @@ export function actions({ app, words, unit, store }: Surroundings): Required<Act
     if (!answer.button.accept) {
       return;
     }
-    asked.add(pid);
     const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', 'stop');
     try {
       const body = JSON.stringify({ pid, kill });
-      const response = await ServerConnection.makeRequest(url, { method: 'POST', body }, serverSettings);
+      const request = { method: 'POST', body };
+      const response = await asked.ask(pid, () => ServerConnection.makeRequest(url, request, serverSettings));
       if (!response.ok && response.status !== 404) {
         throw new ServerConnection.ResponseError(response); // 404: it has ended by itself
       }

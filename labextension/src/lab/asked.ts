@@ -9,9 +9,14 @@ export class Asked {
     return this.pids.has(pid);
   }
 
-  add(pid: number): void {
-    this.pids.add(pid);
-    this.end ??= this.store.subscribe(this.forget);
+  /** Ask a call to stop. Where the server says no, or there is none, nothing was sent, and the call was not asked. */
+  async ask(pid: number, send: () => Promise<Response>): Promise<Response> {
+    const answer = await send();
+    if (answer.ok) {
+      this.pids.add(pid);
+      this.end ??= this.store.subscribe(this.forget);
+    }
+    return answer;
   }
 
   /** Forget those that have ended. */

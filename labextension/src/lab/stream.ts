@@ -133,10 +133,8 @@ export class Stream implements Store {
   /** Read a message. Whatever does not fit what is known leads to a new connection, which starts from a full one. */
   private receive(data: unknown): void {
     this.stopPolling();
-    let message: Message;
-    try {
-      message = JSON.parse(String(data)) as Message;
-    } catch {
+    const message = read(String(data));
+    if (!message) {
       this.retry();
       return;
     }
@@ -215,9 +213,7 @@ export class Stream implements Store {
           'The server extension is not enabled or failed to load, so there is nobody to ask. The log of the server says which. `jupyter server extension enable tfgpu_magic.server` enables it; then restart the server.'
         )
       );
-    } else if (answer !== null) {
-      this.draw(answer.text);
-    } else {
+    } else if (answer === null || !this.draw(answer.text)) {
       if (this.polled) {
         this.stopPolling();
         this.fails = 0;
@@ -227,17 +223,19 @@ export class Stream implements Store {
     }
   }
 
-  /** Draw what came by HTTP, and ask so for more until the stream comes about, which is tried rarely. */
-  private draw(text: string): void {
-    let message: Full;
-    try {
-      message = JSON.parse(text) as Full;
-    } catch {
-      return;
-    }
-    if (message.version !== VERSION) {
+  /**
+   * Draw what came by HTTP, and ask so for more until the stream comes about, which is tried rarely.
+   *
+   * @returns whether a server said it: in place of one that is away, what is before it may send a page of its own.
+   */
+  private draw(text: string): boolean {
+    const message = read(text);
+    if (message && message.version !== VERSION) {
       this.otherVersion();
-      return;
+      return true;
+    }
+    if (message?.type !== 'full') {
+      return false;
     }
     this.state = this.begin(message, POLL);
     this.history.append(this.state);
@@ -248,6 +246,7 @@ export class Stream implements Store {
     this.stopPolling();
     this.polled = this.world.later(() => void this.explain(), this.granted * 1000);
     this.say({ kind: 'live', every: this.granted, slow });
+    return true;
   }
 
   private stopPolling(): void {
@@ -293,4 +292,14 @@ export class Stream implements Store {
   private cancel: (() => void) | null = null;
   private deaf: (() => void) | null = null;
   private polled: (() => void) | null = null;
+}
+
+/** Return the message that a text is; null where it is none, of whatever version. */
+function read(text: string): Message | null {
+  try {
+    const said = JSON.parse(text) as Partial<Message> | null;
+    return typeof said?.version === 'number' ? (said as Message) : null;
+  } catch {
+    return null;
+  }
 }

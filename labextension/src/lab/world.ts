@@ -15,7 +15,8 @@ export function world(settings: ServerConnection.ISettings): World {
       const url = URLExt.join(settings.wsUrl, 'tfgpu-magic', 'stream') + URLExt.objectToQueryString(query);
       return new settings.WebSocket(url);
     },
-    ask: () => ask(path => ServerConnection.makeRequest(URLExt.join(settings.baseUrl, path), {}, settings)),
+    ask: () =>
+      ask((path, signal) => ServerConnection.makeRequest(URLExt.join(settings.baseUrl, path), { signal }, settings)),
     later(callback, milliseconds) {
       const timer = window.setTimeout(callback, milliseconds);
       return () => window.clearTimeout(timer);

@@ -1,0 +1,39 @@
+"""Work that may hang: nobody waits for it beyond its time, and nobody goes to hang beside it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from tfgpu_magic.monitor.bounded import within
+
+
+def test_while_a_job_hangs_no_other_is_begun_and_after_it_there_is() -> None:
+    go_on = threading.Event()
+    begun: list[int] = []
+    first = within(0.01, lambda: go_on.wait(30))
+    second = within(0.01, lambda: begun.append(2))
+    go_on.set()
+    while (third := within(10, lambda: 3)) is None:
+        time.sleep(0.01)
+
+    assert (first, second, begun, third) == (None, None, [], 3)
+
+
+def test_what_another_thread_waits_for_meanwhile_does_not_hang_yet() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def job() -> bool:
+        begun.set()
+        return go_on.wait(30)
+
+    done: list[bool | None] = []
+    other = threading.Thread(target=lambda: done.append(within(30, job)))
+    other.start()
+    begun.wait(30)
+    time.sleep(0.1)  # until it is waited for
+    second = within(30, lambda: 2)
+    go_on.set()
+    other.join()
+
+    assert (second, done) == (2, [True])
