@@ -130,23 +130,23 @@ def _judge(standing: Standing) -> None:
     global _fallen
     whence = f"`{standing.words}`, from {standing.where},"
     head = f"tfgpu_magic: {whence} "
-    snapshot = look_well()
-    with picking(standing.policy) as taken:
-        kernel = replace(RUNTIME.observe(snapshot.gpus), claims=_with_lots(taken, snapshot))
-        try:
+    try:
+        snapshot = look_well()
+        with picking(standing.policy) as taken:
+            kernel = replace(RUNTIME.observe(snapshot.gpus), claims=_with_lots(taken, snapshot))
             plan, why = fallback.nearest(standing.policy, snapshot, kernel, lambda: names(snapshot))
             if why:  # what is in force says so too, where it is asked for
                 plan = replace(plan, notes=(f"{whence} cannot be had in full.", *plan.notes))
             RUNTIME.apply(plan)
-        except TooLate as error:
-            plan, why = fallback.least(standing.policy), str(error)
-            if kernel.stage is Stage.READY or kernel.forked:
-                standing.warn(f"{head}is NOT in force.\n{error}")
-                return
-            RUNTIME.fall(plan)
-        except Exception as error:  # TensorFlow did not take it, for reasons of its own
-            plan, why = fallback.least(standing.policy), str(error)
-            RUNTIME.fall(plan)
+    except TooLate as error:
+        plan, why = fallback.least(standing.policy), str(error)
+        if kernel.stage is Stage.READY or kernel.forked:
+            standing.warn(f"{head}is NOT in force.\n{error}")
+            return
+        RUNTIME.fall(plan)
+    except Exception as error:  # the GPUs cannot be asked, or TensorFlow did not take it, for reasons of its own
+        plan, why = fallback.least(standing.policy), str(error) or type(error).__name__
+        RUNTIME.fall(plan)
     if why:
         _fallen = plan
         standing.warn(f"{head}cannot be had in full. `{plan.asked}` is in force instead.\n{why}")

@@ -121,6 +121,31 @@ def test_it_holds_where_words_of_the_user_cannot_be_told_to_tensorflow() -> None
     assert all(size in SOME for size in sizes)
 
 
+@pytest.mark.parametrize(("policy", "sizes"), [("visible 1; limit 1GiB", [0, GIB + CONTEXT]), ("pick; growth", None)])
+def test_an_import_that_was_interrupted_does_not_lose_it(policy: str, sizes: list[int] | None) -> None:
+    with Machine.create("2x8GiB") as machine:
+        error, found = run(
+            machine, _import_with_a_look_that_fails, KeyboardInterrupt, env={"TFGPU_POLICY": policy}, fresh=True
+        )
+
+    assert error == "KeyboardInterrupt"
+    assert found == sizes if sizes else sorted(size in SOME for size in found) == [False, True]
+
+
+def test_words_that_wait_are_not_lost_to_an_import_that_was_interrupted() -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert run(machine, _import_with_a_write_that_is_interrupted, fresh=True) == ("KeyboardInterrupt", [GIB + CONTEXT])
+
+
+def test_where_the_gpus_cannot_be_looked_at_the_least_of_it_holds() -> None:
+    with Machine.create("2x8GiB") as machine:
+        env = {"TFGPU_POLICY": "visible 1; limit 1GiB"}
+        said, sizes = run(machine, _import_with_a_look_that_fails, ValueError, env=env, fresh=True)
+
+    assert "cannot be had in full. `visible 1; growth` is in force instead.\ntoday not" in said
+    assert [size in SOME for size in sizes] == [False, True]
+
+
 def test_kernels_opened_before_any_tensorflow_pick_a_gpu_each(tmp_path: Path) -> None:
     with Machine.create("4x8GiB") as machine, _configured(machine, tmp_path, "pick; growth") as server:
         clients = [server.connect(server.call("kernels", {"name": "python3"})["id"]) for _ in range(4)]
@@ -215,3 +240,25 @@ def _use_with_a_broken_plan() -> tuple[str, list[int]]:
         imported = cells("import tensorflow")
     touch_every_gpu()
     return imported[0].text, held()
+
+
+def _import_with_a_look_that_fails(error: type[BaseException]) -> tuple[str, list[int]]:
+    from tfgpu_magic import administrator
+
+    cells("pass")
+    with mock.patch.object(administrator, "look_well", side_effect=error("today not")):
+        imported = cells("import tensorflow")[0]
+    cells("import tensorflow")
+    touch_every_gpu()
+    return imported.error or imported.text, held()
+
+
+def _import_with_a_write_that_is_interrupted() -> tuple[str, list[int]]:
+    from tfgpu_magic.config.runtime import devices
+
+    cells("%tf_gpu limit 1GiB")
+    with mock.patch.object(devices, "read", side_effect=KeyboardInterrupt):
+        error = cells("import tensorflow")[0].error
+    cells("import tensorflow")
+    touch_every_gpu()
+    return error, held()
