@@ -146,6 +146,22 @@ def test_where_the_gpus_cannot_be_looked_at_the_least_of_it_holds() -> None:
     assert [size in SOME for size in sizes] == [False, True]
 
 
+def test_where_cuda_can_no_longer_be_told_no_gpu_is_promised() -> None:
+    with Machine.create("2x8GiB") as machine:
+        said, variables = run(machine, _import_beside_a_context, env={"TFGPU_POLICY": "visible 1; growth"}, fresh=True)
+
+    assert "cannot be had in full. `growth` is in force instead" in said
+    assert variables == {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+
+
+def test_what_holds_where_nobody_could_look_is_not_called_changed_by_others() -> None:
+    with Machine.create("2x8GiB") as machine:
+        status = run(machine, _status_after_a_blind_import, env={"TFGPU_POLICY": "visible 1; growth"}, fresh=True)
+
+    assert "In force: `visible 1; growth`" in status
+    assert "changed" not in status
+
+
 def test_kernels_opened_before_any_tensorflow_pick_a_gpu_each(tmp_path: Path) -> None:
     with Machine.create("4x8GiB") as machine, _configured(machine, tmp_path, "pick; growth") as server:
         clients = [server.connect(server.call("kernels", {"name": "python3"})["id"]) for _ in range(4)]
@@ -262,3 +278,22 @@ def _import_with_a_write_that_is_interrupted() -> tuple[str, list[int]]:
     cells("import tensorflow")
     touch_every_gpu()
     return error, held()
+
+
+def _import_beside_a_context() -> tuple[str, dict[str, str]]:
+    import ctypes
+    import os
+
+    from tfgpu_magic.config.state import VARIABLES
+
+    cells("pass")
+    driver = ctypes.CDLL("libcuda.so.1")
+    driver.cuInit(0)
+    driver.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0)  # as another library does
+    said = cells("import tensorflow")[0].text
+    return said, {name: os.environ[name] for name in VARIABLES if name in os.environ}
+
+
+def _status_after_a_blind_import() -> str:
+    _import_with_a_look_that_fails(ValueError)
+    return cells("%tf_gpu")[0].text
