@@ -134,7 +134,10 @@ def test_an_import_that_was_interrupted_does_not_lose_it(policy: str, sizes: lis
 
 def test_words_that_wait_are_not_lost_to_an_import_that_was_interrupted() -> None:
     with Machine.create("1x8GiB") as machine:
-        assert run(machine, _import_with_a_write_that_is_interrupted, fresh=True) == ("KeyboardInterrupt", [GIB + CONTEXT])
+        assert run(machine, _import_with_a_write_that_is_interrupted, fresh=True) == (
+            "KeyboardInterrupt",
+            [GIB + CONTEXT],
+        )
 
 
 def test_where_the_gpus_cannot_be_looked_at_the_least_of_it_holds() -> None:
