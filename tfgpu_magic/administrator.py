@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tfgpu_magic.config import fallback, onimport, words
 from tfgpu_magic.config.plan import Plan, renew
 from tfgpu_magic.config.policy import Pick, Policy
-from tfgpu_magic.config.runtime import RUNTIME, current_stage
+from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen
 from tfgpu_magic.config.state import Stage
 from tfgpu_magic.errors import PolicyError, TooLate
 from tfgpu_magic.host import here
@@ -130,26 +130,31 @@ def _judge(standing: Standing) -> None:
     global _fallen
     whence = f"`{standing.words}`, from {standing.where},"
     head = f"tfgpu_magic: {whence} "
-    snapshot = look_well()
-    with picking(standing.policy) as taken:
-        kernel = replace(RUNTIME.observe(snapshot.gpus), claims=_with_lots(taken, snapshot))
-        try:
+    try:
+        snapshot = look_well()
+        with picking(standing.policy) as taken:
+            kernel = replace(RUNTIME.observe(snapshot.gpus), claims=_with_lots(taken, snapshot))
             plan, why = fallback.nearest(standing.policy, snapshot, kernel, lambda: names(snapshot))
             if why:  # what is in force says so too, where it is asked for
                 plan = replace(plan, notes=(f"{whence} cannot be had in full.", *plan.notes))
             RUNTIME.apply(plan)
-        except TooLate as error:
-            plan, why = fallback.least(standing.policy), str(error)
-            if kernel.stage is Stage.READY or kernel.forked:
-                standing.warn(f"{head}is NOT in force.\n{error}")
-                return
-            RUNTIME.fall(plan)
-        except Exception as error:  # TensorFlow did not take it, for reasons of its own
-            plan, why = fallback.least(standing.policy), str(error)
-            RUNTIME.fall(plan)
+    except TooLate as error:
+        plan, why = _least(standing.policy), str(error)
+        if kernel.stage is Stage.READY or kernel.forked:
+            standing.warn(f"{head}is NOT in force.\n{error}")
+            return
+        RUNTIME.fall(plan)
+    except Exception as error:  # the GPUs cannot be asked, or TensorFlow did not take it, for reasons of its own
+        plan, why = _least(standing.policy), str(error) or type(error).__name__
+        RUNTIME.fall(plan)
     if why:
         _fallen = plan
         standing.warn(f"{head}cannot be had in full. `{plan.asked}` is in force instead.\n{why}")
+
+
+def _least(policy: Policy) -> Plan:
+    """What holds of the policy whatever the GPUs are; CUDA can be told no others once it has started."""
+    return fallback.least(fallback.GROWS if frozen() else policy)
 
 
 def _picks(policy: Policy) -> bool:

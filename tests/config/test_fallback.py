@@ -81,6 +81,13 @@ def test_where_no_gpu_is_known_those_that_the_policy_names_are_seen() -> None:
     assert plan.environment == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", DEVICES: "2,3", GROWTH: "true"}
 
 
+def test_where_cuda_can_no_longer_be_told_no_gpu_is_promised() -> None:
+    nothing = Snapshot(time=0.0, error="NVML says nothing.")
+    plan, _ = fallback.nearest(parse("visible 2,3; limit 4GiB"), nothing, Kernel(frozen=True, stage=Stage.LISTED))
+
+    assert (str(plan.asked), plan.environment) == ("growth", {GROWTH: "true"})
+
+
 def test_gpus_that_a_scheduler_gave_are_kept_where_nobody_knows_which_they_are() -> None:
     unlike = (gpu(0), gpu(1, total=16))
     here = Kernel(shown=None, outside={DEVICES: "1"}, environment={DEVICES: "1"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,25 @@ def test_restart_applies_the_words_in_the_new_kernel(tmp_path: Path, words: str)
     assert policy == f"visible 1; {words}"  # what was asked before still counts
     assert sizes[0] == 0
     assert sizes[1] == GIB + CONTEXT if words == "limit 1GiB" else sizes[1] < CONTEXT + 64 * MIB
+
+
+def test_a_server_without_authentication_restarts_it_too(tmp_path: Path) -> None:
+    with Machine.create("1x8GiB") as machine, serving(machine, tmp_path, token="") as server:
+        page = {"Cookie": "_xsrf=page", "X-XSRFToken": "page"}
+        with server.open("api/kernels", {"name": "python3"}, headers=page) as answer:
+            kernel = json.load(answer)["id"]
+        client = server.connect(kernel)
+        execute(client, "%load_ext tfgpu_magic\nimport tensorflow as tf; x = tf.constant(1.0); import os")
+        before = int(execute(client, "print(os.getpid())"))
+        client.execute("%tf_gpu growth --restart")
+        _heard(client)
+        client.stop_channels()
+        until(lambda: machine.held(pid=before) == 0)
+        client = server.connect(kernel)
+        first = execute(client, "pass")
+        client.stop_channels()
+
+    assert first.startswith("tfgpu_magic: after the restart, `growth` is in force")
 
 
 def test_a_restart_that_is_interrupted_at_once_does_not_happen(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def nearest(
         if not found:
             return plan, why
         why = why or fit.tell(found, snapshot.processes, owners())
-    return least(policy), "" if snapshot.absent else why
+    return least(GROWS if kernel.frozen else policy), "" if snapshot.absent else why
 
 
 def foreseen(plan: Plan, snapshot: Snapshot, kernel: Kernel) -> Plan:
@@ -72,7 +72,10 @@ def foreseen(plan: Plan, snapshot: Snapshot, kernel: Kernel) -> Plan:
 
 
 def least(policy: Policy) -> Plan:
-    """The plan where nothing is known of the GPUs: memory grows, on the GPUs that the policy names."""
+    """The plan where nothing is known of the GPUs: memory grows, on the GPUs that the policy names.
+
+    Where CUDA's list is made already, `GROWS` is to be asked for: no other GPUs can be seen.
+    """
     named = [request.gpus for request in policy if isinstance(request, Visible) and request.gpus]
     gpus = [
         Gpu(index=ref) if isinstance(ref, int) else Gpu(index=0, instance=0, uuid=ref) for ref in (named or [()])[-1]

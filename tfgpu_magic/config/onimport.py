@@ -16,8 +16,12 @@ def hold(do: Callable[[], None]) -> None:
     """Have it done at TensorFlow's import. Once is enough, whatever waits then."""
     global _held  # wrapt has no way to take a hook back, so it must be set only once
     if not _held:
-        wrapt.when_imported("tensorflow")(lambda _: _guarded(do))
+        _hook(do)
         _held = True
+
+
+def _hook(do: Callable[[], None]) -> None:
+    wrapt.when_imported("tensorflow")(lambda _: _guarded(do))
 
 
 def _guarded(do: Callable[[], None]) -> None:
@@ -25,6 +29,10 @@ def _guarded(do: Callable[[], None]) -> None:
         do()
     except Exception as error:  # whatever it is, the user's import must go on
         warn(f"tfgpu_magic: what waited for TensorFlow's import is NOT in force: {error or type(error).__name__}")
+    except BaseException:  # an interrupt: the import fails, and the next one is to find what waits
+        sys.modules.pop("tensorflow", None)  # as Python does next; while it is there, wrapt would not wait
+        _hook(do)
+        raise
 
 
 def say(text: str) -> None:

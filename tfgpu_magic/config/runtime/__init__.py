@@ -15,14 +15,14 @@ from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
 from tfgpu_magic.config.runtime.ledger import Ledger, adopt, environment
-from tfgpu_magic.config.runtime.stage import current_stage, forked, importing, listed, tensorflow, too_old
+from tfgpu_magic.config.runtime.stage import current_stage, forked, frozen, importing, listed, tensorflow, too_old
 from tfgpu_magic.config.state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, Kernel, Stage
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import MIB, rounded
 
-__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "tensorflow"]
+__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "frozen", "tensorflow"]
 
 NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
 """Libraries that may hold a CUDA context of their own in a kernel."""
@@ -52,19 +52,19 @@ class Runtime:
             gpus: the machine's GPUs.
             patience: seconds that CUDA may take to tell its order of GPUs, where only it can.
         """
-        stage, frozen = current_stage(), cuda.initialised() or listed()
+        stage, fixed = current_stage(), frozen()
         outside = self._ledger.outside()
         environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-        shown = cuda.shown() if frozen else self._predict(gpus, outside, patience)
+        shown = cuda.shown() if fixed else self._predict(gpus, outside, patience)
         ours = environment.get(DEVICES) != outside.get(DEVICES)
         sees, theirs = self._listed()
         return Kernel(
             stage=stage,
             environment=environment,
             outside=outside,
-            frozen=frozen,
+            frozen=fixed,
             shown=shown,
-            given=self._predict(gpus, outside, patience) if frozen and ours else shown,
+            given=self._predict(gpus, outside, patience) if fixed and ours else shown,
             tensorflow_sees=sees,
             skipped=tuple(uuid for uuid in shown or () if uuid not in theirs.growth) if listed() else (),
             growth=theirs.growth,
@@ -152,7 +152,7 @@ class Runtime:
             there = {uuid: tuple(gpu.limit or 0 for gpu in logical) for uuid, logical in devices.figures().items()}
             # Without a limit of ours, what TensorFlow calls the limit is what it found free.
             told = {uuid: device.limits for uuid, device in planned.items() if device.limits}
-            if DEVICES in plan.environment and set(there) != set(planned):
+            if DEVICES in plan.environment and not plan.blind and set(there) != set(planned):
                 found.append("TensorFlow sees other GPUs")
         elif listed() and plan.growth is not None:
             there, told = limits_now(), {uuid: device.limits for uuid, device in planned.items()}

@@ -59,6 +59,11 @@ def listed() -> bool:
     return getattr(eager_context(), "_physical_devices", None) is not None
 
 
+def frozen() -> bool:
+    """Whether the list of GPUs is made, CUDA's or TensorFlow's, so that variables name others in vain."""
+    return cuda.initialised() or listed()
+
+
 def forked() -> bool:
     """Whether CUDA was running when this process was forked from its parent, and can therefore not be used in it."""
     context = eager_context()
