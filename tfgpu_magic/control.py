@@ -10,10 +10,12 @@ from tfgpu_magic import administrator
 from tfgpu_magic.administrator import look_well
 from tfgpu_magic.config import fallback, onimport, words
 from tfgpu_magic.config import plan as planning
+from tfgpu_magic.config.grammar import RESTART
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Pick, Policy, Visible
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.state import Kernel, Stage
+from tfgpu_magic.host import host
 from tfgpu_magic.monitor import claims
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -120,7 +122,7 @@ def sketch(policy: str) -> Plan:
         Refused: they cannot be enforced together, or name what is not there.
     """
     snapshot = look_well()
-    return planning.draft(words.parse(policy), snapshot, anew(snapshot))
+    return planning.draft(words.parse(policy), snapshot, _with_what_waits(anew(snapshot), snapshot))
 
 
 def order() -> tuple[str, ...]:
@@ -139,8 +141,12 @@ def foresee(policy: str) -> Plan:
 
     now = look_well()
     then = account.without_us(now)
-    kernel = replace(anew(now), asked=administrator.said(current()))
-    return planning.make(words.parse(policy), then, kernel, lambda: administrator.names(then))
+    kernel, whole = anew(now), administrator.said(current())
+    if whole is not current().asked or not current().judged:  # an administrator's, as far as it can be had by then
+        had, _ = fallback.nearest(whole, then, kernel)
+        kernel = replace(kernel, asked=had.asked, settled=had.settled)
+    restart = f" {RESTART}" if host() == "kernel" else ""
+    return planning.make(words.parse(policy), then, kernel, lambda: administrator.names(then), restart=restart)
 
 
 names = administrator.names

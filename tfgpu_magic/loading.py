@@ -68,6 +68,7 @@ def resume(words: str) -> None:
     """Load the extension in a kernel that was restarted for a policy, apply that, and tell of it in the first cell."""
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
+    shell.magics_manager.registry[TfGpuMagics.__name__].reporter.rest()  # this is said in no cell
     from tfgpu_magic import control
 
     try:

@@ -76,6 +76,10 @@ class Reporter:
         self._wake.set()
         told.wait(_PATIENCE)
 
+    def rest(self) -> None:
+        """Know that no cell runs: the end of one that is silent is told to nobody."""
+        self._turn(busy=False)
+
     def _before(self, _: Any) -> None:
         self._turn(busy=True)
 

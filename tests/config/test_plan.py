@@ -75,6 +75,7 @@ def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
         ("visible 0; limit 2GiB", "Fits now:\n  %tf_gpu pick --need 2GiB; limit 2GiB\n  %tf_gpu visible 0; limit 760"),
         ("limit 0=2GiB 1=1GiB", "Fits now:\n  %tf_gpu limit 0=760MiB; limit 1=1GiB"),
         ("limit 0=2GiB 1=1GiB", "visible 1,2,3; limit 1=1GiB"),
+        ("default; limit 0=2GiB 1=1GiB", "default; visible 1,2,3; limit 1=1GiB"),
         ("limit 0.1MiB", "0.1MiB is too little to work with; 32 MiB is the least.\nFits now:\n  %tf_gpu limit 32MiB"),
         ("limit 95%", "Fits now:\n  %tf_gpu pick; limit 7.2GiB\n  %tf_gpu limit 760MiB"),
         ("split 4GiB 2GiB", "Fits now:\n  %tf_gpu pick --need 6GiB; split 4GiB 2GiB\n  %tf_gpu visible 1,2,3; split 4"),

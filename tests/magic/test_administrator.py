@@ -11,6 +11,7 @@ from tests.jupyter import execute, serving, until
 from tests.magic.shell import cells
 from tests.processes import program, run
 from tests.tf.on_machine import held, touch_every_gpu
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.simgpu import Machine
 
 MIB, GIB = 2**20, 2**30
@@ -165,6 +166,22 @@ def test_what_holds_where_nobody_could_look_is_not_called_changed_by_others() ->
     assert "changed" not in status
 
 
+def test_what_is_asked_for_with_a_restart_is_what_can_be_had_then() -> None:
+    with Machine.create("2x8GiB") as machine:
+        machine.add_neighbour("7.8GiB@1")
+        asked, refusal = run(machine, _foresee_under_what_it_fell_to, env={"TFGPU_POLICY": "visible 0,1; growth"})
+
+    assert asked == "visible 0; limit 2GiB"
+    assert "Fits after a restart:" in refusal
+
+
+def test_what_waits_and_cannot_be_had_in_full_refuses_no_code() -> None:
+    with Machine.create("2x8GiB") as machine:
+        (said,) = run(machine, _say, "%tf_gpu code limit 2GiB", env={"TFGPU_POLICY": "visible 0,1,2,3; growth"})
+
+    assert "import tensorflow" in said
+
+
 def test_kernels_opened_before_any_tensorflow_pick_a_gpu_each(tmp_path: Path) -> None:
     with Machine.create("4x8GiB") as machine, _configured(machine, tmp_path, "pick; growth") as server:
         clients = [server.connect(server.call("kernels", {"name": "python3"})["id"]) for _ in range(4)]
@@ -228,6 +245,15 @@ def _use_every_gpu(*lines: str) -> tuple[str, list[int]]:
 
 def _say(*lines: str) -> list[str]:
     return [seen.text for seen in cells(*lines)]
+
+
+def _foresee_under_what_it_fell_to() -> tuple[str, str]:
+    from tfgpu_magic import control
+
+    _use_every_gpu()
+    with pytest.raises(Refused) as refused:
+        control.foresee("limit 7.9GiB")
+    return str(control.foresee("limit 2GiB").asked), str(refused.value)
 
 
 def _use_after_a_neighbour() -> tuple[str, list[int]]:

@@ -10,6 +10,7 @@ from tfgpu_magic.config import visible
 from tfgpu_magic.config.fit import LEAST_LIMIT, Device, Problem, context_bytes
 from tfgpu_magic.config.policy import (
     Amount,
+    Default,
     GpuRef,
     Growth,
     Limit,
@@ -63,8 +64,9 @@ def _only(words: Policy, gpus: Sequence[Gpu]) -> Policy:
     """The words for these GPUs, and no others shown."""
     refs = tuple(gpu.index if gpu.instance is None else gpu.label for gpu in gpus)
     named = {None, *refs, *(str(gpu.uuid) for gpu in gpus)}
-    kept = (r for r in words if not isinstance(r, Visible | Pick) and getattr(r, "gpu", None) in named)
-    return Policy((Visible(refs), *kept))
+    first = (r for r in words if isinstance(r, Default))  # it would undo what comes before it
+    kept = (r for r in words if not isinstance(r, Visible | Pick | Default) and getattr(r, "gpu", None) in named)
+    return Policy((*first, Visible(refs), *kept))
 
 
 def _less(words: Policy, asked: Limit | Split, devices: Sequence[Device], elsewhere: Policy | None) -> Iterator[Policy]:

@@ -74,7 +74,14 @@ def in_words(limits: Sequence[int], *, grows: bool) -> str:
     return f"split {parts}{', grows' * grows}"
 
 
-def make(policy: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[], Mapping[int, str]] = dict) -> Plan:
+def make(
+    policy: Policy,
+    snapshot: Snapshot,
+    kernel: Kernel,
+    owners: Callable[[], Mapping[int, str]] = dict,
+    *,
+    restart: str | None = None,
+) -> Plan:
     """Decide what to do about the words, whole, before any of it is done.
 
     Args:
@@ -82,6 +89,7 @@ def make(policy: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[]
         snapshot: the machine's GPUs now.
         kernel: this process now.
         owners: tells who is behind each pid; asked only when memory is missing, to name who holds it.
+        restart: where it is for after a restart, what a line has at its end to bring that about.
 
     Returns:
         The plan. `Plan.in_force` says that nothing is left to do.
@@ -98,7 +106,8 @@ def make(policy: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[]
     found = fit.at_start(plan.devices)
     if found:
         ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, kernel)]
-        lines = ["Fits now:", *(f"  %tf_gpu {way}" for way in ways)] if ways else []
+        head = "Fits now:" if restart is None else "Fits after a restart:"
+        lines = [head, *(f"  %tf_gpu {way}{restart or ''}" for way in ways)] if ways else []
         raise Refused("\n".join([f"Not applied. {fit.tell(found, snapshot.processes, owners())}", *lines]))
     return replace(plan, notes=(*plan.notes, *fit.crowding(plan.devices, grows=plan.grows)))
 
