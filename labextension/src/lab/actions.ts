@@ -3,7 +3,7 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
 import { URLExt } from '@jupyterlab/coreutils';
-import { ServerConnection, type Kernel, type Session } from '@jupyterlab/services';
+import { KernelAPI, ServerConnection, type Kernel, type Session } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { cut, type Unit } from '../view/format';
 import type { Actions } from '../view/look';
@@ -44,12 +44,13 @@ export function actions({ app, words, unit, store }: Surroundings): Required<Act
   /**
    * Restart a kernel as its notebook's menu does where that is open here, so that no cell of it waits any more.
    * Other pages are told by no server of a restart, and would show a kernel that starts; a cell that does nothing ends that.
+   * It goes by a connection that is made afterwards: the server may lose what is sent by one that lived through the restart.
    */
   async function restart(id: string): Promise<void> {
     const own = opened(app, id);
+    await (own ? own.restart() : KernelAPI.restartKernel(id, serverSettings));
     const connection = kernels.connectTo({ model: { id, name: '' }, handleComms: false });
     try {
-      await (own ? own.restart() : connection.restart());
       await connection.requestExecute({ code: '', silent: true, store_history: false }).done;
     } finally {
       connection.dispose();
