@@ -6,27 +6,9 @@ import itertools
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word that `%tf_gpu` understands.
-
-    Attributes:
-        name: the word.
-        usage: how it is written, a form each.
-        meaning: what it does, for the help and for README's table.
-        flags: its flags, each with whether a value follows.
-    """
-
-    name: str
-    usage: tuple[str, ...]
-    meaning: str
-    flags: tuple[tuple[str, bool], ...] = ()
-
 
 POLICY_WORDS = (
     Word("growth", ("growth [off]",), "memory growth on every visible GPU: take memory as it is needed"),

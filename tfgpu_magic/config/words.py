@@ -8,7 +8,7 @@ from dataclasses import replace
 from decimal import Context, Decimal
 
 from tfgpu_magic import units
-from tfgpu_magic.config.grammar import POLICY_WORDS, Word, find, forms, nearest, usage
+from tfgpu_magic.config.grammar import POLICY_WORDS, find, forms, nearest, usage
 from tfgpu_magic.config.policy import (
     Amount,
     Default,
@@ -24,6 +24,7 @@ from tfgpu_magic.config.policy import (
     Visible,
     replaces,
 )
+from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 
 MOST_PARTS = 64
