@@ -12,7 +12,7 @@ from tfgpu_magic.config import fallback, onimport, words
 from tfgpu_magic.config import plan as planning
 from tfgpu_magic.config.grammar import RESTART
 from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.policy import NOTHING, Pick, Policy, Visible
+from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.state import Kernel, Stage
 from tfgpu_magic.host import host
@@ -101,9 +101,10 @@ def decided(snapshot: Snapshot | None = None) -> Plan:
 def inherited(snapshot: Snapshot | None = None) -> Policy:
     """What a process that starts from here is asked of what is decided here: where there is no GPU, none is named."""
     plan = decided(snapshot)
-    named = [request for request in plan.settled if isinstance(request, Visible | Pick)]
-    nowhere = plan.blind and named and (look() if snapshot is None else snapshot).absent
-    return plan.settled.without(named) if nowhere else plan.settled
+    choice = plan.settled.choice
+    if choice is None or not (plan.blind and (look() if snapshot is None else snapshot).absent):
+        return plan.settled
+    return plan.settled.without([choice])
 
 
 def waiting() -> Plan:

@@ -215,7 +215,7 @@ def _tell(what: str, policy: str) -> Outcome | Code:
         except TooLate as error:
             plan = control.foresee(policy)
             after = f"After a restart, `{str(plan.asked) or policy}` would do this:"
-            return Outcome(plan, f"{str(error).splitlines()[0]} {after}")
+            return Outcome(plan, f"{error.reason} {after}")
     plan = control.sketch(policy) if policy else control.decided()
     if what == "env":
         return Code(script.shell(plan), "sh")
