@@ -154,9 +154,12 @@ names = administrator.names
 
 
 def anew(snapshot: Snapshot) -> Kernel:
-    """A process that starts from here, in which nothing has happened yet."""
+    """A process that starts from here, as this one did, in which nothing has happened yet."""
     here = RUNTIME.observe(snapshot.gpus)
     return Kernel(
+        host=here.host,
+        keras=here.keras,
+        old=here.old,
         outside=here.outside,
         environment=here.outside,
         shown=here.given,
@@ -166,8 +169,8 @@ def anew(snapshot: Snapshot) -> Kernel:
     )
 
 
-def standing(plan: Plan) -> str:
-    """How an applied plan stands, in one sentence."""
+def standing(plan: Plan, stage: Stage) -> str:
+    """How an applied plan stands where TensorFlow has come so far, in one sentence."""
     if not plan.judged:
         return f"`{plan.asked}` waits for TensorFlow's import, and is checked against the GPUs again then."
     if not plan.asked.requests:
@@ -177,9 +180,9 @@ def standing(plan: Plan) -> str:
         return f"`{plan.asked}` has no effect here: TensorFlow sees no GPU."
     if plan.in_force:
         return f"`{plan.asked}` is in force already."
-    if current_stage() is Stage.READY:
+    if stage is Stage.READY:
         return f"`{plan.asked}` is in force."
-    if current_stage() is not Stage.ABSENT:
+    if stage is not Stage.ABSENT:
         return f"`{plan.asked}` is in force from TensorFlow's first op on."
     if plan.needs_tensorflow:
         return f"`{plan.asked}` waits for TensorFlow's import."
