@@ -75,6 +75,32 @@ def test_later_words_replace_it_and_it_replaces_earlier_ones(earlier: str, later
     assert str(parse(earlier).then(parse(later))) == held
 
 
+@pytest.mark.parametrize(
+    ("word", "said", "offered"),
+    [
+        ("growth", [], ["on", "off"]),
+        ("growth", ["on"], []),
+        ("limit", [], ["0=", "1=", "2GiB", "4GiB", "25%", "50%"]),
+        ("limit", ["0=1GiB", "--grow"], ["1=", "2GiB", "4GiB", "25%", "50%"]),
+        ("limit", ["2GiB"], ["0=", "1="]),
+        ("split", ["--cpu"], ["2", "4"]),
+        ("split", ["2"], []),
+        ("visible", [], ["all", "none", "0", "1"]),
+        ("visible", ["0"], ["0", "1"]),
+        ("visible", ["all"], []),
+        ("pick", [], []),
+        ("default", [], []),
+        ("half", [], []),
+    ],
+)
+def test_each_word_offers_the_values_that_may_stand_beside_those_said(
+    word: str, said: list[str], offered: list[str]
+) -> None:
+    row = next(row for row in requests.REQUESTS if row.WORD.name == word)
+
+    assert row.offers(said, lambda: ["0", "1"]) == offered
+
+
 def test_it_must_agree_on_growth_with_others() -> None:
     with pytest.raises(Refused) as caught:
         make(parse("half; limit 0=1GiB --grow"), snapshot(*TWO), kernel(*TWO))
