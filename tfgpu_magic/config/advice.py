@@ -39,8 +39,9 @@ def ways(words: Policy, found: Sequence[Problem], devices: Sequence[Device], sna
 
 def _elsewhere(words: Policy, asked: Memory, instead: Memory, pick: Pick) -> Iterator[Policy]:
     """The words for the GPU with most free memory, with something instead of what is asked; not where GPUs differ."""
-    if not any(request.limited and request != asked for request in words.memory):
-        yield Policy((pick, *words.cpus, instead.on_gpu(None)))
+    memory, _, cpus = words.by_nature()
+    if not any(request.limited and request != asked for request in memory):
+        yield Policy((pick, *cpus, instead.on_gpu(None)))
 
 
 def _only(words: Policy, gpus: Sequence[Gpu]) -> Policy:

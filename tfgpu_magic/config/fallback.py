@@ -92,15 +92,16 @@ def least(policy: Policy) -> Plan:
 def _steps(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Iterator[Policy]:
     """The policy, and others below it, each further from it and easier to have than the one before."""
     yield policy
+    asked, said, cpus = policy.by_nature()
     if not snapshot.gpus:
-        if snapshot.absent and policy.cpus:
-            yield Policy((Growth(), *policy.cpus))
+        if snapshot.absent and cpus:
+            yield Policy((Growth(), *cpus))
         return
-    for choice, there in _choices(policy.choice, snapshot, kernel):
-        kept = [request for request in policy.memory if _is_about(request, there)]
+    for choice, there in _choices(said, snapshot, kernel):
+        kept = [request for request in asked if _is_about(request, there)]
         caps = [request.growing(on=True) if request.limited else request for request in kept]
         for memory in (kept, caps, [Growth()]):
-            yield Policy((*choice, *memory, *policy.cpus))
+            yield Policy((*choice, *memory, *cpus))
 
 
 def _choices(

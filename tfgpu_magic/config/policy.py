@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tfgpu_magic.config.request import Choice, Cpus, GpuRef, Memory, Request, Reset
+from tfgpu_magic.config.request import Choice, Cpus, GpuRef, Memory, Request, Reset, unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +31,38 @@ class Policy:
     def __iter__(self) -> Iterator[Request]:
         return iter(self.requests)
 
+    def by_nature(self) -> tuple[tuple[Memory, ...], Choice | None, tuple[Cpus, ...]]:
+        """What is asked of the memory of GPUs; which GPUs are seen (the last word on that); what is asked of the CPU.
+
+        A stage that makes one policy of another takes it apart here, so that with one more nature it is a type
+        checker's error there, and nothing is dropped.
+        """
+        memory: list[Memory] = []
+        choice: Choice | None = None
+        cpus: list[Cpus] = []
+        for request in self.requests:
+            match request:
+                case Memory():
+                    memory.append(request)
+                case Choice():
+                    choice = request
+                case Cpus():
+                    cpus.append(request)
+                case Reset():
+                    pass  # it is about what was asked before
+                case _:
+                    unknown(request)
+        return tuple(memory), choice, tuple(cpus)
+
     @property
     def memory(self) -> tuple[Memory, ...]:
         """What is asked of the memory of GPUs."""
-        return tuple(request for request in self.requests if isinstance(request, Memory))
+        return self.by_nature()[0]
 
     @property
     def choice(self) -> Choice | None:
-        """What is asked about which GPUs are seen; of several the last."""
-        return ([None] + [request for request in self.requests if isinstance(request, Choice)])[-1]
-
-    @property
-    def cpus(self) -> tuple[Cpus, ...]:
-        """What is asked of the CPU."""
-        return tuple(request for request in self.requests if isinstance(request, Cpus))
+        """Which GPUs are seen; of several words the last."""
+        return self.by_nature()[1]
 
     def then(self, later: Policy) -> Policy:
         """Add later words, which replace the earlier ones that they speak about again."""

@@ -9,7 +9,7 @@ from tfgpu_magic.config import refusal, visible
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.memory import Figures
 from tfgpu_magic.config.policy import NOTHING, Policy
-from tfgpu_magic.config.request import Choice, Cpus, GpuRef, Memory, Request, Reset, unknown
+from tfgpu_magic.config.request import Choice, GpuRef, Memory, Request
 from tfgpu_magic.config.state import DEVICES, LEAST_MULTIPROCESSORS, Kernel
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
@@ -86,18 +86,12 @@ def fold(earlier: Policy, policy: Policy, snapshot: Snapshot, kernel: Kernel) ->
     if not snapshot.gpus:
         why = snapshot.error or "This machine has no NVIDIA GPU."
         wish.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
-    if together.choice is not None:
-        wish.choice, wish.seen = together.choice, _choose(together.choice, policy, snapshot, kernel)
-    for request in together:
-        match request:
-            case Memory():
-                _take(wish, request, policy, snapshot)
-            case Cpus():
-                wish.cpus = request.count
-            case Choice() | Reset():
-                pass  # chosen above; and dropped when they were put together
-            case _:
-                unknown(request)
+    memory, wish.choice, cpus = together.by_nature()
+    if wish.choice is not None:
+        wish.seen = _choose(wish.choice, policy, snapshot, kernel)
+    for request in memory:
+        _take(wish, request, policy, snapshot)
+    wish.cpus = cpus[-1].count if cpus else None
     if len({request.grows for request in wish.memory}) > 1:
         raise refusal.growth_must_agree(policy, together.without(wish.dropped), wish.memory)
     wish.growth = wish.memory[0].grows if wish.memory else None

@@ -202,4 +202,5 @@ def settle(policy: Policy, devices: Sequence[Device]) -> Policy:
         for device in devices
         if device.words is not None
     ]
-    return Policy((*policy.cpus, chosen, *dict.fromkeys(memory)))
+    _, _, cpus = policy.by_nature()  # the others are in the devices
+    return Policy((*cpus, chosen, *dict.fromkeys(memory)))

@@ -133,7 +133,8 @@ def answer(
 def _leased(terms: Terms, wanted: Callable[[], bool]) -> contextlib.AbstractContextManager[Lease]:
     if terms.gpus != 0:
         return LEDGER.lease(terms.policy, terms.gpus, wanted=wanted)
-    return contextlib.nullcontext(Lease(Policy(control.inherited().then(terms.policy).cpus)))
+    _, _, cpus = control.inherited().then(terms.policy).by_nature()  # there is no GPU for the others
+    return contextlib.nullcontext(Lease(Policy(cpus)))
 
 
 def _as_here(terms: Terms) -> contextlib.AbstractContextManager[Lease]:
