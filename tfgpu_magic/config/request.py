@@ -13,7 +13,6 @@ from typing import ClassVar, NoReturn, Protocol, TypeAlias
 
 from tfgpu_magic.config.amount import Amount
 from tfgpu_magic.config.memory import Figures
-from tfgpu_magic.config.word import Word
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import rounded
 
@@ -264,35 +263,6 @@ class Reset(_Request):
 
 
 Request: TypeAlias = Memory | Choice | Cpus | Reset
-
-
-class PolicyWord(Protocol):
-    """What a module of a policy word has.
-
-    Attributes:
-        WORD: what it says of itself to those who write it.
-    """
-
-    WORD: Word
-
-    def read(self, values: Sequence[str], flags: Mapping[str, str], /) -> Sequence[Request]:
-        """Read what follows the word.
-
-        Args:
-            values: what is no flag.
-            flags: each flag with its value ("" where it has none).
-
-        Raises:
-            PolicyError: it cannot be read; the error says which part.
-        """
-
-    def offers(self, said: Sequence[str], gpus: Callable[[], Sequence[str]], /) -> list[str]:
-        """Return the values that may stand beside those that are said.
-
-        Args:
-            said: what follows the word already, flags included.
-            gpus: gives the labels of the GPUs that can be named.
-        """
 
 
 def unknown(request: NoReturn) -> NoReturn:
