@@ -127,7 +127,7 @@ def test_only_runtime_writes_the_environment() -> None:
 
 
 PURE = ("policy", "words", "plan", "fit", "wish", "environment", "refusal", "visible", "script", "state", "fallback")
-DATA = ("request", "amount", "memory", "advice")
+DATA = ("request", "amount", "memory", "reading", "advice")
 REQUESTS = [room for room in ROOMS if room.startswith("config/requests/")]
 
 

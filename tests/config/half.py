@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tfgpu_magic.config import reading
 from tfgpu_magic.config.memory import Figures, whole
 from tfgpu_magic.config.request import GpuRef, Memory
-from tfgpu_magic.config.requests import reading
 from tfgpu_magic.config.word import Word
 
 WORD = Word("half", ("half", "half --gpu 0"), "half of what is free", (("--gpu", True), ("--grow", False)))

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tfgpu_magic.config import reading
 from tfgpu_magic.config.memory import Figures
 from tfgpu_magic.config.request import GpuRef, Memory
-from tfgpu_magic.config.requests import reading
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 

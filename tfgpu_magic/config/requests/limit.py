@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from tfgpu_magic.config import reading
 from tfgpu_magic.config.amount import Amount, Share, amount_text
 from tfgpu_magic.config.memory import Figures, whole
 from tfgpu_magic.config.request import GpuRef, Memory
-from tfgpu_magic.config.requests import reading
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.units import rounded

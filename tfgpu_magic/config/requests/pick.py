@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tfgpu_magic.config import reading
 from tfgpu_magic.config.amount import Amount, amount_bytes, amount_text
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.request import Candidates, Choice, GpuRef
-from tfgpu_magic.config.requests import reading
 from tfgpu_magic.config.requests.visible import Visible
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError, Refused

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tfgpu_magic.config import amount
+from tfgpu_magic.config import amount, reading
 from tfgpu_magic.config.amount import Amount, amount_text
 from tfgpu_magic.config.memory import Figures, whole
 from tfgpu_magic.config.request import Cpus, GpuRef, Memory
-from tfgpu_magic.config.requests import reading
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.units import rounded

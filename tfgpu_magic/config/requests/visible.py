@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tfgpu_magic.config import reading
 from tfgpu_magic.config.request import Candidates, Choice, GpuRef
-from tfgpu_magic.config.requests import reading
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.monitor.snapshot import Gpu

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tfgpu_magic import units
 from tfgpu_magic.config import grammar, words
 from tfgpu_magic.config.policy import NOTHING, Policy
-from tfgpu_magic.config.requests.reading import MOST_PARTS
+from tfgpu_magic.config.reading import MOST_PARTS
 from tfgpu_magic.errors import PolicyError
 
 _WORDS = {word.name for word in grammar.POLICY_WORDS}

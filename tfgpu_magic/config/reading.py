@@ -1,4 +1,4 @@
-"""What the words' readers share: amounts, counts and GPUs, from text. Pure."""
+"""What the readers of `requests` share: amounts, counts and GPUs, from text. Pure."""
 
 from __future__ import annotations
 
