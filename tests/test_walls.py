@@ -126,11 +126,21 @@ def test_only_runtime_writes_the_environment() -> None:
     assert [room for room in ours if any(map(writes, nodes(room)))] == ["config/runtime/ledger.py"]
 
 
-@pytest.mark.parametrize(
-    "room", ["policy", "words", "plan", "fit", "wish", "environment", "refusal", "visible", "script", "state"]
-)
+PURE = ("policy", "words", "plan", "fit", "wish", "environment", "refusal", "visible", "script", "state", "fallback")
+DATA = ("request", "amount", "memory", "reading", "advice")
+REQUESTS = [room for room in ROOMS if room.startswith("config/requests/")]
+
+
+@pytest.mark.parametrize("room", [*(f"config/{room}.py" for room in (*PURE, *DATA)), *REQUESTS])
 def test_the_pure_rooms_touch_nothing(room: str) -> None:
-    assert not imports(f"config/{room}.py") & {"os", "sys", "subprocess", "ctypes", "socket", "pathlib", "psutil"}
+    assert not imports(room) & {"os", "sys", "subprocess", "ctypes", "socket", "pathlib", "psutil"}
+
+
+def test_what_can_be_asked_knows_no_stage_that_asks_it() -> None:
+    stages = {f"tfgpu_magic.config.{room}" for room in (*PURE, "grammar", "advice")}
+    known = {name for room in [*REQUESTS, "config/request.py"] for name in imports(room)}
+
+    assert not {name for name in known if name.rpartition(".")[0] in stages or name in stages}
 
 
 def test_all_names_what_is_public_and_documents_it() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tfgpu_magic.config import fallback, onimport, words
 from tfgpu_magic.config.plan import Plan, renew
-from tfgpu_magic.config.policy import Pick, Policy
+from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen
 from tfgpu_magic.config.state import Stage
 from tfgpu_magic.errors import PolicyError, TooLate
@@ -158,7 +158,7 @@ def _least(policy: Policy) -> Plan:
 
 
 def _picks(policy: Policy) -> bool:
-    return any(isinstance(request, Pick) for request in policy)
+    return policy.choice is not None and policy.choice.picks
 
 
 def _with_lots(taken: Mapping[str, float], snapshot: Snapshot) -> dict[str, float]:

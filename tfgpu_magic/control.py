@@ -12,7 +12,7 @@ from tfgpu_magic.config import fallback, onimport, words
 from tfgpu_magic.config import plan as planning
 from tfgpu_magic.config.grammar import RESTART
 from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.policy import NOTHING, Pick, Policy, Visible
+from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.state import Kernel, Stage
 from tfgpu_magic.host import host
@@ -101,9 +101,10 @@ def decided(snapshot: Snapshot | None = None) -> Plan:
 def inherited(snapshot: Snapshot | None = None) -> Policy:
     """What a process that starts from here is asked of what is decided here: where there is no GPU, none is named."""
     plan = decided(snapshot)
-    named = [request for request in plan.settled if isinstance(request, Visible | Pick)]
-    nowhere = plan.blind and named and (look() if snapshot is None else snapshot).absent
-    return plan.settled.without(named) if nowhere else plan.settled
+    choice = plan.settled.choice
+    if choice is None or not (plan.blind and (look() if snapshot is None else snapshot).absent):
+        return plan.settled
+    return plan.settled.without([choice])
 
 
 def waiting() -> Plan:
@@ -153,9 +154,12 @@ names = administrator.names
 
 
 def anew(snapshot: Snapshot) -> Kernel:
-    """A process that starts from here, in which nothing has happened yet."""
+    """A process that starts from here, as this one did, in which nothing has happened yet."""
     here = RUNTIME.observe(snapshot.gpus)
     return Kernel(
+        host=here.host,
+        keras=here.keras,
+        old=here.old,
         outside=here.outside,
         environment=here.outside,
         shown=here.given,
@@ -165,8 +169,8 @@ def anew(snapshot: Snapshot) -> Kernel:
     )
 
 
-def standing(plan: Plan) -> str:
-    """How an applied plan stands, in one sentence."""
+def standing(plan: Plan, stage: Stage) -> str:
+    """How an applied plan stands where TensorFlow has come so far, in one sentence."""
     if not plan.judged:
         return f"`{plan.asked}` waits for TensorFlow's import, and is checked against the GPUs again then."
     if not plan.asked.requests:
@@ -176,9 +180,9 @@ def standing(plan: Plan) -> str:
         return f"`{plan.asked}` has no effect here: TensorFlow sees no GPU."
     if plan.in_force:
         return f"`{plan.asked}` is in force already."
-    if current_stage() is Stage.READY:
+    if stage is Stage.READY:
         return f"`{plan.asked}` is in force."
-    if current_stage() is not Stage.ABSENT:
+    if stage is not Stage.ABSENT:
         return f"`{plan.asked}` is in force from TensorFlow's first op on."
     if plan.needs_tensorflow:
         return f"`{plan.asked}` waits for TensorFlow's import."

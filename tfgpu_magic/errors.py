@@ -12,6 +12,8 @@ TfGpuError
 └── SimulatorError    the simulated GPU machine could not be built or reached
 """
 
+from collections.abc import Sequence
+
 
 class TfGpuError(Exception):
     """The root of the tree. Its text is one message for people: what is wrong, and what to do next."""
@@ -25,10 +27,26 @@ class Refused(TfGpuError, RuntimeError):
     """The policy is understood and was not applied, not even in part.
 
     Attributes:
+        reason: why, in one paragraph, which is the beginning of the text.
+        more: what the text says besides, before the ways out.
+        lead: how the ways out are led in.
+        ways: what can be said instead, the words of a line of `%tf_gpu` each, the nearest first.
         crowded: whether an isolated call could have what is asked if others held less.
     """
 
-    crowded = False
+    def __init__(
+        self, reason: str, *, more: str = "", lead: str = "", ways: Sequence[str] = (), crowded: bool = False
+    ) -> None:
+        super().__init__(reason)
+        self.reason, self.more, self.lead, self.ways, self.crowded = reason, more, lead, tuple(ways), crowded
+
+    def __str__(self) -> str:
+        return self.text("%tf_gpu")
+
+    def text(self, magic: str) -> str:
+        """Return the text for a place where words are said by a magic, such as ``%%tf_gpu isolate`` above a cell."""
+        ways = "\n  ".join(f"{magic} {way}" for way in self.ways)
+        return f"{self.reason}{self.more}{self.lead if ways else ''}{ways}"
 
 
 class TooLate(Refused):

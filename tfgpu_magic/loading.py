@@ -70,6 +70,7 @@ def resume(words: str) -> None:
     shell.run_line_magic("load_ext", "tfgpu_magic")
     shell.magics_manager.registry[TfGpuMagics.__name__].reporter.rest()  # this is said in no cell
     from tfgpu_magic import control
+    from tfgpu_magic.config.runtime import current_stage
 
     try:
         # The words are whole: what configuration says in this kernel is not to be added to them.
@@ -77,7 +78,7 @@ def resume(words: str) -> None:
     except TfGpuError as error:
         _warn(shell, f"tfgpu_magic: `{words}`, asked for with {RESTART}, is NOT in force.\n{error}")
     else:
-        _tell_later(shell, f"tfgpu_magic: after the restart, {control.standing(plan)}", sys.stdout)
+        _tell_later(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)
 
 
 def _warn(shell: InteractiveShell, text: str) -> None:

@@ -205,17 +205,18 @@ def _tell(what: str, policy: str) -> Outcome | Code:
     """Say what a policy would do, or without one what is done, in the form that is wanted."""
     from tfgpu_magic import control
     from tfgpu_magic.config import script
+    from tfgpu_magic.config.runtime import current_stage
     from tfgpu_magic.views.outcome import Code, Outcome
 
     if what == "plan":
         if not policy:
-            return Outcome(control.waiting(), control.standing(control.current()))
+            return Outcome(control.waiting(), control.standing(control.current(), current_stage()))
         try:
             return Outcome(plan := control.plan(policy), f"`{str(plan.asked) or policy}` would do this:")
         except TooLate as error:
             plan = control.foresee(policy)
             after = f"After a restart, `{str(plan.asked) or policy}` would do this:"
-            return Outcome(plan, f"{str(error).splitlines()[0]} {after}")
+            return Outcome(plan, f"{error.reason} {after}")
     plan = control.sketch(policy) if policy else control.decided()
     if what == "env":
         return Code(script.shell(plan), "sh")
@@ -226,6 +227,7 @@ def _apply(policy: str, *, again: bool = False) -> Outcome:
     """Apply a policy here; or if it is too late, and that is wanted, in a new kernel."""
     looking = Looking(PATIENCE)  # the GPUs are looked at while the rest of the house is imported
     from tfgpu_magic import administrator, control
+    from tfgpu_magic.config.runtime import current_stage
     from tfgpu_magic.views.outcome import Outcome
 
     try:
@@ -237,7 +239,7 @@ def _apply(policy: str, *, again: bool = False) -> Outcome:
         if host() != "kernel":
             raise
     else:
-        return Outcome(plan, control.standing(plan))
+        return Outcome(plan, control.standing(plan, current_stage()))
     from tfgpu_magic.restart import restart
 
     return restart(str(asked) or "default")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
 
 from tfgpu_magic.config.plan import make
+from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.state import Kernel, Stage
 from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused, TooLate
@@ -386,3 +388,54 @@ def test_a_tensorflow_that_is_too_old_to_know_is_said() -> None:
     plan = make(parse("growth"), snapshot(gpu(0)), kernel(gpu(0), old="2.15.1"))
 
     assert any("TensorFlow 2.15.1 is older than 2.16" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "words", "ways"),
+    [
+        (
+            "",
+            "visible 0; growth; limit 0=1GiB",
+            ("visible 0; growth; limit 0=1GiB --grow", "default; visible 0; limit 0=1GiB"),
+        ),
+        ("growth", "pick; limit 1=1GiB", ("pick; limit 1=1GiB --grow", "default; pick; limit 1=1GiB")),
+        (
+            "visible 0,1; limit 0=1GiB",
+            "limit 1=2GiB --grow",
+            ("limit 0=1GiB --grow; limit 1=2GiB --grow", "default; visible 0,1; limit 0=1GiB; limit 1=2GiB"),
+        ),
+        ("growth off", "limit 0=1GiB --grow", ("default; limit 0=1GiB",)),
+    ],
+)
+def test_ways_to_agree_on_growth_lose_no_other_words_and_can_be_had(
+    earlier: str, words: str, ways: tuple[str, ...]
+) -> None:
+    gpus = (gpu(0, 3), gpu(1))
+    asked = parse(earlier) if earlier else NOTHING
+    here = kernel(*gpus, asked=asked, settled=asked)
+
+    with pytest.raises(Refused, match="one setting for all GPUs") as caught:
+        make(parse(words), snapshot(*gpus), here)
+
+    assert caught.value.ways == ways
+    assert all(make(parse(way), snapshot(*gpus), here).limited for way in ways)
+
+
+def test_a_refusal_tells_its_ways_as_data_and_where_they_are_to_be_said() -> None:
+    with pytest.raises(Refused) as caught:
+        make(parse("limit 95%"), snapshot(*FOUR), kernel(*FOUR))
+
+    error: Refused = pickle.loads(pickle.dumps(caught.value))
+    assert error.ways == ("pick; limit 7.2GiB", "limit 760MiB")
+    assert str(error) == str(caught.value)
+    assert str(error).endswith("\nFits now:\n  %tf_gpu pick; limit 7.2GiB\n  %tf_gpu limit 760MiB")
+    assert error.text("%%tf_gpu isolate").endswith("  %%tf_gpu isolate limit 760MiB")
+    assert error.reason.startswith("Not applied. GPU 0")
+
+
+def test_a_refusal_that_comes_too_late_tells_why_apart_from_the_restart() -> None:
+    with pytest.raises(TooLate) as caught:
+        make(parse("growth"), snapshot(gpu(0)), kernel(gpu(0), stage=Stage.READY))
+
+    assert caught.value.reason == str(caught.value).partition("\n")[0]
+    assert caught.value.reason.endswith("so its memory cannot be changed any more.")

@@ -12,7 +12,7 @@ import tfgpu_magic
 from tests.processes import program, run
 from tests.tf.on_machine import touch_every_gpu
 from tfgpu_magic.config import account
-from tfgpu_magic.config.fit import context_bytes
+from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.monitor.rows import ProcessRow
 from tfgpu_magic.monitor.viewing import Viewing
 

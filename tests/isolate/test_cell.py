@@ -304,6 +304,12 @@ def test_the_policy_is_in_force_by_the_drivers_account(book: Notebook, machine: 
     assert "is not a word" in book.isolated("1", "limti 1GiB").text
 
 
+def test_a_refusal_says_what_fits_as_it_is_said_above_a_cell(book: Notebook) -> None:
+    ran = book.isolated("1", "limit 0=1GiB 5=1GiB")
+
+    assert "For those that are:   %%tf_gpu isolate limit 0=1GiB" in ran.stream("stderr")
+
+
 def test_a_refusal_says_whose_policy_it_was(book: Notebook) -> None:
     with Notebook(book.server, "%tf_gpu limit 5GiB") as one:
         book.run("%%tf_gpu isolate --detach --limit 4GiB\nimport tensorflow as tf, time\ntf.zeros(9)\ntime.sleep(60)")

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.policy import NOTHING, Limit
+from tfgpu_magic.config.policy import NOTHING
+from tfgpu_magic.config.requests.limit import Limit
 from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate.claims import Claim, Holding

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tfgpu_magic.config import pytorch, runtime
 from tfgpu_magic.config.fallback import foreseen
-from tfgpu_magic.config.fit import context_bytes
+from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, in_words, renew
 from tfgpu_magic.config.runtime import RUNTIME, devices
 from tfgpu_magic.config.state import DEVICES, Kernel, Stage

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tfgpu_magic.config import refusal, visible
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.policy import Growth, Visible
 from tfgpu_magic.config.state import ALLOCATOR, DEVICE_CAP, DEVICES, GROWTH, ORDER, Kernel
 from tfgpu_magic.config.wish import LEAST_CAPABILITY, Wish, is_old, is_skipped
 from tfgpu_magic.units import MIB, rounded
@@ -17,13 +16,18 @@ def wanted(kernel: Kernel, wish: Wish) -> dict[str, str | None]:
     variables: dict[str, str | None] = {}
     if wish.growth or (wish.growth is None and wish.cpus is not None and any(kernel.growth.values())):
         variables[GROWTH] = "true"  # also keeps what tf.config was told, which logical CPUs would switch off
-    elif wish.everywhere == Growth(on=False) or (wish.growth is False and kernel.outside.get(GROWTH) == "true"):
+    elif wish.growth is False and (_says_growth(wish) or kernel.outside.get(GROWTH) == "true"):
         variables[GROWTH] = "false"
-    if wish.choice == Visible(None):
+    if wish.choice is not None and wish.choice.everything:
         variables |= {ORDER: "PCI_BUS_ID", DEVICES: None}
     elif wish.choice is not None:
         variables |= visible.variable(wish.seen, wish.there)
     return variables
+
+
+def _says_growth(wish: Wish) -> bool:
+    """Whether words speak of growth itself, and not of limits that have it or have it not."""
+    return wish.everywhere is not None and not wish.everywhere.limited
 
 
 def conflicts(

@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tfgpu_magic.config import fit, refusal, visible
+from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, draft
-from tfgpu_magic.config.policy import NOTHING, Growth, Limit, Pick, Policy, Request, Split, SplitCpu, Visible
+from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.config.request import Choice, Memory, reference
+from tfgpu_magic.config.requests.growth import Growth
+from tfgpu_magic.config.requests.visible import Visible
 from tfgpu_magic.config.state import DEVICES, GROWTH, Kernel
 from tfgpu_magic.config.wish import is_skipped, seen_without_words
 from tfgpu_magic.errors import Refused, TooLate
@@ -19,7 +23,7 @@ GROWS = Policy((Growth(),))
 
 def waits(policy: Policy) -> Plan:
     """The plan of a policy that is judged when TensorFlow is imported; until then memory grows, also for programs."""
-    grows = any(isinstance(request, Limit | Split) or request == Growth() for request in policy)
+    grows = any(request.limited or request.grows for request in policy.memory)
     return Plan(asked=policy, settled=policy, environment={GROWTH: "true"} if grows else {}, judged=False)
 
 
@@ -76,12 +80,11 @@ def least(policy: Policy) -> Plan:
 
     Where CUDA's list is made already, `GROWS` is to be asked for: no other GPUs can be seen.
     """
-    named = [request.gpus for request in policy if isinstance(request, Visible) and request.gpus]
-    gpus = [
-        Gpu(index=ref) if isinstance(ref, int) else Gpu(index=0, instance=0, uuid=ref) for ref in (named or [()])[-1]
-    ]
+    choice = policy.choice
+    refs = choice.refs if choice is not None else ()
+    gpus = [Gpu(index=ref) if isinstance(ref, int) else Gpu(index=0, instance=0, uuid=ref) for ref in refs]
     shown = visible.variable(gpus) if len({gpu.instance for gpu in gpus}) == 1 else {}
-    kept = Policy(tuple(request for request in policy if shown and isinstance(request, Visible)))
+    kept = Policy((choice,)) if choice is not None and shown else NOTHING
     words = kept.then(GROWS)
     return Plan(asked=words, settled=words, environment={**shown, GROWTH: "true"}, growth=True, grows=True, blind=True)
 
@@ -89,57 +92,50 @@ def least(policy: Policy) -> Plan:
 def _steps(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Iterator[Policy]:
     """The policy, and others below it, each further from it and easier to have than the one before."""
     yield policy
-    cpus = [request for request in policy if isinstance(request, SplitCpu)]
+    asked, said, cpus = policy.by_nature()
     if not snapshot.gpus:
         if snapshot.absent and cpus:
             yield Policy((Growth(), *cpus))
         return
-    for choice, there in _choices(policy, snapshot, kernel):
-        kept = [request for request in policy if _is_about(request, there)]
-        caps = [replace(request, grow=True) if isinstance(request, Limit | Split) else request for request in kept]
+    for choice, there in _choices(said, snapshot, kernel):
+        kept = [request for request in asked if _is_about(request, there)]
+        caps = [request.growing(on=True) if request.limited else request for request in kept]
         for memory in (kept, caps, [Growth()]):
             yield Policy((*choice, *memory, *cpus))
 
 
 def _choices(
-    policy: Policy, snapshot: Snapshot, kernel: Kernel
-) -> Iterator[tuple[Sequence[Visible | Pick], Sequence[Gpu]]]:
+    said: Choice | None, snapshot: Snapshot, kernel: Kernel
+) -> Iterator[tuple[Sequence[Choice], Sequence[Gpu]]]:
     """What can be said of which GPUs are seen, without those that are lost or full; with the GPUs that may be then."""
-    said = [request for request in policy if isinstance(request, Visible | Pick)]
     unknown = kernel.shown is None and DEVICES in kernel.outside  # it may be any of them, and is left to the scheduler
-    if not said and unknown:
+    if said is None and unknown:
         yield (), snapshot.gpus
         return
-    match said[-1:]:
-        case [Visible(gpus=tuple(refs))]:
-            known = [visible.find(ref, snapshot.gpus) for ref in refs]
-            seen = [gpu for gpu in known if isinstance(gpu, Gpu)]
-        case [Visible()]:
-            seen = [gpu for gpu in snapshot.gpus if gpu.instance is None]
-        case _:
-            seen = seen_without_words(snapshot, kernel)
+    seen = _seen(said, snapshot, kernel)
     fine = [gpu for gpu in seen if _is_fine(gpu, seen, kernel)]
-    if isinstance(said[-1] if said else None, Pick) and fine:
-        pick = said[-1]
-        assert isinstance(pick, Pick)  # noqa: S101  # just asked; mypy does not see it
-        for need in dict.fromkeys((pick.need, None)):
-            for count in range(min(pick.count, len(fine)), 0, -1):
-                yield [Pick(count, need)], fine
-        return
-    if not said and len(fine) == len(seen):
+    if said is None and len(fine) == len(seen):
         yield (), fine
-    yield [Visible(tuple(gpu.index if gpu.instance is None else str(gpu.uuid) for gpu in fine))], fine
+    refs = list(map(reference, fine))
+    for choice in (said or Visible(())).easier(refs):
+        yield [choice], fine
+
+
+def _seen(said: Choice | None, snapshot: Snapshot, kernel: Kernel) -> Sequence[Gpu]:
+    """The GPUs that a choice is about."""
+    if said is not None and said.everything:
+        return [gpu for gpu in snapshot.gpus if gpu.instance is None]
+    if said is not None and not said.picks:
+        return [gpu for ref in said.refs if isinstance(gpu := visible.find(ref, snapshot.gpus), Gpu)]
+    return seen_without_words(snapshot, kernel)
 
 
 def _is_fine(gpu: Gpu, seen: Sequence[Gpu], kernel: Kernel) -> bool:
     """Whether TensorFlow's first op could be done there, as far as anybody knows."""
-    full = gpu.free is not None and gpu.free < fit.context_bytes(gpu.total or 0)
+    full = gpu.free is not None and gpu.free < context_bytes(gpu.total or 0)
     return not (gpu.lost or gpu.mig or full or is_skipped(gpu, seen, kernel))
 
 
-def _is_about(request: Request, gpus: Sequence[Gpu]) -> bool:
+def _is_about(request: Memory, gpus: Sequence[Gpu]) -> bool:
     """Whether a request is about the memory of these GPUs, or of all."""
-    if not isinstance(request, Growth | Limit | Split):
-        return False
-    ref = None if isinstance(request, Growth) else request.gpu
-    return ref is None or visible.find(ref, gpus) in gpus
+    return request.gpu is None or visible.find(request.gpu, gpus) in gpus

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tfgpu_magic.config.policy import Growth, Limit, Share, Split, amount_text
+from tfgpu_magic.config.memory import LEAST_LIMIT, context_bytes, reserve_bytes
+from tfgpu_magic.config.request import Memory
 from tfgpu_magic.monitor.snapshot import Gpu, Process
-from tfgpu_magic.units import BINARY, MIB, rounded
-
-LEAST_LIMIT = 32 * MIB
-"""Below this TensorFlow starts and then fails at nearly everything: cuBLAS alone wants a workspace of up to 32 MiB."""
+from tfgpu_magic.units import MIB, rounded
 
 MOST_HOLDERS = 5
 """How many of a GPU's processes are named when memory is missing."""
@@ -29,35 +27,11 @@ class Device:
 
     gpu: Gpu
     limits: tuple[int, ...] = ()
-    words: Growth | Limit | Split | None = None
+    words: Memory | None = None
 
 
 Problem: TypeAlias = tuple[Device, str]
 """A device that cannot have what is asked of it, and why, in one sentence."""
-
-
-def context_bytes(total: int) -> int:
-    """What to keep free on a GPU of `total` bytes for a CUDA context, which no limit counts.
-
-    A context takes some hundred MiB, more on larger GPUs; one 32nd of the GPU, from 256 to 512 MiB, is our estimate.
-    """
-    return min(max(total // 32, 256 * MIB), 512 * MIB)
-
-
-def reserve_bytes(free: int, capability: tuple[int, int] | None) -> int:
-    """What TensorFlow, where it takes all that is free, leaves of it to cuDNN, cuBLAS and NCCL (gpu_device.cc).
-
-    How much those take is the model's affair, and no simulated GPU has them. Where the compute capability is unknown,
-    it is the most.
-
-    Args:
-        free: bytes that are free beside a CUDA context.
-        capability: the GPU's compute capability.
-    """
-    if free < 2 * BINARY["GiB"]:
-        return 225 * MIB
-    major = 9 if capability is None else capability[0]
-    return (500 if major <= 6 else {7: 1050, 8: 1536}.get(major, 1800)) * MIB
 
 
 def crowding(devices: Sequence[Device], *, grows: bool) -> list[str]:
@@ -69,8 +43,8 @@ def crowding(devices: Sequence[Device], *, grows: bool) -> list[str]:
             continue
         room = free - context_bytes(total)
         left, usual = room - sum(device.limits), reserve_bytes(room, gpu.capability)
-        # Equal shares of what is free leave as much, and in whole MiB.
-        if left < usual - MIB and not isinstance(getattr(device.words, "parts", None), int):
+        # Parts of what is free leave as much, and in whole MiB.
+        if left < usual - MIB and not (device.words is not None and device.words.of_free):
             alike.setdefault((rounded(left), rounded(usual)), []).append(gpu.label)
     return [
         f"Warning: of GPU {', '.join(labels)} this leaves {left} for CUDA's libraries (cuDNN, cuBLAS, NCCL), which no "
@@ -110,7 +84,7 @@ def tell(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[
 
 
 def _grows(device: Device) -> bool:
-    return isinstance(device.words, Limit | Split) and device.words.grow
+    return device.words is not None and device.words.limited and device.words.grows
 
 
 def _problem(device: Device) -> str | None:
@@ -131,8 +105,8 @@ def _problem(device: Device) -> str | None:
     if wanted > total:
         return f"{_wanted(device)}, more than the {rounded(total)} it has. TensorFlow would take less, and not say so."
     if min(device.limits) < LEAST_LIMIT:
-        of = f" of the {rounded(free)} that are free" if isinstance(device.words, Split) else ""
-        said = amount_text(device.words.amount) if isinstance(device.words, Limit) else rounded(min(device.limits))
+        of = f" of the {rounded(free)} that are free" if device.words is not None and device.words.of_free else ""
+        said = rounded(min(device.limits)) if device.words is None else device.words.smallest(device.limits)
         return f"{said}{of} is too little to work with; {rounded(LEAST_LIMIT)} is the least."
     return None
 
@@ -156,19 +130,15 @@ def _is_short(device: Device) -> bool:
     gpu, wanted = device.gpu, sum(device.limits)
     if gpu.lost or gpu.total is None or gpu.free is None or wanted > gpu.total:
         return False
-    shares = isinstance(device.words, Split) and isinstance(device.words.parts, int)
-    return shares or wanted + context_bytes(gpu.total) > gpu.free
+    of_free = device.words is not None and device.words.of_free
+    return of_free or wanted + context_bytes(gpu.total) > gpu.free
 
 
 def _wanted(device: Device) -> str:
     """What is asked of a GPU, as it was said and in bytes: ``40% is 3.2 GiB``."""
-    total = rounded(sum(device.limits))
-    match device.words:
-        case Limit(amount=Share() as share):
-            return f"{share} is {total}"
-        case Split(parts=tuple(sizes)) if len(sizes) > 1:
-            return f"{' + '.join(map(amount_text, sizes))} is {total}"
-    return f"the limit is {total}"
+    if device.words is None:
+        return f"the limit is {rounded(sum(device.limits))}"
+    return device.words.wanted(device.limits)
 
 
 def _holders(gpu: Gpu, processes: Sequence[Process], names: Mapping[int, str]) -> list[str]:

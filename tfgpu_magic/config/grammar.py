@@ -7,38 +7,11 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from tfgpu_magic.config.requests import REQUESTS
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 
-POLICY_WORDS = (
-    Word("growth", ("growth [off]",), "memory growth on every visible GPU: take memory as it is needed"),
-    Word(
-        "limit",
-        ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow"),
-        "a memory limit on every visible GPU, or GPU by GPU, which is taken at once; with --grow it is a cap: memory "
-        "is taken as it is needed, up to that and no further",
-        (("--grow", False), ("--gpu", True)),
-    ),
-    Word(
-        "split",
-        ("split 2", "split 1GiB 2GiB --gpu 0", "split 4 --cpu"),
-        "logical GPUs: equal shares of what is free, less what TensorFlow leaves to CUDA's libraries, or named sizes; "
-        "--cpu splits the CPU instead; --grow as in limit",
-        (("--gpu", True), ("--cpu", False), ("--grow", False)),
-    ),
-    Word(
-        "visible",
-        ("visible 0,1", "visible 3,2", "visible GPU-<uuid>", "visible none", "visible all"),
-        "which GPUs TensorFlow sees, and in which order",
-    ),
-    Word(
-        "pick",
-        ("pick [N] [--need 6GiB]",),
-        "see only the N GPUs (one, if not said) with most free memory, each with at least what is needed",
-        (("--need", True),),
-    ),
-    Word("default", ("default",), "drop what was asked before and is not in force yet"),
-)
+POLICY_WORDS = tuple(request.WORD for request in REQUESTS)
 
 OTHER_WORDS = (
     Word("help", ("help",), "this list of the words; also `%tf_gpu?`"),
@@ -149,7 +122,7 @@ def find(name: str, words: Sequence[Word] = WORDS) -> Word:
 
 def forms(name: str) -> str:
     """A sentence with the forms in which the word is written."""
-    return " Write " + " or ".join(f"`%tf_gpu {form}`" for form in find(name).usage) + "."
+    return find(name).forms
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from tfgpu_magic.config import advice, environment, fit, refusal
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.policy import Pick, Policy
+from tfgpu_magic.config.memory import context_bytes
+from tfgpu_magic.config.policy import Policy
+from tfgpu_magic.config.request import reference
 from tfgpu_magic.config.state import GROWTH, Kernel, Stage
 from tfgpu_magic.config.wish import Wish, fold
 from tfgpu_magic.errors import Refused
@@ -21,7 +23,7 @@ class Plan:
 
     Attributes:
         asked: all the words that count, the new ones included.
-        settled: the same with each `Pick` settled to GPUs.
+        settled: the same with each choice of GPUs settled to those that were chosen.
         environment: the variables that the words decide; None removes one.
         devices: the GPUs that TensorFlow will see, in its order.
         show: whether to name them to TensorFlow as well, because CUDA no longer reads its variable.
@@ -106,9 +108,11 @@ def make(
     found = fit.at_start(plan.devices)
     if found:
         ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, kernel)]
-        head = "Fits now:" if restart is None else "Fits after a restart:"
-        lines = [head, *(f"  %tf_gpu {way}{restart or ''}" for way in ways)] if ways else []
-        raise Refused("\n".join([f"Not applied. {fit.tell(found, snapshot.processes, owners())}", *lines]))
+        raise Refused(
+            f"Not applied. {fit.tell(found, snapshot.processes, owners())}",
+            lead="\nFits now:\n  " if restart is None else "\nFits after a restart:\n  ",
+            ways=[f"{way}{restart or ''}" for way in ways],
+        )
     return replace(plan, notes=(*plan.notes, *fit.crowding(plan.devices, grows=plan.grows)))
 
 
@@ -123,9 +127,7 @@ def draft(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:
     variables = environment.wanted(kernel, wish)
     growth = variables.get(GROWTH, kernel.outside.get(GROWTH))
     asked = kernel.asked.then(policy).without(wish.dropped)
-    settled = kernel.settled.then(policy).without(wish.dropped)
-    if isinstance(wish.choice, Pick):
-        settled = settled.seeing(gpu.index if gpu.instance is None else str(gpu.uuid) for gpu in wish.seen)
+    settled = kernel.settled.then(policy).without(wish.dropped).seeing(list(map(reference, wish.seen)))
     return Plan(
         asked=asked,
         settled=settled,
@@ -192,7 +194,7 @@ def _left_over(wish: Wish, devices: Sequence[Device], snapshot: Snapshot) -> Ite
 def _tried(snapshot: Snapshot, kernel: Kernel) -> Iterator[str]:
     """A note where an op may have been tried on a full GPU, and its error caught: TensorFlow keeps no trace of that."""
     shown = [gpu for gpu in snapshot.gpus if gpu.uuid in (kernel.shown or ()) and gpu.free is not None]
-    full = [gpu.label for gpu in shown if (gpu.free or 0) < fit.context_bytes(gpu.total or 0)]
+    full = [gpu.label for gpu in shown if (gpu.free or 0) < context_bytes(gpu.total or 0)]
     if kernel.stage is Stage.LISTED and full:
         yield (
             f"GPU {', '.join(full)} is full. If an operation has failed for that in this {kernel.host} already, "

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tfgpu_magic.config.policy import Growth, Limit, Pick, Policy, Split, Visible, amount_text
+from tfgpu_magic.config.policy import Policy
+from tfgpu_magic.config.request import Memory, Request
+from tfgpu_magic.config.requests.default import Default
 from tfgpu_magic.config.state import ALLOCATOR, DEVICE_CAP, DEVICES, Kernel, Stage
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.monitor.snapshot import Gpu
@@ -26,14 +28,15 @@ def if_too_late(policy: Policy, kernel: Kernel) -> None:
     if kernel.broken:
         raise TooLate(
             "TensorFlow failed to start on a GPU that had no room left, and may hang for good if it is tried again in "
-            f"this {kernel.host}. Leave it alone, and restart.\n{_restart(policy, kernel)}"
+            f"this {kernel.host}. Leave it alone, and restart.",
+            more=_restart(policy, kernel),
         )
     if kernel.stage is Stage.READY:
         changed = f"\nAsked was `{kernel.asked}`, and it was changed since: {'; '.join(kernel.changed)}."
         raise TooLate(
             f"TensorFlow is already using {'the GPUs' if kernel.shown else 'its devices'} in this {kernel.host}{since}"
-            f", so its memory cannot be changed any more."
-            f"{changed if kernel.changed else ''}\n{_restart(policy, kernel)}"
+            f", so its memory cannot be changed any more.",
+            more=f"{changed if kernel.changed else ''}{_restart(policy, kernel)}",
         )
     if kernel.stage is Stage.POISONED:
         raise TooLate(
@@ -41,7 +44,8 @@ def if_too_late(policy: Policy, kernel: Kernel) -> None:
             "TensorFlow's GPU allocators exist already (device_lib.list_local_devices(), tf.test.is_gpu_available() "
             "and v1 Sessions make them), and it would accept the setting and not enforce it; or another library"
             f"{f' ({kernel.neighbour})' if kernel.neighbour else ''} uses the GPU, and was there before TensorFlow was "
-            f"imported. Nobody can tell which, so nothing is promised.\n{_restart(policy, kernel)}"
+            "imported. Nobody can tell which, so nothing is promised.",
+            more=_restart(policy, kernel),
         )
 
 
@@ -54,22 +58,24 @@ def if_frozen(wanted: Sequence[Gpu], shown: Sequence[str], policy: Policy, kerne
     hidden = [gpu.label for gpu in wanted if gpu.uuid not in shown]
     if hidden:
         raise TooLate(
-            f"Not applied. CUDA is running in this {kernel.host} already, and does not show it GPU {', '.join(hidden)}."
-            f"\n{_restart(policy, kernel)}"
+            f"Not applied. CUDA is running in this {kernel.host} already, and does not show it "
+            f"GPU {', '.join(hidden)}.",
+            more=_restart(policy, kernel),
         )
     places = [shown.index(str(gpu.uuid)) for gpu in wanted]
     if ordered and places != sorted(places):
         raise TooLate(
             f"Not applied. CUDA is running in this {kernel.host} already, so the order of its GPUs is fixed, and "
-            f"TensorFlow ignores the order of a list.\n{_restart(policy, kernel)}"
+            "TensorFlow ignores the order of a list.",
+            more=_restart(policy, kernel),
         )
 
 
 def hidden_for_good(policy: Policy, kernel: Kernel) -> TooLate:
     """GPUs that we hid from CUDA before it was started, and that it cannot be shown any more."""
     return TooLate(
-        f"Not applied. CUDA is running in this {kernel.host} already, and was told before not to show all GPUs.\n"
-        f"{_restart(policy, kernel)}"
+        f"Not applied. CUDA is running in this {kernel.host} already, and was told before not to show all GPUs.",
+        more=_restart(policy, kernel),
     )
 
 
@@ -88,24 +94,16 @@ def if_it_cannot_be_shown(gpus: Sequence[Gpu]) -> None:
 
 def no_gpu(why: str, rest: Policy) -> Refused:
     """Words for a GPU that is not there, and what is left of them without it."""
-    advice = f"\nFor those that are:   %tf_gpu {rest}" if rest.requests else ""
-    return Refused(f"Not applied. {why}{advice}")
+    return Refused(f"Not applied. {why}", lead="\nFor those that are:   ", ways=[str(rest)] if rest.requests else [])
 
 
 def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
     """Words about a GPU that TensorFlow is not to see."""
     whole = [other for other in seen if other.instance is None and gpu.instance is None]  # beside a MIG instance, none
     return Refused(
-        f"Not applied. GPU {gpu.label} is hidden from TensorFlow, so nothing can be set for it. "
-        f"Show it first:   %tf_gpu visible {_list([*whole, gpu])}"
-    )
-
-
-def unknown(gpu: Gpu, what: str) -> Refused:
-    """A part of a figure that the driver does not tell."""
-    return Refused(
-        f"Not applied. GPU {gpu.label}: the driver does not tell {what}, so a part of that is no known size. "
-        "Name a size instead, as in `%tf_gpu limit 2GiB`."
+        f"Not applied. GPU {gpu.label} is hidden from TensorFlow, so nothing can be set for it.",
+        lead=" Show it first:   ",
+        ways=[f"visible {_list([*whole, gpu])}"],
     )
 
 
@@ -113,27 +111,10 @@ def growth_on_some() -> Refused:
     """What `tf.config` was told, and TensorFlow's first op does not take."""
     return Refused(
         "Not applied. set_memory_growth was called for some of these GPUs and not for others; TensorFlow's first op "
-        "would fail on that. Say `%tf_gpu growth` or `%tf_gpu growth off` for all of them first."
+        "would fail on that.",
+        lead=" Say for all of them first one of:\n  ",
+        ways=["growth", "growth off"],
     )
-
-
-def if_too_few(request: Pick, enough: Sequence[Gpu], given: Sequence[Gpu], variable: str | None) -> None:
-    """Refuse to pick more GPUs than there are with so much free, of those that CUDA_VISIBLE_DEVICES leaves.
-
-    Raises:
-        Refused: there are too few.
-    """
-    if len(enough) >= request.count:
-        return
-    what = f"{request.count} GPU{'s' * (request.count > 1)}"
-    need = f" with {amount_text(request.need)} free, and room for CUDA's context," if request.need is not None else ""
-    figures = [f"{rounded(gpu.free)} free" if gpu.free is not None else str(gpu.error) for gpu in given]
-    have = [f"GPU {gpu.label}: {figure}" for gpu, figure in zip(given, figures, strict=True)]
-    count = f"{len(enough)} can" if enough else "no GPU has it"
-    limits = (
-        [f"{DEVICES}={variable!r} was not set by %tf_gpu, and leaves no other GPUs."] if variable is not None else []
-    )
-    raise Refused("\n  ".join([f"Not applied. {what}{need} cannot be had now; {count}.", *have, *limits]))
 
 
 def order_unknown(variable: str) -> Refused:
@@ -144,17 +125,31 @@ def order_unknown(variable: str) -> Refused:
     )
 
 
-def growth_must_agree(requests: Iterable[Growth | Limit | Split]) -> Refused:
-    """Growth on some GPUs and not on others: TensorFlow has one setting for all."""
-    requests = list(requests)
-    capped = "; ".join(f"{r} --grow" for r in requests if isinstance(r, Limit | Split) and not r.grow)
-    taken = "; ".join(str(r).removesuffix(" --grow") for r in requests if not isinstance(r, Growth))
-    ways = [way for way in (capped, taken and f"default` and then `%tf_gpu {taken}") if way]
+def growth_must_agree(said: Policy, together: Policy, memory: Sequence[Memory]) -> Refused:
+    """Growth on some GPUs and not on others: TensorFlow has one setting for all.
+
+    Args:
+        said: what was said now.
+        together: the same after what was asked before.
+        memory: what of it is about memory and counts.
+    """
+
+    def growing(words: Iterable[Request]) -> list[Request]:
+        return [r.growing(on=True) if isinstance(r, Memory) and r.limited else r for r in words]
+
+    def at_once(words: Iterable[Request]) -> list[Request]:
+        kept = [r for r in words if not isinstance(r, Memory) or r.limited]
+        return [r.growing(on=False) if isinstance(r, Memory) else r for r in kept]
+
+    before = [r for r in memory if r.limited and not r.grows and r not in said.requests]
+    capped = Policy(tuple(growing([*before, *said])))
+    taken = Policy((Default(), *at_once(together.requests)))
+    grows = all(request.grows for request in memory if not request.limited)
     return Refused(
-        f"Not applied. `{'; '.join(map(str, requests))}`: memory growth is one setting for all GPUs of a process, and "
-        "a limit without --grow switches it off on every one of them. Say "
-        + ", or ".join(f"`%tf_gpu {way}`" for way in ways)
-        + "."
+        f"Not applied. `{'; '.join(map(str, memory))}`: memory growth is one setting for all GPUs of a process, and a "
+        "limit without --grow switches it off on every one of them.",
+        lead="\nSay one of:\n  ",
+        ways=[str(way) for way in (*([capped] if grows else []), taken)],
     )
 
 
@@ -164,8 +159,9 @@ def skipped(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
     rest = [gpu for gpu in seen if gpu not in gpus]
     return Refused(
         f"Not applied. TensorFlow does not use GPU {names} (too few multiprocessors beside the others, or too old for "
-        "its build), and mistakes the numbers of the others while it can see it. "
-        f"Hide it first:   %tf_gpu visible {_list(rest) or 'none'}"
+        "its build), and mistakes the numbers of the others while it can see it.",
+        lead=" Hide it first:   ",
+        ways=[f"visible {_list(rest) or 'none'}"],
     )
 
 
@@ -191,10 +187,9 @@ def without_gpus(policy: Policy, why: str, *, absent: bool) -> str:
     Raises:
         Refused: the words name GPUs, or need to know them.
     """
-    named = [r for r in policy if isinstance(r, Pick | Visible) or getattr(r, "gpu", None) is not None]
-    named = [r for r in named if not (isinstance(r, Visible) and not r.gpus)]
+    named = [request for request in policy if request.names_gpus]
     if not absent:
-        named += [r for r in policy if isinstance(r, Limit | Split)]
+        named += [request for request in policy.memory if request.limited]
     if named:
         raise Refused(f"Not applied. {why} So `{named[0]}` cannot be set.")
     return f"{why} TensorFlow will run on the CPU." if absent else f"{why} What is free was not checked."
@@ -205,12 +200,12 @@ def _list(gpus: Sequence[Gpu]) -> str:
 
 
 def _restart(policy: Policy, kernel: Kernel) -> str:
-    """The ways to a process in which it is not too late, from where this one is."""
+    """The ways to a process in which it is not too late, from where this one is, in lines of their own."""
     if kernel.host == "cell":
-        return f"Say it above the cell:   %%tf_gpu isolate {policy}"
+        return f"\nSay it above the cell:   %%tf_gpu isolate {policy}"
     if kernel.host == "program":
         return (
-            f'In the program, before TensorFlow\'s first operation:   tfgpu_magic.apply("{policy}")\n'
+            f'\nIn the program, before TensorFlow\'s first operation:   tfgpu_magic.apply("{policy}")\n'
             f'Or for one function:   @tfgpu_magic.isolated(policy="{policy}")   (this program keeps what it holds)'
         )
     anew, flag = (
@@ -221,6 +216,6 @@ def _restart(policy: Policy, kernel: Kernel) -> str:
     words = (f"%tf_gpu {policy}{flag}", f"%%tf_gpu isolate {policy}")
     width = max(map(len, words))
     return (
-        f"{anew}  {words[0]:<{width}}   (variables are lost)\n"
+        f"\n{anew}  {words[0]:<{width}}   (variables are lost)\n"
         f"{'Or run one cell: ':<{len(anew)}}  {words[1]:<{width}}   (this {kernel.host} keeps what it holds)"
     )

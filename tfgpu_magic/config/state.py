@@ -48,7 +48,7 @@ class Kernel:
         neighbour: another library of this process that may hold the CUDA context that somebody holds (``torch``).
         forked: CUDA was running when this process was forked, so it cannot be used here.
         asked: the policy in force or waiting, as it was asked.
-        settled: the same with each `Pick` settled to GPUs.
+        settled: the same with each choice of GPUs settled to those that were chosen.
         changed: what somebody has changed since, so that it is not as asked; a phrase each.
         since: which cell made it too late, in words, if known.
         broken: TensorFlow failed to make its context for want of memory, and must not be tried again.

@@ -20,3 +20,8 @@ class Word:
     usage: tuple[str, ...]
     meaning: str
     flags: tuple[tuple[str, bool], ...] = ()
+
+    @property
+    def forms(self) -> str:
+        """A sentence with the forms in which it is written."""
+        return " Write " + " or ".join(f"`%tf_gpu {form}`" for form in self.usage) + "."

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfgpu_magic.config.fit import Device, context_bytes
+from tfgpu_magic.config.fit import Device
+from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.monitor.snapshot import Gpu, Process
 
 

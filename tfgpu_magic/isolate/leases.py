@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tfgpu_magic.config import fit
-from tfgpu_magic.config.fit import Device, context_bytes
-from tfgpu_magic.config.policy import GpuRef, Growth, Limit, Memory, Policy, Share, Split, SplitCpu, Visible
+from tfgpu_magic.config.fit import Device
+from tfgpu_magic.config.memory import context_bytes, whole
+from tfgpu_magic.config.policy import Policy
+from tfgpu_magic.config.request import reference
+from tfgpu_magic.config.requests.visible import Visible
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate.claims import Claim, Holding, Need, key, size
 from tfgpu_magic.monitor.snapshot import Gpu
-from tfgpu_magic.units import MIB
 
 
 def choose(
@@ -55,13 +57,10 @@ def choose(
     lines = [
         f"Not started. The call needs {gpus(count)}, and {have} for it.",
         fit.tell(found, holding.processes, names()),
+        *dict.fromkeys(device.words.lease_note for device in devices if device.words and device.words.lease_note),
     ]
-    if any(isinstance(device.words, Limit) and isinstance(device.words.amount, Share) for device in devices):
-        lines.append("Of an isolated call, a percentage is all that its process holds, CUDA's context included.")
     emptied = fit.problems([_emptied(device) for device in devices])
-    refused = Refused("\n".join(lines))
-    refused.crowded = len(devices) - len(emptied) >= count
-    raise refused
+    raise Refused("\n".join(lines), crowded=len(devices) - len(emptied) >= count)
 
 
 def choose_in_turn(
@@ -179,51 +178,29 @@ def gpus(count: int) -> str:
 
 
 def asked(device: Device) -> Device:
-    """What an isolated call takes of a GPU, where its words ask for what is in `device`.
-
-    A limit in percent is a share of what processes can have of the GPU, and counts all that the call's process
-    holds, CUDA's context too: four calls at 25% fit on one GPU. One that is split into equal parts is taken whole.
-    """
-    match device.words:
-        case Split(parts=int()):
-            return replace(device, limits=())
-        case Limit(amount=Share() as share):
-            total = device.gpu.total or 0  # it is known, or the words were refused
-            limit = share.of(_usable(device.gpu) or 0) - context_bytes(total)
-            return replace(device, limits=(max(0, limit) // MIB * MIB,))
-    return device
+    """What an isolated call takes of a GPU, where its words ask for what is in `device`."""
+    if device.words is None:
+        return device
+    context = context_bytes(device.gpu.total or 0)
+    return replace(device, limits=device.words.leased(device.limits, _usable(device.gpu) or 0, context))
 
 
 def lowered(device: Device) -> Device:
     """The same with a limit that is grown into no higher than what is free, beside CUDA's context."""
-    free, total = device.gpu.free, device.gpu.total
-    match device.words:
-        case Limit(grow=True) if free is not None and total is not None:
-            room = max(0, free - context_bytes(total)) // MIB * MIB
-            return replace(device, limits=(min(room, *device.limits),))
-    return device
+    free, total, words = device.gpu.free, device.gpu.total, device.words
+    if words is None or not words.grows or len(device.limits) != 1 or free is None or total is None:
+        return device
+    room = whole(max(0, free - context_bytes(total)))
+    return replace(device, limits=(min(room, *device.limits),))
 
 
 def settle(policy: Policy, devices: Sequence[Device]) -> Policy:
     """The policy for a process that has these GPUs: they are named, and what it takes of each is in bytes."""
-    references = [device.gpu.index if device.gpu.instance is None else key(device.gpu) for device in devices]
+    chosen = Visible(tuple(reference(device.gpu) for device in devices))
     memory = [
-        words
-        for reference, device in zip(references, devices, strict=True)
-        if (words := _settled(device, None if len(devices) == 1 else reference)) is not None
+        device.words.settled(device.limits, None if len(devices) == 1 else reference(device.gpu))
+        for device in devices
+        if device.words is not None
     ]
-    rest = [request for request in policy if isinstance(request, SplitCpu)]
-    return Policy((*rest, Visible(tuple(references)), *dict.fromkeys(memory)))
-
-
-def _settled(device: Device, reference: GpuRef | None) -> Memory | None:
-    match device.words:
-        case Limit(grow=grow):
-            return Limit(device.limits[0], reference, grow)
-        case Split(parts=int(count), grow=grow):
-            return Split(count, reference, grow)
-        case Split(grow=grow):
-            return Split(device.limits, reference, grow)
-        case Growth() as growth:
-            return growth
-    return None
+    _, _, cpus = policy.by_nature()  # the others are in the devices
+    return Policy((*cpus, chosen, *dict.fromkeys(memory)))

@@ -9,7 +9,7 @@ from typing import Any
 
 from tfgpu_magic import control, units
 from tfgpu_magic.config import words
-from tfgpu_magic.config.policy import NOTHING, Pick, Policy, SplitCpu
+from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.host import shell
 from tfgpu_magic.isolate import prepare
@@ -48,10 +48,10 @@ def read(policy: str | Policy | None, gpus: int | None, timeout: float | str | N
     asked = words.parse(policy) if isinstance(policy, str) else policy or NOTHING
     if gpus is not None and (not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 0):
         raise PolicyError(f"gpus={gpus!r} is no number of GPUs. Write how many each call gets: 1, or 0 to hide them.")
-    picks = [request for request in asked if isinstance(request, Pick)]
-    if picks:
+    if asked.choice is not None and asked.choice.picks:
         raise PolicyError(
-            f"`{picks[0]}` is not for isolated calls: each gets the GPUs with most memory left, as many as gpus= says."
+            f"`{asked.choice}` is not for isolated calls: each gets the GPUs with most memory left, as many as gpus= "
+            "says."
         )
     return Terms(asked, gpus, None if timeout is None else units.seconds(timeout))
 
@@ -102,7 +102,7 @@ def answer(
     Args:
         terms: what is asked for the call.
         name: what people call its function.
-        work: its values, as `pack` makes them.
+        work: its values, as `pickling.dump_call` makes them.
         leased: as in `run`.
         begun: is told of the call before it runs; where that raises, it does not run.
         wanted: whether there is still need for it, while it waits for GPUs.
@@ -133,8 +133,8 @@ def answer(
 def _leased(terms: Terms, wanted: Callable[[], bool]) -> contextlib.AbstractContextManager[Lease]:
     if terms.gpus != 0:
         return LEDGER.lease(terms.policy, terms.gpus, wanted=wanted)
-    asked = control.inherited().then(terms.policy)
-    return contextlib.nullcontext(Lease(Policy(tuple(request for request in asked if isinstance(request, SplitCpu)))))
+    _, _, cpus = control.inherited().then(terms.policy).by_nature()  # there is no GPU for the others
+    return contextlib.nullcontext(Lease(Policy(cpus)))
 
 
 def _as_here(terms: Terms) -> contextlib.AbstractContextManager[Lease]:

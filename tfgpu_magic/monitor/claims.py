@@ -75,7 +75,6 @@ def _counted(place: Place) -> Mapping[str, float]:
     claims: dict[str, float] = {}
     with contextlib.closing(Everywhere(place)) as everywhere:
         for report in everywhere.read():
-            for use in report.uses:
-                if use.policy != "hidden":
-                    claims[use.gpu] = claims.get(use.gpu, 0.0) + 1.0
+            for use in report.uses:  # what a kernel posts is of the GPUs that it uses or will use, and of no others
+                claims[use.gpu] = claims.get(use.gpu, 0.0) + 1.0
     return claims

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfgpu_magic import control
-from tfgpu_magic.config.policy import Limit, Split
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
 from tfgpu_magic.isolate import leases, prepare
 from tfgpu_magic.isolate.answer import Answer
@@ -184,7 +183,7 @@ class Cell:
         if self._asked.gpus is not None:
             waiting = self._tell_of_waiting(leases.gpus(self._asked.gpus))
             return LEDGER.lease(self._asked.policy, self._asked.gpus, wanted=self._wanted, waiting=waiting)
-        if any(isinstance(request, Limit | Split) for request in self._asked.policy):
+        if any(request.limited for request in self._asked.policy.memory):
             return LEDGER.share(self._asked.policy, wanted=self._wanted, waiting=self._tell_of_waiting("GPU memory"))
         policy = control.inherited().then(self._asked.policy)
         return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))

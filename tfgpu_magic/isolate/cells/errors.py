@@ -11,7 +11,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from tfgpu_magic import control
-from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.errors import Refused, TfGpuError
 from tfgpu_magic.isolate.answer import Answer, timed_out
 from tfgpu_magic.isolate.cells.shell import CellFacts
 from tfgpu_magic.isolate.values import failure
@@ -24,7 +24,7 @@ def not_run(answer: Answer) -> BaseException:
     if error is None or isinstance(error, TfGpuError):
         here = control.current().asked
         whose = f"\nThe notebook's own `{here}` holds for its isolated cells too, unless they say another policy."
-        told = str(error).replace("\n  %tf_gpu ", "\n  %%tf_gpu isolate ")
+        told = error.text("%%tf_gpu isolate") if isinstance(error, Refused) else str(error)
         return UsageError(f"{told}{whose if here.requests else ''}")
     return as_told(error)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tfgpu_magic import units
 from tfgpu_magic.config import grammar, words
 from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.config.reading import MOST_PARTS
 from tfgpu_magic.errors import PolicyError
 
 _WORDS = {word.name for word in grammar.POLICY_WORDS}
@@ -110,8 +111,6 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= words.MOST_PARTS:
-        raise PolicyError(
-            f"--gpus is a number from 1 to {words.MOST_PARTS}, not {text!r}. For none, say `visible none`."
-        )
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_PARTS:
+        raise PolicyError(f"--gpus is a number from 1 to {MOST_PARTS}, not {text!r}. For none, say `visible none`.")
     return int(text)

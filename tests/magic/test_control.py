@@ -1,0 +1,43 @@
+"""What is said of a plan that was applied, and what a process that starts from here has of this one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.config.test_plan import gpu, snapshot
+from tfgpu_magic import control
+from tfgpu_magic.config.fit import Device
+from tfgpu_magic.config.plan import Plan
+from tfgpu_magic.config.state import Kernel, Stage
+from tfgpu_magic.config.words import parse
+
+LIMIT = parse("limit 1GiB")
+GROWTH = parse("growth")
+ONE = (Device(gpu=gpu(0), limits=(2**30,), words=LIMIT.memory[0]),)
+
+
+@pytest.mark.parametrize(
+    ("plan", "stage", "said"),
+    [
+        (Plan(asked=LIMIT, settled=LIMIT, devices=ONE), Stage.ABSENT, "waits for TensorFlow's import."),
+        (Plan(asked=LIMIT, settled=LIMIT, devices=ONE), Stage.IMPORTED, "is in force from TensorFlow's first op on."),
+        (Plan(asked=LIMIT, settled=LIMIT, devices=ONE), Stage.READY, "is in force."),
+        (Plan(asked=LIMIT, settled=LIMIT, judged=False), Stage.ABSENT, "is checked against the GPUs again then."),
+        (Plan(asked=LIMIT, settled=LIMIT, growth=False), Stage.ABSENT, "has no effect here: TensorFlow sees no GPU."),
+        (Plan(asked=GROWTH, settled=GROWTH), Stage.ABSENT, "also for programs that are started from here."),
+        (Plan(asked=GROWTH, settled=GROWTH, in_force=True), Stage.READY, "is in force already."),
+    ],
+)
+def test_how_a_plan_stands_follows_from_the_plan_and_how_far_tensorflow_has_come(
+    plan: Plan, stage: Stage, said: str
+) -> None:
+    assert control.standing(plan, stage).endswith(said)
+
+
+def test_a_process_that_starts_from_here_is_told_what_this_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Kernel(stage=Stage.READY, frozen=True, host="session", keras="jax", old="2.15.1")
+    monkeypatch.setattr(control.RUNTIME, "observe", lambda _: here)
+
+    anew = control.anew(snapshot(gpu(0)))
+
+    assert anew == Kernel(host="session", keras="jax", old="2.15.1")

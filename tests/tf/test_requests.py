@@ -1,0 +1,58 @@
+"""A policy that no file of the house has holds in real TensorFlow, and in isolated calls, once a table lists it."""
+
+from __future__ import annotations
+
+import tfgpu_magic
+from tests.config import half
+from tests.processes import run
+from tests.tf.on_machine import first_op, held, touch_every_gpu
+from tfgpu_magic.config import requests
+from tfgpu_magic.simgpu import Machine
+
+MIB, GIB = 2**20, 2**30
+CONTEXT = 256 * MIB
+HALF = (8 * GIB - CONTEXT - 1536 * MIB) // 2
+"""Half of what is free on a GPU of 8 GiB, beside CUDA's context and what TensorFlow leaves to its libraries."""
+
+
+def test_half_of_what_is_free_is_taken() -> None:
+    with Machine.create("2x8GiB") as machine:
+        sizes = run(machine, _held_with, "half --gpu 0; visible 0")
+
+    assert sizes == [HALF + CONTEXT, 0]
+
+
+def test_later_growth_replaces_it() -> None:
+    with Machine.create("1x8GiB") as machine:
+        (size,) = run(machine, _held_with, "half", "growth")
+
+    assert size < CONTEXT + 64 * MIB
+
+
+def test_isolated_calls_have_half_of_a_gpu_of_their_own() -> None:
+    with Machine.create("2x8GiB") as machine:
+        first, second = run(machine, _isolated)
+
+    assert sorted([first, second]) == [[0, HALF + CONTEXT], [HALF + CONTEXT, 0]]
+
+
+def _held_with(*lines: str) -> list[int]:
+    requests.REQUESTS = (*requests.REQUESTS, half)
+    for words in lines[:-1]:
+        tfgpu_magic.apply(words)
+    return first_op(lines[-1])
+
+
+def _isolated() -> list[list[int]]:
+    requests.REQUESTS = (*requests.REQUESTS, half)
+    call = tfgpu_magic.isolated(policy="half")(_take)
+    calls = [call.submit(), call.submit()]
+    return [one.result() for one in calls]
+
+
+def _take() -> list[int]:
+    import time
+
+    touch_every_gpu()
+    time.sleep(2)  # so that the other call is there at the same time
+    return held()

@@ -1,0 +1,50 @@
+"""An amount of a GPU's memory: bytes, or a share of the whole. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import TypeAlias
+
+from tfgpu_magic import units
+
+EXACT = Context(prec=28)
+"""What a percentage is written with: the program's own context may round to any number of digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A fraction of a GPU's whole memory, in percent: more than 0, at most 100."""
+
+    percent: Decimal
+
+    def __str__(self) -> str:
+        return f"{self.percent.normalize(EXACT):f}%"
+
+    def of(self, total: int) -> int:
+        """Bytes of a GPU of `total` bytes, rounded down."""
+        return int(total * Fraction(self.percent) / 100)
+
+
+Amount: TypeAlias = int | Share
+"""Bytes, or a share of a GPU's memory."""
+
+
+def amount_text(amount: Amount) -> str:
+    """Write an amount so that it reads back as the same."""
+    return str(amount) if isinstance(amount, Share) else units.exact(amount)
+
+
+def amount_bytes(amount: Amount, total: int) -> int:
+    """The bytes it is on a GPU of `total` bytes."""
+    return amount.of(total) if isinstance(amount, Share) else amount
+
+
+def add(amounts: tuple[Amount, ...]) -> Amount | None:
+    """The sum of amounts of one GPU; None for amounts of both kinds, for none, and for more than the whole."""
+    sizes = [amount for amount in amounts if isinstance(amount, int)]
+    shares = [amount.percent for amount in amounts if isinstance(amount, Share)]
+    if len(shares) == len(amounts) and 0 < sum(shares) <= 100:
+        return Share(Decimal(sum(shares)))
+    return sum(sizes) if sizes and len(sizes) == len(amounts) else None

@@ -1,0 +1,86 @@
+"""What of a GPU's memory TensorFlow can have: figures, and those that the driver does not tell. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfgpu_magic.config.amount import Amount, Share
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.monitor.snapshot import Gpu
+from tfgpu_magic.units import BINARY, MIB
+
+LEAST_LIMIT = 32 * MIB
+"""Below this TensorFlow starts and then fails at nearly everything: cuBLAS alone wants a workspace of up to 32 MiB."""
+
+
+def context_bytes(total: int) -> int:
+    """What to keep free on a GPU of `total` bytes for a CUDA context, which no limit counts.
+
+    A context takes some hundred MiB, more on larger GPUs; one 32nd of the GPU, from 256 to 512 MiB, is our estimate.
+    """
+    return min(max(total // 32, 256 * MIB), 512 * MIB)
+
+
+def reserve_bytes(free: int, capability: tuple[int, int] | None) -> int:
+    """What TensorFlow, where it takes all that is free, leaves of it to cuDNN, cuBLAS and NCCL (gpu_device.cc).
+
+    How much those take is the model's affair, and no simulated GPU has them. Where the compute capability is unknown,
+    it is the most.
+
+    Args:
+        free: bytes that are free beside a CUDA context.
+        capability: the GPU's compute capability.
+    """
+    if free < 2 * BINARY["GiB"]:
+        return 225 * MIB
+    major = 9 if capability is None else capability[0]
+    return (500 if major <= 6 else {7: 1050, 8: 1536}.get(major, 1800)) * MIB
+
+
+def whole(size: int) -> int:
+    """Bytes in whole MiB, rounded down, as TensorFlow counts a limit."""
+    return size // MIB * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A GPU's figures, for requests that reckon with them; to ask one that the driver does not tell is refused."""
+
+    gpu: Gpu
+
+    @property
+    def total(self) -> int:
+        """Bytes of memory.
+
+        Raises:
+            Refused: the driver does not tell.
+        """
+        if self.gpu.total is None:
+            raise self._unknown("how much memory it has")
+        return self.gpu.total
+
+    @property
+    def spare(self) -> int:
+        """Bytes that are free for pools: beside CUDA's context, and what TensorFlow leaves to CUDA's libraries.
+
+        Raises:
+            Refused: the driver does not tell.
+        """
+        if self.gpu.free is None or self.gpu.total is None:
+            raise self._unknown("how much is free")
+        room = max(self.gpu.free - context_bytes(self.gpu.total), 0)
+        return max(room - reserve_bytes(room, self.gpu.capability), 0)
+
+    def bytes(self, amount: Amount) -> int:
+        """An amount in bytes, whole MiB.
+
+        Raises:
+            Refused: it is a share of what the driver does not tell.
+        """
+        return whole(amount.of(self.total) if isinstance(amount, Share) else amount)
+
+    def _unknown(self, what: str) -> Refused:
+        return Refused(
+            f"Not applied. GPU {self.gpu.label}: the driver does not tell {what}, so a part of that is no known size. "
+            "Name a size instead, as in `%tf_gpu limit 2GiB`."
+        )

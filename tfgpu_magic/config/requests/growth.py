@@ -1,0 +1,73 @@
+"""`growth`: memory is taken as it is needed, or all of it at once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tfgpu_magic.config import reading
+from tfgpu_magic.config.memory import Figures
+from tfgpu_magic.config.request import GpuRef, Memory
+from tfgpu_magic.config.word import Word
+from tfgpu_magic.errors import PolicyError
+
+WORD = Word("growth", ("growth [off]",), "memory growth on every visible GPU: take memory as it is needed")
+
+_ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class Growth(Memory):
+    """Memory growth on every visible GPU, or none of it. TensorFlow knows no other scope."""
+
+    limited: ClassVar[bool] = False
+    of_free: ClassVar[bool] = False
+    need: ClassVar[None] = None
+
+    on: bool = True
+
+    def __str__(self) -> str:
+        return "growth" if self.on else "growth off"
+
+    @property
+    def grows(self) -> bool:
+        """What it says."""
+        return self.on
+
+    def sizes(self, gpu: Figures) -> tuple[int, ...]:
+        """There is no limit."""
+        del gpu
+        return ()
+
+    def growing(self, *, on: bool) -> Growth:
+        """Return the other growth, or the same."""
+        return Growth(on)
+
+    def on_gpu(self, gpu: GpuRef | None) -> Growth:
+        """Return the same, which is about every GPU."""
+        del gpu
+        return self
+
+    def less(self, size: int) -> None:
+        """There is no less."""
+
+    def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Growth:
+        """Return the same, which is about every GPU."""
+        del limits, gpu
+        return self
+
+
+def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Growth]:
+    """Read what follows the word."""
+    del flags
+    said = " ".join(values).lower() or "on"
+    if said not in (*_ON, *_OFF):
+        raise PolicyError(f"growth is on or off, not {' '.join(values)!r}.{WORD.forms}")
+    return [Growth(on=said in _ON)]
+
+
+def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the values that may stand beside those that are said."""
+    del gpus
+    return [] if reading.values(said) else ["on", "off"]

@@ -1,0 +1,118 @@
+"""`limit`: a size or a share of every GPU, or GPU by GPU. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tfgpu_magic.config import reading
+from tfgpu_magic.config.amount import Amount, Share, amount_text
+from tfgpu_magic.config.memory import Figures, whole
+from tfgpu_magic.config.request import GpuRef, Memory
+from tfgpu_magic.config.word import Word
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.units import rounded
+
+WORD = Word(
+    "limit",
+    ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow"),
+    "a memory limit on every visible GPU, or GPU by GPU, which is taken at once; with --grow it is a cap: memory "
+    "is taken as it is needed, up to that and no further",
+    (("--grow", False), ("--gpu", True)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit(Memory):
+    """A memory limit on every visible GPU (`gpu` None) or on one; `grow` makes it a cap that is grown into."""
+
+    of_free: ClassVar[bool] = False
+
+    amount: Amount
+    gpu: GpuRef | None = None
+    grow: bool = False
+
+    def __str__(self) -> str:
+        target = "" if self.gpu is None else f"{self.gpu}="
+        return f"limit {target}{amount_text(self.amount)}{' --grow' * self.grow}"
+
+    @property
+    def grows(self) -> bool:
+        """Whether it is a cap."""
+        return self.grow
+
+    @property
+    def need(self) -> Amount:
+        """The amount."""
+        return self.amount
+
+    def sizes(self, gpu: Figures) -> tuple[int, ...]:
+        """Return the amount in bytes."""
+        return (gpu.bytes(self.amount),)
+
+    def growing(self, *, on: bool) -> Limit:
+        """Return the same as a cap, or as a limit that is taken at once."""
+        return replace(self, grow=on)
+
+    def on_gpu(self, gpu: GpuRef | None) -> Limit:
+        """Return the same for one GPU, or for every one."""
+        return replace(self, gpu=gpu)
+
+    def less(self, size: int) -> Limit:
+        """Return a limit of that size."""
+        return replace(self, amount=size)
+
+    def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Limit:
+        """Return the same in bytes."""
+        return Limit(limits[0], gpu, self.grow)
+
+    def leased(self, limits: tuple[int, ...], usable: int, context: int) -> tuple[int, ...]:
+        """Return the limit of an isolated call.
+
+        In percent it is a share of what processes can have of the GPU, and counts all that the call's process holds,
+        CUDA's context too: four calls at 25% fit on one GPU.
+        """
+        return (whole(max(0, self.amount.of(usable) - context)),) if isinstance(self.amount, Share) else limits
+
+    @property
+    def lease_note(self) -> str:
+        """What a percentage is of an isolated call."""
+        told = "Of an isolated call, a percentage is all that its process holds, CUDA's context included."
+        return told if isinstance(self.amount, Share) else ""
+
+    def wanted(self, limits: tuple[int, ...]) -> str:
+        """Return the limit in bytes, a percentage beside it."""
+        total = rounded(sum(limits))
+        return f"{self.amount} is {total}" if isinstance(self.amount, Share) else f"the limit is {total}"
+
+    def smallest(self, limits: tuple[int, ...]) -> str:
+        """Return the amount as it was said."""
+        del limits
+        return amount_text(self.amount)
+
+
+def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit]:
+    """Read what follows the word."""
+    limits: dict[GpuRef | None, Limit] = {}
+    for value in reading.parts(values):
+        target, equals, size = value.rpartition("=")
+        if equals and not size:
+            raise PolicyError(f"A limit of how much? {value!r} has no size.{WORD.forms}")
+        if equals and "--gpu" in flags:
+            raise PolicyError(f"GPU {target} or GPU {flags['--gpu']}? Name the GPU in one way only.{WORD.forms}")
+        amount = reading.amount(size)
+        for gpu in map(reading.gpu, reading.listed([target])) if equals else reading.flagged(flags):
+            if gpu in limits:
+                raise PolicyError(f"{'Every GPU' if gpu is None else f'GPU {gpu}'} has two limits.{WORD.forms}")
+            limits[gpu] = Limit(amount, gpu, grow="--grow" in flags)
+    if not limits:
+        raise PolicyError(f"A limit of how much?{WORD.forms}")
+    return [limits[gpu] for gpu in sorted(limits, key=lambda gpu: gpu is not None)]  # what is for every GPU first
+
+
+def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the values that may stand beside those that are said."""
+    values = reading.values(said)
+    named = [f"{gpu}=" for gpu in gpus() if not any(value.startswith(f"{gpu}=") for value in values)]
+    return named + ([] if any("=" not in value for value in values) else list(reading.SIZES))

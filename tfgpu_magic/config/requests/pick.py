@@ -1,0 +1,118 @@
+"""`pick`: the GPUs with most free memory. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tfgpu_magic.config import reading
+from tfgpu_magic.config.amount import Amount, amount_bytes, amount_text
+from tfgpu_magic.config.memory import context_bytes
+from tfgpu_magic.config.request import Candidates, Choice, GpuRef
+from tfgpu_magic.config.requests.visible import Visible
+from tfgpu_magic.config.word import Word
+from tfgpu_magic.errors import PolicyError, Refused
+from tfgpu_magic.monitor.snapshot import Gpu
+from tfgpu_magic.units import MIB, rounded
+
+WORD = Word(
+    "pick",
+    ("pick [N] [--need 6GiB]",),
+    "see only the N GPUs (one, if not said) with most free memory, each with at least what is needed",
+    (("--need", True),),
+)
+
+_TELLING = 64 * MIB
+"""Less free memory than that is no more: the least context is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pick(Choice):
+    """The `count` GPUs with most free memory, each with at least `need` free."""
+
+    picks: ClassVar[bool] = True
+    everything: ClassVar[bool] = False
+    names_gpus: ClassVar[bool] = True  # it counts them
+    refs: ClassVar[tuple[GpuRef, ...]] = ()
+
+    count: int = 1
+    need: Amount | None = None
+
+    def __str__(self) -> str:
+        count = f" {self.count}" if self.count != 1 else ""
+        return f"pick{count}" + (f" --need {amount_text(self.need)}" if self.need is not None else "")
+
+    def choose(self, gpus: Candidates) -> Sequence[Gpu]:
+        """Return those with most free memory; of equals those that fewest have picked."""
+        given = gpus.given(self.count)
+        enough = [gpu for gpu in gpus.useful(given) if (gpu.free or 0) >= self._needed(gpu)]
+        if len(enough) < self.count:
+            raise self._too_few(len(enough), given, gpus.bound)
+        chosen: list[Gpu] = []
+        while len(chosen) < self.count:
+            left = [gpu for gpu in enough if gpu not in chosen]
+            chosen.append(_freest(gpus.best(left), gpus.claims))
+        return chosen
+
+    def settled(self, gpus: Sequence[GpuRef]) -> Visible:
+        """Return these GPUs by name, so that later words do not pick again."""
+        return Visible(tuple(gpus))
+
+    def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Choice]:
+        """Give the same without what is needed, and with fewer; where there is no GPU, none."""
+        if not gpus:
+            yield Visible(())
+            return
+        for need in dict.fromkeys((self.need, None)):
+            for count in range(min(self.count, len(gpus)), 0, -1):
+                yield Pick(count, need)
+
+    def among(self, is_there: Callable[[GpuRef], bool]) -> Pick:
+        """Return itself, which names no GPU."""
+        del is_there
+        return self
+
+    def _needed(self, gpu: Gpu) -> int:
+        """Bytes that must be free: what is needed, and the context that comes with it."""
+        total = gpu.total or 0
+        return (0 if self.need is None else amount_bytes(self.need, total)) + context_bytes(total)
+
+    def _too_few(self, enough: int, given: Sequence[Gpu], bound: str) -> Refused:
+        """More GPUs than there are with so much free, of those that this process may have."""
+        what = f"{self.count} GPU{'s' * (self.count > 1)}"
+        need = f" with {amount_text(self.need)} free, and room for CUDA's context," if self.need is not None else ""
+        figures = [f"{rounded(gpu.free)} free" if gpu.free is not None else str(gpu.error) for gpu in given]
+        have = [f"GPU {gpu.label}: {figure}" for gpu, figure in zip(given, figures, strict=True)]
+        count = f"{enough} can" if enough else "no GPU has it"
+        lines = [f"Not applied. {what}{need} cannot be had now; {count}.", *have, *([bound] if bound else [])]
+        return Refused("\n  ".join(lines))
+
+
+def _freest(gpus: Sequence[Gpu], claims: Mapping[str, float]) -> Gpu:
+    """The GPU with most free memory, where less than a context is equal: what others have picked may not show yet.
+
+    Of equals it is one that fewest of this user's kernels have picked, then one with most free memory, as other users'
+    contexts do show; and then the lot decides.
+    """
+    most = max(gpu.free or 0 for gpu in gpus)
+    equal = [gpu for gpu in gpus if most - (gpu.free or 0) < context_bytes(gpu.total or 0)]
+    taken = [claims.get(str(gpu.uuid), 0.0) for gpu in equal]
+    ranked = zip(taken, equal, strict=True)
+    return min(ranked, key=lambda one: (int(one[0]), -((one[1].free or 0) // _TELLING), one[0], -(one[1].free or 0)))[1]
+
+
+def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Pick]:
+    """Read what follows the word."""
+    if len(values) > 1:
+        raise PolicyError(f"How many GPUs? {' '.join(values)!r} is not one number.{WORD.forms}")
+    if values and values[0].lower() == "all":
+        raise PolicyError("How many GPUs? For all of them, write `%tf_gpu visible all`.")
+    count = reading.count(values[0], 1, "GPUs to pick are") if values else 1
+    return [Pick(count, reading.amount(flags["--need"]) if "--need" in flags else None)]
+
+
+def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return no values: how many GPUs are wanted, nobody can guess."""
+    del said, gpus
+    return []

@@ -1,0 +1,121 @@
+"""`split`: logical GPUs, or logical CPUs with `--cpu`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tfgpu_magic.config import amount, reading
+from tfgpu_magic.config.amount import Amount, amount_text
+from tfgpu_magic.config.memory import Figures, whole
+from tfgpu_magic.config.request import Cpus, GpuRef, Memory
+from tfgpu_magic.config.word import Word
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.units import rounded
+
+WORD = Word(
+    "split",
+    ("split 2", "split 1GiB 2GiB --gpu 0", "split 4 --cpu"),
+    "logical GPUs: equal shares of what is free, less what TensorFlow leaves to CUDA's libraries, or named sizes; "
+    "--cpu splits the CPU instead; --grow as in limit",
+    (("--gpu", True), ("--cpu", False), ("--grow", False)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Split(Memory):
+    """Logical GPUs on every visible GPU (`gpu` None) or on one: equal shares of what is free, or named sizes."""
+
+    parts: int | tuple[Amount, ...]
+    gpu: GpuRef | None = None
+    grow: bool = False
+
+    def __str__(self) -> str:
+        parts = str(self.parts) if isinstance(self.parts, int) else " ".join(map(amount_text, self.parts))
+        target = "" if self.gpu is None else f" --gpu {self.gpu}"
+        return f"split {parts}{target}{' --grow' * self.grow}"
+
+    @property
+    def grows(self) -> bool:
+        """Whether its parts are caps."""
+        return self.grow
+
+    @property
+    def of_free(self) -> bool:
+        """Whether it is equal shares of what is free."""
+        return isinstance(self.parts, int)
+
+    @property
+    def need(self) -> Amount | None:
+        """The sum of named sizes."""
+        return None if isinstance(self.parts, int) else amount.add(self.parts)
+
+    def sizes(self, gpu: Figures) -> tuple[int, ...]:
+        """Return the parts in bytes."""
+        if isinstance(self.parts, int):
+            return (whole(gpu.spare // self.parts),) * self.parts
+        return tuple(map(gpu.bytes, self.parts))
+
+    def growing(self, *, on: bool) -> Split:
+        """Return the same with parts that are caps, or that are taken at once."""
+        return replace(self, grow=on)
+
+    def on_gpu(self, gpu: GpuRef | None) -> Split:
+        """Return the same for one GPU, or for every one."""
+        return replace(self, gpu=gpu)
+
+    def less(self, size: int) -> Split | None:
+        """Return as many equal shares of what is free."""
+        del size
+        several = not isinstance(self.parts, int) and len(self.parts) > 1
+        return replace(self, parts=len(self.parts)) if several else None  # type: ignore[arg-type]
+
+    def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Split:
+        """Return the same with named sizes in bytes; equal shares stay what they are."""
+        return Split(self.parts if isinstance(self.parts, int) else limits, gpu, self.grow)
+
+    def wanted(self, limits: tuple[int, ...]) -> str:
+        """Return the parts' sum, and what they are."""
+        total = rounded(sum(limits))
+        if isinstance(self.parts, int) or len(self.parts) == 1:
+            return f"the limit is {total}"
+        return f"{' + '.join(map(amount_text, self.parts))} is {total}"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitCpu(Cpus):
+    """Logical CPUs, for trying a distribution strategy without a GPU."""
+
+    parts: int
+
+    def __str__(self) -> str:
+        return f"split {self.parts} --cpu"
+
+    @property
+    def count(self) -> int:
+        """The parts."""
+        return self.parts
+
+
+def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Split | SplitCpu]:
+    """Read what follows the word."""
+    said = reading.parts(values)
+    if not said:
+        raise PolicyError(f"Split into what?{WORD.forms}")
+    count = (
+        reading.count(said[0], 2, "A device is split into") if len(said) == 1 and reading.is_number(said[0]) else None
+    )
+    if "--cpu" in flags:
+        if count is None or len(flags) > 1:
+            raise PolicyError(f"The CPU is split into a number of equal parts, and that is all.{WORD.forms}")
+        return [SplitCpu(count)]
+    if len(said) > reading.MOST_PARTS:
+        raise PolicyError(f"{len(said)} parts are too many; {reading.MOST_PARTS} is the most.")
+    parts = count or tuple(map(reading.amount, said))
+    return [Split(parts, gpu, grow="--grow" in flags) for gpu in reading.flagged(flags)]
+
+
+def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the values that may stand beside those that are said."""
+    del gpus
+    return [] if reading.values(said) else ["2", "4"]

@@ -1,0 +1,92 @@
+"""`visible`: the GPUs that TensorFlow sees, by name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tfgpu_magic.config import reading
+from tfgpu_magic.config.request import Candidates, Choice, GpuRef
+from tfgpu_magic.config.word import Word
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.monitor.snapshot import Gpu
+
+WORD = Word(
+    "visible",
+    ("visible 0,1", "visible 3,2", "visible GPU-<uuid>", "visible none", "visible all"),
+    "which GPUs TensorFlow sees, and in which order",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Visible(Choice):
+    """Which GPUs TensorFlow sees, and in which order; None is all of them."""
+
+    picks: ClassVar[bool] = False
+
+    gpus: tuple[GpuRef, ...] | None
+
+    def __str__(self) -> str:
+        if self.gpus is None:
+            return "visible all"
+        return f"visible {','.join(map(str, self.gpus)) or 'none'}"
+
+    @property
+    def everything(self) -> bool:
+        """Whether it is `visible all`."""
+        return self.gpus is None
+
+    @property
+    def refs(self) -> Sequence[GpuRef]:
+        """The GPUs."""
+        return self.gpus or ()
+
+    @property
+    def names_gpus(self) -> bool:
+        """Whether it names any."""
+        return bool(self.gpus)
+
+    def choose(self, gpus: Candidates) -> Sequence[Gpu]:
+        """Return the GPUs in its order."""
+        return gpus.everything() if self.gpus is None else [gpus.named(ref) for ref in self.gpus]
+
+    def settled(self, gpus: Sequence[GpuRef]) -> Visible:
+        """Return itself: it names them already."""
+        del gpus
+        return self
+
+    def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Visible]:
+        """Give these GPUs."""
+        yield Visible(tuple(gpus))
+
+    def among(self, is_there: Callable[[GpuRef], bool]) -> Visible | None:
+        """Return those that are there, if any are."""
+        if not self.gpus:
+            return self
+        there = tuple(filter(is_there, self.gpus))
+        return Visible(there) if there else None
+
+
+def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Visible]:
+    """Read what follows the word."""
+    del flags
+    refs = reading.listed(values)
+    if not refs:
+        raise PolicyError(f"Which GPUs?{WORD.forms}")
+    if len(refs) == 1 and refs[0].lower() in ("all", "none"):
+        return [Visible(None if refs[0].lower() == "all" else ())]
+    if refs == ["-1"]:
+        raise PolicyError("'-1' is not a GPU. For none, write `%tf_gpu visible none`.")
+    gpus = tuple(map(reading.gpu, refs))
+    if len(set(gpus)) < len(gpus):
+        raise PolicyError(f"A GPU is named twice in {' '.join(values)!r}; CUDA would then show none.")
+    return [Visible(gpus)]
+
+
+def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the values that may stand beside those that are said."""
+    values = reading.values(said)
+    if not values:
+        return ["all", "none", *gpus()]
+    return [] if values[0] in ("all", "none") else list(gpus())
