@@ -258,6 +258,7 @@ def test_a_gpu_that_fills_up_is_told_once(scene: Scene, panel: View) -> None:
     page.wait_for_timeout(3000)
     count = toast.count()
     neighbour.stop()
+    soon(lambda: not panel.row("neighbour", "1"))
     choose(scene, unit="MiB")
 
     assert count == 1
