@@ -1,9 +1,13 @@
-"""What holds for every test: no board and no settings but its own, and Ctrl-C is heard."""
+"""What holds for every test: no board, home and settings but its own, and Ctrl-C is heard; the longest come first."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
+from multiprocessing.util import get_temp_dir
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,9 +36,71 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def settings_of_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """IPython and Jupyter without what whoever runs the tests has configured, and without a trace in their history."""
+def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A user without configuration, whose home and temporary files are gone afterwards; with the simulator's cache."""
+    tmp_path_factory.getbasetemp()  # pytest's own stays where it is: it keeps what failed
+    get_temp_dir()  # and multiprocessing removes its own later than this
+    before, made = tempfile.tempdir, tempfile.mkdtemp(prefix="tests-")  # short: paths of sockets are
+    folder, home = Path(made), Path.home()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "tfgpu_magic"
+    for own in ("home/.config", "cache", "tmp"):
+        (folder / own).mkdir(parents=True)
+    for kept in (".config/pip", ".pip", ".gitconfig"):  # where packages come from, and whose clone this is
+        if (home / kept).exists():
+            (folder / "home" / kept).symlink_to(home / kept)
+    cache.mkdir(parents=True, exist_ok=True)
+    (folder / "cache" / "tfgpu_magic").symlink_to(cache)
+    folder.chmod(0o755)
+    (folder / "tmp").chmod(0o1777)  # some tests are also other users
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR"):
-            patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
+        for name, where in _OWN.items():
+            patch.setenv(name, str(folder / where))
+        tempfile.tempdir = None
         yield
+        tempfile.tempdir = before
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+_OWN = {
+    "HOME": "home",
+    "IPYTHONDIR": "home/.ipython",
+    "JUPYTER_CONFIG_DIR": "home/.jupyter",
+    "JUPYTER_DATA_DIR": "home/.local/share/jupyter",
+    "JUPYTER_RUNTIME_DIR": "home/.local/share/jupyter/runtime",
+    "MPLCONFIGDIR": "cache/matplotlib",
+    "TMPDIR": "tmp",
+    "XDG_CACHE_HOME": "cache",
+    "XDG_CONFIG_HOME": "home/.config",
+}
+
+LONGEST = (
+    "browser/test_panel.py",
+    "browser/test_away.py",
+    "magic/test_administrator.py",
+    "notebooks/test_isolation.py",
+    "browser/test_table.py",
+    "server/test_stream.py",
+    "magic/test_restart.py",
+    "server/test_idle.py",
+    "test_wheel.py",
+    "browser/test_restart.py",
+    "isolate/test_cell_end.py",
+    "simgpu/test_tensorflow.py",
+    "scripts/test_bench.py",
+    "isolate/test_cluster_trouble.py",
+    "tf/test_import.py",
+    "browser/test_settings.py",
+    "isolate/test_cell.py",
+    "tf/test_hands.py",
+    "isolate/test_executor.py",
+    "isolate/test_together.py",
+)
+"""Files of more than 40 s, as `--durations` says: they are begun first, so that none is alone in the end; next to one
+another stand those that compute and those that wait."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first."""
+    here = Path(__file__).parent
+    places = {here / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))

@@ -51,7 +51,7 @@ def program(
         outside = machine.environ(outside)
     variables = {**outside, **(env or {})}
     context: Any = multiprocessing.get_context("spawn" if fresh else "forkserver")
-    context.set_forkserver_preload(["tensorflow", "IPython", "tests.processes"])
+    context.set_forkserver_preload(["tensorflow", "IPython", "tests.processes", "tests.frozen"])
     ours, theirs = context.Pipe()
     process = context.Process(target=_child, args=(theirs, variables, function, args))
     with mock.patch.dict(os.environ, variables if fresh else outside, clear=True):

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from tests.browser.scene import Scene, chromium, playing
+from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Browser, Page
+
+
+expect.set_options(timeout=5_000 * SLACK)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import nbformat
 from jupyter_client.blocking.client import BlockingKernelClient
 from playwright.sync_api import Browser, Page, Playwright
 
+from scripts._frontend import ROOT
 from tests.jupyter import Server, execute, until
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
@@ -25,6 +26,9 @@ ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
+HOLD = f"from tests.simgpu.on_machine import allocate; allocate({256 * MIB})"
+"""A cell that holds memory as any program does that is not TensorFlow: imported in a moment."""
+
 NEWS = "@jupyterlab/apputils-extension:announcements"
 
 
@@ -94,6 +98,7 @@ def playing(machine: Machine, home: Path, application: str = "jupyterlab", **opt
         "JUPYTER_CONFIG_PATH": str(config),
         "JUPYTER_PREFER_ENV_PATH": "1",
         "TFGPU_MAGIC_DIR": str(home / "board"),
+        "PYTHONPATH": str(ROOT),  # a kernel finds the tests, which hold memory for it
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "JUPYTERLAB_SETTINGS_DIR": str(config / "settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(config / "workspaces"),

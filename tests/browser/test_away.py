@@ -79,14 +79,14 @@ def test_a_table_that_is_seen_draws_and_its_kernel_is_idle(scene: Scene, page: P
     quiet(notebook)
     neighbour = scene.machine.add_neighbour("5GiB@1")
     soon(lambda: view.row("neighbour", "1"))
-    heard = said(notebook, 10)
+    heard = said(notebook, 6)
     live = view.link()
     shot(page, f"{scene.application}-top-live")
     since = idle(scene, notebook)
     neighbour.stop()
 
     assert heard == []
-    assert since > 8
+    assert since > 5
     assert live.startswith("live")
 
 
@@ -98,7 +98,7 @@ def test_when_the_page_is_closed_everything_rests_and_a_new_page_is_live(
     page.close()
     quiet(notebook)
     size = psutil.Process(scene.server.process.pid).memory_info().rss
-    heard = said(notebook, 10)
+    heard = said(notebook, 6)
     grown = psutil.Process(scene.server.process.pid).memory_info().rss - size
     since, server_since = idle(scene, notebook), server_idle(scene)
     soon(lambda: not collectors(scene), 60)
@@ -113,8 +113,8 @@ def test_when_the_page_is_closed_everything_rests_and_a_new_page_is_live(
 
     assert heard == []
     assert grown < 2 * MIB
-    assert since > 8
-    assert server_since > 8
+    assert since > 5
+    assert server_since > 5
 
 
 @pytest.mark.parametrize("scene", ["jupyterlab"], indirect=True)  # Notebook has a page for each notebook
@@ -145,9 +145,7 @@ def test_a_table_ends_when_its_kernel_is_restarted_from_elsewhere(scene: Scene, 
 def test_a_table_that_was_saved_without_its_widget_is_a_table_and_no_error(scene: Scene, page: Page) -> None:
     notebook, _ = shown(scene, page, "saved.ipynb")
     page.evaluate("jupyterapp.commands.execute('docmanager:save')")
-    page.wait_for_timeout(1000)
     scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
-    page.wait_for_timeout(1000)
     page.reload()
     restored(page)
     saved = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-saved")

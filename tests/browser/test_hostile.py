@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.browser.panel import open_panel, visit
-from tests.browser.scene import playing, shot, soon
+from tests.browser.scene import HOLD, playing, shot, soon
 from tests.jupyter import execute
 from tfgpu_magic.simgpu import Machine
 
@@ -24,7 +24,6 @@ PATHS = {
     "right to left": "\u202eexe.\u2066gnp\u202c.ipynb",
     "long": "l" + "o" * 10_000 + "ng.ipynb",
 }
-KEEP = "import tensorflow as tf; kept = tf.zeros(2**24)"
 
 
 @pytest.mark.parametrize("application", ["jupyterlab", "notebook"])
@@ -38,7 +37,7 @@ def test_hostile_names_are_shown_as_text(browser: Browser, application: str, tmp
             session = {"path": path, "name": path, "type": "notebook", "kernel": {"name": "python3"}}
             kernel = scene.server.call("sessions", session)["kernel"]["id"]
             client = scene.server.connect(kernel)
-            execute(client, f"%load_ext tfgpu_magic\n%tf_gpu growth\n{KEEP}")
+            execute(client, f"%load_ext tfgpu_magic\n%tf_gpu growth\n{HOLD}")
             client.stop_channels()
         visit(page, scene)
         panel = open_panel(page)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from tests.browser.panel import View, open_panel, visit
-from tests.browser.scene import Scene, shot, soon
+from tests.browser.scene import HOLD, Scene, shot, soon
 from tests.jupyter import execute
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def test_a_cell_that_restarts_its_kernel_ends_in_its_page_and_those_after_it_wer
 
 
 def test_a_notebook_that_is_open_where_its_kernel_is_restarted_has_an_idle_one(scene: Scene, page: Page) -> None:
-    made = scene.notebook("here.ipynb", KEEP)
+    made = scene.notebook("here.ipynb", HOLD)
     visit(page, scene, made.path)
     panel = open_panel(page)
     page.evaluate(WATCH)
@@ -75,7 +75,7 @@ def test_a_notebook_that_is_open_where_its_kernel_is_restarted_has_an_idle_one(s
 
 
 def test_so_has_one_that_is_open_in_another_page(scene: Scene, page: Page, browser: Browser) -> None:
-    made = scene.notebook("there.ipynb", KEEP)
+    made = scene.notebook("there.ipynb", HOLD)
     visit(page, scene, made.path)
     other = browser.new_page(viewport={"width": 1300, "height": 900})
     visit(other, scene)

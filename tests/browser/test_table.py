@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-GROW = "import time\nkept = []\nfor _ in range(40): kept.append(tf.zeros(2**24)); time.sleep(.5)"
+GROW = "import time\nkept = []\nfor _ in range(40): kept.append(tf.zeros(2**24)); time.sleep(.2)"
 MANAGER = "@jupyter-widgets/jupyterlab-manager:plugin"
 
 
@@ -55,10 +55,8 @@ def test_the_table_follows_a_busy_notebook_and_is_saved_with_it(scene: Scene, pa
     shot(page, f"{scene.application}-table")
     soon(lambda: "nobody" in [row.owner for row in table.rows()])
     before = table.rows()
-    command(page, "docmanager:save")
-    page.wait_for_timeout(2000)
+    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
     scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
-    page.wait_for_timeout(1000)
     page.reload()
     restored(page)
     again = table_of(page)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from tests.jupyter import execute, serving, until
+from tests.jupyter import Server, execute, serving, until
 from tfgpu_magic.simgpu import Machine
 
 MIB, GIB = 2**20, 2**30
@@ -25,32 +26,47 @@ c.ServerApp.authorizer_class = NoRestart
 """
 
 
-@pytest.mark.parametrize("words", ["limit 1GiB", "growth"])
-def test_restart_applies_the_words_in_the_new_kernel(tmp_path: Path, words: str) -> None:
-    with Machine.create("2x8GiB") as machine, serving(machine, tmp_path) as server:
-        kernel = server.call("kernels", {"name": "python3"})["id"]
-        client = server.connect(kernel)
-        execute(client, "%load_ext tfgpu_magic")
-        execute(client, "%tf_gpu visible 1")
-        execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
-        before = int(execute(client, "import os; print(os.getpid())"))
-        assert "since In [" in execute(client, f"%tf_gpu {words}")
-        cells = [f"%tf_gpu {words} --restart\nopen('rest', 'w')", "open('queued', 'w')"]
-        asked = [
-            client.execute(cell) for cell in cells
-        ]  # the rest and the second must not run in a kernel that is going
-        told = _heard(client)
-        replies = [_reply(client, one)["status"] for one in asked]
-        client.stop_channels()
-        until(lambda: machine.held(pid=before) == 0)
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    with Machine.create("2x8GiB") as machine:
+        yield machine
 
-        client = server.connect(kernel)
-        first = execute(client, "pass")  # the very first cell finds the words in force
-        policy = execute(client, "from tfgpu_magic import control; print(control.current().asked)").strip()
-        after = int(execute(client, "import os; print(os.getpid())"))
-        execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
-        sizes = [machine.held(pid=after, gpu=gpu) for gpu in (0, 1)]
-        client.stop_channels()
+
+@pytest.fixture(scope="module")
+def server(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(machine, tmp_path_factory.mktemp("home")) as server:
+        yield server
+
+
+@pytest.fixture
+def kernel(server: Server) -> Iterator[str]:
+    kernel = server.call("kernels", {"name": "python3"})["id"]
+    yield kernel
+    server.open(f"api/kernels/{kernel}", method="DELETE").close()
+
+
+@pytest.mark.parametrize("words", ["limit 1GiB", "growth"])
+def test_restart_applies_the_words_in_the_new_kernel(machine: Machine, server: Server, kernel: str, words: str) -> None:
+    client = server.connect(kernel)
+    execute(client, "%load_ext tfgpu_magic")
+    execute(client, "%tf_gpu visible 1")
+    execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
+    before = int(execute(client, "import os; print(os.getpid())"))
+    assert "since In [" in execute(client, f"%tf_gpu {words}")
+    cells = [f"%tf_gpu {words} --restart\nopen('rest', 'w')", "open('queued', 'w')"]
+    asked = [client.execute(cell) for cell in cells]  # the rest and the second must not run in a kernel that is going
+    told = _heard(client)
+    replies = [_reply(client, one)["status"] for one in asked]
+    client.stop_channels()
+    until(lambda: machine.held(pid=before) == 0)
+
+    client = server.connect(kernel)
+    first = execute(client, "pass")  # the very first cell finds the words in force
+    policy = execute(client, "from tfgpu_magic import control; print(control.current().asked)").strip()
+    after = int(execute(client, "import os; print(os.getpid())"))
+    execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
+    sizes = [machine.held(pid=after, gpu=gpu) for gpu in (0, 1)]
+    client.stop_channels()
 
     assert "Restarting this kernel" in told
     assert before != after
@@ -58,8 +74,8 @@ def test_restart_applies_the_words_in_the_new_kernel(tmp_path: Path, words: str)
     stands = "is in force, also for programs that are started from here"
     stands = stands if words == "growth" else "waits for TensorFlow's import"
     assert first == f"tfgpu_magic: after the restart, `visible 1; {words}` {stands}.\n"
-    assert not (tmp_path / "rest").exists()
-    assert not (tmp_path / "queued").exists()
+    assert not (server.home / "rest").exists()
+    assert not (server.home / "queued").exists()
     assert replies == ["error", "aborted"]  # no page waits for a cell of a kernel that is gone
     assert policy == f"visible 1; {words}"  # what was asked before still counts
     assert sizes[0] == 0
@@ -85,20 +101,18 @@ def test_a_server_without_authentication_restarts_it_too(tmp_path: Path) -> None
     assert first.startswith("tfgpu_magic: after the restart, `growth` is in force")
 
 
-def test_a_restart_that_is_interrupted_at_once_does_not_happen(tmp_path: Path) -> None:
-    with Machine.create("1x8GiB") as machine, serving(machine, tmp_path) as server:
-        kernel = server.call("kernels", {"name": "python3"})["id"]
-        client = server.connect(kernel)
-        execute(client, "%load_ext tfgpu_magic\nimport tensorflow as tf; x = tf.constant(1.0)\nimport os, psutil")
-        execute(client, "import tfgpu_magic.restart; tfgpu_magic.restart.LAST_WORDS = 60.0")
-        before = execute(client, "print(os.getpid())")
-        client.execute("%tf_gpu growth --restart")
-        _heard(client)
-        server.open(f"api/kernels/{kernel}/interrupt", {}).close()
-        assert "KeyboardInterrupt" in _heard(client)
-        helpers = execute(client, "print([child.cmdline() for child in psutil.Process().children()])")
-        after = execute(client, "print(os.getpid())")
-        client.stop_channels()
+def test_a_restart_that_is_interrupted_at_once_does_not_happen(server: Server, kernel: str) -> None:
+    client = server.connect(kernel)
+    execute(client, "%load_ext tfgpu_magic\nimport tensorflow as tf; x = tf.constant(1.0)\nimport os, psutil")
+    execute(client, "import tfgpu_magic.restart; tfgpu_magic.restart.LAST_WORDS = 60.0")
+    before = execute(client, "print(os.getpid())")
+    client.execute("%tf_gpu growth --restart")
+    _heard(client)
+    server.open(f"api/kernels/{kernel}/interrupt", {}).close()
+    assert "KeyboardInterrupt" in _heard(client)
+    helpers = execute(client, "print([child.cmdline() for child in psutil.Process().children()])")
+    after = execute(client, "print(os.getpid())")
+    client.stop_channels()
 
     assert before == after
     assert "tfgpu_magic.restart" not in helpers

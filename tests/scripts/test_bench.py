@@ -1,4 +1,7 @@
-"""`scripts/bench` measures what it says; whether the figures are good, a person decides on a quiet machine."""
+"""`scripts/bench` measures what it says, and coarsely what is promised: a person judges the figures on a quiet machine.
+
+Times and ratios may be three times what is promised, and twice that where tests run beside one another; bytes may not.
+"""
 
 from __future__ import annotations
 
@@ -7,68 +10,99 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scripts import _bench_isolate, _bench_load, _bench_report
+from tests.slack import SLACK
+
 ROOT = Path(__file__).parents[2]
+COARSELY = 3 if SLACK == 1 else 6
+
+
+def bench(what: str, *options: str) -> str:
+    """What it prints; it fails only by a verdict."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"scripts._bench_{what}", *options], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert done.returncode == (1 if re.search("NOT GOOD|NOT KEPT|OVER", done.stdout) else 0), done.stdout
+    return done.stdout
+
+
+def verdicts(text: str) -> dict[str, tuple[float, float]]:
+    """What each verdict is about: how much of it there is, in parts of the most or as often as the least promised."""
+    verdict = r"^((?:With \d+ )?[^\d\n]+) (-?[\d.]+) .*?; at (most|least) ([\d.]+).* promised: "
+    found = re.findall(verdict, text, re.MULTILINE)
+    parts = {what: (float(value), float(promised), bound) for what, value, bound, promised in found}
+    return {
+        what: (value, promised) if bound == "most" else (promised, value)
+        for what, (value, promised, bound) in parts.items()
+    }
+
+
+def kept_coarsely(text: str, count: int) -> None:
+    judged = verdicts(text)
+
+    assert len(judged) == text.count("promised: ") == count
+    assert {what: both for what, both in judged.items() if both[0] > COARSELY * both[1]} == {}
 
 
 def test_load_is_measured_in_pairs_and_by_its_parts() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts._bench_load", "-n", "2"], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    said = bench("load", "-n", "2")
 
-    rows = re.findall(r"^  (\S.*?)  +(\d+\.\d) +(\d+\.\d) +(\d+\.\d)$", done.stdout, re.MULTILINE)
+    rows = re.findall(r"^  (\S.*?)  +(-?\d+\.\d) +(-?\d+\.\d) +(-?\d+\.\d)$", said, re.MULTILINE)
     assert [name for name, *_ in rows] == [
         *("IPython alone", "with both lines", "beyond, pair by pair") * 2,
         *("import tfgpu_magic", "%load_ext tfgpu_magic", "%tf_gpu limit 2GiB", "a second %tf_gpu limit"),
     ]
-    assert "TensorFlow was not imported." in done.stdout
-    assert done.returncode == (1 if "OVER" in done.stdout else 0)
+    assert "TensorFlow was not imported." in said
+    assert float(rows[5][1]) <= COARSELY * _bench_load.MOST  # of processors: another's work does not count
 
 
 def test_monitor_is_measured_beside_bare_pynvml_and_nvitop() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts._bench_monitor", "-n", "2", "--processes", "8"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    said = bench("monitor", "-n", "2", "--processes", "8")
 
-    rows = re.findall(r"^  ( *\S.*?)  +(\d+\.\d+) +(\d+\.\d+) +(\d+\.\d+)$", done.stdout, re.MULTILINE)
+    rows = re.findall(r"^  ( *\S.*?)  +(\d+\.\d+) +(\d+\.\d+) +(\d+\.\d+)$", said, re.MULTILINE)
     assert [name.strip() for name, *_ in rows] == [
         *("bare pynvml loop", "a collector's tick", "without lists", "nvitop.take_snapshots"),
         *("a reader's look", "nothing new", "every row new"),
     ]
-    assert done.stdout.count("promised: ") == 3
-    assert done.returncode == (1 if "NOT GOOD" in done.stdout else 0)
+    kept_coarsely(said, 3)
 
 
 def test_pages_are_measured_beside_an_idle_server_and_tables_beside_one() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts._bench_stream", "-n", "1", "--seconds", "3", "--pages", "5", "--kernels", "2"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    said = bench("stream", "-n", "1", "--seconds", "2", "--pages", "5", "--kernels", "2")
 
-    rows = re.findall(r"^ +(\d+) +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ ", done.stdout, re.MULTILINE)
-    kernels = re.findall(r"^ +(\d+) +\d+\.\d+$", done.stdout, re.MULTILINE)
+    rows = re.findall(r"^ +(\d+) +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ ", said, re.MULTILINE)
+    kernels = re.findall(r"^ +(\d+) +\d+\.\d+$", said, re.MULTILINE)
     assert rows == ["0", "1", "5"]
     assert kernels == ["1", "2"]
-    assert done.stdout.count("promised: ") == 4
-    assert done.returncode == (1 if "NOT GOOD" in done.stdout else 0)
+    size, most = verdicts(said)["A tick is"]
+    assert 0 < size <= most
+    kept_coarsely(re.sub("^The slowest.*", "", said, flags=re.MULTILINE), 3)  # of a hundred answers of a busy machine
 
 
 def test_a_page_is_measured_tick_by_tick_and_its_heap_afterwards() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts._bench_browser", "-n", "4", "--soak", "0.1"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    said = bench("browser", "-n", "2", "--soak", "0.05")
 
-    rows = re.findall(r"^  ( *\S.*?)  +\d+\.\d+ +\d+\.\d+ +\d+\.\d+$", done.stdout, re.MULTILINE)
+    rows = re.findall(r"^  ( *\S.*?)  +\d+\.\d+ +\d+\.\d+ +\d+\.\d+$", said, re.MULTILINE)
     assert [name.strip() for name in rows] == [
         *("a tick, at work", "script", "style", "layout", "paint", "a tick, by the clock")
     ]
-    assert len(re.findall(r"^ +\d\.\d +\d+ +\d+\.\d+ +\d+ +\d+$", done.stdout, re.MULTILINE)) == 11
-    assert done.stdout.count("promised: ") == 2
-    assert done.returncode == (1 if "NOT GOOD" in done.stdout else 0)
+    assert len(re.findall(r"^ +\d\.\d +\d+ +\d+\.\d+ +\d+ +\d+$", said, re.MULTILINE)) == 11
+    kept_coarsely(re.sub("^The heap.*", "", said, flags=re.MULTILINE), 1)  # which settles in minutes only
+
+
+def test_a_kernels_report_on_itself_is_measured_in_loops_with_it_and_without() -> None:
+    said = bench("report", "-n", "2", "--seconds", "0.2")
+
+    assert re.findall(r"^  (a [\w ]+?)  +\d+ +\d+ ", said, re.MULTILINE) == list(_bench_report._NAMES.values())
+    (cost, every), *_ = re.findall(r"^A report takes (\d+\.\d+) ms, every (\d+\.\d+) s", said, re.MULTILINE)
+    assert float(cost) / 1000 / float(every) * 100 <= COARSELY * _bench_report.MOST  # per cent of a kernel's time
+
+
+def test_isolated_calls_are_measured() -> None:
+    said = bench("isolate", "-n", "2", "--ours")
+
+    kept = re.findall(r"^(?:NOT KEPT|kept): \D*([\d.]+) ", said, re.MULTILINE)
+    warm, trivial, speed = map(float, kept)
+    assert warm <= COARSELY * 1000 * _bench_isolate.WARM
+    assert trivial <= COARSELY * 1000 * _bench_isolate.TRIVIAL
+    assert speed >= _bench_isolate.SPEED / COARSELY

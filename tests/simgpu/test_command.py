@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tfgpu_magic.simgpu import Machine
+
 SIMGPU = [sys.executable, "-m", "tfgpu_magic.simgpu"]
 
 
@@ -57,12 +59,11 @@ def test_inside_it_shows_the_machine_and_changes_it() -> None:
     )
 
     assert done.returncode == 0, done.stderr
-    first, second = done.stdout.split("GPU 0 ")[1:3:2], done.stdout.rsplit("GPU 0    Sim", 1)[1]
-    assert first
+    first = [line for line in done.stdout.splitlines() if line.startswith("GPU 0    Simulated")]
     assert "Simulated GPU 8GiB: 3 GiB used, 4.9 GiB free" in done.stdout
     assert "GPU 2.1  Simulated GPU 40GiB MIG 1/2: 1 GiB used" in done.stdout
     assert done.stdout.count("LOST") == 2
-    assert second.splitlines()[0].endswith("LOST")
+    assert [line.endswith("LOST") for line in first] == [False, True]
 
 
 def test_faults_of_the_command_line_are_those_of_the_machine() -> None:
@@ -108,8 +109,10 @@ def test_the_help_says_that_results_are_zeros() -> None:
     assert "RESULTS ARE" in simgpu("--help").stdout
 
 
-def test_it_leaves_the_launching_process_as_it_was() -> None:
+def test_a_program_on_a_machine_leaves_who_starts_it_as_it_was() -> None:
     before = dict(os.environ)
-    simgpu("--", "true")
+    with Machine.create("8GiB") as machine:
+        machine.run(["true"], env={"TFGPU_POLICY": "growth"}, check=True)
+        machine.popen(["true"], env={"TFGPU_POLICY": "growth"}).wait()
 
     assert dict(os.environ) == before

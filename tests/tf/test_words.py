@@ -1,0 +1,80 @@
+"""Words by which GPUs are chosen and CPUs split, on the real TensorFlow; and what `env` gives a shell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import tfgpu_magic
+from tests.processes import QUIET, run
+from tests.tf.on_machine import first_op
+from tfgpu_magic.simgpu import Machine
+
+MIB, GIB = 2**20, 2**30
+CONTEXT = 256 * MIB
+LITTLE = range(CONTEXT, CONTEXT + 64 * MIB)
+FIRST_OP = "from tests.tf.on_machine import first_op; print(first_op())"
+
+
+@pytest.mark.parametrize(
+    ("words", "sizes"),
+    [
+        ("pick; limit 1GiB", [0, 0, GIB + CONTEXT]),
+        ("pick 2; limit 1GiB", [0, GIB + CONTEXT, GIB + CONTEXT]),
+        ("pick 2 --need 4GiB; limit 1GiB", [0, GIB + CONTEXT, GIB + CONTEXT]),
+        ("pick 3 --need 1GiB; limit 1GiB", [GIB + CONTEXT] * 3),
+    ],
+)
+def test_picked_gpus_are_those_that_the_driver_says_are_most_free(words: str, sizes: list[int]) -> None:
+    with Machine.create("3x8GiB") as machine:
+        machine.add_neighbour("6GiB@0")
+        machine.add_neighbour("3GiB@1")
+
+        assert run(machine, first_op, words) == sizes
+
+
+def test_gpus_are_found_by_their_uuids() -> None:
+    with Machine.create("3x8GiB") as machine:
+        _, one, other = (gpu.uuid for gpu in machine.gpus())
+        sizes = run(machine, first_op, f"visible {one},{other}; limit {one}=1GiB {other}=2GiB")
+
+    assert sizes == [0, GIB + CONTEXT, 2 * GIB + CONTEXT]
+
+
+def test_as_many_cpus_as_were_asked_for_are_there_and_a_strategy_runs_over_them() -> None:
+    with Machine.create("1x8GiB") as machine:
+        cpus, replicas, total = run(machine, _spread_over_cpus, "split 3 --cpu")
+
+    assert (cpus, replicas, total) == (3, 3, 3.0)
+
+
+def test_lines_of_env_do_in_a_shell_what_the_words_do() -> None:
+    with Machine.create("2x8GiB") as machine:
+        lines = run(machine, _env, "visible 1; growth")
+        command = ["sh", "-c", f'{lines}\nexec "$0" -c "$1"', sys.executable, FIRST_OP]
+        done = machine.run(command, env=QUIET, stdout=subprocess.PIPE, text=True, check=True)
+    first, second = json.loads(done.stdout.splitlines()[-1])
+
+    assert first == 0
+    assert second in LITTLE
+
+
+def _spread_over_cpus(words: str) -> tuple[int, int, float]:
+    import tensorflow as tf
+
+    tfgpu_magic.apply(words)
+    cpus = [cpu.name for cpu in tf.config.list_logical_devices("CPU")]
+    strategy = tf.distribute.MirroredStrategy(cpus)
+    each = strategy.run(lambda: tf.constant(1.0))
+    total = strategy.reduce(tf.distribute.ReduceOp.SUM, each, axis=None)
+    return len(cpus), strategy.num_replicas_in_sync, float(total)
+
+
+def _env(words: str) -> str:
+    from tfgpu_magic import control
+    from tfgpu_magic.config import script
+
+    return script.shell(control.plan(words))
