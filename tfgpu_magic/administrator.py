@@ -17,6 +17,7 @@ from tfgpu_magic.host import here
 from tfgpu_magic.monitor import claims
 from tfgpu_magic.monitor.look import PATIENCE, look
 from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.monitor.sources import makers
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def look_well() -> Snapshot:
 def slow() -> None:
     """Say why nothing happens, where it is read."""
     if onimport.in_a_cell():
-        onimport.say("Waiting for the NVIDIA driver, which is slow to answer…")
+        onimport.say(f"Waiting for the {makers()} driver, which is slow to answer…")
 
 
 def picking(policy: Policy) -> contextlib.AbstractContextManager[Mapping[str, float]]:

@@ -24,6 +24,7 @@ from tfgpu_magic.config.policy import (
 )
 from tfgpu_magic.config.state import DEVICES, LEAST_MULTIPROCESSORS, Kernel
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor.sources import makers
 from tfgpu_magic.units import MIB
 
 LEAST_SMS = 8
@@ -110,7 +111,7 @@ def fold(earlier: Policy, policy: Policy, snapshot: Snapshot, kernel: Kernel) ->
     together = earlier.then(policy)
     wish = Wish(seen=seen_without_words(snapshot, kernel), limits=kernel.limits, there=snapshot.gpus)
     if not snapshot.gpus:
-        why = snapshot.error or "This machine has no NVIDIA GPU."
+        why = snapshot.error or f"This machine has no {makers()} GPU."
         wish.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
     for request in together:
         if isinstance(request, Visible | Pick):

@@ -335,13 +335,3 @@ def _available() -> int | None:
 
 def _machine_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def main() -> None:
-    """Print one snapshot as one line of JSON, and leave at once: there is nothing that the kernel does not clean up."""
-    print(Reader().read().to_json(), flush=True)
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tfgpu_magic.monitor.owners import Owner, Who
+from tfgpu_magic.monitor.sources import product
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
@@ -302,7 +303,7 @@ def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow
     row = GpuRow(
         gpu=gpu.label,
         uuid=gpu.uuid,
-        name=(gpu.name or "N/A").removeprefix("NVIDIA "),
+        name=product(gpu.name or "N/A"),
         used=gpu.used,
         total=gpu.total,
         free=gpu.free,

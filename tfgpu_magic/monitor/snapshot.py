@@ -1,4 +1,4 @@
-"""What a machine's GPUs hold at one time: plain data and its one JSON form. Who asks NVML is elsewhere."""
+"""What a machine's GPUs hold at one time: plain data and its one JSON form. Its makers are readers (source.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Gpu:
     """One GPU, or one MIG instance of a GPU. All sizes are bytes; None is unknown.
 
     Attributes:
-        index: nvidia-smi's number of the GPU; MIG instances carry their parent's.
+        index: the number of the GPU, as its driver counts (`readers.joined`); MIG instances carry their parent's.
         instance: the number of the MIG instance on its parent, None for a whole GPU.
         uuid: ``GPU-...`` or ``MIG-...``, as `CUDA_VISIBLE_DEVICES` takes it.
         name: the product's name.
@@ -87,10 +87,10 @@ class Snapshot:
     Attributes:
         time: seconds since the epoch when the reading was done.
         driver: the driver's version.
-        gpus: every GPU in nvidia-smi's order, each GPU's MIG instances after it.
+        gpus: every GPU in the order of its number, each GPU's MIG instances after it.
         processes: every process, in GPU order.
         error: why there is nothing to show (no driver, a hang), in words; None when the driver answered.
-        absent: there is no NVIDIA driver or no GPU here, as opposed to one that fails or does not answer.
+        absent: there is no driver or no GPU here, as opposed to one that fails or does not answer.
         notes: what a reader must know about the figures, a sentence each.
         listed_at: when the lists of processes were read, in seconds since the epoch; None when they never were.
     """
