@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil
 
+from tfgpu_magic.child import CALLS
 from tfgpu_magic.monitor.opened import opens_driver
 
 if TYPE_CHECKING:
@@ -269,7 +270,6 @@ def _command(process: psutil.Process) -> str:
         return str(process.name())
 
 
-_NURSERY = "tfgpu_magic.isolate.process import nursery"
 ISOLATED = "isolated call"
 """What a process is called that is one of ours for isolated cells and calls."""
 
@@ -292,7 +292,7 @@ def short_command(name: str, words: Sequence[str]) -> str:
         elif word == "-m":
             return f"{program} -m {next(rest, '')}".rstrip()
         elif word == "-c":
-            return ISOLATED if _NURSERY in next(rest, "") else program
+            return ISOLATED if CALLS in next(rest, "") else program
         elif not word.startswith("-"):
             return f"{program} {PurePath(word).name}"
     return program
