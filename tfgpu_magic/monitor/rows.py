@@ -147,6 +147,8 @@ class Table:
         error: why there is nothing to show, in words.
         absent: there is no driver or no GPU here, as opposed to one that fails.
         time: when the GPUs were read, in seconds since the epoch.
+        stale_since: since when the collector is missed, as `board.Look` has it; None while it is there.
+        every: seconds from this reading to the next; 0 where there is only this one.
     """
 
     gpus: tuple[GpuRow, ...] = ()
@@ -157,6 +159,8 @@ class Table:
     error: str | None = None
     absent: bool = False
     time: float = 0.0
+    stale_since: float | None = None
+    every: float = 0.0
 
 
 def make(
