@@ -227,8 +227,8 @@ class Reader:
             error = trouble.reading(code)
         elif listing != trouble.OK:
             error = f"no list of processes: {trouble.reading(listing)}"
-        listed = bool(lists) and listing == trouble.OK
-        return replace(gpu, **figures, listed=listed, error=error), held_by, dropped
+        listed, refused = bool(lists) and listing == trouble.OK, code == trouble.OK != listing
+        return replace(gpu, **figures, listed=listed, refused=refused, error=error), held_by, dropped
 
     def _list(self, function: str, handle: Any) -> tuple[int, list[tuple[int, int]]]:
         """Read one list in one call, of the newest version that the driver has: its code, and (pid, bytes) rows."""

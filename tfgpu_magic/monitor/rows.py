@@ -108,6 +108,7 @@ class ProcessRow:
         notebook: the notebook that it belongs to; None where it belongs to none, or that is not known.
         kernel: the pid of that notebook's kernel, or its own; None of what is not mine.
         call: whether it is an isolated cell or call.
+        untold: whether it stands for processes that the driver could name and does not.
         tone: the number of its notebook's look, the same on every GPU and in every view; None of what is not mine.
     """
 
@@ -121,6 +122,7 @@ class ProcessRow:
     notebook: Notebook | None = None
     kernel: int | None = None
     call: bool = False
+    untold: bool = False
     tone: int | None = None
 
     @property
@@ -300,7 +302,7 @@ def _untold(rows: Sequence[ProcessRow]) -> bool:
 
 def _unlisted(gpu: Gpu, held: int) -> ProcessRow:
     owner = "others" if gpu.listed else NOT_TOLD
-    return ProcessRow(gpu=gpu.label, pid=None, kind="", who="unknown", owner=owner, held=held)
+    return ProcessRow(gpu=gpu.label, pid=None, kind="", who="unknown", owner=owner, held=held, untold=not gpu.listed)
 
 
 def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow:

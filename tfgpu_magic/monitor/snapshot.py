@@ -32,6 +32,7 @@ class Gpu:
         mig: whether MIG is on, so that CUDA sees its instances and not the GPU itself.
         unified: memory is shared with the CPU; `total` is then the machine's memory.
         listed: whether the driver gave the list of this GPU's processes.
+        refused: whether it was asked for the list and did not give it; `error` then says why.
         lost: the driver cannot reach it, so nothing can run on it.
         error: why figures are missing, in half a sentence; None when all is well.
     """
@@ -49,6 +50,7 @@ class Gpu:
     mig: bool = False
     unified: bool = False
     listed: bool = True
+    refused: bool = False
     lost: bool = False
     error: str | None = None
 
