@@ -90,6 +90,7 @@ def test_a_refusal_names_who_holds_memory_as_the_table_does(tmp_path: Path) -> N
         env = {"TFGPU_MAGIC_DIR": str(tmp_path / "board")}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with machine.popen([sys.executable, "-c", KERNEL], env=env, **pipes) as kernel:
+            assert kernel.stdout
             kernel.stdout.readline()
             machine.add_row(kernel.pid, 0, "9GiB")
             look = [sys.executable, "-c", LOOK]
