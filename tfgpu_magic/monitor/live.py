@@ -16,7 +16,7 @@ from tfgpu_magic.monitor.postings import Everywhere
 from tfgpu_magic.monitor.schedule import Wanted
 from tfgpu_magic.monitor.settings import LINGER, PATIENCE
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
-from tfgpu_magic.monitor.starting import is_due, start
+from tfgpu_magic.monitor.starting import begin, start
 from tfgpu_magic.monitor.takeover import Doubt
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Live:
             try:
                 os.utime(fd)
                 lockfile.want(fd, self._wanted)
-                needed = is_due(place, fd)
+                needed = begin(place, fd)
             finally:
                 os.close(fd)
             if needed:

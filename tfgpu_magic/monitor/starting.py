@@ -32,7 +32,7 @@ _CODE = (
 )
 
 
-def is_due(place: Place, fd: int) -> bool:
+def begin(place: Place, fd: int) -> bool:
     """Tell whether a collector is to be started now, by us: none has the lock, and none is on its way.
 
     The lock is held for microseconds, and let go before it is closed: a process that is forked meanwhile has the
