@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from tfgpu_magic import child
 from tfgpu_magic.child import Child, any_hangs
+from tfgpu_magic.monitor.libraries import search_path
 from tfgpu_magic.monitor.snapshot import Snapshot
-from tfgpu_magic.monitor.sources import checks, names, search_path
+from tfgpu_magic.monitor.sources import checks, names
 
 # -c and not the file's path: Python keeps the bytecode of what is imported, not of the script it runs.
 # No garbage collection: a child that lives 40 ms and imports 10,000 objects has none to collect (3 ms).

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Protocol
 
     from tfgpu_magic.monitor.snapshot import Snapshot
 
+    class Reader(Protocol):
+        """An open driver, for one look or a look every second. Not thread-safe."""
 
-class Reader(Protocol):
-    """An open driver, for one look or a look every second. Not thread-safe."""
+        def read(self, *, processes: bool = True, graphics: bool = True) -> Snapshot:
+            """Ask for all GPUs now. Whatever the driver does, short of hanging, the answer is a snapshot.
 
-    def read(self, *, processes: bool = True, graphics: bool = True) -> Snapshot:
-        """Ask for all GPUs now. Whatever the driver does, short of hanging, the answer is a snapshot.
+            Args:
+                processes: whether to ask for the lists of processes, which cost most.
+                graphics: whether these include processes that only draw.
 
-        Args:
-            processes: whether to ask for the lists of processes, which cost most.
-            graphics: whether these include processes that only draw.
+            Returns:
+                The snapshot. Its `error` says why there is none, and `absent` whether there is no driver or GPU here.
+            """
 
-        Returns:
-            The snapshot. Its `error` says why there is none, and `absent` whether that is for want of a driver or GPU.
-        """
-
-    def close(self) -> None:
-        """Let go of the driver; a later `read` starts it again."""
+        def close(self) -> None:
+            """Let go of the driver; a later `read` starts it again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(NamedTuple):
     """One maker's driver. Where a field is left out, nothing is looked for.
 
     Attributes:
