@@ -78,8 +78,9 @@ def _inside(runs: int) -> dict[str, list[float]]:
     import nvitop  # type: ignore[import-untyped]
     import pynvml
 
-    from tfgpu_magic.monitor import board, collector, nvml
+    from tfgpu_magic.monitor import board, collector
     from tfgpu_magic.monitor.place import Place
+    from tfgpu_magic.monitor.readers import Readers
     from tfgpu_magic.monitor.snapshot import Parser
 
     assert os.environ["TFGPU_MAGIC_DIR"]
@@ -92,7 +93,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
             pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
 
     place = Place()
-    source, writer, reader = nvml.Reader(), board.Writer(place), board.Reader(place)
+    source, writer, reader = Readers(), board.Writer(place), board.Reader(place)
     last = collector.read(source, None, "graphics")
 
     def tick(kind: str = "lists") -> None:

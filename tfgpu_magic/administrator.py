@@ -17,6 +17,7 @@ from tfgpu_magic.host import here
 from tfgpu_magic.monitor import claims
 from tfgpu_magic.monitor.look import PATIENCE, look
 from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.monitor.sources import makers
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def look_well() -> Snapshot:
 def slow() -> None:
     """Say why nothing happens, where it is read."""
     if onimport.in_a_cell():
-        onimport.say("Waiting for the NVIDIA driver, which is slow to answer…")
+        onimport.say(f"Waiting for the {makers()} driver, which is slow to answer…")
 
 
 def picking(policy: Policy) -> contextlib.AbstractContextManager[Mapping[str, float]]:
@@ -114,11 +115,10 @@ def picking(policy: Policy) -> contextlib.AbstractContextManager[Mapping[str, fl
 
 
 def names(snapshot: Snapshot) -> dict[int, str]:
-    """Who is behind each pid, in words."""
-    from tfgpu_magic.monitor import bounded, owners  # psutil is slow to import, and only a refusal names anyone
+    """Who is behind each pid, in words, as the table names them."""
+    from tfgpu_magic.monitor import once  # psutil is slow to import, and only a refusal names anyone
 
-    pids = {process.pid for process in snapshot.processes}
-    found = bounded.within(1.5, lambda: owners.Owners().find(pids)) or {}
+    found = once.owners({process.pid for process in snapshot.processes})
     return {
         pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text
         for pid, owner in found.items()

@@ -14,6 +14,9 @@ from collections.abc import Mapping
 PATIENCE = 15.0
 """Seconds that a driver may take: to start it takes one to three for each GPU where nothing keeps it awake."""
 
+CALLS = "# tfgpu_magic's isolated calls"
+"""What stands in the command line of the processes that run isolated calls, and of those that these are forked from."""
+
 _killed: list[subprocess.Popen[str]] = []
 """Children that were killed and have not died: a call in the driver holds them in uninterruptible sleep."""
 

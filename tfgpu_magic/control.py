@@ -199,6 +199,7 @@ def status(timeout: float = 1.5) -> Status:
         The status, even where there is no driver or it hangs: then it says so. TensorFlow is not woken.
     """
     from tfgpu_magic.config import account  # what shows a table is not needed to set TensorFlow up
-    from tfgpu_magic.views import status as views
+    from tfgpu_magic.monitor import once
+    from tfgpu_magic.views.status import shown
 
-    return views.status(account.report, timeout=timeout)
+    return shown(once.table(account.report, timeout=timeout))

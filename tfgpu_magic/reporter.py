@@ -173,7 +173,7 @@ class Reporter:
 
 def _notebook(shell: Any) -> str:
     """The notebook's path, as Jupyter Server or VS Code tells it to the kernel; empty where nobody does."""
-    from tfgpu_magic.monitor.owners import notebook_path
+    from tfgpu_magic.monitor.commands import notebook_path
 
     code = shell.user_ns.get("__vsc_ipynb_file__")
     return notebook_path(os.environ) or (code if isinstance(code, str) else "")

@@ -105,7 +105,7 @@ def _seen_live() -> tuple[ProcessRow, int]:
     viewing = Viewing(kernel=os.getpid(), report=account.report)
     viewing.live.wait(30)
     time.sleep(15)  # lists are read more rarely where they are slow
-    (row,) = [row for row in viewing.see().table.processes if row.who == "this"]
+    (row,) = [row for row in viewing.see().processes if row.who == "this"]
     viewing.close()
     assert kept.shape[0]
     return row, held()

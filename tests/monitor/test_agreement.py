@@ -79,8 +79,8 @@ from tfgpu_magic.monitor import live as living, takeover
 takeover.BLIND = takeover.AGAIN = takeover.RARELY = 0.1
 def states():
     return [path.read_text().rpartition(")")[2].split()[0] for path in Path("/proc").glob("[0-9]*/stat")]
-start, starts = living._start, []
-living._start = lambda *given: (starts.append(given), start(*given))
+start, starts = living.start, []
+living.start = lambda *given: (starts.append(given), start(*given))
 with living.Live(linger=20) as live:
     assert live.wait(20).snapshot.error
     end = time.monotonic() + 20
@@ -232,7 +232,7 @@ def test_foreign_pids_name_nobody_here_and_a_kernel_of_the_same_number_keeps_its
         machine.add_row(pid, 0, held)
     until(live, lambda seen: len(seen.snapshot.processes) == 2, 20)
     notebooks = {quiet.pid: Notebook(name="quiet.ipynb", kernel="k")}
-    table = Viewing(live).see(notebooks).table
+    table = Viewing(live).see(notebooks)
     quiet.kill()
     quiet.wait()
 

@@ -41,7 +41,9 @@ def test_a_gpu_that_fails_or_is_another_has_no_rows(change: dict[str, object]) -
 
 
 def test_a_list_that_was_refused_stays_refused() -> None:
-    refused = replace(GPUS[0], listed=False, error="no list of processes: the driver gives no permission to read it")
+    refused = replace(
+        GPUS[0], listed=False, refused=True, error="no list of processes: the driver gives no permission to read it"
+    )
     seen = without_lists(MEMORY, replace(BEFORE, gpus=(refused, GPUS[1])))
 
     assert (seen.gpus[0].error, seen.gpus[0].listed) == (refused.error, False)

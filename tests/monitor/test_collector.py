@@ -16,6 +16,7 @@ import pytest
 from tests.monitor.boards import GIB, MODULE, collectors, fresh, gone, until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import live as living
+from tfgpu_magic.monitor import starting
 from tfgpu_magic.monitor.live import RARELY, Live
 
 if TYPE_CHECKING:
@@ -214,9 +215,9 @@ def test_one_that_cannot_live_is_started_more_and_more_rarely(
     machine_folder: Path, live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts: list[float] = []
-    monkeypatch.setattr(living, "_start", lambda *_: starts.append(time.monotonic()))
+    monkeypatch.setattr(living, "start", lambda *_: starts.append(time.monotonic()))
     monkeypatch.setattr(living, "CHECK_EVERY", 0.0)
-    monkeypatch.setattr(living, "_FIRST", 0.02)
+    monkeypatch.setattr(starting, "_FIRST", 0.02)
     end = time.monotonic() + 1
     while time.monotonic() < end:
         live.look()

@@ -14,10 +14,10 @@ import pytest
 
 from tests.slack import SLACK
 from tfgpu_magic import child
+from tfgpu_magic.control import status
 from tfgpu_magic.monitor import look as looking
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.rows import UNATTRIBUTED
-from tfgpu_magic.views.status import status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -310,7 +310,7 @@ def test_a_pynvml_beside_a_notebook_is_not_nvmls(machine: Machine, tmp_path: Pat
 
 
 def test_the_process_that_looks_imports_no_pynvml() -> None:
-    code = "import sys; from tfgpu_magic.views.status import status; status(); print('pynvml' in sys.modules)"
+    code = "import sys; from tfgpu_magic.control import status; status(); print('pynvml' in sys.modules)"
 
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 

@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from tfgpu_magic.monitor import opened
+from tfgpu_magic.monitor.commands import short_command
 from tfgpu_magic.monitor.opened import opens_driver
-from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners, by_user, short_command
+from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners, by_user
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -142,7 +142,7 @@ def test_a_directory_that_cannot_be_looked_into_is_refused_in_a_sentence(
 def test_looks_go_on_beside_a_home_that_cannot_be_looked_into(
     unknowable: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "_start", lambda *_: None)
+    monkeypatch.setattr(live, "start", lambda *_: None)
     with Live() as one:
         assert one.look().message is board.NOTHING
         assert one.reports() == ()

@@ -18,7 +18,7 @@ from tests.views.test_message import applied
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.server import feed as feeding
 from tfgpu_magic.server.feed import Client, Feed
-from tfgpu_magic.server.looker import BROKEN, Looker, Seen
+from tfgpu_magic.server.looker import BROKEN, Looker
 from tfgpu_magic.server.states import States
 from tfgpu_magic.server.worker import Worker
 from tfgpu_magic.views import message
@@ -34,17 +34,18 @@ class Counting:
 
     def __init__(self, _: logging.Logger, **__: float) -> None:
         self.count = 0
+        self.settled = True
         self.go = threading.Event()
         self.go.set()
         self.asked: list[Mapping[int, Notebook]] = []
         self.processes: list[bool] = []
 
-    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> Seen:
+    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> message.State:
         self.go.wait(10)
         self.count += 1
         self.processes.append(processes)
         self.asked.append(notebooks)
-        return Seen({"time": float(self.count), "gpus": {}, "rows": {}}, None, fresh=True)
+        return {"time": float(self.count), "gpus": {}, "rows": {}}
 
     def full(self, sequence: int, state: message.State) -> bytes:
         self.go.wait(10)
@@ -255,7 +256,7 @@ def test_a_look_that_fails_is_a_state_and_said_in_the_log_once(caplog: pytest.Lo
     looker._viewing = SimpleNamespace(live=None)  # type: ignore[assignment]
     seen = [looker.see({}) for _ in range(3)]
 
-    assert [one and one.state["error"] for one in seen] == [BROKEN, None, None]
+    assert [one and one["error"] for one in seen] == [BROKEN, None, None]
     assert caplog.text.count("Traceback") == 1
 
 

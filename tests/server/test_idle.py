@@ -11,9 +11,9 @@ from tornado.websocket import websocket_connect
 
 from tests.jupyter import Server, execute, serving, until
 from tests.server.test_kernels import Kernel
+from tfgpu_magic.monitor.assemble import together
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.report import Report
-from tfgpu_magic.monitor.viewing import together
 from tfgpu_magic.simgpu import Machine
 
 CULLING = (

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from tfgpu_magic.server.looker import Seen
     from tfgpu_magic.simgpu import Machine
+    from tfgpu_magic.views.message import State
 
 KERNEL = """
 import os, sys
@@ -33,12 +33,12 @@ for used in (1, 2):
 """
 
 
-def until(looker: Looker, *, fresh: bool = False) -> Seen:
+def until(looker: Looker, *, fresh: bool = False) -> State:
     """Look until there is something new."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
         seen = looker.see({})
-        if seen is not None and (seen.fresh or not fresh):
+        if seen is not None and (looker.settled or not fresh):
             return seen
         time.sleep(0.05)
     raise AssertionError("nothing new")
@@ -50,7 +50,7 @@ def test_what_a_kernel_says_is_news_while_the_driver_is_not_read(
     for name, value in (machine.environ() | {"TFGPU_MAGIC_DIR": str(tmp_path / "board")}).items():
         monkeypatch.setenv(name, value)
     looker = Looker(logging.getLogger("test"), every=300)
-    read = until(looker, fresh=True).state["time"]
+    read = until(looker, fresh=True)["time"]
     with subprocess.Popen([sys.executable, "-c", KERNEL], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as kernel:
         assert kernel.stdin
         assert kernel.stdout
@@ -64,7 +64,7 @@ def test_what_a_kernel_says_is_news_while_the_driver_is_not_read(
         kernel.kill()
     looker.close()
 
-    assert [one.state["time"] for one in (first, second)] == [read, read]
+    assert [one["time"] for one in (first, second)] == [read, read]
     assert unchanged is None
     assert read > 0
 
@@ -76,7 +76,7 @@ def test_a_board_that_is_not_where_it_should_be_is_said_in_the_log_once(
     monkeypatch.setattr(Live, "passed_over", "/tmp/it belongs to another user. Ask your administrator to remove it.")
     looker = Looker(logging.getLogger("test"))
     for number in range(3):
-        looker._before = (number,)
+        looker._viewing._before = (number,)
         looker.see({})
     looker.close()
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.views.tables import ABSENT, BUSY, EMPTY, GIB, HOSTILE
-from tfgpu_magic.monitor.board import Look, Message
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Torch
 from tfgpu_magic.monitor.rows import ProcessRow, Table
-from tfgpu_magic.monitor.snapshot import Parser, Snapshot
-from tfgpu_magic.monitor.viewing import Sight
 from tfgpu_magic.views import message
 
 LEAVES = st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
@@ -26,15 +24,14 @@ STATES = st.recursive(
 )
 
 
-def sight(table: Table, *, time: float = 100.0, stale: float | None = None, every: float = 1.0) -> Sight:
-    text = Snapshot(time=time).to_json()
-    return Sight(Look(Message(1, text, Parser()), 0.5, stale, every), table)
+def live(table: Table, *, time: float = 100.0, stale: float | None = None, every: float = 1.0) -> Table:
+    return replace(table, time=time, stale_since=stale, every=every)
 
 
 def row(**fields: Any) -> dict[str, Any]:
     known: dict[str, Any] = {"gpu": "0", "pid": 7, "kind": "C", "who": "mine", "owner": "eval.ipynb", "held": GIB}
     known |= fields
-    (made,) = message.state(sight(Table(processes=(ProcessRow(**known),))))["rows"].values()
+    (made,) = message.state(live(Table(processes=(ProcessRow(**known),))))["rows"].values()
     return dict(made)
 
 
@@ -106,7 +103,7 @@ def test_a_kernel_of_another_server_has_no_path_here() -> None:
 
 
 def test_gpus_are_found_by_label_and_rows_by_gpu_and_pid() -> None:
-    made = message.state(sight(BUSY))
+    made = message.state(live(BUSY))
 
     assert list(made["gpus"]) == ["0", "1", "2"]
     assert list(made["rows"]) == ["0 2373", "0 2533", "1 11", "1 rest"]
@@ -114,7 +111,7 @@ def test_gpus_are_found_by_label_and_rows_by_gpu_and_pid() -> None:
 
 
 def test_what_is_not_well_is_said() -> None:
-    assert message.state(sight(ABSENT, stale=90.0)) == {
+    assert message.state(live(ABSENT, stale=90.0)) == {
         "time": 100.0,
         "stale": 90.0,
         "error": "No NVIDIA driver was found.",
@@ -133,11 +130,11 @@ def test_a_hostile_name_is_one_line_of_plain_characters() -> None:
 
 
 def test_figures_that_come_more_rarely_than_each_second_say_so() -> None:
-    assert [message.state(sight(EMPTY, every=every)).get("every") for every in (-20.0, 0.98, 10.6)] == [None, None, 11]
+    assert [message.state(live(EMPTY, every=every)).get("every") for every in (-20.0, 0.98, 10.6)] == [None, None, 11]
 
 
 def test_messages_are_json_in_one_line() -> None:
-    state = message.state(sight(EMPTY))
+    state = message.state(live(EMPTY))
     full = message.full(3, state, History((1.0, 2.04), {"GPU-7": (5, None)}))
     tick = message.tick(4, 3, {"time": 101.0})
 

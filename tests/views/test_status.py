@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
 
 import psutil
+import pytest
 from IPython.core.formatters import DisplayFormatter
 
+from tfgpu_magic.control import status
+from tfgpu_magic.monitor import once
+from tfgpu_magic.monitor.once import HANGS
 from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.simgpu import Machine
-from tfgpu_magic.views.status import HANGS, Status, status
+from tfgpu_magic.views.status import Status, shown
 
 from .tables import BUSY
 
 if TYPE_CHECKING:
-    import pytest
+    from pathlib import Path
 
 
 def test_ipython_shows_both_forms_and_print_the_text() -> None:
@@ -45,20 +51,61 @@ def test_processes_that_cannot_be_read_hold_up_no_cell_and_no_more_than_once(
     begun = time.monotonic()
     first = status(timeout=5)
     between = time.monotonic()
-    shown = [first, status(timeout=5), status(timeout=5)]
+    seen = [first, status(timeout=5), status(timeout=5)]
     hung.set()
     machine.close()
 
     assert between - begun < 30
-    assert [[row.owner for row in one.table.processes] for one in shown] == [["others"]] * 3
-    assert [one.table.notes for one in shown] == [(HANGS,)] * 3
+    assert [[row.owner for row in one.table.processes] for one in seen] == [["others"]] * 3
+    assert [one.table.notes for one in seen] == [(HANGS,)] * 3
     assert time.monotonic() - between < 15  # none waits for what hangs already
+
+
+KERNEL = """
+import os, sys, time
+from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.postings import Posting
+from tfgpu_magic.monitor.report import Report
+posting = Posting(Place())
+posting.post(Report(pid=os.getpid(), summary="", notebook="/home/me/train.ipynb"))
+gpus = open(os.environ["TFGPU_SIMGPU"])
+print(flush=True)
+sys.stdin.readline()
+"""
+
+
+LOOK = """
+from tfgpu_magic.control import plan, status
+from tfgpu_magic.errors import Refused
+print(*[row.owner for row in status(timeout=30).table.processes])
+try:
+    plan("limit 10GiB")
+except Refused as error:
+    print(error)
+"""
+
+
+def test_a_refusal_names_who_holds_memory_as_the_table_does(tmp_path: Path) -> None:
+    with Machine.create("1x16GiB") as machine:
+        env = {"TFGPU_MAGIC_DIR": str(tmp_path / "board")}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with machine.popen([sys.executable, "-c", KERNEL], env=env, **pipes) as kernel:
+            assert kernel.stdout
+            kernel.stdout.readline()
+            machine.add_row(kernel.pid, 0, "9GiB")
+            look = [sys.executable, "-c", LOOK]
+            said = machine.run(look, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
+            kernel.kill()
+
+    table, refusal = said.split("\n", 1)
+    assert table == "train.ipynb"
+    assert "train.ipynb" in refusal
 
 
 def test_a_status_is_had_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
 
-    shown = status(lambda _: Report(pid=1, summary="TensorFlow is not imported."), timeout=5)
+    status = shown(once.table(lambda _: Report(pid=1, summary="TensorFlow is not imported."), timeout=5))
 
-    assert shown.table.summary == "TensorFlow is not imported."
-    assert "TensorFlow is not imported." in repr(shown)
+    assert status.table.summary == "TensorFlow is not imported."
+    assert "TensorFlow is not imported." in repr(status)

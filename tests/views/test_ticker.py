@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.slack import SLACK
-from tfgpu_magic.monitor.board import NOTHING, Look
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.rows import Table
-from tfgpu_magic.monitor.viewing import Sight
 from tfgpu_magic.views import presence, widget
 from tfgpu_magic.views.widget import MemoryTable
 
@@ -34,8 +32,8 @@ class Viewing:
     def close(self) -> None:
         """Have nothing to let go of."""
 
-    def see(self) -> Sight:
-        return Sight(Look(NOTHING, None, None), Table(summary=f"Look {time.monotonic()}."))
+    def see(self) -> Table:
+        return Table(summary=f"Look {time.monotonic()}.")
 
     def history(self) -> History:
         return History()
@@ -86,7 +84,7 @@ def test_a_table_that_cannot_be_drawn_is_drawn_when_it_can_be(
 ) -> None:
     tried = threading.Event()
 
-    def show(_: object) -> None:
+    def show(*_: object) -> None:
         tried.set()
         fail()
 
@@ -104,7 +102,7 @@ def test_while_a_look_hangs_the_table_is_closed_and_opened_all_the_same(
     def hang(_: Viewing) -> Any:
         hangs.set()
         go_on.wait(30)
-        return Sight(Look(NOTHING, None, None), Table())
+        return Table()
 
     monkeypatch.setattr(widget, "PATIENCE", 0.1)
     monkeypatch.setattr(Viewing, "see", hang)
@@ -131,7 +129,7 @@ def test_a_cell_waits_for_no_look_that_hangs(how: str, monkeypatch: pytest.Monke
 
     def hang(_: Viewing) -> Any:
         go_on.wait(10)
-        return Sight(Look(NOTHING, None, None), Table())
+        return Table()
 
     monkeypatch.setattr(widget._Ticker, "go", lambda *_: None)  # the cell's own looks are the only ones
     monkeypatch.setattr(widget, "PATIENCE", 0.1)

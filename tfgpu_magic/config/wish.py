@@ -12,6 +12,7 @@ from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.request import Choice, GpuRef, Memory, Request
 from tfgpu_magic.config.state import DEVICES, LEAST_MULTIPROCESSORS, Kernel
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+from tfgpu_magic.monitor.sources import makers
 
 LEAST_SMS = 8
 """How many multiprocessors TensorFlow asks of a GPU, if others have as many (gpu_device.cc)."""
@@ -84,7 +85,7 @@ def fold(earlier: Policy, policy: Policy, snapshot: Snapshot, kernel: Kernel) ->
     together = earlier.then(policy)
     wish = Wish(seen=seen_without_words(snapshot, kernel), limits=kernel.limits, there=snapshot.gpus)
     if not snapshot.gpus:
-        why = snapshot.error or "This machine has no NVIDIA GPU."
+        why = snapshot.error or f"This machine has no {makers()} GPU."
         wish.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
     memory, wish.choice, cpus = together.by_nature()
     if wish.choice is not None:

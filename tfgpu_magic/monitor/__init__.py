@@ -1,1 +1,1 @@
-"""NVML to what people see: snapshot, owners, rows."""
+"""Drivers to what people see: snapshot, owners, rows."""

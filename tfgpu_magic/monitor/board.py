@@ -30,7 +30,7 @@ from tfgpu_magic.monitor.snapshot import Parser, Snapshot
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.place import Place
 
-VERSION = 2
+VERSION = 3
 """Of this layout and of the messages' JSON. Files of different versions have different names, and never meet."""
 BOARD, LOCK = f"board-{VERSION}", f"lock-{VERSION}"
 STALE_AFTER = 2.5

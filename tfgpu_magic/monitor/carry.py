@@ -36,9 +36,10 @@ def carry(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphics
 
 def _as_listed(gpu: Gpu, before: Gpu) -> Gpu:
     """Say of a GPU what only its lists tell: whether there are any, and what is used where processes are the figure."""
-    unlisted = before.error if before.error and before.error.startswith("no list") else None
+    error = before.error if before.refused else None
     used = before.used if before.unified and gpu.used is None else gpu.used
-    return replace(gpu, listed=before.listed, used=used, unified=gpu.unified or before.unified, error=unlisted)
+    unified = gpu.unified or before.unified
+    return replace(gpu, listed=before.listed, refused=before.refused, used=used, unified=unified, error=error)
 
 
 def _with_graphics(fresh: Snapshot, old: list[Process]) -> tuple[Process, ...]:

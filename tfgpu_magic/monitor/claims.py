@@ -26,11 +26,8 @@ _announce: Callable[[], None] = lambda: None  # noqa: E731
 
 def others() -> Mapping[str, float]:
     """Return how many other kernels use or will use each GPU, by UUID; nothing where the board cannot be used."""
-    with contextlib.suppress(MonitorError, ImportError):  # this is imported with the magics, and the board only to pick
-        from tfgpu_magic.monitor.place import Place
-
-        with Place() as place:
-            return _counted(place)
+    with contextlib.suppress(MonitorError, ImportError), _place() as place:
+        return _counted(place)
     return {}
 
 
@@ -40,9 +37,7 @@ def picking() -> Iterator[Mapping[str, float]]:
     with contextlib.ExitStack() as stack:
         claims: Mapping[str, float] = {}
         with contextlib.suppress(MonitorError, ImportError):
-            from tfgpu_magic.monitor.place import Place
-
-            place = stack.enter_context(Place())
+            place = stack.enter_context(_place())
             stack.callback(os.close, fd := place.open(LOCK, os.O_RDWR | os.O_CREAT))
             _lock(fd)
             claims = _counted(place)
@@ -56,8 +51,14 @@ def announced_by(announce: Callable[[], None] | None) -> None:
     _announce = announce or (lambda: None)
 
 
+def _place() -> Place:
+    from tfgpu_magic.monitor.place import Place  # speed of %load_ext: only to pick is the board needed
+
+    return Place()
+
+
 def _lock(fd: int) -> None:
-    import fcntl
+    import fcntl  # as the board, on Unix only
 
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
@@ -70,7 +71,7 @@ def _lock(fd: int) -> None:
 
 
 def _counted(place: Place) -> Mapping[str, float]:
-    from tfgpu_magic.monitor.postings import Everywhere
+    from tfgpu_magic.monitor.postings import Everywhere  # speed of %load_ext, as above
 
     claims: dict[str, float] = {}
     with contextlib.closing(Everywhere(place)) as everywhere:

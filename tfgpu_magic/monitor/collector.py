@@ -1,9 +1,9 @@
-"""The one process of a user that asks NVML, for everybody who looks: `python -m tfgpu_magic.monitor.collector`.
+"""The one process of a user that asks the drivers, for everybody who looks: `python -m tfgpu_magic.monitor.collector`.
 
 It writes to the board, and leaves when nobody looks any more. A lock makes it the only one: whoever comes second leaves
-at once, or takes the place of one that cannot read the GPUs (takeover.py). An NVML call can hang for good; then only
-this process hangs, readers see that it is missed, and an alarm ends it where it can be ended. Where it cannot, in the
-driver's uninterruptible sleep, it keeps the lock, and no other process goes to hang beside it.
+at once, or takes the place of one that cannot read the GPUs (takeover.py). A call into a driver can hang for good; then
+only this process hangs, readers see that it is missed, and an alarm ends it where it can be ended. Where it cannot, in
+the driver's uninterruptible sleep, it keeps the lock, and no other process goes to hang beside it.
 """
 
 from __future__ import annotations
@@ -21,24 +21,17 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import lockfile, takeover
 from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
 from tfgpu_magic.monitor.carry import carry
+from tfgpu_magic.monitor.nap import ASLEEP, Nap
 from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.readers import Readers
 from tfgpu_magic.monitor.schedule import Schedule, Wanted
+from tfgpu_magic.monitor.settings import LIBRARIES, LINGER, NAME, PATIENCE
+from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tfgpu_magic.monitor.nvml import Reader
-    from tfgpu_magic.monitor.snapshot import Snapshot
-
-LINGER = 30.0
-"""Seconds that it stays after the last look."""
-PATIENCE = 60.0
-"""Seconds that a reading may take: a driver without persistence takes many to start, on many GPUs."""
-
-LIBRARIES = "TFGPU_MAGIC_LIBRARIES"
-"""The variable with the folders where the driver's library may be, for systems that do not find it by themselves."""
-NAME = "tfgpu-collector"
-"""What the process is called, also when it has ended and nobody has waited for it: 15 characters are kept."""
+    from tfgpu_magic.monitor.source import Reader
 
 MOVED = 16 * 2**20
 """Bytes by which what is in use moves without the lists being read for it."""
@@ -111,9 +104,7 @@ class _Readings:
     """What is read and published, from one look at the clock to the next."""
 
     def __init__(self, lock: int, writer: Writer, patience: float) -> None:
-        from tfgpu_magic.monitor.nap import Nap
-
-        self._reader, self._schedule, self._nap = _nvml(), Schedule(), Nap()
+        self._reader, self._schedule, self._nap = _readers(), Schedule(), Nap()
         self._lock, self._writer, self._patience = lock, writer, patience
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, int | None] = {}
@@ -150,9 +141,6 @@ class _Readings:
         return wanted._replace(lists=2.0 * wanted.memory) if unified else wanted
 
     def _sleep(self) -> None:
-        from tfgpu_magic.monitor.nap import ASLEEP
-        from tfgpu_magic.monitor.snapshot import Snapshot
-
         if self._snapshot is not None and self._snapshot.error == ASLEEP:
             self._writer.beat()
             return
@@ -182,7 +170,7 @@ class _Readings:
 
 @contextlib.contextmanager
 def _alarm(patience: float) -> Iterator[None]:
-    """End this process if what is asked of NVML here takes longer."""
+    """End this process if what is asked of a driver here takes longer."""
     signal.setitimer(signal.ITIMER_REAL, patience)
     try:
         yield
@@ -190,15 +178,13 @@ def _alarm(patience: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _nvml() -> Reader:
-    from tfgpu_magic.monitor.nvml import Reader  # here: a process that only starts a collector needs no pynvml
-
-    return Reader([folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder])
+def _readers() -> Readers:
+    return Readers([folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder])
 
 
 def _sees(patience: float) -> bool:
     """Tell whether this process can read the GPUs; `patience` is as for `collect`."""
-    with _alarm(patience), _nvml() as reader:
+    with _alarm(patience), contextlib.closing(_readers()) as reader:
         error = reader.read(processes=False).error
     return error is None
 
@@ -213,7 +199,7 @@ def _moved(snapshot: Snapshot, listed: Mapping[str, int | None]) -> bool:
 
 
 def read(reader: Reader, before: Snapshot | None, kind: str) -> Snapshot:
-    """Ask NVML for a kind of reading, and complete it from the one before."""
+    """Ask the drivers for a kind of reading, and complete it from the one before."""
     processes, graphics = kind != "memory", kind == "graphics"
     fresh = reader.read(processes=processes, graphics=graphics)
     return carry(fresh, before, processes=processes, graphics=graphics)

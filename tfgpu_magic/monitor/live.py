@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import subprocess
-import sys
-import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import collector, lockfile
+from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK, NOTHING, Look, Message, Reader
-from tfgpu_magic.monitor.collector import LINGER, PATIENCE
-from tfgpu_magic.monitor.look import search_path
 from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.postings import Everywhere
 from tfgpu_magic.monitor.schedule import Wanted
+from tfgpu_magic.monitor.settings import LINGER, PATIENCE
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
+from tfgpu_magic.monitor.starting import begin, start
 from tfgpu_magic.monitor.takeover import Doubt
 
 if TYPE_CHECKING:
@@ -37,27 +32,17 @@ PLACE_EVERY = 5.0
 RARELY = 10.0
 """Seconds between two lists of processes, at the least, while nobody looks at these."""
 
-_FIRST, _LONGEST = 1.0, 15.0  # seconds between two attempts to start a collector
-_KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
-"""How variables begin that a collector may know; a notebook's secrets are nothing to it."""
-
-# -c and -I -S as in look.py. It forks at once, so that the one that starts it has a child for milliseconds only.
-_CODE = (
-    "import os, sys; os.fork() and os._exit(0); linger, patience, *paths = sys.argv[1:]; sys.path += paths; "
-    "from tfgpu_magic.monitor.collector import main; main(float(linger), float(patience))"
-)
-
 
 class Live:
     """The GPUs as they are from second to second, for one who looks at them again and again.
 
-    Every look costs microseconds, whoever else looks: one process asks NVML for all of the user's. It is started by
-    the first look, started again when it was killed, and leaves when nobody has looked for a while. Not for two
-    threads at once.
+    Every look costs microseconds, whoever else looks: one process asks the drivers for all of the user's. It is
+    started by the first look, started again when it was killed, and leaves when nobody has looked for a while. Not
+    thread-safe.
 
     Args:
         linger: seconds that a collector stays after the last look, if it is started here.
-        patience: seconds that NVML may take for a reading, until a collector that is started here gives up.
+        patience: seconds that a reading may take, until a collector that is started here gives up.
         every: seconds between two readings that are wanted here; who wants them most often decides.
 
     Example:
@@ -119,7 +104,7 @@ class Live:
         seen = self._open().look()
         if self._place is not None and self._doubt.tries(seen, time.monotonic()):
             with contextlib.suppress(MonitorError, OSError):  # that it cannot be tried is no error of a look
-                _start(self._options, self._place)
+                start(self._options, self._place)
         if seen.message is NOTHING and seen.stale_since is not None and (reason := self._reason()):
             return replace(seen, message=Message(0, Snapshot(time=0.0, error=reason).to_json(), Parser()))
         return seen
@@ -169,11 +154,11 @@ class Live:
             try:
                 os.utime(fd)
                 lockfile.want(fd, self._wanted)
-                needed = _begin(place, fd)
+                needed = begin(place, fd)
             finally:
                 os.close(fd)
             if needed:
-                _start(self._options, place)
+                start(self._options, place)
         except OSError as error:
             raise MonitorError(f"no collector could be started in {place.path} ({error.strerror}).") from error
 
@@ -229,66 +214,3 @@ class Live:
             return lockfile.reason(fd)
         finally:
             os.close(fd)
-
-
-def _begin(place: Place, fd: int) -> bool:
-    """Tell whether a collector is to be started now, by us: none has the lock, and none is on its way.
-
-    The lock is held for microseconds, and let go before it is closed: a process that is forked meanwhile has the
-    descriptor too, and would keep it.
-    """
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    try:
-        if not place.holds(LOCK, fd):
-            return False
-        started, failures = lockfile.started(fd)
-        if 0 <= time.monotonic() - started < min(_LONGEST, _FIRST * 2.0 ** min(failures, 10)):
-            return False
-        lockfile.start(fd, failures + 1)
-        return True
-    finally:
-        fcntl.flock(fd, fcntl.LOCK_UN)
-
-
-def _start(options: tuple[str, str], place: Place) -> None:
-    """Start a collector that outlives us: a session of its own, and nothing of ours but a few variables.
-
-    It is told its directory, and to search for the driver's library where the system does: what a kernel was given to
-    find another one is for that kernel alone. A simulated machine's library is found no other way.
-    """
-    if os.getpid() == 1:
-        _reap()
-    try:
-        paths = search_path()
-    except ImportError as error:
-        raise MonitorError(str(error)) from error
-    kept = (*_KEPT, "LD_") if place.simulated else _KEPT
-    environment = {name: value for name, value in os.environ.items() if name.startswith(kept)}
-    environment["TFGPU_MAGIC_DIR"] = str(place.path)
-    if not place.simulated:
-        environment[collector.LIBRARIES] = os.environ.get("LD_LIBRARY_PATH", "")
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _CODE, *options, *paths],
-        env=environment,
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    threading.Thread(target=process.wait, name="tfgpu_magic-starter", daemon=True).start()
-
-
-def _reap() -> None:
-    """Let go of collectors that have ended, as process 1 must, which has them for children when their starters end.
-
-    Other processes 1 do that for all. They are known by their name: whoever else has children here waits for them.
-    """
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):
-            pid, _, rest = stat.read_text().partition(f" ({collector.NAME}) Z 1 ")
-            if rest:
-                os.waitpid(int(pid), os.WNOHANG)

@@ -1,23 +1,21 @@
-"""One look at the GPUs now, from a process that must never wait for a driver. What is read there, nvml.py knows."""
+"""One look at the GPUs now, from a process that must never wait for a driver. How each is asked, its source knows."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.machinery import PathFinder
-from pathlib import Path
 
 from tfgpu_magic import child
 from tfgpu_magic.child import Child, any_hangs
+from tfgpu_magic.monitor.libraries import search_path
 from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.monitor.sources import checks, names
 
 # -c and not the file's path: Python keeps the bytecode of what is imported, not of the script it runs.
 # No garbage collection: a child that lives 40 ms and imports 10,000 objects has none to collect (3 ms).
-_CODE = "import gc, sys; gc.disable(); sys.path += sys.argv[1:]; from tfgpu_magic.monitor.nvml import main; main()"
+_CODE = "import gc, sys; gc.disable(); sys.path += sys.argv[1:]; from tfgpu_magic.monitor.readers import main; main()"
 
 
 PATIENCE = child.PATIENCE
@@ -51,8 +49,8 @@ def look(timeout: float = 1.5, *, slow: Callable[[], None] | None = None) -> Sna
 class Looking:
     """A look that has begun, so that other work can be done until its result is there.
 
-    A child process looks, because an NVML call can hang for good. While one hangs no other is started: it would only
-    hang beside it. This process never imports pynvml, whose state other packages share and patch.
+    A child process looks, because a call into a driver can hang for good. While one hangs no other is started: it would
+    only hang beside it. This process never imports what asks a driver, whose state other packages share and patch.
 
     Args:
         timeout: seconds from now until there is a result in any case.
@@ -66,13 +64,15 @@ class Looking:
         try:
             self._child = _still_asking()
             if self._child is None and any_hangs(min(0.2, timeout)):
-                self._trouble = "NVML does not answer: an earlier call hangs in the driver. A reboot may be needed."
+                self._trouble = (
+                    f"{names()} does not answer: an earlier call hangs in the driver. A reboot may be needed."
+                )
             elif self._child is None:
                 self._child = Child(["-c", _CODE, *search_path()])
         except ImportError as error:
             self._trouble = str(error)
         except OSError as error:  # no memory or no processes left
-            self._trouble = f"NVML was not asked: no process could be started ({error.strerror})."
+            self._trouble = f"{names()} was not asked: no process could be started ({error.strerror})."
 
     def result(self, slow: Callable[[], None] | None = None) -> Snapshot:
         """Wait for the snapshot, until the timeout; its `error` says in words why there is none.
@@ -88,13 +88,13 @@ class Looking:
             return self._read(asked, slow)
         except TimeoutError:
             if asked.done:
-                return _failed(f"NVML did not answer within {asked.took:.0f} s: the driver hangs. Try nvidia-smi.")
+                return _failed(f"{names()} did not answer within {asked.took:.0f} s: the driver hangs. Try {checks()}.")
             _late = asked
             old = _came_late
         if old is None or time.time() - old.time > OLD:
             return _failed(
-                f"NVML did not answer within {self._timeout:g} s. A driver that nothing keeps awake takes some "
-                "seconds to start, and it is still being asked: say it again. nvidia-smi shows whether it hangs."
+                f"{names()} did not answer within {self._timeout:g} s. A driver that nothing keeps awake takes some "
+                f"seconds to start, and it is still being asked: say it again. {checks()} shows whether it hangs."
             )
         age = f"{max(1.0, time.time() - old.time):.0f} s"
         return replace(old, notes=(*old.notes, f"These figures are {age} old: the driver is slow to answer."))
@@ -120,34 +120,13 @@ def _still_asking() -> Child | None:
     return None
 
 
-def search_path() -> list[str]:
-    """Say where the child finds this package and pynvml, which is looked up and not imported.
-
-    A file of that name beside a notebook is not it: it would serve every view of the user.
-    """
-    here = _here()
-    folders = [folder for folder in sys.path if folder and os.path.normpath(os.path.join(here, folder)) != here]  # noqa: PTH118
-    spec = PathFinder.find_spec("pynvml", folders)
-    if spec is None or spec.origin is None:
-        raise ImportError("NVML was not asked: pynvml is not installed here. Run: pip install nvidia-ml-py.")
-    pynvml = Path(spec.origin).parents[1 if spec.submodule_search_locations else 0]
-    return [str(Path(__file__).parents[2]), str(pynvml)]
-
-
-def _here() -> str:
-    try:
-        return os.getcwd()  # noqa: PTH109
-    except OSError:  # it was removed
-        return ""
-
-
 def _read(out: str, err: str, code: int) -> Snapshot:
     lines = out.splitlines()[-1:]  # a library may print too, before us
     try:
         return Snapshot.from_json(lines[0] if lines else "")
     except ValueError:
         why = (err.strip().splitlines() or [f"exit status {code}"])[-1]
-        return _failed(f"NVML gave no answer: the process that asked it ended without one ({why}).")
+        return _failed(f"{names()} gave no answer: the process that asked it ended without one ({why}).")
 
 
 def _failed(error: str) -> Snapshot:

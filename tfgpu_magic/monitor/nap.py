@@ -1,10 +1,12 @@
-"""When NVML is let go of, so that a laptop's GPU can sleep: an open NVML keeps it awake, and costs watts."""
+"""When the driver is let go of, so that a laptop's GPU can sleep: an open one keeps it awake, and costs watts."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tfgpu_magic.monitor.sources import SOURCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,16 +15,17 @@ if TYPE_CHECKING:
 
 ASLEEP = "The GPUs sleep to save power, and nobody uses them. They are asked again when somebody does."
 IDLE = 10.0
-"""Seconds without a process on any GPU after which NVML is let go of."""
+"""Seconds without a process on any GPU after which the driver is let go of."""
 TRY = 20.0
 """Seconds in which a GPU that can sleep falls asleep; one that has not is not left alone for it again."""
 
 _PCI = Path("/sys/bus/pci/devices")
-_NVIDIA, _DISPLAY = "0x10de", "0x03"  # vendor, and how the class of graphics and 3D controllers begins (pci_ids.h)
+_VENDORS = {source.vendor for source in SOURCES}
+_DISPLAY = "0x03"  # how the class of graphics and 3D controllers begins (pci_ids.h)
 
 
 class Nap:
-    """Decides when NVML is left alone. Times are those of the monotonic clock."""
+    """Decides when the driver is left alone. Times are those of the monotonic clock."""
 
     def __init__(self) -> None:
         self._gpus = tuple(_gpus())
@@ -38,7 +41,7 @@ class Nap:
         return asleep
 
     def begins(self, snapshot: Snapshot, now: float) -> bool:
-        """Tell after a reading whether NVML is to be closed: nobody has used a GPU for a while, and all may sleep."""
+        """Tell after a reading whether to let go of the driver: nobody has used one for a while, and all may sleep."""
         if self._awake or snapshot.error or snapshot.processes or not self._all("control", "auto"):
             self._idle_since = None
             return False
@@ -49,7 +52,7 @@ class Nap:
         return True
 
     def goes_on(self, now: float) -> bool:
-        """Tell whether NVML stays closed for GPUs that are still awake."""
+        """Tell whether the driver stays closed for GPUs that are still awake."""
         if self._trying_since is None:
             return False
         if now - self._trying_since < TRY:
@@ -65,7 +68,7 @@ class Nap:
 def _gpus() -> Iterator[Path]:
     with contextlib.suppress(OSError):
         for device in _PCI.iterdir():
-            if _text(device / "vendor") == _NVIDIA and _text(device / "class").startswith(_DISPLAY):
+            if _text(device / "vendor") in _VENDORS and _text(device / "class").startswith(_DISPLAY):
                 yield device
 
 

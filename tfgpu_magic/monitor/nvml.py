@@ -227,8 +227,8 @@ class Reader:
             error = trouble.reading(code)
         elif listing != trouble.OK:
             error = f"no list of processes: {trouble.reading(listing)}"
-        listed = bool(lists) and listing == trouble.OK
-        return replace(gpu, **figures, listed=listed, error=error), held_by, dropped
+        listed, refused = bool(lists) and listing == trouble.OK, code == trouble.OK != listing
+        return replace(gpu, **figures, listed=listed, refused=refused, error=error), held_by, dropped
 
     def _list(self, function: str, handle: Any) -> tuple[int, list[tuple[int, int]]]:
         """Read one list in one call, of the newest version that the driver has: its code, and (pid, bytes) rows."""
@@ -335,13 +335,3 @@ def _available() -> int | None:
 
 def _machine_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def main() -> None:
-    """Print one snapshot as one line of JSON, and leave at once: there is nothing that the kernel does not clean up."""
-    print(Reader().read().to_json(), flush=True)
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 
-_DEVICES = ("/dev/nvidia", "/dev/nvhost", "/dev/nvmap", "/dev/nvgpu", "/dev/dxg")
-"""How the files begin that a driver is reached by: on servers and desktops, on Jetson, on WSL."""
+from tfgpu_magic.monitor.sources import SOURCES
+
+_DEVICES = tuple(file for source in SOURCES for file in source.files or ("",))
+"""How the files begin that a driver is reached by."""
 
 
 def opens_driver(pid: int) -> bool | None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil
 
+from tfgpu_magic.monitor.commands import ISOLATED, command, notebook
 from tfgpu_magic.monitor.opened import opens_driver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from tfgpu_magic.monitor.report import Report
 
@@ -209,7 +210,7 @@ def _all_known() -> bool:
 
 def _again(process: psutil.Process, before: _Read) -> _Read:
     """Read anew what changes: a program may become another one, and call itself what it likes."""
-    return before if before.stranger else replace(before, command=_command(process))
+    return before if before.stranger else replace(before, command=command(process))
 
 
 def _read(process: psutil.Process, born: float) -> _Read:
@@ -217,7 +218,7 @@ def _read(process: psutil.Process, born: float) -> _Read:
         return _Read(born, stranger=_user_name(process))
     parents = tuple(parent.pid for parent in process.parents())
     drives = opens_driver(process.pid) is not False
-    return _Read(born, parents=parents, command=_command(process), notebook=_notebook(process), drives=drives)
+    return _Read(born, parents=parents, command=command(process), notebook=notebook(process), drives=drives)
 
 
 def _user_name(process: psutil.Process) -> str:
@@ -243,69 +244,6 @@ def _with_folder(owner: Owner, paths: Iterable[str]) -> Owner:
     length = next((n for n in range(2, len(path.parts)) if path.parts[-n:] not in {o[-n:] for o in others}), None)
     shown = PurePath(*path.parts[-length:]) if length else path
     return replace(owner, text=str(shown) + owner.text.removeprefix(path.name))
-
-
-def _notebook(process: psutil.Process) -> str:
-    """Return the path of a kernel's notebook: Jupyter Server gives it to each kernel that it starts."""
-    try:
-        return notebook_path(process.environ())
-    except psutil.AccessDenied:
-        return ""
-
-
-def notebook_path(environment: Mapping[str, str]) -> str:
-    """Return the path of a kernel's notebook as Jupyter Server tells the kernel; empty where it tells none.
-
-    A session without a name has the path of a folder, which ends with a slash.
-    """
-    path = environment.get("JPY_SESSION_NAME", "")
-    return "" if path.endswith("/") else path
-
-
-def _command(process: psutil.Process) -> str:
-    try:
-        return short_command(process.name(), process.cmdline())
-    except psutil.AccessDenied:
-        return str(process.name())
-
-
-_NURSERY = "tfgpu_magic.isolate.process import nursery"
-ISOLATED = "isolated call"
-"""What a process is called that is one of ours for isolated cells and calls."""
-
-
-def short_command(name: str, words: Sequence[str]) -> str:
-    """Name a process by its program; Python, whatever its version is called, by its script or module. Never by more.
-
-    Args:
-        name: the process's name, used where there is no command line.
-        words: its command line.
-    """
-    program = PurePath(words[0]).name if words else ""
-    if not program.lower().startswith(("python", "pypy")):
-        return program or name
-    program = program.lower().rstrip("0123456789.")
-    rest = iter(words[1:])
-    for word in rest:
-        if word in ("-W", "-X"):
-            next(rest, None)
-        elif word == "-m":
-            return f"{program} -m {next(rest, '')}".rstrip()
-        elif word == "-c":
-            return ISOLATED if _NURSERY in next(rest, "") else program
-        elif not word.startswith("-"):
-            return f"{program} {PurePath(word).name}"
-    return program
-
-
-def is_call(process: psutil.Process) -> bool:
-    """Tell whether a process of mine is an isolated call: not the one that such calls are forked from.
-
-    Raises:
-        psutil.Error: it has ended, or may not be read.
-    """
-    parent = process.parent()
-    return _command(process) == ISOLATED and parent is not None and _command(parent) == ISOLATED
 
 
 def _hidden(pid: int) -> bool:

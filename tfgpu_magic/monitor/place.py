@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import pwd
-import re
 import stat
 import time
 import zlib
@@ -13,13 +13,13 @@ from functools import cache
 from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.sources import SOURCES
 
 _SIMULATED = "TFGPU_SIMGPU"
 """The variable that puts a process on a simulated machine (simgpu.ENVIRONMENT): another machine, another board."""
 _OF_A_VIEW = ("board-", "lock-")
 """How the names of those files begin that are of one view of the GPUs; all others are of the whole machine."""
 _RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  Place sees whose a directory is
-_DEVICES = re.compile(r"nvidia\d+|nvidiactl|dxg")
 _FORGOTTEN = 30 * 86400.0  # seconds: nobody writes any more to what an earlier boot, or a container, has left
 
 
@@ -251,11 +251,8 @@ def _view(machine: str | None) -> tuple[object, ...]:
 
 
 def _devices() -> list[str]:
-    found: list[str] = []
-    with contextlib.suppress(OSError):
-        found += sorted(filter(_DEVICES.fullmatch, os.listdir("/dev")))  # noqa: PTH208
-        found += [f"nvidia-caps/{name}" for name in sorted(os.listdir("/dev/nvidia-caps"))]  # noqa: PTH208
-    return found
+    patterns = [pattern for source in SOURCES for pattern in source.devices]
+    return [name for pattern in patterns for name in sorted(glob.glob(pattern, root_dir="/dev"))]  # noqa: PTH207
 
 
 def _suffix(*parts: object) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tfgpu_magic.monitor.owners import Owner, Who
+from tfgpu_magic.monitor.sources import product
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class ProcessRow:
         notebook: the notebook that it belongs to; None where it belongs to none, or that is not known.
         kernel: the pid of that notebook's kernel, or its own; None of what is not mine.
         call: whether it is an isolated cell or call.
+        untold: whether it stands for processes that the driver could name and does not.
         tone: the number of its notebook's look, the same on every GPU and in every view; None of what is not mine.
     """
 
@@ -120,6 +122,7 @@ class ProcessRow:
     notebook: Notebook | None = None
     kernel: int | None = None
     call: bool = False
+    untold: bool = False
     tone: int | None = None
 
     @property
@@ -146,6 +149,8 @@ class Table:
         error: why there is nothing to show, in words.
         absent: there is no driver or no GPU here, as opposed to one that fails.
         time: when the GPUs were read, in seconds since the epoch.
+        stale_since: since when the collector is missed, as `board.Look` has it; None while it is there.
+        every: seconds from this reading to the next; 0 where there is only this one.
     """
 
     gpus: tuple[GpuRow, ...] = ()
@@ -156,6 +161,8 @@ class Table:
     error: str | None = None
     absent: bool = False
     time: float = 0.0
+    stale_since: float | None = None
+    every: float = 0.0
 
 
 def make(
@@ -295,14 +302,14 @@ def _untold(rows: Sequence[ProcessRow]) -> bool:
 
 def _unlisted(gpu: Gpu, held: int) -> ProcessRow:
     owner = "others" if gpu.listed else NOT_TOLD
-    return ProcessRow(gpu=gpu.label, pid=None, kind="", who="unknown", owner=owner, held=held)
+    return ProcessRow(gpu=gpu.label, pid=None, kind="", who="unknown", owner=owner, held=held, untold=not gpu.listed)
 
 
 def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow:
     row = GpuRow(
         gpu=gpu.label,
         uuid=gpu.uuid,
-        name=(gpu.name or "N/A").removeprefix("NVIDIA "),
+        name=product(gpu.name or "N/A"),
         used=gpu.used,
         total=gpu.total,
         free=gpu.free,

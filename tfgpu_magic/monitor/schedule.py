@@ -9,7 +9,7 @@ _KINDS = ("memory", "lists", "graphics")
 _GRAPHICS = 5.0
 """How many lists of processes are read for each that has graphics processes too, the dearest."""
 _SHARE = {"memory": 0.005, "lists": 0.01, "graphics": 0.005}
-"""What part of the time each kind may spend in NVML: 2% in all, unless that would hide figures for too long."""
+"""What part of the time each kind may spend in the driver: 2% in all, unless that would hide figures for too long."""
 _LONGEST = {"memory": 10.0, "lists": 10.0, "graphics": 60.0}
 """Seconds between two readings at the most, however dear they are."""
 _MOST = 0.25
@@ -31,7 +31,7 @@ class Wanted(NamedTuple):
 
 
 class Schedule:
-    """When to read what: as often as is wanted, and as rarely as keeps NVML's part of the time within its bounds.
+    """When to read what: as often as is wanted, and as rarely as keeps the driver's part of the time within its bounds.
 
     Attributes:
         wanted: by those who look, now.
@@ -51,7 +51,7 @@ class Schedule:
         return due[-1] if due else None
 
     def may_list(self, now: float) -> bool:
-        """Tell whether lists may be read before they are due: somebody looks at them, and NVML's part of the time."""
+        """Tell whether lists may be read before they are due: somebody looks at them, and the driver has time."""
         return self.wanted.lists <= 2 * self.wanted.memory and self._may["lists"] <= now
 
     def next(self) -> float:
@@ -79,7 +79,7 @@ class Schedule:
             kind: what was read.
             start: when it began, on the clock that `kind` is asked by.
             cost: seconds that it took.
-            opening: it started NVML too, which takes seconds and is done once: the cost is not counted.
+            opening: it started the driver too, which takes seconds and is done once: the cost is not counted.
             failed: there was no driver to read; all kinds are tried again, soon and then more rarely.
             absent: nor is there any on this machine.
         """

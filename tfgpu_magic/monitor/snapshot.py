@@ -1,4 +1,4 @@
-"""What a machine's GPUs hold at one time: plain data and its one JSON form. Who asks NVML is elsewhere."""
+"""What a machine's GPUs hold at one time: plain data and its one JSON form. Its makers are readers (source.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Gpu:
     """One GPU, or one MIG instance of a GPU. All sizes are bytes; None is unknown.
 
     Attributes:
-        index: nvidia-smi's number of the GPU; MIG instances carry their parent's.
+        index: the number of the GPU, as its driver counts (`readers.joined`); MIG instances carry their parent's.
         instance: the number of the MIG instance on its parent, None for a whole GPU.
         uuid: ``GPU-...`` or ``MIG-...``, as `CUDA_VISIBLE_DEVICES` takes it.
         name: the product's name.
@@ -32,6 +32,7 @@ class Gpu:
         mig: whether MIG is on, so that CUDA sees its instances and not the GPU itself.
         unified: memory is shared with the CPU; `total` is then the machine's memory.
         listed: whether the driver gave the list of this GPU's processes.
+        refused: whether it was asked for the list and did not give it; `error` then says why.
         lost: the driver cannot reach it, so nothing can run on it.
         error: why figures are missing, in half a sentence; None when all is well.
     """
@@ -49,6 +50,7 @@ class Gpu:
     mig: bool = False
     unified: bool = False
     listed: bool = True
+    refused: bool = False
     lost: bool = False
     error: str | None = None
 
@@ -87,10 +89,10 @@ class Snapshot:
     Attributes:
         time: seconds since the epoch when the reading was done.
         driver: the driver's version.
-        gpus: every GPU in nvidia-smi's order, each GPU's MIG instances after it.
+        gpus: every GPU in the order of its number, each GPU's MIG instances after it.
         processes: every process, in GPU order.
         error: why there is nothing to show (no driver, a hang), in words; None when the driver answered.
-        absent: there is no NVIDIA driver or no GPU here, as opposed to one that fails or does not answer.
+        absent: there is no driver or no GPU here, as opposed to one that fails or does not answer.
         notes: what a reader must know about the figures, a sentence each.
         listed_at: when the lists of processes were read, in seconds since the epoch; None when they never were.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 UNREAD = "the driver tells nothing of it; its notebooks do"
 
-_SHORT = 12  # characters of a UUID: nvidia-smi's number is not known
+_SHORT = 12  # characters of a UUID: the GPU's number is not known
 
 
 def spoken(

@@ -1,17 +1,18 @@
-"""What a live view shows, from second to second: the board, the kernels' reports and the owners put together."""
+"""What a live view shows, from second to second: the board, the kernels' reports and the owners as one table."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.assemble import assemble, together
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.owners import Owners, notebook_of
-from tfgpu_magic.monitor.rows import Table, make
-from tfgpu_magic.monitor.spoken import spoken
+from tfgpu_magic.monitor.owners import Owners
+from tfgpu_magic.monitor.rows import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from tfgpu_magic.monitor.board import Look
     from tfgpu_magic.monitor.history import History
@@ -23,23 +24,8 @@ TRUST = 10.0
 """Seconds in which nobody's pid is given to somebody else and lands on the same GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What there is to see at one time.
-
-    Attributes:
-        look: the board.
-        table: the rows.
-        reports: what other kernels say of themselves.
-    """
-
-    look: Look
-    table: Table
-    reports: tuple[Report, ...] = ()
-
-
 class Viewing:
-    """One who watches. Not for two threads at once.
+    """One who watches. Not thread-safe.
 
     Args:
         live: the board; None opens one.
@@ -54,8 +40,9 @@ class Viewing:
         self._report = report
         self._owners = Owners(kernel, trust=TRUST)
         self._used_since: float | None = None
+        self._before: tuple[object, ...] = ()
 
-    def see(self, notebooks: Mapping[int, Notebook] | None = None) -> Sight:
+    def see(self, notebooks: Mapping[int, Notebook] | None = None) -> Table:
         """See how things stand now.
 
         Args:
@@ -64,14 +51,20 @@ class Viewing:
         Raises:
             MonitorError: as `Live.look`.
         """
-        look = self.live.look()
-        reports = self.live.reports()
-        known = together(reports, notebooks or {})
-        snapshot = look.snapshot
-        own = self._own(snapshot)
-        owners = self._owners.find({process.pid for process in snapshot.processes}, known)
-        table = spoken(make(snapshot, owners, own, reports, known), own, reports, known)
-        return Sight(look, table, reports)
+        return self._table(self.live.look(), self.live.reports(), notebooks or {})
+
+    def news(self, notebooks: Mapping[int, Notebook]) -> Table | None:
+        """See how things stand; None while board, reports and notebooks are as they were, which takes microseconds.
+
+        Raises:
+            MonitorError: as `Live.look`.
+        """
+        before, self._before = self._before, ()  # what fails is news, and what comes after it
+        look, reports = self.live.look(), self.live.reports()
+        now = _identity(look), reports, notebooks
+        table = self._table(look, reports, notebooks) if now != before else None
+        self._before = now
+        return table
 
     def history(self) -> History:
         """Return what was used in the last hour.
@@ -85,6 +78,12 @@ class Viewing:
         """Let go of the board."""
         self.live.close()
 
+    def _table(self, look: Look, reports: tuple[Report, ...], notebooks: Mapping[int, Notebook]) -> Table:
+        snapshot, known = look.snapshot, together(reports, notebooks)
+        own = self._own(snapshot)
+        owners = self._owners.find({process.pid for process in snapshot.processes}, known)
+        return replace(assemble(snapshot, owners, own, reports, known), stale_since=look.stale_since, every=look.every)
+
     def _own(self, snapshot: Snapshot) -> Report | None:
         """This kernel's word, with the time since when the driver's lists should have it."""
         if self._report is None:
@@ -95,18 +94,19 @@ class Viewing:
         return replace(own, used_since=self._used_since)
 
 
-def together(reports: Iterable[Report], notebooks: Mapping[int, Notebook]) -> dict[int, Notebook]:
-    """Put together what kernels and their server know of them, by pid.
+def failure(error: Exception, broken: str, time: float = 0.0) -> Table:
+    """Make the table that says what went wrong, for a view that must go on.
 
-    Names and paths are the server's. Since when a kernel is idle it knows itself: a server takes whatever passes for
-    activity, a page that connects too. It is busy if either says so, since one that no cell keeps busy may be so.
+    Args:
+        error: what `Viewing.see` or `Viewing.news` raised, whatever it is.
+        broken: what is said where the fault is ours.
+        time: when the GPUs were last read, in seconds since the epoch; 0 when they never were.
     """
-    known = {one.pid: notebook_of(one) for one in reports}
-    for pid, served in notebooks.items():
-        own = known.get(pid)
-        if own is not None and own.state and served.state in ("idle", "busy", ""):
-            state = "busy" if "busy" in (own.state, served.state) else own.state
-            known[pid] = replace(served, state=state, active=own.active)
-        else:
-            known[pid] = served
-    return known
+    return Table(error=str(error) if isinstance(error, MonitorError) else broken, time=time)
+
+
+def _identity(look: Look) -> tuple[object, ...]:
+    """Tell what makes a look another than the one before."""
+    # The text of no message at all may say why there is none.
+    first = look.message.text if look.message.sequence == 0 else ""
+    return look.message.sequence, first, look.stale_since

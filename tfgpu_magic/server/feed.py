@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from tornado.websocket import WebSocketClosedError
 
 from tfgpu_magic.monitor.history import History
-from tfgpu_magic.server.looker import Looker, Seen
+from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.server.looker import Looker
 from tfgpu_magic.server.states import States
 from tfgpu_magic.server.worker import Worker
 from tfgpu_magic.views import message
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from logging import Logger
 
     from tfgpu_magic.monitor.owners import Notebook
+    from tfgpu_magic.views.message import State
 
 LOOK_EVERY = 0.25
 """Seconds between two looks for something new."""
@@ -100,8 +102,8 @@ class Feed:
         self._kernels = kernels
         self._log = log
         self._looker, self._worker = Looker(log, every=every), Worker()
-        self._looking: asyncio.Future[Seen | None] | None = None
-        self._seen: Seen | None = None
+        self._looking: asyncio.Future[State | None] | None = None
+        self._state: State | None = None
         self._state_at = float("-inf")
         self._hung = self._complained = False
         self._asking: asyncio.Future[Mapping[int, Notebook]] | None = None
@@ -186,8 +188,7 @@ class Feed:
         end = time.monotonic() + FIRST
         while True:
             await self._look()
-            seen = self._seen
-            if self._hung or (seen and (seen.fresh or seen.table is None)) or time.monotonic() > end:
+            if self._hung or self._looker.settled or time.monotonic() > end:
                 return
             await asyncio.sleep(_PAUSE)
 
@@ -200,7 +201,7 @@ class Feed:
         done, _ = await asyncio.wait({looking}, timeout=0 if self._hung else PATIENCE)
         if not done and not self._hung:
             self._hung = True
-            known = self._states.newest or message.trouble("This machine's processes cannot be read.")
+            known = self._states.newest or message.state(Table(error="This machine's processes cannot be read."))
             self._states.add({"stale": round(time.time() - PATIENCE, 3)} | known)
 
     async def notebooks(self) -> Mapping[int, Notebook]:
@@ -227,21 +228,21 @@ class Feed:
             self._log.error("tfgpu_magic: kernels are shown without their notebooks: %s", why, exc_info=error)
         self._complained = True
 
-    def _begin(self, kernels: Mapping[int, Notebook]) -> asyncio.Future[Seen | None]:
+    def _begin(self, kernels: Mapping[int, Notebook]) -> asyncio.Future[State | None]:
         processes = not self._clients or any(client.processes for client in self._clients)
         looking = self._worker.do(partial(self._looker.see, kernels, processes=processes))
         looking.add_done_callback(self._ended)
         return looking
 
-    def _ended(self, looking: asyncio.Future[Seen | None]) -> None:
+    def _ended(self, looking: asyncio.Future[State | None]) -> None:
         self._looking = None
         if looking.cancelled():
             return
-        seen = looking.result()
-        if seen is not None:
-            self._seen, self._state_at = seen, time.monotonic()
-        if self._seen is not None and (seen is not None or self._hung):
-            self._states.add(self._seen.state)
+        state = looking.result()
+        if state is not None:
+            self._state, self._state_at = state, time.monotonic()
+        if self._state is not None and (state is not None or self._hung):
+            self._states.add(self._state)
         self._hung = False
 
     async def _serve(self) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.viewing import Viewing
+from tfgpu_magic.monitor.viewing import Viewing, failure
 from tfgpu_magic.views import message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from logging import Logger
 
-    from tfgpu_magic.monitor.board import Look
     from tfgpu_magic.monitor.owners import Notebook
     from tfgpu_magic.monitor.rows import Table
     from tfgpu_magic.views.message import State
@@ -23,37 +21,26 @@ if TYPE_CHECKING:
 BROKEN = "The server cannot show the GPUs: something is wrong in tfgpu_magic. Its log says what."
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What was seen.
-
-    Attributes:
-        state: the same as views draw it.
-        table: the rows; None when nothing could be seen.
-        fresh: the collector is there, and has read the GPUs.
-    """
-
-    state: State
-    table: Table | None = None
-    fresh: bool = False
-
-
 class Looker:
-    """One who looks. Not for two threads at once.
+    """One who looks. Not thread-safe.
 
     Args:
         log: where that is said which a user can do nothing about.
         every: seconds between two readings that are wanted.
+
+    Attributes:
+        settled: whether there is something to show: what a collector that is there has read, or why nothing can be.
     """
 
     def __init__(self, log: Logger, *, every: float = 1.0) -> None:
+        self.settled = False
         self._viewing = Viewing(Live(every=every))
         self._log = log
         self._warned = ""
+        self._failure: Table | None = None
         self._time = 0.0
-        self._before: tuple[object, ...] = ()
 
-    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool = True) -> Seen | None:
+    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool = True) -> State | None:
         """See how things stand; None while that is as it was. Nothing raises.
 
         Args:
@@ -63,23 +50,16 @@ class Looker:
         try:
             live = self._viewing.live
             live.attend(processes=processes)
-            now = _news(live.look()), live.reports(), notebooks
-            if now == self._before:
+            table = self._viewing.news(notebooks)
+            self._failure = None
+            if table is None:
                 return None
-            sight = self._viewing.see(notebooks)
-            self._before = _news(sight.look), sight.reports, notebooks
             self._warn(live.passed_over)
-            self._time = sight.look.snapshot.time
-            fresh = sight.look.age is not None and sight.look.stale_since is None
-            return Seen(message.state(sight), sight.table, fresh)
-        except MonitorError as error:
-            if self._before != (str(error),):
-                self._log.warning("tfgpu_magic: the GPUs cannot be looked at: %s", error)
-            return self._failed(str(error))
-        except Exception:
-            if self._before != (BROKEN,):
-                self._log.exception("tfgpu_magic: the GPUs cannot be looked at")
-            return self._failed(BROKEN)
+            self._time = table.time
+            self.settled = table.time > 0 and table.stale_since is None
+            return message.state(table)
+        except Exception as error:  # whatever it is: the pages are to say so
+            return self._failed(error)
 
     def full(self, sequence: int, state: State) -> bytes:
         """Write all of a state, and what was used before it. Nothing raises."""
@@ -93,21 +73,19 @@ class Looker:
         """Let go of the board."""
         self._viewing.close()
 
+    def _failed(self, error: Exception) -> State | None:
+        """Say what went wrong, in the log too, unless that was the last thing that was said."""
+        table = failure(error, BROKEN, self._time)
+        self.settled = True
+        if table == self._failure:
+            return None
+        self._failure = table
+        ours = None if isinstance(error, MonitorError) else error
+        self._log.warning("tfgpu_magic: the GPUs cannot be looked at: %s", table.error, exc_info=ours)
+        return message.state(table)
+
     def _warn(self, trouble: str) -> None:
         """Say in the log, once, what only an administrator can put right."""
         if trouble not in ("", self._warned):
             self._log.warning("tfgpu_magic: %s", trouble)
         self._warned = trouble
-
-    def _failed(self, why: str) -> Seen | None:
-        if self._before == (why,):
-            return None
-        self._before = (why,)
-        return Seen(message.trouble(why, self._time))
-
-
-def _news(look: Look) -> tuple[object, ...]:
-    """Tell what makes a look another than the one before."""
-    # The text of no message at all may say why there is none.
-    first = look.message.text if look.message.sequence == 0 else ""
-    return look.message.sequence, first, look.stale_since

@@ -14,7 +14,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import by_user
-from tfgpu_magic.monitor.rows import NOT_TOLD, Table, make
+from tfgpu_magic.monitor.rows import Table, make
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -160,7 +160,7 @@ def _memory(table: Table) -> list[Metric]:
         if gpu.used is not None and not gpu.mig:
             used.add_metric(at, gpu.used)
         rows = [row for row in table.processes if row.gpu == gpu.gpu]
-        if gpu.error or gpu.mig or gpu.used is None or any(row.owner == NOT_TOLD for row in rows):
+        if gpu.error or gpu.mig or gpu.used is None or any(row.untold for row in rows):
             continue
         for owner, who in _OWNERS.items():
             if (size := _held([row for row in rows if row.who in who])) is not None:

@@ -24,8 +24,21 @@ _LIBRARY = ("-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,defs")
 # What is made of what: the file, its sources, the files made before that it is linked with.
 _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (CORE, ("machine.c", "faults.c", "control.c"), ()),
-    ("libnvidia-ml.so.1", ("nvml.c", "nvml_figures.c"), (CORE,)),
-    ("libcuda.so.1", ("cuda.c", "cuda_visible.c", "cuda_memory.c", "cuda_work.c", "cuda_graph.c"), (CORE,)),
+    ("libnvidia-ml.so.1", ("nvml.c", "nvml_device.c", "nvml_figures.c"), (CORE,)),
+    (
+        "libcuda.so.1",
+        (
+            "cuda.c",
+            "cuda_visible.c",
+            "cuda_device.c",
+            "cuda_memory.c",
+            "cuda_context.c",
+            "cuda_copy.c",
+            "cuda_work.c",
+            "cuda_graph.c",
+        ),
+        (CORE,),
+    ),
     (NEIGHBOUR, ("neighbour.c",), ("libcuda.so.1", CORE)),
     ("libcudart.so.12", ("cudart.c",), ("libcuda.so.1",)),
     ("libcublas.so.12", ("blas.c",), ()),

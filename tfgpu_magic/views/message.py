@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.history import History
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
-    from tfgpu_magic.monitor.viewing import Sight
 
 VERSION = 1
 """Of the messages; a view that does not know it says so."""
@@ -27,13 +26,12 @@ State = dict[str, Any]
 """What a view shows, as JSON: `time`, `gpus` by label, `rows` by GPU and pid, and what is not well."""
 
 
-def state(sight: Sight) -> State:
+def state(table: Table) -> State:
     """Write what there is to see as JSON."""
-    table, snapshot = sight.table, sight.look.snapshot
     return _known({
-        "time": round(snapshot.time, 3),
-        "stale": None if sight.look.stale_since is None else round(sight.look.stale_since, 3),
-        "every": every if (every := round(sight.look.every)) > 1 else None,
+        "time": round(table.time, 3),
+        "stale": None if table.stale_since is None else round(table.stale_since, 3),
+        "every": every if (every := round(table.every)) > 1 else None,
         "error": table.error and words.plain(table.error, longest=400),
         "absent": table.absent or None,
         "simulated": table.simulated or None,
@@ -41,16 +39,6 @@ def state(sight: Sight) -> State:
         "gpus": {row.gpu: _gpu(row) for row in table.gpus},
         "rows": _rows(table),
     })  # fmt: skip
-
-
-def trouble(why: str, time: float = 0.0) -> State:
-    """Write that there is nothing to see.
-
-    Args:
-        why: a sentence or two.
-        time: when the GPUs were last read, in seconds since the epoch; 0 when they never were.
-    """
-    return {"time": round(time, 3), "error": words.plain(why, longest=400), "gpus": {}, "rows": {}}
 
 
 def patch(before: State, after: State) -> State:

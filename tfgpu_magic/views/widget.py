@@ -9,7 +9,6 @@ import re
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,8 @@ from traitlets import Bool, Dict, Float, Unicode, default
 from tfgpu_magic.config import account
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.bounded import within
-from tfgpu_magic.monitor.viewing import Viewing
+from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.monitor.viewing import Viewing, failure
 from tfgpu_magic.views import html, message, text
 from tfgpu_magic.views.presence import EVERY, Presence
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from IPython.core.events import EventManager
 
-    from tfgpu_magic.monitor.rows import Table
+    Drawn = tuple[Table, dict[str, Any] | None]
+
 
 PATIENCE = 3.0
 """Seconds that a cell waits for a look, its own or another; one takes milliseconds, but to read /proc can hang."""
@@ -40,23 +41,8 @@ POINTS = 120
 """How many points of the last 10 minutes are sent: what is saved with a notebook has to stay small."""
 
 
-_HANGS = "This machine's processes cannot be read at the moment."
+_HANGS = Table(error="This machine's processes cannot be read at the moment.")
 _BROKEN = "The table cannot be drawn: something is wrong in tfgpu_magic. `%tf_gpu status` may say what."
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What there is to draw.
-
-    Attributes:
-        state: as `views.message.state` writes it.
-        rows: the same as rows, for front ends without widgets; None where nothing could be seen.
-        past: the history, as `views.message.past` writes it; None leaves it as it is.
-    """
-
-    state: message.State
-    rows: Table | None = None
-    past: dict[str, Any] | None = None
 
 
 class MemoryTable(anywidget.AnyWidget):
@@ -109,10 +95,9 @@ class MemoryTable(anywidget.AnyWidget):
         self._shell = get_ipython()
         self._showing = threading.Lock()  # the ticker's thread shows, and the kernel's own
         self._presence = Presence(running=self._shell is not None)
-        seen = _TICKER.look()
-        self._rows = seen.rows
+        self._rows, past = _TICKER.look()
         live = "google.colab" not in sys.modules
-        super().__init__(state=seen.state, history=seen.past or {}, live=live, **traits)
+        super().__init__(state=message.state(self._rows), history=past or {}, live=live, **traits)
         self.on_msg(self._heard)
         if live:
             for events, name, note in self._notes():
@@ -121,7 +106,7 @@ class MemoryTable(anywidget.AnyWidget):
 
     def refresh(self) -> None:
         """Look at the GPUs now."""
-        self.show(_TICKER.look())
+        self.show(*_TICKER.look())
 
     def close(self) -> None:
         """Take the table away, everywhere it is shown."""
@@ -131,12 +116,12 @@ class MemoryTable(anywidget.AnyWidget):
                     events.unregister(name, note)
         super().close()
 
-    def show(self, seen: Seen) -> None:
-        """Draw what was seen."""
+    def show(self, table: Table, past: dict[str, Any] | None = None) -> None:
+        """Draw a table; and the history, as `views.message.past` writes it, unless that is None."""
         with self._showing, self.hold_sync():
-            self._rows, self.state, self.every = seen.rows, seen.state, self.pause() or EVERY
-            if seen.past is not None:
-                self.history = seen.past
+            self._rows, self.state, self.every = table, message.state(table), self.pause() or EVERY
+            if past is not None:
+                self.history = past
 
     def pause(self) -> float | None:
         """Seconds from one state to the next; None while nobody draws them."""
@@ -171,7 +156,7 @@ class MemoryTable(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle = super()._repr_mimebundle_(**options)
-        if bundle and self._rows is not None:
+        if bundle:
             bundle[0].update({"text/plain": text.render(self._rows), "text/html": html.render(self._rows)})
         return bundle
 
@@ -211,38 +196,35 @@ class _Ticker:
                 self._thread = threading.Thread(target=self._run, name="tfgpu_magic-top", daemon=True)
                 self._thread.start()
 
-    def look(self) -> Seen:
+    def look(self) -> Drawn:
         """Look now, at the history too, as a cell may: what hangs is left to itself. Nothing raises."""
-        return within(PATIENCE, partial(self._look, past=True)) or Seen(message.trouble(_HANGS))
+        return within(PATIENCE, partial(self._look, past=True)) or (_HANGS, None)
 
-    def _look(self, *, past: bool) -> Seen:
+    def _look(self, *, past: bool) -> Drawn:
         """Look however long it takes, at the history too if that is wanted. A look that hangs holds up no other."""
         if not self._looking.acquire(timeout=PATIENCE):
-            return Seen(message.trouble(_HANGS))
+            return _HANGS, None
         try:
             return self._see(past=past)
-        except MonitorError as error:  # the board's directory may be put right meanwhile
-            return Seen(message.trouble(str(error)))
-        except Exception:  # whatever it is: it would end the thread, and be printed into a cell
+        except Exception as error:  # whatever it is: it would end the thread, and be printed into a cell
             logging.getLogger(__name__).debug("a look failed", exc_info=True)
-            return Seen(message.trouble(_BROKEN))
+            return failure(error, _BROKEN), None
         finally:
             self._looking.release()
 
-    def _see(self, *, past: bool) -> Seen:
+    def _see(self, *, past: bool) -> Drawn:
         viewing = self._viewing = self._viewing or Viewing(kernel=os.getpid(), report=account.report)
         if time.monotonic() - self._looked_at > AWAY:
             with contextlib.suppress(MonitorError):  # which is said at once, by the next line
                 viewing.live.wait(1.5)  # a table that opens with figures is worth the wait
         self._looked_at = time.monotonic()
-        sight = viewing.see()
-        points = message.past(viewing.history(), seconds=600, most=POINTS) if past else None
-        return Seen(message.state(sight), sight.table, points)
+        table = viewing.see()
+        return table, message.past(viewing.history(), seconds=600, most=POINTS) if past else None
 
     def _run(self) -> None:
         while (table := self._next()) is not None:
             with contextlib.suppress(Exception):  # it may be closed meanwhile, or the kernel end
-                table.show(self._look(past=False))
+                table.show(*self._look(past=False))
         with self._looking:
             if self._viewing is not None:
                 self._viewing.close()

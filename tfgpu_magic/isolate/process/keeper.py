@@ -16,6 +16,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfgpu_magic.child import CALLS
 from tfgpu_magic.config.runtime import environment
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.process import conditions, ending, strays, wire
@@ -126,7 +127,7 @@ class Nursery:
         self._control, theirs = wire.pair()
         code = (
             "import sys; sys.path[:] = eval(sys.stdin.read()); from tfgpu_magic.isolate.process import nursery; "
-            f"nursery.main({theirs.fileno()}, {os.getpid()}, {tuple(preload)!r})"
+            f"nursery.main({theirs.fileno()}, {os.getpid()}, {tuple(preload)!r})  {CALLS}"
         )
         # The path is not among its arguments, which are for all to see, and have less room.
         self._said, given = os.fdopen(wire.memory(), "rb"), os.fdopen(wire.memory(ascii(path).encode()), "rb")

@@ -41,6 +41,7 @@ struct cuda_process {
 };
 extern struct cuda_process cuda;
 extern struct sim_machine *cuda_machine;
+extern __thread CUcontext cuda_current; /* the context that this thread is in; NULL for none */
 
 /* What is wrong with calling `function` about a device (by ordinal; -1: about none): 0, or the code to answer. */
 int cuda_begin(const char *function, int ordinal);

@@ -27,6 +27,8 @@ extern struct sim_machine *nvml_machine;
 int nvml_begin(const char *function, atomic_int *slot, bool about_device, nvmlDevice device);
 /* The same of a device that a call is about to hand out: its faults, and whether it is lost. */
 int nvml_reach(const char *function, int index);
+/* Answers with a text, if there is room for it. */
+int nvml_text(char *to, unsigned size, const char *text);
 
 static inline int nvml_index(nvmlDevice device)
 {

@@ -1,0 +1,222 @@
+"""No circle, in any form: not by imports at the top, late or for types, not by names in strings, and not in C.
+
+Read from the syntax tree, so that what is imported only on a day that no test knows counts too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import tfgpu_magic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+HOUSE = Path(tfgpu_magic.__file__).parent
+C = HOUSE / "simgpu" / "src"
+MOST_LATE = 75
+"""Imports within functions; a new one has to be worth more than an old one."""
+
+REASONS = {
+    "tfgpu_magic": "importing the package imports nothing else",
+    "tfgpu_magic.server": "jupyter_server is there when a server asks",
+    "tfgpu_magic.loading": "speed of %load_ext",
+    "tfgpu_magic.magic": "speed of %load_ext: what a word needs is imported when it is said",
+    "tfgpu_magic.control": "speed of %load_ext: what makes a report is imported when one is wanted",
+    "tfgpu_magic.reporter": "speed of %load_ext: its thread imports what it needs",
+    "tfgpu_magic.restart": "speed of %load_ext, and only a restart needs them",
+    "tfgpu_magic.parent": "speed of %load_ext, and only a restart needs it",
+    "tfgpu_magic.config.watch": "speed of %load_ext: it is imported first, and they when TensorFlow may be there",
+    "tfgpu_magic.config.runtime.devices": "TensorFlow is optional, and never woken",
+    "tfgpu_magic.isolate.cells.names.magics": "IPython is optional",
+    "tfgpu_magic.isolate.cells.shell": "only where a password is asked for",
+    "tfgpu_magic.isolate.cluster.arrival": "the function goes to a worker by its text, with what it imports",
+    "tfgpu_magic.isolate.cluster.link": "Dask is optional",
+    "tfgpu_magic.isolate.cluster.remote": "Dask is optional",
+    "tfgpu_magic.isolate.cluster.parcel": "NumPy is optional",
+    "tfgpu_magic.isolate.process.nursery": "after the modules of its kernel's choice, which it needs",
+    "tfgpu_magic.isolate.process.station": "multiprocessing is slow to import, and few calls use it",
+    "tfgpu_magic.isolate.values.handle": "Keras is optional, and never woken",
+    "tfgpu_magic.isolate.values.plain": "NumPy is optional",
+}
+"""Why modules import late, where no comment beside an import says it."""
+
+KNOWN = {
+    ("tfgpu_magic.isolate.executor", "tfgpu_magic.isolate.cluster.executor"),
+    ("tfgpu_magic.isolate.cluster.parcel", "tfgpu_magic"),
+    ("tfgpu_magic.isolate.cluster.arrival", "tfgpu_magic"),
+    ("tfgpu_magic.isolate.cluster.parcel", "tfgpu_magic.isolate.cluster.arrival"),
+    ("tfgpu_magic.isolate.process.nursery", "tfgpu_magic.isolate.cells.shell"),
+    ("tfgpu_magic.isolate.cells.shell", "tfgpu_magic.loading"),
+    ("tfgpu_magic.restart", "tfgpu_magic.loading"),
+}
+"""Arrows that close a circle still."""
+
+Arrows = dict[str, set[str]]
+
+
+class Late(NamedTuple):
+    """An import within a function: where, of what, and the reason that stands beside it."""
+
+    place: str
+    line: int
+    names: str
+    reason: str
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its name."""
+    paths = sorted(HOUSE.rglob("*.py"))
+    return {".".join((HOUSE.name, *path.relative_to(HOUSE).with_suffix("").parts)): path for path in paths}
+
+
+MODULES = {name.removesuffix(".__init__"): path for name, path in modules().items()}
+
+
+def named(name: str) -> set[str]:
+    """The module that a dotted name is, or is in."""
+    parts = name.split(".")
+    prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return {next(prefix for prefix in prefixes if prefix in MODULES)} if parts[0] == HOUSE.name else set()
+
+
+def in_text(text: str) -> set[str]:
+    """The modules that a string names: by a dotted name, or as code for another process does."""
+
+    def dotted(found: re.Match[str]) -> str:
+        return " ".join(f"{found[1]}.{name}" for name in found[2].split(", "))
+
+    text = re.sub(rf"from ({HOUSE.name}[\w.]*) import (\w+(?:, \w+)*)", dotted, text)
+    found = {module for name in re.findall(rf"\b{HOUSE.name}(?:\.\w+)+", text) for module in named(name)}
+    return found - {HOUSE.name}  # whose names people are told to write
+
+
+def arrows_from(module: str) -> set[str]:
+    """Every module that another one imports or names, wherever and however it does."""
+    tree = ast.parse(MODULES[module].read_text())
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                found |= named(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module} has a relative import"
+            for alias in node.names:
+                found |= named(f"{node.module}.{alias.name}")
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+            found |= in_text(node.value)
+            if module == HOUSE.name and f"{module}.{node.value}" in MODULES:  # what it imports when it is asked for it
+                found.add(f"{module}.{node.value}")
+    return found - {module}
+
+
+def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
+    """Sets of things that reach one another."""
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = arrows.get(waiting.pop(), set()) - found
+            found |= new
+            waiting += new
+        return found
+
+    reach = {thing: reached(thing) for thing in arrows}
+    rounds = {thing: frozenset(one for one in there if thing in reach.get(one, ())) for thing, there in reach.items()}
+    return sorted(sorted(one) for one in set(rounds.values()) if one)
+
+
+def late() -> Iterator[Late]:
+    """Every import within a function."""
+    for module, path in MODULES.items():
+        text = path.read_text()
+        functions = [
+            node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        inside = {
+            (node.lineno, node.end_lineno or node.lineno): ast.unparse(node)
+            for function in functions
+            for node in ast.walk(function)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        }
+        for (line, end), said in inside.items():
+            comments = [text.splitlines()[at - 1].partition("  # ")[2] for at in (line, end)]
+            yield Late(module, line, said, next(filter(None, comments), REASONS.get(module, "")))
+
+
+def c_arrows() -> Arrows:
+    """Which file of the simulator's C uses what another one defines, by itself or by a macro of a header."""
+    texts = {path.name: _code(path.read_text()) for path in sorted(C.glob("*.c"))}
+    defined = {name: _defined(text) for name, text in texts.items()}
+    used: dict[str, set[str]] = {}
+    for name, text in texts.items():
+        words, macros = _words(text), _macros(C / name)
+        for _ in range(2):  # a macro may use another one
+            words |= {word for macro in words & macros.keys() for word in macros[macro]}
+        used[name] = words - defined[name] - set(re.findall(r"^static [^;=(]*?(\w+)\(", text, re.MULTILINE))
+    return {user: {maker for maker in texts if used[user] & defined[maker]} - {user} for user in texts}
+
+
+def _macros(path: Path) -> dict[str, set[str]]:
+    """The words of each macro that a file defines or includes."""
+    text = path.read_text().replace("\\\n", " ")
+    found = {name: _words(body) for name, body in re.findall(r"^#define (\w+)(.*)$", text, re.MULTILINE)}
+    for header in re.findall(r'^#include "(.+)"', text, re.MULTILINE):
+        found |= _macros(path.parent / header)
+    return found
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
+def _code(text: str) -> str:
+    """The text without comments, strings and what the preprocessor takes."""
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
+    text = re.sub(r'"(?:\\.|[^"\\])*"', '""', text)
+    return re.sub(r"^#(?:.*\\\n)*.*$", "", text, flags=re.MULTILINE)
+
+
+def _defined(text: str) -> set[str]:
+    """The functions and variables that other files can have of a file."""
+    exported = re.findall(r"^API\((\w+)", text, re.MULTILINE)
+    functions = re.findall(r"^(?!static|typedef|enum|API)\w[\w \*]*?\b(\w+)\([^;{]*\)\s*\{", text, re.MULTILINE)
+    variables = re.findall(
+        r"^(?!static|typedef|extern|enum)\w[\w \*]*?\b(\w+)(?:\[\w*\])?(?: = [^;]*)?;", text, re.MULTILINE
+    )
+    return {*exported, *functions, *variables} - {"main"}
+
+
+def test_modules_are_no_circle() -> None:
+    arrows = {module: {to for to in arrows_from(module) if (module, to) not in KNOWN} for module in MODULES}
+
+    assert circles(arrows) == []
+
+
+def test_the_simulators_c_files_are_no_circle() -> None:
+    arrows = c_arrows()
+
+    assert {"cuda.c", "cuda_memory.c"} <= arrows["cuda_context.c"]
+    assert "cuda.c" in arrows["cuda_copy.c"]
+    assert circles(arrows) == []
+
+
+def test_late_imports_are_few_and_each_has_its_reason() -> None:
+    found = list(late())
+
+    assert len(found) <= MOST_LATE
+    assert [f"{one.place}:{one.line}: {one.names}" for one in found if not one.reason] == []
+
+
+def test_this_finds_circles() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [["b", "c"]]
+    assert in_text("import sys; from tfgpu_magic.monitor import look, live; tfgpu_magic.errors.Refused") == {
+        "tfgpu_magic.monitor.look",
+        "tfgpu_magic.monitor.live",
+        "tfgpu_magic.errors",
+    }

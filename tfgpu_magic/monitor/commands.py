@@ -1,0 +1,75 @@
+"""What a process is called: a kernel by its notebook's path, others by their programs, and never by more."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+import psutil
+
+from tfgpu_magic.child import CALLS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ISOLATED = "isolated call"
+"""What a process is called that is one of ours for isolated cells and calls."""
+
+
+def notebook(process: psutil.Process) -> str:
+    """Return the path of a kernel's notebook: Jupyter Server gives it to each kernel that it starts."""
+    try:
+        return notebook_path(process.environ())
+    except psutil.AccessDenied:
+        return ""
+
+
+def notebook_path(environment: Mapping[str, str]) -> str:
+    """Return the path of a kernel's notebook as Jupyter Server tells the kernel; empty where it tells none.
+
+    A session without a name has the path of a folder, which ends with a slash.
+    """
+    path = environment.get("JPY_SESSION_NAME", "")
+    return "" if path.endswith("/") else path
+
+
+def command(process: psutil.Process) -> str:
+    """Return what a process is called, as `short_command`."""
+    try:
+        return short_command(process.name(), process.cmdline())
+    except psutil.AccessDenied:
+        return str(process.name())
+
+
+def short_command(name: str, words: Sequence[str]) -> str:
+    """Name a process by its program; Python, whatever its version is called, by its script or module. Never by more.
+
+    Args:
+        name: the process's name, used where there is no command line.
+        words: its command line.
+    """
+    program = PurePath(words[0]).name if words else ""
+    if not program.lower().startswith(("python", "pypy")):
+        return program or name
+    program = program.lower().rstrip("0123456789.")
+    rest = iter(words[1:])
+    for word in rest:
+        if word in ("-W", "-X"):
+            next(rest, None)
+        elif word == "-m":
+            return f"{program} -m {next(rest, '')}".rstrip()
+        elif word == "-c":
+            return ISOLATED if CALLS in next(rest, "") else program
+        elif not word.startswith("-"):
+            return f"{program} {PurePath(word).name}"
+    return program
+
+
+def is_call(process: psutil.Process) -> bool:
+    """Tell whether a process of mine is an isolated call: not the one that such calls are forked from.
+
+    Raises:
+        psutil.Error: it has ended, or may not be read.
+    """
+    parent = process.parent()
+    return command(process) == ISOLATED and parent is not None and command(parent) == ISOLATED

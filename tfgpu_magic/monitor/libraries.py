@@ -1,0 +1,42 @@
+"""Where the sources' libraries are, for processes that are told their search path. They are looked up, not imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from tfgpu_magic.monitor.sources import SOURCES
+
+
+def search_path() -> list[str]:
+    """Say where a child process finds this package and the sources' libraries, which are looked up and not imported.
+
+    A file of a library's name beside a notebook is not it: it would serve every view of the user.
+
+    Raises:
+        ImportError: no source can be asked.
+    """
+    found = {source: _folder(source.library) for source in SOURCES if source.library}
+    missing = [source for source, folder in found.items() if folder is None]
+    if len(missing) == len(SOURCES):
+        raise ImportError(missing[0].not_installed)
+    return [str(Path(__file__).parents[2]), *(folder for folder in found.values() if folder is not None)]
+
+
+def _folder(library: str) -> str | None:
+    """Return the folder that a module is in; None where it is not installed."""
+    here = _here()
+    folders = [folder for folder in sys.path if folder and os.path.normpath(os.path.join(here, folder)) != here]  # noqa: PTH118
+    spec = PathFinder.find_spec(library, folders)
+    if spec is None or spec.origin is None:
+        return None
+    return str(Path(spec.origin).parents[1 if spec.submodule_search_locations else 0])
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109
+    except OSError:  # it was removed
+        return ""

@@ -1,0 +1,32 @@
+"""NVIDIA's driver as a source: what names it, and where it is found. How it is asked, nvml.py knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.monitor.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tfgpu_magic.monitor.source import Reader
+
+
+def _open(folders: Iterable[str]) -> Reader:
+    from tfgpu_magic.monitor import nvml  # late: it imports pynvml, whose state other packages share and patch
+
+    return nvml.Reader(folders)
+
+
+SOURCE = Source(
+    name="NVML",
+    maker="NVIDIA",
+    open=_open,
+    check="nvidia-smi",
+    library="pynvml",
+    package="nvidia-ml-py",
+    # On servers and desktops, on Jetson, on WSL.
+    files=("/dev/nvidia", "/dev/nvhost", "/dev/nvmap", "/dev/nvgpu", "/dev/dxg"),
+    devices=("nvidia[0-9]*", "nvidiactl", "dxg", "nvidia-caps/*"),
+    vendor="0x10de",  # pci_ids.h
+)

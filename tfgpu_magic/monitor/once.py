@@ -1,0 +1,72 @@
+"""One look at the GPUs and at whose memory it is, for who need not look again: the table, and the names in it."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.assemble import assemble, together
+from tfgpu_magic.monitor.bounded import within
+from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.owners import Owners
+from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.postings import Everywhere
+from tfgpu_magic.monitor.rows import UNATTRIBUTED, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from tfgpu_magic.monitor.owners import Notebook, Owner
+    from tfgpu_magic.monitor.report import Report
+    from tfgpu_magic.monitor.snapshot import Snapshot
+
+    Known = tuple[Mapping[int, Owner], tuple[Report, ...], Mapping[int, Notebook]]
+
+HANGS = "Whose the processes are is not known: this machine's processes cannot be read at the moment."
+
+
+def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float = 1.5) -> Table:
+    """Look at the GPUs now, and find whose memory it is.
+
+    Args:
+        report: asks this kernel what it says of its own frameworks; None leaves that out.
+        timeout: seconds to wait for the driver, and as long again for this machine's processes.
+
+    Returns:
+        The rows, even where there is no driver or it hangs: then the table says so.
+    """
+    snapshot = look(timeout)
+    known = within(timeout, partial(_known, {process.pid for process in snapshot.processes}))
+    owners, reports, notebooks = known or ({}, (), {})
+    made = assemble(snapshot, owners, report(snapshot) if report else None, reports, notebooks)
+    if known is None:
+        made = replace(made, notes=(*(note for note in made.notes if note != UNATTRIBUTED), HANGS))
+    return made
+
+
+def owners(pids: Collection[int], *, timeout: float = 1.5) -> Mapping[int, Owner]:
+    """Find who is behind pids, as a table names them; none where this machine's processes cannot be read in time.
+
+    Args:
+        pids: the process ids.
+        timeout: seconds to wait.
+    """
+    known = within(timeout, partial(_known, pids))
+    return known[0] if known else {}
+
+
+def _known(pids: Collection[int]) -> Known:
+    """Find the owners of pids, what other kernels say, and of which notebooks."""
+    reports = _reports()
+    notebooks = together(reports, {})
+    return Owners().find(pids, notebooks), reports, notebooks
+
+
+def _reports() -> tuple[Report, ...]:
+    """What other kernels say of themselves; nothing where the board cannot be used."""
+    with contextlib.suppress(MonitorError), Place() as place, contextlib.closing(Everywhere(place)) as everywhere:
+        return everywhere.read()
+    return ()

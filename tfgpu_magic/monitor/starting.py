@@ -1,0 +1,95 @@
+"""How a collector is started: by one of those who look, when none is there; it is no child of theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor import lockfile
+from tfgpu_magic.monitor.board import LOCK
+from tfgpu_magic.monitor.libraries import search_path
+from tfgpu_magic.monitor.settings import LIBRARIES, NAME
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.place import Place
+
+_FIRST, _LONGEST = 1.0, 15.0  # seconds between two attempts to start a collector
+_KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
+"""How variables begin that a collector may know; a notebook's secrets are nothing to it."""
+
+# -c and -I -S as in look.py. It forks at once, so that the one that starts it has a child for milliseconds only.
+_CODE = (
+    "import os, sys; os.fork() and os._exit(0); linger, patience, *paths = sys.argv[1:]; sys.path += paths; "
+    "from tfgpu_magic.monitor.collector import main; main(float(linger), float(patience))"
+)
+
+
+def begin(place: Place, fd: int) -> bool:
+    """Tell whether a collector is to be started now, by us: none has the lock, and none is on its way.
+
+    The lock is held for microseconds, and let go before it is closed: a process that is forked meanwhile has the
+    descriptor too, and would keep it.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    try:
+        if not place.holds(LOCK, fd):
+            return False
+        begun, failures = lockfile.started(fd)
+        if 0 <= time.monotonic() - begun < min(_LONGEST, _FIRST * 2.0 ** min(failures, 10)):
+            return False
+        lockfile.start(fd, failures + 1)
+        return True
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def start(options: tuple[str, str], place: Place) -> None:
+    """Start a collector that outlives us: a session of its own, and nothing of ours but a few variables.
+
+    It is told its directory, and to search for the driver's library where the system does: what a kernel was given to
+    find another one is for that kernel alone. A simulated machine's library is found no other way.
+    """
+    if os.getpid() == 1:
+        _reap()
+    try:
+        paths = search_path()
+    except ImportError as error:
+        raise MonitorError(str(error)) from error
+    kept = (*_KEPT, "LD_") if place.simulated else _KEPT
+    environment = {name: value for name, value in os.environ.items() if name.startswith(kept)}
+    environment["TFGPU_MAGIC_DIR"] = str(place.path)
+    if not place.simulated:
+        environment[LIBRARIES] = os.environ.get("LD_LIBRARY_PATH", "")
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _CODE, *options, *paths],
+        env=environment,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    threading.Thread(target=process.wait, name="tfgpu_magic-starter", daemon=True).start()
+
+
+def _reap() -> None:
+    """Let go of collectors that have ended, as process 1 must, which has them for children when their starters end.
+
+    Other processes 1 do that for all. They are known by their name: whoever else has children here waits for them.
+    """
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            pid, _, rest = stat.read_text().partition(f" ({NAME}) Z 1 ")
+            if rest:
+                os.waitpid(int(pid), os.WNOHANG)
