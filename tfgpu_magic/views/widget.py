@@ -56,7 +56,7 @@ class Seen:
 
     state: message.State
     rows: Table | None = None
-    past: dict[str, Any] | None = None
+    past: message.Past | None = None
 
 
 class MemoryTable(anywidget.AnyWidget):
@@ -134,9 +134,9 @@ class MemoryTable(anywidget.AnyWidget):
     def show(self, seen: Seen) -> None:
         """Draw what was seen."""
         with self._showing, self.hold_sync():
-            self._rows, self.state, self.every = seen.rows, seen.state, self.pause() or EVERY
+            self._rows, self.state, self.every = seen.rows, dict(seen.state), self.pause() or EVERY
             if seen.past is not None:
-                self.history = seen.past
+                self.history = dict(seen.past)
 
     def pause(self) -> float | None:
         """Seconds from one state to the next; None while nobody draws them."""
