@@ -78,6 +78,12 @@ def test_only_runtime_touches_tensorflow_and_a_handle_makes_its_model() -> None:
     assert {Path(room).parent.as_posix() for room in configuring} == {"config/runtime"}
 
 
+def test_no_other_framework_is_imported_anywhere() -> None:
+    theirs = {"torch", "jax", "jaxlib", "cupy"}
+
+    assert not [room for room in ROOMS if theirs & {name.partition(".")[0] for name in imports(room)}]
+
+
 def test_the_server_wakes_neither_tensorflow_nor_nvml() -> None:
     rooms = [f"tfgpu_magic.{module}" for module in MODULES if module.startswith("server.")]
     after = imported_after("import " + ", ".join(rooms))

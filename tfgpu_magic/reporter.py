@@ -1,4 +1,4 @@
-"""Tells the board of this kernel: what its TensorFlow holds and has in use, while it works and at the end of each cell.
+"""Tells the board of this kernel: what its frameworks hold and have in use, while it works and at the end of each cell.
 
 A thread of its own does that, so no cell waits for it. While no cell runs and TensorFlow is not awake it sleeps.
 """
@@ -147,7 +147,7 @@ class Reporter:
         try:
             said = account.brief()
             self._ready = said.stage == Stage.READY.value
-        except Exception:  # TensorFlow's and PyTorch's have no common root, and a thread's error is printed into a cell
+        except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
             said = Report(pid=os.getpid(), summary="")
         if self._used_since is None and any(use.taken for use in said.uses):
             self._used_since = time.time()

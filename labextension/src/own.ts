@@ -33,5 +33,7 @@ export function asSeenBy(kernel: string, said: State, server: State): State {
 /** A row of the notebook itself; of a process that it started, what follows the notebook's name stays. */
 function own(row: Row): Row {
   const child = (row.child && /.*('s .*)/su.exec(row.owner)?.[1]) ?? '';
-  return { ...row, who: 'this', owner: `this notebook${child}` };
+  const after: Row = { ...row, who: 'this', owner: `this notebook${child}` };
+  delete after.spare; // which is asked of other notebooks alone
+  return after;
 }

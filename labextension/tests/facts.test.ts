@@ -15,14 +15,18 @@ function line(rest: Partial<Row>): string {
     .join(', ');
 }
 
+function tensorflow(inUse: number, peak: number): Partial<Row> {
+  return { figures: { TensorFlow: { 'in use': inUse, peak } } };
+}
+
 test('it has the figures in the unit that stands above, and the policy', () => {
   assert.equal(
     line({
-      in_use: 31.2 * GIB,
-      peak: 44.9 * GIB,
       policy: 'limit 48 GiB',
-      torch_allocated: GIB,
-      torch_reserved: 2 * GIB
+      figures: {
+        PyTorch: { allocated: GIB, reserved: 2 * GIB },
+        TensorFlow: { 'in use': 31.2 * GIB, peak: 44.9 * GIB }
+      }
     }),
     'in use 31.2, peak 44.9, limit 48 GiB, PyTorch allocated 1.0, reserved 2.0'
   );
@@ -30,10 +34,16 @@ test('it has the figures in the unit that stands above, and the policy', () => {
 });
 
 test('what is too small for that unit has one of its own', () => {
-  assert.equal(line({ in_use: 1280, peak: 12 * MIB }), 'in use <1 MiB, peak 12 MiB');
-  assert.equal(line({ in_use: 0, peak: GIB }), 'in use 0.0, peak 1.0');
+  assert.equal(line(tensorflow(1280, 12 * MIB)), 'in use <1 MiB, peak 12 MiB');
+  assert.equal(line(tensorflow(0, GIB)), 'in use 0.0, peak 1.0');
 });
 
 test('a GPU on which nothing was ever made says so in two words', () => {
-  assert.equal(line({ in_use: 0, peak: 0, policy: 'growth' }), 'never used, growth');
+  assert.equal(line({ ...tensorflow(0, 0), policy: 'growth' }), 'never used, growth');
+});
+
+test('a framework that nobody had heard of says what it says under its own name', () => {
+  const figures = { Novum: { pooled: 3 * GIB, 'handed out': GIB }, Idle: { pooled: 0 } };
+
+  assert.equal(line({ figures }), 'Novum pooled 3.0, handed out 1.0, Idle never used');
 });

@@ -2,7 +2,7 @@
 
 import type { Model } from '../src/kernel';
 import { type Answer, type Socket, type World } from '../src/lab/stream';
-import type { State } from '../src/view/wire';
+import { VERSION, type State } from '../src/view/wire';
 import { state } from './make';
 
 export class FakeSignal<T> {
@@ -138,5 +138,5 @@ export class FakeWorld implements World {
 /** The message that a stream begins with. */
 export function full(sequence = 1, its: State = state(), more: object = {}): unknown {
   const history = { times: [999], used: { 'GPU-0': [1] } };
-  return { version: 1, type: 'full', sequence, state: its, history, ...more };
+  return { version: VERSION, type: 'full', sequence, state: its, history, ...more };
 }

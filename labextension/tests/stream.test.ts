@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Stream } from '../src/lab/stream';
 import type { Link } from '../src/view/store';
+import { VERSION } from '../src/view/wire';
 import { ENGLISH } from '../src/view/words';
 import { FakeWorld, full } from './fakes';
 import { GIB, state } from './make';
@@ -40,7 +41,13 @@ test('a tick turns the state that it is for into the next', () => {
   stream.subscribe(() => (told += 1));
 
   world.last.say(full());
-  world.last.say({ version: 1, type: 'tick', sequence: 2, base: 1, patch: { time: 1001, gpus: { 0: { used: 5 } } } });
+  world.last.say({
+    version: VERSION,
+    type: 'tick',
+    sequence: 2,
+    base: 1,
+    patch: { time: 1001, gpus: { 0: { used: 5 } } }
+  });
 
   assert.equal(stream.state?.gpus['0']?.used, 5);
   assert.deepEqual(stream.link, { kind: 'live', every: 1 });
@@ -50,7 +57,7 @@ test('a tick turns the state that it is for into the next', () => {
 });
 
 test('a tick for another state, and nonsense, lead to a new connection', () => {
-  for (const message of [{ version: 1, type: 'tick', sequence: 9, base: 8, patch: {} }, '{']) {
+  for (const message of [{ version: VERSION, type: 'tick', sequence: 9, base: 8, patch: {} }, '{']) {
     const { world, stream } = looking();
     world.last.say(full());
 
@@ -109,7 +116,7 @@ test('a server that says no is understood, and asked again in minutes', async ()
 test('another version asks to reload, and is asked again in minutes', () => {
   const { world, stream } = looking();
 
-  world.last.say({ version: 2, type: 'full' });
+  world.last.say({ version: VERSION + 1, type: 'full' });
 
   assert.match(reason(stream.link), /reload/);
   assert.equal(world.last.closed, true);
@@ -161,7 +168,13 @@ test('where the answer by HTTP stays away too, the server is lost, and nobody is
 });
 
 test('an answer by HTTP that is no message, as a page to log in, freezes nothing', async () => {
-  for (const text of ['<!DOCTYPE html>', '{"version": 1, "type": "fu', 'null', '7', '{"version": 1, "type": "tick"}']) {
+  for (const text of [
+    '<!DOCTYPE html>',
+    `{"version": ${VERSION}, "type": "fu`,
+    'null',
+    '7',
+    `{"version": ${VERSION}, "type": "tick"}`
+  ]) {
     const { world, stream } = looking();
     world.answer = { text: JSON.stringify(full()) };
     world.last.onclose?.();

@@ -140,9 +140,9 @@ test('what only the kernel says of itself is in what the server sends', () => {
   const notes = ['TensorFlow is using the GPUs.'];
   model.set('state', state({ gpus: { 0: gpu({ logical: 'GPU:0', policy: 'growth' }) }, notes }));
   const rows = {
-    '0 1': row({ pid: 1, kernel: 'k', owner: 'a.ipynb', path: 'a.ipynb', held: GIB }),
+    '0 1': row({ pid: 1, kernel: 'k', owner: 'a.ipynb', path: 'a.ipynb', held: GIB, spare: true }),
     '0 2': row({ pid: 2, kernel: 'k', owner: "a.ipynb's sleep", path: 'a.ipynb', child: true, held: GIB }),
-    '0 3': row({ pid: 3, kernel: 'other', owner: 'b.ipynb', held: GIB })
+    '0 3': row({ pid: 3, kernel: 'other', owner: 'b.ipynb', held: GIB, spare: true })
   };
   world.last.say(full(1, state({ rows, notes: ['The driver is old.'] })));
 
@@ -153,6 +153,10 @@ test('what only the kernel says of itself is in what the server sends', () => {
       ['this', "this notebook's sleep"],
       ['mine', 'b.ipynb']
     ]
+  );
+  assert.deepEqual(
+    Object.values(table.state!.rows).map(({ spare }) => spare),
+    [undefined, undefined, true] // nobody is asked to shut down the notebook that he is in
   );
   assert.deepEqual([table.state!.gpus['0']!.policy, table.state!.gpus['0']!.logical], ['growth', 'GPU:0']);
   assert.deepEqual(table.state!.notes, [...notes, 'The driver is old.']);

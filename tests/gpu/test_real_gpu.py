@@ -71,7 +71,7 @@ def test_the_live_table_shows_a_kernel_with_both_accounts() -> None:
     if row.held is not None:  # a container's driver may not list it
         assert abs(row.held - size) < 64 * MIB
     assert row.use is not None
-    assert 256 * MIB <= (row.use.in_use or 0) < 320 * MIB
+    assert 256 * MIB <= (row.use.used or 0) < 320 * MIB
     assert row.use.policy == "limit 2 GiB"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tfgpu_magic.isolate.cells.closing import Closing, close, crowd
 from tfgpu_magic.isolate.cells.shell import CellFacts
-from tfgpu_magic.monitor.report import GpuUse, LogicalGpu
+from tfgpu_magic.monitor.report import Figure, GpuUse
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 MIB, GIB = 2**20, 2**30
@@ -26,9 +26,9 @@ def machine(*held: int, used: int = 0, error: str | None = None) -> Snapshot:
 
 
 def use(*peaks: int | None, gpu: int = 0) -> GpuUse:
-    return GpuUse(
-        gpu=f"GPU-{gpu}", logical=tuple(LogicalGpu(name=f"GPU:{n}", peak=peak) for n, peak in enumerate(peaks))
-    )
+    what = "peaks" if len(peaks) > 1 else "peak"
+    figure = Figure(framework="TensorFlow", what=what, size=sum(peak or 0 for peak in peaks), peak=True)
+    return GpuUse(gpu=f"GPU-{gpu}", figures=(figure,))
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tests.figures import pytorch, tensorflow
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.postings import PATIENCE, PREFIX, Posting, Postings
-from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report, Torch
+from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,8 +31,8 @@ REPORT = Report(
         GpuUse(
             gpu="GPU-1",
             policy="growth",
-            logical=(LogicalGpu(name="GPU:0", in_use=1, peak=2, limit=3),),
-            torch=Torch(allocated=4, reserved=5),
+            logical=(LogicalGpu(name="GPU:0", limit=3),),
+            figures=(*tensorflow(1, 2), *pytorch(4, 5)),
         ),
         GpuUse(gpu="GPU-2", policy="hidden"),
     ),
@@ -164,20 +165,39 @@ def test_a_kernel_that_should_have_posted_again_and_did_not_has_no_figures(here:
     os.utime(here.path / name, (long_ago, long_ago))
     (old,) = postings.read()
 
-    assert [(use.in_use, use.peak) for use in fresh.uses] == [(1, 2), (None, None)]
-    assert [(use.in_use, use.peak, use.torch, use.policy) for use in old.uses] == [
-        (None, None, None, "growth"),
-        (None, None, None, "hidden"),
-    ]
+    assert [use.figures for use in fresh.uses] == [use.figures for use in REPORT.uses]
+    assert [(use.figures, use.policy) for use in old.uses] == [((), "growth"), ((), "hidden")]
 
 
 def test_a_kernel_that_sleeps_need_not_post_again(here: Place, start: Start) -> None:
-    said = "Report(pid=1, summary='', busy=False, uses=(GpuUse(gpu='GPU-1', torch=Torch(allocated=4, reserved=5)),))"
-    start(then=f"from tfgpu_magic.monitor.report import GpuUse, Torch; posting.post({said})")
+    said = "Report(pid=1, summary='', busy=False, uses=(GpuUse(gpu='GPU-1', figures=pytorch(4, 5)),))"
+    begin = "from tests.figures import pytorch; from tfgpu_magic.monitor.report import GpuUse"
+    start(then=f"{begin}; posting.post({said})")
     (name,) = files(here)
     os.utime(here.path / name, (0, 0))
 
-    assert Postings(here).read()[0].uses[0].torch == Torch(allocated=4, reserved=5)
+    assert Postings(here).read()[0].uses[0].figures == pytorch(4, 5)
+
+
+def test_a_kernel_of_the_version_before_is_seen_without_its_figures_and_one_of_the_next_is_not(
+    here: Place, start: Start
+) -> None:
+    old = (
+        '{"pid":7,"summary":"","uses":[{"gpu":"GPU-1","policy":"growth","logical":[{"name":"GPU:0","in_use":1,"peak":2,'
+        '"limit":3}],"torch":{"allocated":4,"reserved":5}}],"notes":[],"stage":"","notebook":"/a.ipynb","busy":false,'
+        '"active":1.5,"used_since":1.0}'
+    )
+    post = f"from unittest import mock; mock.patch.object(Report, 'to_json', lambda _: {old!r}).start()"
+    kernel = start(then=f"{post}; posting.post(Report(pid=1, summary=''))")
+    (file,) = here.path.iterdir()
+    older = file.rename(file.with_name(file.name.replace(PREFIX, "report-1-")))
+    (seen,) = Postings(here).read()
+    older.rename(file.with_name(file.name.replace(PREFIX, "report-3-")))
+    unseen = Postings(here).read()
+
+    assert (seen.pid, seen.notebook) == (kernel.pid, "/a.ipynb")
+    assert seen.uses == (GpuUse(gpu="GPU-1", policy="growth", logical=(LogicalGpu(name="GPU:0", limit=3),)),)
+    assert unseen == ()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a pid namespace")

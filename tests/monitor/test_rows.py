@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.figures import pytorch, tensorflow
 from tfgpu_magic.monitor.owners import Notebook, Owner
-from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report, Torch
-from tfgpu_magic.monitor.rows import LOOKS, SMALLEST_REST, UNATTRIBUTED, Table, make
+from tfgpu_magic.monitor.report import Figure, GpuUse, LogicalGpu, Report
+from tfgpu_magic.monitor.rows import LOOKS, SMALLEST_REST, UNATTRIBUTED, ProcessRow, Table, make
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
@@ -49,15 +51,15 @@ def table(
     return make(snapshot, owners, report, reports, notebooks)
 
 
-def kernel(*logical: LogicalGpu, gpu: str = "0", policy: str = "growth", pid: int = 1) -> Report:
-    return Report(pid=pid, summary="Ready.", uses=(GpuUse(gpu=gpu, policy=policy, logical=logical),), notes=("Note.",))
+def kernel(*figures: Figure, gpu: str = "0", policy: str = "growth", pid: int = 1) -> Report:
+    use = GpuUse(gpu=gpu, policy=policy, logical=(LogicalGpu(name="GPU:0"),), figures=figures)
+    return Report(pid=pid, summary="Ready.", uses=(use,), notes=("Note.",))
 
 
 def other(
     in_use: int = 3, *, pid: int = 2, gpu: str = "0", used_since: float | None = None, notebook: str = ""
 ) -> Report:
-    logical = LogicalGpu(name="GPU:0", in_use=in_use, peak=5)
-    use = GpuUse(gpu=gpu, policy="growth", logical=(logical,), torch=Torch(allocated=1, reserved=RESERVED))
+    use = GpuUse(gpu=gpu, policy="growth", figures=(*tensorflow(in_use, 5), *pytorch(1, RESERVED)))
     return Report(pid=pid, summary="", uses=(use,), notebook=notebook, used_since=used_since)
 
 
@@ -124,7 +126,7 @@ def test_unknown_owners_are_said_once() -> None:
 
 def test_pids_that_only_look_like_ours_are_not_named() -> None:
     # This kernel uses the GPU and its own pid is not listed: the pids are another namespace's.
-    made = table((2, 5 * GIB), report=kernel(LogicalGpu(name="GPU:0", in_use=GIB, peak=GIB), pid=77))
+    made = table((2, 5 * GIB), report=kernel(*tensorflow(GIB, GIB), pid=77))
 
     assert [(row.owner, row.pid, row.held) for row in made.processes] == [
         ("this notebook", 77, None),
@@ -138,20 +140,20 @@ def test_pids_that_only_look_like_ours_are_not_named() -> None:
 
 
 def test_a_kernel_that_holds_nothing_need_not_be_listed() -> None:
-    assert owners_of(table((2, 10 * GIB), report=kernel(LogicalGpu(name="GPU:0"), pid=77))) == ["eval.ipynb"]
+    assert owners_of(table((2, 10 * GIB), report=kernel(pid=77))) == ["eval.ipynb"]
 
 
 def test_the_kernels_word_stands_beside_the_drivers() -> None:
-    row = table((1, 10 * GIB), report=kernel(LogicalGpu(name="GPU:0", in_use=3, peak=5), policy="limit 8 GiB")).gpus[0]
+    row = table((1, 10 * GIB), report=kernel(*tensorflow(3, 5), policy="limit 8 GiB")).gpus[0]
 
-    assert (row.logical, row.in_use, row.peak, row.policy) == ("GPU:0", 3, 5, "limit 8 GiB")
+    assert (row.logical, row.figures, row.policy) == ("GPU:0", tensorflow(3, 5), "limit 8 GiB")
 
 
 def test_another_kernels_word_stands_beside_its_process() -> None:
     row = table((2, 10 * GIB), reports=[other(3)]).processes[0]
 
     assert row.use == other(3).uses[0]
-    assert (row.use.in_use, row.use.peak, row.held) == (3, 5, 10 * GIB)
+    assert (row.use.used, row.use.taken, row.held) == (3 + 1, 3 + RESERVED, 10 * GIB)
 
 
 def test_a_report_may_name_the_gpu_by_its_uuid() -> None:
@@ -182,7 +184,7 @@ def test_kernels_that_the_driver_never_lists_are_shown_by_their_own_word() -> No
 
 
 def test_what_only_pytorch_has_taken_is_the_kernels_own_word_too() -> None:
-    use = GpuUse(gpu="0", torch=Torch(allocated=GIB, reserved=2 * GIB))
+    use = GpuUse(gpu="0", figures=pytorch(GIB, 2 * GIB))
     made = table((3, 10 * GIB), reports=[Report(pid=2, summary="", uses=(use,), used_since=80.0)])
 
     assert [(row.owner, row.known) for row in made.processes] == [("a kernel", 2 * GIB), ("others", 8 * GIB)]
@@ -207,13 +209,35 @@ def test_where_the_driver_refuses_the_list_kernels_speak_for_themselves() -> Non
     assert owners_of(made) == ["a kernel", "not told whose"]
 
 
-def test_logical_gpus_add_up_where_all_are_known() -> None:
-    two = (LogicalGpu(name="GPU:0", in_use=3, peak=5), LogicalGpu(name="GPU:1", in_use=4, peak=6))
-    one_unknown = (two[0], LogicalGpu(name="GPU:1"))
+def test_logical_gpus_are_named_together_and_figures_that_are_not_known_are_none() -> None:
+    two = GpuUse(gpu="0", logical=(LogicalGpu(name="GPU:0"), LogicalGpu(name="GPU:1")))
 
-    assert [(row.logical, row.in_use, row.peak) for row in table(report=kernel(*two)).gpus] == [("GPU:0 GPU:1", 7, 11)]
-    assert [(row.in_use, row.peak) for row in table(report=kernel(*one_unknown)).gpus] == [(None, None)]
-    assert [(row.in_use, row.peak) for row in table(report=kernel()).gpus] == [(None, None)]
+    made = table(report=Report(pid=1, summary="", uses=(two,))).gpus[0]
+    assert (made.logical, made.figures, two.used, two.taken) == ("GPU:0 GPU:1", (), None, None)
+
+
+def test_memory_is_worth_asking_back_where_a_notebook_of_mine_has_long_been_idle_and_keeps_much() -> None:
+    idle = ProcessRow(
+        gpu="0", pid=2, kind="C", who="mine", owner="eval.ipynb", held=10 * GIB, kernel=2,
+        use=GpuUse(gpu="0", figures=tensorflow(GIB)), notebook=Notebook(state="idle", active=0.0),
+    )  # fmt: skip
+
+    def using(*figures: Figure) -> ProcessRow:
+        return replace(idle, use=GpuUse(gpu="0", figures=figures))
+
+    most = int(9.9 * GIB)
+    assert idle.spare(300.0)
+    assert not idle.spare(299.0)
+    assert not replace(idle, notebook=Notebook(state="busy", active=0.0)).spare(300.0)
+    assert not replace(idle, notebook=None).spare(300.0)
+    assert not replace(idle, who="other").spare(300.0)
+    assert not replace(idle, who="this").spare(300.0)
+    assert not replace(idle, kernel=1).spare(300.0)  # a child: to shut it down is its kernel's
+    assert not replace(idle, held=None).spare(300.0)
+    assert not using(*tensorflow(GIB), *pytorch(int(8.9 * GIB), 9 * GIB)).spare(300.0)
+    assert using(*pytorch(GIB, most)).spare(300.0)  # what it has reserved and does not use comes back, too
+    assert not using(*tensorflow(most)).spare(300.0)
+    assert not using().spare(300.0)
 
 
 def test_a_report_of_a_gpu_that_is_not_here_changes_nothing() -> None:
@@ -237,10 +261,25 @@ def test_shares_say_whose_memory_is() -> None:
     ]
 
 
+def test_others_have_what_their_rows_say_though_the_sum_is_newer_or_older() -> None:
+    made = table((1, 9 * GIB), (3, 2 * GIB)).gpus[0]
+
+    assert [(share.who, share.size // GIB) for share in made.shares] == [("this", 9), ("others", 2), ("free", 6)]
+
+
+def test_where_the_driver_lists_no_processes_notebooks_have_the_share_that_they_say_themselves() -> None:
+    told = other(GIB, used_since=80.0)
+    silent = table((3, 6 * GIB), used=6 * GIB, reports=[told]).gpus[0]
+    listed = table((2, None), used=6 * GIB, reports=[told]).gpus[0]  # held is not told, as on WSL
+
+    assert next((share.who, share.size) for share in silent.shares) == ("mine", GIB + RESERVED)
+    assert [share.who for share in listed.shares] == ["others", "free"]
+
+
 def test_unknown_stays_unknown() -> None:
     row = table((1, GIB), used=None, error="the GPU is lost").gpus[0]
 
-    assert (row.used, row.free, row.in_use, row.peak, row.shares) == (None, None, None, None, ())
+    assert (row.used, row.free, row.figures, row.shares) == (None, None, (), ())
 
 
 def test_a_gpu_cut_into_instances_leaves_its_memory_to_them() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tests.figures import tensorflow
 from tfgpu_magic.monitor.owners import Notebook
-from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
+from tfgpu_magic.monitor.report import GpuUse, Report
 from tfgpu_magic.monitor.rows import Table, make
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.spoken import UNREAD, spoken
@@ -14,7 +15,8 @@ BROKEN = Snapshot(time=1.0, error="The NVIDIA driver changed under the running s
 
 
 def kernel(pid: int, size: int | None, gpu: str = "GPU-0123abcd-4567") -> Report:
-    return Report(pid=pid, summary="", uses=(GpuUse(gpu=gpu, logical=(LogicalGpu(name="GPU:0", in_use=size),)),))
+    figures = () if size is None else tensorflow(size)
+    return Report(pid=pid, summary="", uses=(GpuUse(gpu=gpu, figures=figures),))
 
 
 def table(*reports: Report, snapshot: Snapshot = BROKEN, this: Report | None = None) -> Table:

@@ -39,7 +39,7 @@ class Stream:
 
     def take(self, text: str) -> None:
         message = json.loads(text)
-        assert message["version"] == 1
+        assert message["version"] == 2
         if message["type"] == "full":
             self.state = message["state"]
         else:

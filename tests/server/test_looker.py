@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 KERNEL = """
 import os, sys
+from tests.figures import tensorflow
 from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.postings import Posting
-from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
+from tfgpu_magic.monitor.report import GpuUse, Report
 posting = Posting(Place())
 for used in (1, 2):
-    logical = (LogicalGpu(name="GPU:0", in_use=used, peak=used),)
-    posting.post(Report(pid=1, summary="", uses=(GpuUse(gpu="0", logical=logical),)))
+    posting.post(Report(pid=1, summary="", uses=(GpuUse(gpu="0", figures=tensorflow(used, used)),)))
     print(flush=True)
     sys.stdin.readline()
 """

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from tests.figures import pytorch
 from tests.jupyter import Server, until
 from tests.server.conftest import Serve
 from tests.server.streaming import fresh, streaming
@@ -20,7 +21,7 @@ from tests.slack import SLACK
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import Look, Message
 from tfgpu_magic.monitor.owners import by_user
-from tfgpu_magic.monitor.report import GpuUse, Report, Torch
+from tfgpu_magic.monitor.report import GpuUse, Report
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 from tfgpu_magic.monitor.snapshot import Gpu, Parser, Process, Snapshot
 from tfgpu_magic.server import metrics
@@ -218,7 +219,7 @@ class Board:
         return Look(Message(1, snapshot.to_json(), Parser()), 0.0, None)
 
     def reports(self) -> tuple[Report, ...]:
-        use = GpuUse(gpu="GPU-1", torch=Torch(allocated=GIB, reserved=GIB))
+        use = GpuUse(gpu="GPU-1", figures=pytorch(GIB, GIB))
         return (Report(pid=os.getpid(), summary="", uses=(use,), used_since=1.6e9),)
 
 

@@ -34,7 +34,7 @@ def test_the_first_to_ask_gets_the_first_reading(machine: Machine, server: Serve
     message = snapshot(server)
 
     assert time.monotonic() - begun < 3 * SLACK
-    assert (message["version"], message["type"]) == (1, "full")
+    assert (message["version"], message["type"]) == (2, "full")
     assert fresh(message["state"])
     assert message["state"]["simulated"] is True
     assert {label: gpu["total"] for label, gpu in message["state"]["gpus"].items()} == {"0": 16 * GIB, "1": 16 * GIB}

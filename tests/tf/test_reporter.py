@@ -15,14 +15,17 @@ from unittest import mock
 
 import pytest
 
+from tests.figures import pytorch
 from tests.magic.shell import cells
 from tests.processes import program, run
 from tests.slack import SLACK
+from tfgpu_magic import frameworks
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.state import Stage
+from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.postings import Postings
-from tfgpu_magic.monitor.report import Report, Torch
+from tfgpu_magic.monitor.report import Figure, Report
 from tfgpu_magic.reporter import Reporter
 from tfgpu_magic.simgpu import Machine
 
@@ -55,15 +58,15 @@ def test_a_kernel_that_uses_a_gpu_says_what_and_under_which_policy() -> None:
         program(machine, _cells, "%tf_gpu visible 1; limit 2GiB", KEEP) as kernel,
         board(machine) as wait,
     ):
-        said = wait(lambda one: one.uses[0].in_use and not one.busy)
+        said = wait(lambda one: one.uses[0].used and not one.busy)
         gpu = machine.gpus()[1].uuid
 
     (use,) = said.uses
     assert (said.pid, said.stage, said.busy) == (kernel.pid, "using the GPUs", False)
     assert (use.gpu, use.policy, use.logical[0].name, use.logical[0].limit) == (gpu, "limit 2 GiB", "GPU:0", 2 * GIB)
-    assert use.in_use is not None
-    assert use.peak is not None
-    assert 128 * MIB <= use.in_use <= use.peak < 136 * MIB
+    in_use, peak = use.figures
+    assert ([one.framework for one in use.figures], in_use.what, peak.what) == (["TensorFlow"] * 2, "in use", "peak")
+    assert 128 * MIB <= in_use.size <= peak.size < 136 * MIB
 
 
 def test_a_policy_that_waits_is_told_and_wakes_nothing() -> None:
@@ -76,14 +79,14 @@ def test_a_policy_that_waits_is_told_and_wakes_nothing() -> None:
         time.sleep(1.5)  # a report or two more
         held = machine.held(pid=kernel.pid)
 
-    assert (said.stage, said.uses[0].policy, said.uses[0].in_use) == (kernel.answer[1], "limit 2 GiB", None)
+    assert (said.stage, said.uses[0].policy, said.uses[0].used) == (kernel.answer[1], "limit 2 GiB", None)
     assert (kernel.answer[1], held) == (Stage.LISTED.value, 0)
 
 
 def test_a_cell_that_grows_is_followed_while_it_runs() -> None:
     with Machine.create("1x8GiB") as machine, program(machine, _grow_in_a_long_cell), board(machine) as wait:
-        first = wait(lambda one: one.busy and one.uses[0].in_use).uses[0].in_use or 0
-        wait(lambda one: one.busy and (one.uses[0].in_use or 0) >= first + 64 * MIB)
+        first = wait(lambda one: one.busy and one.uses[0].used).uses[0].used or 0
+        wait(lambda one: one.busy and (one.uses[0].used or 0) >= first + 64 * MIB)
 
 
 def test_a_kernel_that_ends_is_gone_from_the_board() -> None:
@@ -134,17 +137,17 @@ def test_pytorchs_figures_are_told_beside_tensorflows() -> None:
     with Machine.create("2x8GiB") as machine:
         first, second = run(machine, _with_torch)
 
-    assert first == Torch(allocated=100, reserved=200)
-    assert second is None
+    assert [one.framework for one in first] == ["TensorFlow", "TensorFlow", "PyTorch", "PyTorch"]
+    assert first[2:] == pytorch(100, 200)
+    assert [one.framework for one in second] == ["TensorFlow", "TensorFlow"]
 
 
 @pytest.mark.parametrize("module", [SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace())])
 def test_a_pytorch_that_is_being_imported_is_left_alone(module: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tfgpu_magic.config import pytorch
-
     monkeypatch.setitem(__import__("sys").modules, "torch", module)
 
-    assert pytorch.figures() == {}
+    assert Torch().stage() is Stage.ABSENT
+    assert frameworks.figures() == {}
 
 
 def test_the_notebook_is_the_one_that_the_server_or_vs_code_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +228,7 @@ def _count_slow_reports(cost: float) -> int:
     return len(counted)
 
 
-def _with_torch() -> tuple[Torch | None, ...]:
+def _with_torch() -> tuple[tuple[Figure, ...], ...]:
     from tfgpu_magic.config.account import brief
 
     torch = ModuleType("torch")
@@ -236,4 +239,4 @@ def _with_torch() -> tuple[Torch | None, ...]:
     )
     cells("%tf_gpu growth", KEEP)
     with mock.patch.dict("sys.modules", torch=torch):
-        return tuple(use.torch for use in brief().uses)
+        return tuple(use.figures for use in brief().uses)

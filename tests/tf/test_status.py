@@ -34,8 +34,9 @@ def test_figures_are_tensorflows_own_and_the_drivers_named_apart() -> None:
 
     assert row.logical == "GPU:0"
     assert row.policy == "limit 2 GiB"
-    assert 512 * MIB <= row.in_use < 520 * MIB
-    assert row.peak >= 768 * MIB
+    in_use, peak = row.figures
+    assert 512 * MIB <= in_use.size < 520 * MIB
+    assert peak.size >= 768 * MIB
     assert row.used == this == 2 * GIB + 256 * MIB
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tfgpu_magic.monitor.report import GpuUse, Torch
-from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Share, Table
+from tests.figures import pytorch, tensorflow
+from tfgpu_magic.monitor.report import GpuUse
+from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
+from tfgpu_magic.monitor.shares import Share
 
 GIB = 2**30
 HOSTILE = "<img src=x onerror=alert(1)>\u202eevil\n\x1b[31m\ud800&quot;"
@@ -17,8 +19,8 @@ def process(held: float | None = 1, *, gpu: str = "0", owner: str = "eval.ipynb"
 
 
 def torch(allocated: float, reserved: float) -> ProcessRow:
-    figures = Torch(allocated=int(allocated * GIB), reserved=int(reserved * GIB))
-    return replace(process(), use=GpuUse(gpu="0", torch=figures))
+    figures = pytorch(int(allocated * GIB), int(reserved * GIB))
+    return replace(process(), use=GpuUse(gpu="0", figures=figures))
 
 
 EMPTY = Table(gpus=(GpuRow(gpu="0", name="A100", used=0, total=16 * GIB, free=16 * GIB),))
@@ -31,8 +33,7 @@ BUSY = Table(
             used=int(61.2 * GIB),
             total=80 * GIB,
             free=int(18.8 * GIB),
-            in_use=int(31.2 * GIB),
-            peak=int(44.9 * GIB),
+            figures=tensorflow(int(31.2 * GIB), int(44.9 * GIB)),
             policy="limit 48 GiB",
             shares=(
                 Share(who="this", text="this notebook", size=48 * GIB),

@@ -9,10 +9,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.figures import pytorch, tensorflow
 from tests.views.tables import ABSENT, BUSY, EMPTY, GIB, HOSTILE
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.owners import Notebook
-from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Torch
+from tfgpu_magic.monitor.report import GpuUse, LogicalGpu
 from tfgpu_magic.monitor.rows import ProcessRow, Table
 from tfgpu_magic.views import message
 
@@ -72,8 +73,8 @@ def test_a_row_says_what_driver_kernel_and_server_know() -> None:
     use = GpuUse(
         gpu="0",
         policy="limit 2 GiB",
-        logical=(LogicalGpu(name="GPU:0", in_use=3, peak=5),),
-        torch=Torch(allocated=1, reserved=2),
+        logical=(LogicalGpu(name="GPU:0"),),
+        figures=(*tensorflow(3, 5), *pytorch(1, 2)),
     )
     notebook = Notebook(path="work/eval.ipynb", kernel="abc", state="idle", active=50.04)
 
@@ -88,11 +89,8 @@ def test_a_row_says_what_driver_kernel_and_server_know() -> None:
         "state": "idle",
         "active": 50.0,
         "held": GIB,
-        "in_use": 3,
-        "peak": 5,
         "policy": "limit 2 GiB",
-        "torch_allocated": 1,
-        "torch_reserved": 2,
+        "figures": {"TensorFlow": {"in use": 3, "peak": 5}, "PyTorch": {"allocated": 1, "reserved": 2}},
     }
 
 
@@ -139,10 +137,10 @@ def test_messages_are_json_in_one_line() -> None:
     tick = message.tick(4, 3, {"time": 101.0})
 
     assert json.loads(full) == {
-        "version": 1,
+        "version": 2,
         "type": "full",
         "sequence": 3,
         "state": state,
         "history": {"times": [1.0, 2.0], "used": {"GPU-7": [5, None]}},
     }
-    assert tick == '{"version":1,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'
+    assert tick == '{"version":2,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'

@@ -129,9 +129,9 @@ def test_this_notebooks_own_figures_are_in_it_while_it_works(machine: Machine) -
     with kernel(machine) as here:
         here.run("%tf_gpu visible 1; growth\nimport tensorflow as tf, time\n%tf_gpu top")
         here.start(grow)
-        first = here.until(lambda state: "held" in this(state) and this(state).get("in_use", 0) > 64 * MIB)
+        first = here.until(lambda state: "held" in this(state) and in_use(state) > 64 * MIB)
         unattributed = [note for note in first["notes"] if "Attribution" in note]
-        later = here.until(lambda state: this(state).get("in_use", 0) > this(first)["in_use"] + 128 * MIB)
+        later = here.until(lambda state: in_use(state) > in_use(first) + 128 * MIB)
         held = machine.held(pid=this(later)["pid"], gpu=1)
 
     assert this(later)["owner"] == "this notebook"
@@ -143,6 +143,10 @@ def test_this_notebooks_own_figures_are_in_it_while_it_works(machine: Machine) -
 
 def this(state: dict[str, Any]) -> dict[str, Any]:
     return next((row for row in state["rows"].values() if row["who"] == "this"), {})
+
+
+def in_use(state: dict[str, Any]) -> int:
+    return int(this(state).get("figures", {}).get("TensorFlow", {}).get("in use", 0))
 
 
 def test_a_cell_that_is_run_again_shows_the_same_table(machine: Machine) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.figures import pytorch, tensorflow
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.views import words
 
@@ -59,11 +60,12 @@ def test_any_name_can_be_printed_in_one_line(text: str) -> None:
 
 
 def test_several_pools_have_peaks() -> None:
-    row = replace(BUSY.gpus[0], in_use=GIB, peak=10 * GIB)
+    row = replace(BUSY.gpus[0], figures=(*tensorflow(GIB, 10 * GIB), *pytorch(1, 2)))
+    in_use, peak = tensorflow(GIB, 10 * GIB)
 
     assert words.use(row) == "in use  1.0  peak 10.0 GiB"
-    assert words.use(replace(row, logical="GPU:0 GPU:1")) == "in use  1.0  peaks 10.0 GiB"
-    assert words.use(replace(row, in_use=None, peak=None)) == ""
+    assert words.use(replace(row, figures=(in_use, replace(peak, what="peaks")))) == "in use  1.0  peaks 10.0 GiB"
+    assert words.use(replace(row, figures=())) == ""
 
 
 def test_what_is_special_about_a_gpu_stands_by_its_name() -> None:

@@ -1,4 +1,4 @@
-"""What this kernel says of itself: stage, policy and TensorFlow's own figures, as a `Report`. It wakes nothing."""
+"""What this kernel says of itself: stage, policy and its frameworks' own figures, as a `Report`. It wakes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tfgpu_magic.config import pytorch, runtime
+from tfgpu_magic import frameworks
+from tfgpu_magic.config import runtime
 from tfgpu_magic.config.fallback import foreseen
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, in_words, renew
@@ -77,9 +78,9 @@ def without_us(snapshot: Snapshot) -> Snapshot:
 
 def _pools(gpu: Gpu, *, grows: bool) -> int:
     """Bytes that TensorFlow holds of a GPU, by its own account: its pools, and about so much for CUDA's context."""
-    logical = devices.figures().get(str(gpu.uuid), ())
-    pools = [(one.peak if grows else one.limit) or 0 for one in logical if one.peak]
-    return sum(pools) + context_bytes(gpu.total or 0) if logical else 0
+    pools = devices.pools().get(str(gpu.uuid), ())
+    sizes = [pool.peak if grows else pool.limit for pool in pools if pool.peak]
+    return sum(sizes) + context_bytes(gpu.total or 0) if pools else 0
 
 
 def _freed(gpu: Gpu, own: int) -> int:
@@ -89,19 +90,20 @@ def _freed(gpu: Gpu, own: int) -> int:
 
 
 def _uses(kernel: Kernel, plan: Plan | None, labels: Mapping[str, str]) -> list[GpuUse]:
-    """What is done with each GPU that TensorFlow sees or will see, and with those that only PyTorch uses."""
-    figures, torch = devices.figures(), pytorch.figures()
+    """What is done with each GPU that TensorFlow sees or will see, and with those that only others use."""
+    ready, figures = devices.logical(), frameworks.figures()
     limits = _limits(kernel, plan)
     grows = runtime.growth_in_force(kernel) if plan is None or plan.judged else plan.grows
     uses: list[GpuUse] = []
     number = 0
     for uuid in _seen(kernel, plan):
         sizes = limits.get(uuid, ())
-        logical = figures.get(uuid) or _expected(number, sizes)
+        logical = ready.get(uuid) or _expected(number, sizes)
         number += len(logical)
         policy = in_words(sizes, grows=grows) if sizes or grows else DEFAULT
-        uses.append(GpuUse(gpu=labels.get(uuid, uuid), policy=policy, logical=logical, torch=torch.pop(uuid, None)))
-    return uses + [GpuUse(gpu=labels.get(uuid, uuid), torch=figure) for uuid, figure in torch.items()]
+        its = figures.pop(uuid, ())
+        uses.append(GpuUse(gpu=labels.get(uuid, uuid), policy=policy, logical=logical, figures=its))
+    return uses + [GpuUse(gpu=labels.get(uuid, uuid), figures=its) for uuid, its in figures.items()]
 
 
 def _seen(kernel: Kernel, plan: Plan | None) -> Sequence[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import sys
 import traceback
 from typing import Any
@@ -43,10 +42,8 @@ class CellWatch:
         if not self._awake and _awake():
             self._awake = True
             self._note(f"In [{result.execution_count}]")
-        # "CUDA_ERROR_OUT_OF_MEMORY" or "Status: out of memory", as the driver's call that fails has it.
-        error = result.error_in_exec
-        if re.search("out.of.memory", str(error), re.IGNORECASE) and _from_tensorflow(error):
-            _note_broken()
+        if result.error_in_exec is not None and "tensorflow" in sys.modules:
+            _note_broken(result.error_in_exec)
 
     def _note(self, cell: str) -> None:
         from tfgpu_magic.config.runtime import RUNTIME
@@ -63,12 +60,13 @@ def _awake() -> bool:
     return current_stage() in (Stage.READY, Stage.POISONED)
 
 
-def _note_broken() -> None:
+def _note_broken(error: BaseException) -> None:
     """Note a first op that failed for want of memory; later ops, when TensorFlow is ready, may fail as they like."""
     from tfgpu_magic.config.runtime import RUNTIME, current_stage
     from tfgpu_magic.config.state import Stage
+    from tfgpu_magic.frameworks import out_of_memory
 
-    if current_stage() in (Stage.LISTED, Stage.POISONED):
+    if current_stage() in (Stage.LISTED, Stage.POISONED) and out_of_memory(error) and _from_tensorflow(error):
         RUNTIME.broken = True
 
 

@@ -20,9 +20,10 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.place import Place, elsewhere
 from tfgpu_magic.monitor.report import Report
 
-VERSION = 1
-"""Of the report's fields. Kernels and readers of different versions do not see each other."""
+VERSION = 2
+"""Of the report's fields. A kernel of an older version is seen, without its figures; one of a newer version is not."""
 PREFIX = f"report-{VERSION}-"
+_READ = tuple(f"report-{version}-" for version in range(1, VERSION + 1))
 LONGEST = 2**16
 """Bytes of a report; what is longer is no report."""
 AT_LEAST_EVERY = 30.0
@@ -117,8 +118,8 @@ class Postings:
         """
         before, self._known = self._known, {}
         found: list[Report] = []
-        for name in self.place.names(PREFIX):
-            if self.place.name(name) in _ours:
+        for name in self.place.names("report-"):
+            if not name.startswith(_READ) or self.place.name(name) in _ours:
                 continue
             with contextlib.suppress(OSError, ValueError, MonitorError):
                 if (report := self._read(name, before.get(name))) is not None:

@@ -1,10 +1,14 @@
-"""What a kernel says of its own TensorFlow: plain data, which the kernel alone can know. Who fills it in: elsewhere."""
+"""What a kernel says of itself and its frameworks: plain data, which it alone can know. Who fills it in: elsewhere."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from dataclasses import dataclass, replace
+from typing import Any
+
+TENSORFLOW = "TensorFlow"
+"""The framework whose policy `%tf_gpu` sets; views have a place of its own for its figures, beside the policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,28 +17,32 @@ class LogicalGpu:
 
     Attributes:
         name: TensorFlow's name, ``GPU:0``.
-        in_use: bytes that TensorFlow's allocator has handed out now; None before TensorFlow is ready.
-        peak: the most bytes it has handed out at once since the last reset; None before TensorFlow is ready.
         limit: bytes that its pool may take; None without a limit.
     """
 
     name: str
-    in_use: int | None = None
-    peak: int | None = None
     limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Torch:
-    """What PyTorch's caching allocator says of one GPU.
+class Figure:
+    """A figure that a framework's allocator gives of one GPU.
 
     Attributes:
-        allocated: bytes of tensors, as `torch.cuda.memory_allocated` has them.
-        reserved: bytes that it has taken from the driver, as `torch.cuda.memory_reserved` has them.
+        framework: what people call the framework, ``PyTorch``.
+        what: what people call the figure, ``allocated``; the framework's own word where it has one.
+        size: bytes.
+        used: whether it counts what the process's own objects take now; no two of a framework's figures do.
+        taken: whether it counts what the process surely holds now; no two of a framework's figures do.
+        peak: whether it is the most that was in use at once.
     """
 
-    allocated: int
-    reserved: int
+    framework: str
+    what: str
+    size: int
+    used: bool = False
+    taken: bool = False
+    peak: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,30 +53,25 @@ class GpuUse:
         gpu: the `Gpu.label` it speaks of; its UUID, where the kernel has not looked at the machine's GPUs.
         policy: in words, ``limit 2 GiB``, ``growth``, ``hidden``, ``default: takes all``; empty when unknown.
         logical: TensorFlow's logical GPUs on it, in TensorFlow's order; empty when hidden.
-        torch: PyTorch's figures; None where it has not used the GPU.
+        figures: what frameworks say of it that are awake and have used it, each framework's together.
     """
 
     gpu: str
     policy: str = ""
     logical: tuple[LogicalGpu, ...] = ()
-    torch: Torch | None = None
+    figures: tuple[Figure, ...] = ()
 
     @property
-    def in_use(self) -> int | None:
-        """Bytes in use by TensorFlow, of all logical GPUs together; None unless all are known and there are any."""
-        return _sum([logical.in_use for logical in self.logical])
-
-    @property
-    def peak(self) -> int | None:
-        """The sum of the logical GPUs' peaks, which may have been at different times; None as for `in_use`."""
-        return _sum([logical.peak for logical in self.logical])
+    def used(self) -> int | None:
+        """Bytes that the process's own objects take, in all frameworks together; None where none says it."""
+        sizes = [figure.size for figure in self.figures if figure.used]
+        return sum(sizes) if sizes else None
 
     @property
     def taken(self) -> int | None:
-        """Bytes that TensorFlow and PyTorch surely hold: in use by the one, reserved by the other; None if unknown."""
-        reserved = self.torch.reserved if self.torch else None
-        known = [size for size in (self.in_use, reserved) if size is not None]
-        return sum(known) if known else None
+        """Bytes that the process surely holds, in all frameworks together; None where none says it."""
+        sizes = [figure.size for figure in self.figures if figure.taken]
+        return sum(sizes) if sizes else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,15 +103,13 @@ class Report:
     @property
     def goes_on(self) -> bool:
         """Whether there is soon a newer one, since the figures may change meanwhile."""
-        return bool(self.busy) or any(use.in_use is not None for use in self.uses)
+        # With other frameworks alone a kernel that runs no cell sleeps, and what it posted stays true.
+        figures = [figure for use in self.uses for figure in use.figures]
+        return bool(self.busy) or any(figure.framework == TENSORFLOW for figure in figures)
 
     def without_figures(self) -> Report:
         """Return the same with nothing known of what is in use."""
-        uses = (
-            replace(use, torch=None, logical=tuple(replace(one, in_use=None, peak=None) for one in use.logical))
-            for use in self.uses
-        )
-        return replace(self, uses=tuple(uses))
+        return replace(self, uses=tuple(replace(use, figures=()) for use in self.uses))
 
     def to_json(self) -> str:
         """Write it as one line of JSON."""
@@ -116,28 +117,23 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """Read what `to_json` wrote.
+        """Read what `to_json` wrote; of a report of version 1, all but its figures.
 
         Raises:
             ValueError: the text is not a report.
         """
         try:
             fields = json.loads(text)
-            uses = tuple(_use(**use) for use in fields.pop("uses"))
+            uses = tuple(map(_use, fields.pop("uses")))
             return cls(uses=uses, **(fields | {"notes": tuple(fields["notes"])}))
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a report: {error}") from error
 
 
-def _use(*, logical: list[dict[str, object]], torch: dict[str, int] | None, gpu: str, policy: str) -> GpuUse:
+def _use(fields: dict[str, Any]) -> GpuUse:
     return GpuUse(
-        gpu=gpu,
-        policy=policy,
-        logical=tuple(LogicalGpu(**one) for one in logical),  # type: ignore[arg-type]
-        torch=None if torch is None else Torch(**torch),
+        gpu=fields["gpu"],
+        policy=fields["policy"],
+        logical=tuple(LogicalGpu(name=one["name"], limit=one["limit"]) for one in fields["logical"]),
+        figures=tuple(Figure(**one) for one in fields.get("figures", ())),
     )
-
-
-def _sum(sizes: list[int | None]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known and len(known) == len(sizes) else None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.owners import Owner, Who
+from tfgpu_magic.monitor.shares import Share, shares
 from tfgpu_magic.monitor.sources import product
 from tfgpu_magic.units import BINARY
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tfgpu_magic.monitor.owners import Notebook
-    from tfgpu_magic.monitor.report import GpuUse, Report
+    from tfgpu_magic.monitor.report import Figure, GpuUse, Report
     from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
     _Said = Sequence[tuple[Report, Mapping[str, GpuUse]]]
@@ -33,26 +34,11 @@ SETTLED = 2.0
 LOOKS = 12
 """How many looks there are that differ: four colours by three patterns, as views draw them."""
 
-ShareOf = Literal["this", "mine", "others", "free"]
-"""Whose a part of a GPU's memory is: this notebook's, my other processes', anyone else's, nobody's."""
-
 SMALLEST_REST = 256 * BINARY["MiB"]
 """Bytes in use that no process accounts for and that need no explanation: what the driver itself takes is less."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """A part of a GPU's memory.
-
-    Attributes:
-        who: whose it is.
-        text: the same for people.
-        size: bytes.
-    """
-
-    who: ShareOf
-    text: str
-    size: int
+SPARE_AFTER, SPARE = 300.0, 256 * BINARY["MiB"]
+"""Seconds without activity, and bytes held and not used, from which on a notebook's memory is worth asking back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +53,7 @@ class GpuRow:
         used: bytes that anyone holds.
         total: bytes of memory.
         free: bytes that nobody holds.
-        in_use: bytes in use by this notebook's TensorFlow, of all logical GPUs here together.
-        peak: the most bytes that were in use; of several logical GPUs, the sum of their peaks, which may have
-            been at different times.
+        figures: what this notebook's frameworks say of it.
         policy: this notebook's policy in words; empty when there is none.
         unified: whether memory is shared with the CPU.
         mig: whether this GPU is cut into instances, which have rows of their own.
@@ -84,8 +68,7 @@ class GpuRow:
     used: int | None = None
     total: int | None = None
     free: int | None = None
-    in_use: int | None = None
-    peak: int | None = None
+    figures: tuple[Figure, ...] = ()
     policy: str = ""
     unified: bool = False
     mig: bool = False
@@ -134,6 +117,18 @@ class ProcessRow:
     def known(self) -> int | None:
         """Bytes that it surely takes: held, and what it says itself where the driver cannot list it."""
         return self.use.taken if self.held is None and not self.kind and self.use else self.held
+
+    def spare(self, now: float) -> bool:
+        """Whether it is another notebook of mine that has long been idle and keeps much that it does not use.
+
+        Args:
+            now: seconds since the epoch.
+        """
+        used, notebook = self.use.used if self.use else None, self.notebook
+        if self.who != "mine" or self.child or self.held is None or used is None or notebook is None:
+            return False
+        idle = now - notebook.active if notebook.state == "idle" and notebook.active is not None else 0.0
+        return idle >= SPARE_AFTER and self.held - used >= SPARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,25 +318,12 @@ def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow
     return replace(
         row,
         logical=" ".join(logical.name for logical in use.logical),
-        in_use=use.in_use,
-        peak=use.peak,
+        figures=use.figures,
         policy=use.policy,
     )
 
 
 def _shares(gpu: Gpu, rows: Sequence[ProcessRow]) -> tuple[Share, ...]:
-    if gpu.used is None or not gpu.total or gpu.mig:
-        return ()
-    this = sum(row.known or 0 for row in rows if row.who == "this")
-    mine = sum(row.known or 0 for row in rows if row.who == "mine")
-    others = max(0, gpu.used - this - mine)
     # Where the list or a process's memory is not told, the rest may be anyone's.
     rest = NOT_TOLD if _untold(rows) or not gpu.listed else "others"
-    free = gpu.free if gpu.free is not None else max(0, gpu.total - gpu.used)
-    shares = (
-        Share(who="this", text="this notebook", size=this),
-        Share(who="mine", text="yours, elsewhere", size=mine),
-        Share(who="others", text=rest, size=others),
-        Share(who="free", text="free", size=free),
-    )
-    return tuple(share for share in shares if share.size)
+    return shares(gpu, ((row.who, row.known or 0) for row in rows), rest)

@@ -201,7 +201,8 @@ class Feed:
         done, _ = await asyncio.wait({looking}, timeout=0 if self._hung else PATIENCE)
         if not done and not self._hung:
             self._hung = True
-            known = self._states.newest or message.state(Table(error="This machine's processes cannot be read."))
+            nothing = message.state(Table(error="This machine's processes cannot be read."))
+            known = self._states.newest if self._states.sequence else nothing
             self._states.add({"stale": round(time.time() - PATIENCE, 3)} | known)
 
     async def notebooks(self) -> Mapping[int, Notebook]:

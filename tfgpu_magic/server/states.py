@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tfgpu_magic.views import message
 
@@ -29,7 +29,7 @@ class States:
     @property
     def newest(self) -> State:
         """The newest state; empty before there is one."""
-        return self._states.get(self.sequence, {})
+        return self._states.get(self.sequence, cast("State", {}))
 
     def add(self, state: State) -> None:
         """Let this be the newest, unless the newest is the same."""

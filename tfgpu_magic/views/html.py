@@ -15,7 +15,8 @@ from tfgpu_magic.views import words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, ShareOf, Table
+    from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
+    from tfgpu_magic.monitor.shares import ShareOf
 
 _STYLE = """
 .tfgpu { font: var(--jp-ui-font-size1, 13px)/1.5 var(--jp-ui-font-family, system-ui, sans-serif);
@@ -174,8 +175,8 @@ def _bar(row: GpuRow) -> str:
 
 def _process(row: ProcessRow, now: float, longest: int) -> str:
     # bdi: a right-to-left name stays in its cell.
-    torch = "".join(f"<br>{_safe(line)}" for line in words.torch(row))
-    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(words.owner(row, now, longest=longest))}</bdi>{torch}"
+    figures = "".join(f"<br>{_safe(line)}" for line in words.figures(row))
+    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(words.owner(row, now, longest=longest))}</bdi>{figures}"
     return (
         f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{words.pid(row)}</td>'
         f'<td>{_safe(row.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'

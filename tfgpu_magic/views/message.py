@@ -1,34 +1,117 @@
 """Rows to the JSON that live views draw: the state whole, and what changed since as a merge patch.
 
 Unknown is left out, never null or 0; sizes are bytes and times seconds since the epoch. A tick is a JSON Merge Patch
-(RFC 7386), so that whoever has the state before has the one after.
+(RFC 7386), so that whoever has the state before has the one after. What a page takes these for stands in
+`labextension/src/view/wire.ts`, which a test compares with the types here, field by field.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from tfgpu_magic.views import words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from typing_extensions import NotRequired  # which Python 3.10 has not, and mypy always
 
     from tfgpu_magic.monitor.history import History
+    from tfgpu_magic.monitor.owners import Who
+    from tfgpu_magic.monitor.report import Figure
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 
-VERSION = 1
+VERSION = 2
 """Of the messages; a view that does not know it says so."""
 LONGEST = 120
 """Characters of a name that are sent: views show fewer."""
 
-State = dict[str, Any]
-"""What a view shows, as JSON: `time`, `gpus` by label, `rows` by GPU and pid, and what is not well."""
+
+class Gpu(TypedDict):
+    """A GPU or MIG instance."""
+
+    uuid: NotRequired[str]
+    name: str
+    used: NotRequired[int]
+    total: NotRequired[int]
+    free: NotRequired[int]
+    error: NotRequired[str]
+    mig: NotRequired[Literal[True]]
+    unified: NotRequired[Literal[True]]
+    logical: NotRequired[str]
+    policy: NotRequired[str]
+    others: NotRequired[int]
+    rest: NotRequired[str]
+
+
+class Row(TypedDict):
+    """A process on a GPU, or all that could not be named together."""
+
+    gpu: str
+    pid: NotRequired[int]
+    kind: NotRequired[str]
+    who: Who
+    owner: str
+    path: NotRequired[str]
+    kernel: NotRequired[str]
+    also: NotRequired[list[str]]
+    state: NotRequired[str]
+    active: NotRequired[float]
+    child: NotRequired[Literal[True]]
+    call: NotRequired[Literal[True]]
+    tone: NotRequired[int]
+    held: NotRequired[int]
+    spare: NotRequired[Literal[True]]
+    policy: NotRequired[str]
+    figures: NotRequired[dict[str, dict[str, int]]]
+
+
+class State(TypedDict):
+    """What a view shows: GPUs by label, rows by GPU and pid, and what is not well."""
+
+    time: float
+    stale: NotRequired[float]
+    every: NotRequired[int]
+    error: NotRequired[str]
+    absent: NotRequired[Literal[True]]
+    simulated: NotRequired[Literal[True]]
+    notes: NotRequired[list[str]]
+    gpus: dict[str, Gpu]
+    rows: dict[str, Row]
+
+
+class Past(TypedDict):
+    """Times, and what was used then of each GPU; null where it was not known."""
+
+    times: list[float]
+    used: dict[str, list[int | None]]
+
+
+class Full(TypedDict):
+    """What a view begins with."""
+
+    version: int
+    type: Literal["full"]
+    sequence: int
+    state: State
+    history: Past
+    every: NotRequired[float]
+
+
+class Tick(TypedDict):
+    """What brings a view from the state `base` to the next."""
+
+    version: int
+    type: Literal["tick"]
+    sequence: int
+    base: int
+    patch: object
 
 
 def state(table: Table) -> State:
     """Write what there is to see as JSON."""
-    return _known({
+    return cast("State", _known({
         "time": round(table.time, 3),
         "stale": None if table.stale_since is None else round(table.stale_since, 3),
         "every": every if (every := round(table.every)) > 1 else None,
@@ -38,12 +121,12 @@ def state(table: Table) -> State:
         "notes": [words.plain(note, longest=400) for note in (table.summary, *table.notes) if note] or None,
         "gpus": {row.gpu: _gpu(row) for row in table.gpus},
         "rows": _rows(table),
-    })  # fmt: skip
+    }))  # fmt: skip
 
 
-def patch(before: State, after: State) -> State:
+def patch(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, Any]:
     """Say what has changed, as a JSON Merge Patch: null takes a member away. Neither state has nulls of its own."""
-    changes: State = dict.fromkeys(before.keys() - after.keys())
+    changes: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
     for name, value in after.items():
         old = before.get(name)
         if isinstance(old, dict) and isinstance(value, dict):
@@ -62,7 +145,14 @@ def full(sequence: int, state: State, history: History) -> str:
         state: what is to be seen.
         history: what was used before.
     """
-    return _message("full", sequence, state=state, history=past(history))
+    message: Full = {
+        "version": VERSION,
+        "type": "full",
+        "sequence": sequence,
+        "state": state,
+        "history": past(history),
+    }
+    return _text(message)
 
 
 def paced(text: bytes, every: float) -> bytes:
@@ -70,12 +160,13 @@ def paced(text: bytes, every: float) -> bytes:
     return text[:-1] + b',"every":%g}' % every
 
 
-def tick(sequence: int, base: int, changes: State) -> str:
+def tick(sequence: int, base: int, changes: Mapping[str, object]) -> str:
     """Write the message that brings a view from the state `base` to the state `sequence`."""
-    return _message("tick", sequence, base=base, patch=changes)
+    message: Tick = {"version": VERSION, "type": "tick", "sequence": sequence, "base": base, "patch": changes}
+    return _text(message)
 
 
-def past(history: History, *, seconds: float = 3600.0, most: int = 2000) -> dict[str, Any]:
+def past(history: History, *, seconds: float = 3600.0, most: int = 2000) -> Past:
     """Write the history as JSON: here an unknown figure is null, since each has its place.
 
     Args:
@@ -92,12 +183,13 @@ def past(history: History, *, seconds: float = 3600.0, most: int = 2000) -> dict
     }
 
 
-def _message(kind: str, sequence: int, **fields: object) -> str:
-    return json.dumps({"version": VERSION, "type": kind, "sequence": sequence, **fields}, separators=(",", ":"))
+def _text(message: Full | Tick) -> str:
+    return json.dumps(message, separators=(",", ":"))
 
 
-def _gpu(row: GpuRow) -> State:
-    return _known({
+def _gpu(row: GpuRow) -> Gpu:
+    others = next((share for share in row.shares if share.who == "others"), None)
+    return cast("Gpu", _known({
         "uuid": row.uuid,
         "name": words.plain(row.name),
         "used": row.used,
@@ -108,19 +200,19 @@ def _gpu(row: GpuRow) -> State:
         "unified": row.unified or None,
         "logical": row.logical or None,
         "policy": row.policy or None,
-        "rest": next((share.text for share in row.shares if share.who == "others" and share.text != "others"), None),
-    })  # fmt: skip
+        "others": others and others.size,
+        "rest": others.text if others and others.text != "others" else None,
+    }))  # fmt: skip
 
 
-def _rows(table: Table) -> dict[str, State]:
-    return {f"{row.gpu} {'rest' if row.pid is None else row.pid}": _row(row) for row in table.processes}
+def _rows(table: Table) -> dict[str, Row]:
+    return {f"{row.gpu} {'rest' if row.pid is None else row.pid}": _row(row, table.time) for row in table.processes}
 
 
-def _row(row: ProcessRow) -> State:
+def _row(row: ProcessRow, now: float) -> Row:
     use, notebook = row.use, row.notebook
-    torch = use.torch if use else None
     served = notebook if notebook and notebook.kernel else None
-    return _known({
+    return cast("Row", _known({
         "gpu": row.gpu,
         "pid": row.pid if row.pid and row.pid > 0 else None,
         "kind": row.kind or None,
@@ -135,16 +227,20 @@ def _row(row: ProcessRow) -> State:
         "child": row.child or None,
         "call": row.call or None,
         "tone": row.tone,
-        "held": row.held,
-        # What it says itself, where the driver cannot list it: of all its frameworks together.
-        "taken": row.known if row.held is None else None,
-        "in_use": use.in_use if use else None,
-        "peak": use.peak if use else None,
+        "held": row.known,
+        "spare": row.spare(now) or None,
         "policy": (use.policy or None) if use else None,
-        "torch_allocated": torch.allocated if torch else None,
-        "torch_reserved": torch.reserved if torch else None,
-    })  # fmt: skip
+        "figures": _figures(use.figures) or None if use else None,
+    }))  # fmt: skip
 
 
-def _known(fields: Mapping[str, Any]) -> State:
+def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:
+    """Write figures by framework and name, and not as a list, of which a patch would have all when one has changed."""
+    by_framework: dict[str, dict[str, int]] = {}
+    for figure in figures:
+        by_framework.setdefault(words.plain(figure.framework), {})[words.plain(figure.what)] = figure.size
+    return by_framework
+
+
+def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}

@@ -44,7 +44,7 @@ def _gpu(row: GpuRow, *, none: str) -> list[str]:
 def _process(row: ProcessRow, now: float, longest: int) -> list[list[str]]:
     owner = words.owner(row, now, longest=longest)
     line = [row.gpu, words.pid(row), row.kind or "-", owner, words.with_unit(row.held)]
-    return [line, *(["", "", "", f"  {said}", ""] for said in words.torch(row))]
+    return [line, *(["", "", "", f"  {said}", ""] for said in words.figures(row))]
 
 
 def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from IPython.core.events import EventManager
 
-    Drawn = tuple[Table, dict[str, Any] | None]
+    Drawn = tuple[Table, message.Past | None]
 
 
 PATIENCE = 3.0
@@ -119,9 +119,9 @@ class MemoryTable(anywidget.AnyWidget):
     def show(self, table: Table, past: dict[str, Any] | None = None) -> None:
         """Draw a table; and the history, as `views.message.past` writes it, unless that is None."""
         with self._showing, self.hold_sync():
-            self._rows, self.state, self.every = table, message.state(table), self.pause() or EVERY
+            self._rows, self.state, self.every = table, dict(message.state(table)), self.pause() or EVERY
             if past is not None:
-                self.history = past
+                self.history = dict(past)
 
     def pause(self) -> float | None:
         """Seconds from one state to the next; None while nobody draws them."""

@@ -6,6 +6,7 @@ import unicodedata
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
@@ -46,20 +47,19 @@ def held(row: GpuRow) -> str:
 
 
 def use(row: GpuRow) -> str:
-    """Write what this notebook's TensorFlow has in use: ``in use 31.2  peak 44.9 GiB``; nothing when unknown."""
-    if row.in_use is None and row.peak is None:
-        return ""
-    # Pools have peaks of their own: their sum is not the peak of the sum.
-    peak = "peaks" if " " in row.logical else "peak"
-    return f"in use {gib(row.in_use):>4}  {peak} {gib(row.peak):>4} GiB"
+    """Write what this notebook's TensorFlow says of a GPU: ``in use 31.2  peak 44.9 GiB``; nothing when unknown."""
+    said = "  ".join(f"{one.what} {gib(one.size):>4}" for one in row.figures if one.framework == TENSORFLOW)
+    return f"{plain(said)} GiB" if said else ""
 
 
-def torch(row: ProcessRow) -> list[str]:
-    """Write what PyTorch's allocator says of a process: ``PyTorch allocated 0.3  reserved 1.2 GiB``; else nothing."""
-    figures = row.use.torch if row.use else None
-    if figures is None:
-        return []
-    return [f"PyTorch allocated {gib(figures.allocated)}  reserved {gib(figures.reserved)} GiB"]
+def figures(row: ProcessRow) -> list[str]:
+    """Write what other frameworks say of a process, a line each: ``PyTorch allocated 0.3  reserved 1.2 GiB``."""
+    lines: dict[str, str] = {}
+    for one in row.use.figures if row.use else ():
+        if one.framework != TENSORFLOW:
+            before = f"{lines[one.framework]} " if one.framework in lines else one.framework
+            lines[one.framework] = f"{before} {one.what} {gib(one.size)}"
+    return [f"{plain(line, longest=200)} GiB" for line in lines.values()]
 
 
 def kept(row: GpuRow) -> list[str]:
@@ -136,7 +136,7 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 def of_kernel(table: Table) -> bool:
     """Tell whether a kernel said anything of its GPUs, so that the columns for it are worth their place."""
-    return any(row.logical or row.policy or row.in_use is not None for row in table.gpus)
+    return any(row.logical or row.policy or use(row) for row in table.gpus)
 
 
 def nobody(table: Table) -> list[str]:

@@ -1,7 +1,7 @@
 // What the end of a kernel takes and gives back, as a dialog says it before. Pure.
 
 import { cut, withUnit, type Unit } from '../view/format';
-import { known, labels } from '../view/model';
+import { labels } from '../view/model';
 import type { Row, State } from '../view/wire';
 import type { Words } from '../view/words';
 
@@ -23,9 +23,8 @@ export function ending(row: Row, state: State | null, unit: Unit, words: Words):
 function comesBack(row: Row, state: State | null, unit: Unit, words: Words): string {
   const held = new Map<string, number>();
   for (const other of Object.values(state?.rows ?? {})) {
-    const size = other.kernel === row.kernel ? known(other) : undefined;
-    if (size !== undefined) {
-      held.set(other.gpu, (held.get(other.gpu) ?? 0) + size);
+    if (other.kernel === row.kernel) {
+      held.set(other.gpu, (held.get(other.gpu) ?? 0) + (other.held ?? 0));
     }
   }
   const sizes = (state ? labels(state) : [])

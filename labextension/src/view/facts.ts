@@ -10,26 +10,27 @@ const SHOWN = 200;
 /** A word and its figure; either may be empty. */
 export type Fact = readonly [what: string, value: string];
 
+/** The framework that the policy is for: its figures stand beside that, and without its name. */
+const OWN = 'TensorFlow';
+
 /** What frameworks say of a row's process, and the policy that it goes by. */
 export function facts(row: Row, unit: Unit, words: Words): Fact[] {
-  const said: Fact[] = [];
-  const add = (what: string, size: number | undefined): void => {
-    if (size !== undefined) {
-      said.push([what, small(size, unit)]);
-    }
-  };
-  if (row.in_use === 0 && row.peak === 0) {
-    said.push([words.__('never used'), '']); // as of the other GPUs of a TensorFlow that was told nothing
-  } else {
-    add(words.__('in use'), row.in_use);
-    add(words.__('peak'), row.peak);
+  const { [OWN]: own = {}, ...others } = row.figures ?? {};
+  const policy: Fact[] = row.policy ? [['', cut(row.policy, SHOWN)]] : [];
+  return [
+    ...said('', own, unit, words),
+    ...policy,
+    ...Object.entries(others).flatMap(([name, its]) => said(`${name} `, its, unit, words))
+  ];
+}
+
+/** A framework's figures; its name stands before the first. */
+function said(name: string, figures: Record<string, number>, unit: Unit, words: Words): Fact[] {
+  const all = Object.entries(figures);
+  if (all.length && all.every(([, size]) => size === 0)) {
+    return [[name + words.__('never used'), '']]; // as of the other GPUs of a TensorFlow that was told nothing
   }
-  if (row.policy) {
-    said.push(['', cut(row.policy, SHOWN)]);
-  }
-  add(words.__('PyTorch allocated'), row.torch_allocated);
-  add(words.__('reserved'), row.torch_reserved);
-  return said;
+  return all.map(([what, size], index) => [(index ? '' : name) + words.__(what), small(size, unit)]);
 }
 
 /** A figure in the unit that stands above; what is too small for that has one of its own. */

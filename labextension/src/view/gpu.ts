@@ -6,7 +6,8 @@ import { repeat } from 'lit-html/directives/repeat.js';
 import { cut, share, short, UNKNOWN, withUnit, type Unit } from './format';
 import { SPAN, type History } from './history';
 import { toneClass, type Look } from './look';
-import { known, nearlyFull, own, parts, type Entry, type Part } from './model';
+import { nearlyFull, own, type Entry } from './model';
+import { parts, type Part } from './parts';
 import { isCurrent, rowView } from './row';
 import type { Gpu } from './wire';
 
@@ -80,7 +81,7 @@ function more(label: string, all: readonly Entry[], shown: number, { words, unit
 }
 
 function sum(entries: readonly Entry[]): number {
-  return entries.reduce((total, { row }) => total + (known(row) ?? 0), 0);
+  return entries.reduce((total, { row }) => total + (row.held ?? 0), 0);
 }
 
 function header(label: string, gpu: Gpu, { words, unit }: Look): TemplateResult {
@@ -116,7 +117,7 @@ function figures(gpu: Gpu, unit: Unit): string {
 
 function bar(gpu: Gpu, entries: readonly Entry[], look: Look): unknown {
   const { parts: all, whole } = parts(gpu, entries);
-  if (!gpu.total || !whole || gpu.used === undefined) {
+  if (!gpu.total || !whole || gpu.used === undefined || gpu.mig) {
     return nothing;
   }
   const said = [...all.slice(0, NAMED), ...(all.length > NAMED ? all.slice(NAMED).filter(edge) : [])]

@@ -1,4 +1,4 @@
-// A state as it is drawn: rows by GPU in their order, and whose each part of a bar is. What it looks like, others say.
+// A state as it is drawn: GPUs and rows in their order. What it looks like, others say; what it says, Python has reckoned.
 
 import type { Gpu, Row, State } from './wire';
 
@@ -11,31 +11,13 @@ export interface Entry {
   row: Row;
 }
 
-/** A part of a bar. */
-export interface Part {
-  key: string;
-  what: 'own' | 'small' | 'others' | 'free';
-  /** Whose it is, if it is a notebook's own. */
-  row?: Row;
-  size: number;
-  /** How many rows it stands for. */
-  count: number;
-}
-
-/** Seconds without activity, and bytes, from which on a notebook's memory is worth asking back. */
-const IDLE = 300;
-const WORTH = 2 ** 28;
-
 /** Percent of a GPU from which on it is marked. */
 const FULL = 90;
-
-/** The part of a bar that is too narrow to be told apart: three pixels of the panel. */
-const NARROW = 0.012;
 
 const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: 'base' });
 
 const COMPARE: Record<Order, (a: Row, b: Row) => number> = {
-  held: (a, b) => (known(b) ?? -1) - (known(a) ?? -1),
+  held: (a, b) => (b.held ?? -1) - (a.held ?? -1),
   name: (a, b) => collator.compare(a.owner, b.owner),
   activity: (a, b) => +(b.state === 'busy') - +(a.state === 'busy') || (b.active ?? 0) - (a.active ?? 0)
 };
@@ -43,11 +25,6 @@ const COMPARE: Record<Order, (a: Row, b: Row) => number> = {
 /** Whether a row is of the reader's own processes. */
 export function own(row: Row): boolean {
   return row.who === 'this' || row.who === 'mine';
-}
-
-/** The bytes that a row surely takes: held, or what it says itself where the driver cannot list it, as in a container. */
-export function known(row: Row): number | undefined {
-  return row.held ?? row.taken;
 }
 
 /** Labels of GPUs in order: `0`, `0.1`, `1`, `10`. */
@@ -84,16 +61,6 @@ export function fullest(state: State, before: string | null = null): string | nu
 export function nearlyFull({ used, total }: Gpu): number | undefined {
   const percent = used !== undefined && total ? Math.floor((100 * used) / total) : 0;
   return percent >= FULL ? Math.min(percent, 100) : undefined;
-}
-
-/** The bytes that shutting a notebook down brings back, where it keeps most of them without using them; else 0. */
-export function spare(row: Row, now: number): number {
-  const { held, active } = row;
-  const used = row.in_use === undefined ? row.torch_allocated : row.in_use + (row.torch_allocated ?? 0);
-  if (row.who !== 'mine' || row.state !== 'idle' || held === undefined || used === undefined || active === undefined) {
-    return 0;
-  }
-  return !row.child && now - active >= IDLE && held - used >= WORTH ? held : 0;
 }
 
 /** Puts rows in order. It starts from the order before, since most of them keep their places. */
@@ -135,49 +102,4 @@ export class Sorter {
   private rows: State['rows'] | null = null;
   private order: Order = 'held';
   private sorted = new Map<string, Entry[]>();
-}
-
-/**
- * Say whose a GPU's memory is.
- *
- * What is used and of no notebook of the reader's is others', whether a row names it or not. The parts may add up to
- * less than the total, which the driver's reserve is part of too.
- */
-export function parts(gpu: Gpu, entries: readonly Entry[]): { parts: Part[]; whole: number } {
-  const mine: Part[] = [];
-  const small: Part = { key: 'small', what: 'small', size: 0, count: 0 };
-  const others: Part = { key: 'others', what: 'others', size: 0, count: 0 };
-  const least = NARROW * (gpu.total ?? 0);
-  let held = 0;
-  for (const { key, row } of entries) {
-    const size = known(row) ?? 0;
-    if (!size) {
-      continue;
-    }
-    if (!own(row)) {
-      others.size += size;
-      others.count += 1;
-      continue;
-    }
-    held += size;
-    if (size < least) {
-      small.size += size;
-      small.count += 1;
-    } else {
-      mine.push({ key, what: 'own', row, size, count: 1 });
-    }
-  }
-  if (gpu.used !== undefined) {
-    others.size = Math.max(others.size, gpu.used - held);
-  }
-  const free = gpu.free ?? Math.max(0, (gpu.total ?? 0) - held - others.size);
-  const all = [...mine, small, others, { key: 'free', what: 'free', size: free, count: 0 } satisfies Part];
-  const shown = all.filter(part => part.size > 0);
-  return {
-    parts: shown,
-    whole: Math.max(
-      gpu.total ?? 0,
-      shown.reduce((sum, part) => sum + part.size, 0)
-    )
-  };
 }

@@ -6,7 +6,7 @@ import { facts } from './facts';
 import { ago, cut, withUnit } from './format';
 import { RESTART, SHUT_DOWN, STOP } from './icons';
 import { toneClass, type Actions, type Look } from './look';
-import { known, own, spare, type Entry } from './model';
+import { own, type Entry } from './model';
 import type { Row } from './wire';
 import type { Words } from './words';
 
@@ -19,11 +19,8 @@ export function rowView(entry: Entry, now: number, look: Look): unknown {
   const { row } = entry;
   const current = isCurrent(row, look);
   const tone = own(row) ? (row.tone ?? 0) : -1;
-  const back = spare(row, now);
   const state = stateText(row, now, look.words);
-  return guard([row, state, back, tone, current, look.version], () =>
-    draw(entry, { state, back, tone, current }, look)
-  );
+  return guard([row, state, tone, current, look.version], () => draw(entry, { state, tone, current }, look));
 }
 
 /** Whether a row is of the notebook that the reader is in. */
@@ -45,7 +42,6 @@ export function stateText(row: Row, now: number, words: Words): string {
 
 interface Seen {
   state: string;
-  back: number;
   tone: number;
   current: boolean;
 }
@@ -65,8 +61,8 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
     }
     <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${seen.state}</span>
     ${buttons(row, actions, words)}
-    <span class="tfgpu-view-held">${withUnit(known(row), unit)}</span>
-    ${detail(row, seen.back, look)}
+    <span class="tfgpu-view-held">${withUnit(row.held, unit)}</span>
+    ${detail(row, look)}
   </li>`;
 }
 
@@ -102,9 +98,9 @@ function buttons(row: Row, actions: Actions, words: Words): unknown {
 }
 
 /** The second line: what is known besides; units stand above. */
-function detail(row: Row, back: number, { words, unit }: Look): unknown {
+function detail(row: Row, { words, unit }: Look): unknown {
   const all = facts(row, unit, words);
-  if (!all.length && !back) {
+  if (!all.length && !row.spare) {
     return nothing;
   }
   return html`<span class="tfgpu-view-detail"
@@ -112,8 +108,8 @@ function detail(row: Row, back: number, { words, unit }: Look): unknown {
       ([what, value]) =>
         html`<span class="tfgpu-view-fact"><span class="tfgpu-view-what">${what}</span> <span>${value}</span></span> `
     )}${
-      back
-        ? html`<span class="tfgpu-view-back">${words.__('%1 could come back', withUnit(back, unit))}</span>`
+      row.spare
+        ? html`<span class="tfgpu-view-back">${words.__('%1 could come back', withUnit(row.held, unit))}</span>`
         : nothing
     }</span
   >`;

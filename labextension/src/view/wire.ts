@@ -1,7 +1,7 @@
-// What server and kernel send, version 1, as types. Unknown is absent; sizes are bytes, times seconds since the epoch.
+// What server and kernel send, version 2, as types (`views/message.py` has the same). Unknown is absent; sizes are bytes, times seconds since the epoch.
 
 /** The version of the messages that this code reads. */
-export const VERSION = 1;
+export const VERSION = 2;
 
 export type Who = 'this' | 'mine' | 'other' | 'gone' | 'unknown';
 
@@ -18,7 +18,9 @@ export interface Gpu {
   unified?: true;
   logical?: string;
   policy?: string;
-  /** What the memory is called that no row accounts for, where that may be anyone's. */
+  /** What is used of it and of none of the reader's own rows, whether a row names it or not. */
+  others?: number;
+  /** What that is called, where it may be anyone's. */
   rest?: string;
 }
 
@@ -45,14 +47,13 @@ export interface Row {
   call?: true;
   /** The number of its notebook's look, in every view. */
   tone?: number;
+  /** What it surely takes: as the driver says, or where that cannot list it, and it has no kind, as it says itself. */
   held?: number;
-  /** What it says itself that it takes, where the driver cannot list it. */
-  taken?: number;
-  in_use?: number;
-  peak?: number;
+  /** Whether a notebook keeps much that it has long not used: shutting it down brings it back. */
+  spare?: true;
   policy?: string;
-  torch_allocated?: number;
-  torch_reserved?: number;
+  /** What frameworks say of it: by framework, the figures' names and bytes. */
+  figures?: Record<string, Record<string, number>>;
 }
 
 export interface State {

@@ -24,8 +24,7 @@ const sketch = now => ({
       state: 'busy',
       active: now - 1,
       held: gib(48),
-      in_use: gib(31.2),
-      peak: gib(44.9),
+      figures: { TensorFlow: { 'in use': gib(31.2), peak: gib(44.9) } },
       policy: 'limit 48 GiB'
     },
     '0:2533': {
@@ -39,8 +38,8 @@ const sketch = now => ({
       state: 'idle',
       active: now - 7300,
       held: gib(10.1),
-      in_use: gib(0.3),
-      peak: gib(9.8),
+      spare: true,
+      figures: { TensorFlow: { 'in use': gib(0.3), peak: gib(9.8) } },
       policy: 'growth'
     },
     '0:2811': { gpu: '0', pid: 2811, kind: 'C', who: 'other', owner: 'maria', held: gib(3.1) }
@@ -78,8 +77,8 @@ const mixed = now => ({
       state: 'idle',
       active: now - 400,
       held: gib(9),
-      torch_allocated: gib(6.1),
-      torch_reserved: gib(8.5)
+      spare: true,
+      figures: { PyTorch: { allocated: gib(6.1), reserved: gib(8.5) } }
     },
     b: { gpu: '0.0', pid: 2, who: 'mine', owner: 'python train.py', held: gib(3) },
     c: { gpu: '1', pid: 3, who: 'gone', owner: 'old.ipynb, ended', held: gib(20) },
@@ -114,8 +113,8 @@ const hostile = now => {
         state: index % 2 ? 'busy' : 'idle',
         active: now - 500,
         held: gib(8),
-        in_use: gib(1),
-        peak: gib(3),
+        ...(index % 2 === 0 && { spare: true }),
+        figures: { TensorFlow: { 'in use': gib(1), peak: gib(3) } },
         policy: index ? 'growth' : long
       }
     ])
@@ -145,8 +144,8 @@ export const crowd = (now, gpus = 8, each = 64) => {
           kernel: `k${index}`,
           state: index % 2 ? 'busy' : 'idle',
           active: now - 60 * index,
-          in_use: Math.round(held * 0.4),
-          peak: held,
+          ...(index % 2 === 0 && { spare: true }),
+          figures: { TensorFlow: { 'in use': Math.round(held * 0.4), peak: held } },
           policy: 'growth'
         })
       };
@@ -184,12 +183,27 @@ function toned(state) {
   const names = [...new Set(Object.values(state.rows).map(row => row.kernel ?? row.owner))];
   const rows = Object.entries(state.rows).map(([key, row]) => [
     key,
-    row.who === 'mine' || row.who === 'this' ? { ...row, tone: names.indexOf(row.kernel ?? row.owner) % 12 } : row
+    own(row) ? { ...row, tone: names.indexOf(row.kernel ?? row.owner) % 12 } : row
   ]);
   return { ...state, rows: Object.fromEntries(rows) };
 }
 
-export const STATES = Object.fromEntries(Object.entries(PLAIN).map(([name, make]) => [name, now => toned(make(now))]));
+/** What is used of each GPU and of no row of the reader's own, as Python reckons it. */
+function shared(state) {
+  const of = label => Object.values(state.rows).filter(row => row.gpu === label && own(row));
+  const others = (label, { used }) => used - of(label).reduce((sum, row) => sum + (row.held ?? 0), 0);
+  const gpus = Object.entries(state.gpus).map(([label, gpu]) => [
+    label,
+    gpu.used === undefined ? gpu : { ...gpu, others: Math.max(0, others(label, gpu)) }
+  ]);
+  return { ...state, gpus: Object.fromEntries(gpus) };
+}
+
+const own = row => row.who === 'mine' || row.who === 'this';
+
+export const STATES = Object.fromEntries(
+  Object.entries(PLAIN).map(([name, make]) => [name, now => shared(toned(make(now)))])
+);
 
 export function past(state, now, seconds = 600) {
   const times = Array.from({ length: seconds }, (_, index) => now - seconds + index);

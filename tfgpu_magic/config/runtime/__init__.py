@@ -149,7 +149,7 @@ class Runtime:
             found.append(f"{ALLOCATOR} is 'cuda_malloc_async'")
         planned = {str(device.gpu.uuid): device for device in plan.devices}
         if current_stage() is Stage.READY:
-            there = {uuid: tuple(gpu.limit or 0 for gpu in logical) for uuid, logical in devices.figures().items()}
+            there = {uuid: tuple(gpu.limit or 0 for gpu in logical) for uuid, logical in devices.logical().items()}
             # Without a limit of ours, what TensorFlow calls the limit is what it found free.
             told = {uuid: device.limits for uuid, device in planned.items() if device.limits}
             if DEVICES in plan.environment and not plan.blind and set(there) != set(planned):

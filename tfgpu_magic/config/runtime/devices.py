@@ -35,6 +35,21 @@ class Settings:
     visible: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """What TensorFlow's allocator says of one logical GPU, in bytes. The CUDA context is not in them.
+
+    Attributes:
+        in_use: what it has handed out now.
+        peak: the most that it has handed out at once since the last reset.
+        limit: what it may take.
+    """
+
+    in_use: int
+    peak: int
+    limit: int
+
+
 def read() -> Settings:
     """The settings now. TensorFlow makes its list of devices for it, if it has none: ask only where that may be."""
     config, devices = _config(), _physical()
@@ -83,21 +98,28 @@ def _physical() -> dict[str, Any]:
     return {shown[_number(gpu)]: gpu for gpu in gpus if _number(gpu) < len(shown)}
 
 
-def figures() -> dict[str, tuple[LogicalGpu, ...]]:
-    """TensorFlow's own figures, by the UUID of the GPU that each logical GPU is on.
+def logical() -> dict[str, tuple[LogicalGpu, ...]]:
+    """TensorFlow's logical GPUs, by the UUID of the GPU that each is on; 0.7 ms, once.
 
-    Nothing before it is ready, nor in a process that was forked since. Some 10 µs a logical GPU, and 0.7 ms for the
-    list, once. Bytes in use and at peak are the allocator's; the CUDA context is not in them.
+    None before it is ready, nor in a process that was forked since.
     """
     tf = stage.tensorflow()
     if tf is None or stage.current_stage() is not Stage.READY or stage.forked():
         return {}
     found: dict[str, tuple[LogicalGpu, ...]] = {}
     for name, uuid, limit in _logical(tf, id(stage.eager_context())):
-        bytes_ = tf.config.experimental.get_memory_info(name)
-        logical = LogicalGpu(name=name, in_use=bytes_["current"], peak=bytes_["peak"], limit=limit)
-        found[uuid] = (*found.get(uuid, ()), logical)
+        found[uuid] = (*found.get(uuid, ()), LogicalGpu(name=name, limit=limit))
     return found
+
+
+def pools() -> dict[str, tuple[Pool, ...]]:
+    """What the allocator of each of them says, by GPU in the same way; some 10 µs a logical GPU."""
+    return {uuid: tuple(map(_pool, on_it)) for uuid, on_it in logical().items()}
+
+
+def _pool(one: LogicalGpu) -> Pool:
+    figures = _config().experimental.get_memory_info(one.name)
+    return Pool(in_use=figures["current"], peak=figures["peak"], limit=one.limit or 0)
 
 
 @lru_cache(maxsize=1)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import linecache
-import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfgpu_magic import control
+from tfgpu_magic import control, frameworks
 from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
 from tfgpu_magic.isolate import leases, prepare
 from tfgpu_magic.isolate.answer import Answer
@@ -149,7 +148,7 @@ class Cell:
         after, uses = self._look_again(answer), answer.facts.uses
         missed = hint(error, self._shell.user_ns.keys() - self._sent)
         self._show(close(uses, self._before, after, self.pid, answer.seconds, facts, lost=arrival.lost, hint=missed))
-        if error is not None and re.search(r"out.of.memory|OOM", str(error), re.IGNORECASE) and self._before:
+        if error is not None and frameworks.out_of_memory(error) and self._before:
             self._show(crowd(uses, self._before, self.pid, control.names(self._before)))
 
     def _answer(self) -> Answer:

@@ -44,7 +44,7 @@ def close(
     """Tell how a cell ended.
 
     Args:
-        uses: TensorFlow's figures in its process, by GPU UUID.
+        uses: what frameworks say in its process, by GPU UUID.
         before: the GPUs when it had answered, while it still held what it held; None where it did not answer.
         after: the GPUs when its process was gone; None where nobody looked.
         pid: its process.
@@ -76,7 +76,7 @@ def crowd(uses: Sequence[GpuUse], snapshot: Snapshot, pid: int | None, names: Ma
     """Tell why a cell may have run out of memory: who else held it, or its own limit.
 
     Args:
-        uses: TensorFlow's figures in its process, by GPU UUID.
+        uses: what frameworks say in its process, by GPU UUID.
         snapshot: the GPUs when it had failed.
         pid: its process.
         names: who is behind each pid.
@@ -102,14 +102,13 @@ def _around(facts: CellFacts) -> list[str]:
 
 
 def _peaks(uses: Sequence[GpuUse], before: Snapshot | None) -> list[str]:
-    """The most that TensorFlow had in use on each GPU that it used."""
+    """The most that frameworks had in use on each GPU that they used."""
     labels = {gpu.uuid: gpu.label for gpu in before.gpus} if before is not None else {}
     found = []
     for use in uses:
-        peaks = [logical.peak for logical in use.logical if logical.peak]
-        if peaks:
-            where = f" on GPU {labels[use.gpu]}" if use.gpu in labels else ""
-            found.append(f"peak{'s' * (len(peaks) > 1)} {_size(sum(peaks))} in use{where}")
+        where = f" on GPU {labels[use.gpu]}" if use.gpu in labels else ""
+        peaks = [figure for figure in use.figures if figure.peak and figure.size]
+        found += [f"{figure.what} {_size(figure.size)} in use{where}" for figure in peaks]
     return found
 
 
@@ -123,7 +122,7 @@ def _back(uses: Sequence[GpuUse], before: Snapshot | None, after: Snapshot | Non
         return "no GPU memory held any more"
     if held := _held(before, pid):
         return f"{_amounts(held)} given back"
-    if any(logical.peak for use in uses for logical in use.logical) and after is not None:
+    if any(figure.peak and figure.size for use in uses for figure in use.figures) and after is not None:
         # The driver does not know the process by the number that it has here: what else moved is in the figure.
         then = {gpu.uuid: gpu.used for gpu in before.gpus}
         less = {gpu.label: (then.get(gpu.uuid) or 0) - (gpu.used or 0) for gpu in after.gpus}

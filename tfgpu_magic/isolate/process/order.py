@@ -64,7 +64,7 @@ class Facts:
     """What a call's process knows of itself when it has done its work.
 
     Attributes:
-        uses: TensorFlow's figures by GPU UUID; empty where TensorFlow was not used.
+        uses: what its frameworks say, by GPU UUID; empty where none was used.
         more: what the runner tells.
     """
 

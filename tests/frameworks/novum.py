@@ -1,0 +1,31 @@
+"""A framework that nobody has heard of, as one would be added: this file, and a line in `FRAMEWORKS`."""
+
+from __future__ import annotations
+
+import re
+
+from tfgpu_magic.config import cuda
+from tfgpu_magic.config.state import Stage
+from tfgpu_magic.monitor.report import Figure
+
+MIB = 2**20
+
+
+class Novum:
+    """Novum, as `Framework` asks it."""
+
+    name = "Novum"
+    out_of_memory = re.compile("Novum is full")
+    runtime = None
+
+    def __init__(self, stage: Stage = Stage.READY) -> None:
+        self._stage = stage
+
+    def stage(self) -> Stage:
+        """Tell how far it has come."""
+        return self._stage
+
+    def figures(self) -> dict[str, tuple[Figure, ...]]:
+        """Return its figures by the UUID of each GPU."""
+        pooled = Figure(framework=self.name, what="pooled", size=768 * MIB, taken=True)
+        return {uuid: (pooled, Figure(framework=self.name, what="live", size=0, used=True)) for uuid in cuda.shown()}

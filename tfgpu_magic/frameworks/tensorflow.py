@@ -1,0 +1,41 @@
+"""TensorFlow in this process, as far as it is a framework like others; what only it has, `config.runtime` knows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.config.runtime import RUNTIME, current_stage, devices
+from tfgpu_magic.monitor.report import TENSORFLOW, Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tfgpu_magic.config.runtime.devices import Pool
+    from tfgpu_magic.config.state import Stage
+
+
+class TensorFlow:
+    """TensorFlow, as `Framework` asks it."""
+
+    name = TENSORFLOW
+    # "CUDA_ERROR_OUT_OF_MEMORY", "Status: out of memory", "OOM when allocating tensor with shape[...]".
+    out_of_memory = re.compile(r"out.of.memory|\bOOM\b", re.IGNORECASE)
+    runtime = RUNTIME
+
+    def stage(self) -> Stage:
+        """Tell how far it has come."""
+        return current_stage()
+
+    def figures(self) -> dict[str, tuple[Figure, ...]]:
+        """Return its figures by the UUID of each GPU: those of all logical GPUs on it together."""
+        return {uuid: self._figures(pools) for uuid, pools in devices.pools().items()}
+
+    def _figures(self, pools: Sequence[Pool]) -> tuple[Figure, ...]:
+        in_use, peaks = sum(pool.in_use for pool in pools), [pool.peak for pool in pools if pool.peak]
+        # Pools have peaks of their own: their sum is not the peak of the sum.
+        peak = "peaks" if len(peaks) > 1 else "peak"
+        return (
+            Figure(framework=self.name, what="in use", size=in_use, used=True, taken=True),
+            Figure(framework=self.name, what=peak, size=sum(peaks), peak=True),
+        )

@@ -1,0 +1,44 @@
+"""PyTorch in this process: how far it has come and what its allocator says. Its policy: none can be asked of it yet."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+from tfgpu_magic.config import cuda
+from tfgpu_magic.config.state import Stage
+from tfgpu_magic.monitor.report import Figure
+
+
+class Torch:
+    """PyTorch, as `Framework` asks it."""
+
+    name = "PyTorch"
+    # "CUDA out of memory. Tried to allocate 2.00 GiB."; "CUDA error: out of memory".
+    out_of_memory = re.compile(r"CUDA (error: )?out of memory", re.IGNORECASE)
+    runtime = None
+
+    def stage(self) -> Stage:
+        """Tell how far it has come; while it is being imported, it is not there."""
+        is_initialized = getattr(_cuda(), "is_initialized", None)
+        if is_initialized is None:
+            return Stage.ABSENT
+        return Stage.READY if is_initialized() else Stage.IMPORTED
+
+    def figures(self) -> dict[str, tuple[Figure, ...]]:
+        """Return its figures by the UUID of each GPU that it has taken memory of; microseconds a GPU."""
+        module = _cuda()
+        found: dict[str, tuple[Figure, ...]] = {}
+        for number, uuid in enumerate(cuda.shown()):  # PyTorch numbers them as CUDA does
+            if reserved := int(module.memory_reserved(number)):
+                allocated = int(module.memory_allocated(number))
+                found[uuid] = (
+                    Figure(framework=self.name, what="allocated", size=allocated, used=True),
+                    Figure(framework=self.name, what="reserved", size=reserved, taken=True),
+                )
+        return found
+
+
+def _cuda() -> Any:
+    return getattr(sys.modules.get("torch"), "cuda", None)
