@@ -137,7 +137,7 @@ def _jobs(rest: str) -> Jobs:
 def _warm(rest: str) -> None:
     """Get ready for isolated cells, without waiting for it."""
     from tfgpu_magic.isolate.cells import words
-    from tfgpu_magic.isolate.process.keeper import KEEPER
+    from tfgpu_magic.isolate.pool import KEEPER
 
     if rest != words.WARM:
         raise PolicyError(f"`isolate` stands above a cell: {words.usage()}")

@@ -11,8 +11,8 @@ import pytest
 
 from tests.isolate.resident import Resident
 from tests.isolate.rig import belongings
-from tfgpu_magic.isolate.process.keeper import KEEPER
-from tfgpu_magic.isolate.process.nursery import PRELOAD
+from tfgpu_magic.isolate.pool import KEEPER
+from tfgpu_magic.isolate.preload import PRELOAD
 from tfgpu_magic.simgpu import Machine
 
 
@@ -36,7 +36,7 @@ def resident(four_gpus: Resident) -> Iterator[Resident]:
 def quick() -> Iterator[None]:
     """Calls without TensorFlow, for the tests of one module."""
     KEEPER.stop()
-    KEEPER.preload = ("numpy", "tests.isolate.deeds")
+    KEEPER.preload = ("numpy", "tfgpu_magic.control", "tests.isolate.deeds")
     yield
     KEEPER.preload = PRELOAD
     KEEPER.stop()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tfgpu_magic.isolate.cells.closing import Closing, close, crowd
-from tfgpu_magic.isolate.cells.shell import CellFacts
+from tfgpu_magic.isolate.cells.facts import CellFacts
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 

@@ -25,7 +25,7 @@ from tfgpu_magic.isolate import offer
 from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook, began
 from tfgpu_magic.isolate.claims import Claim, Need
 from tfgpu_magic.isolate.ledger import TICK, Abandoned, Ledger
-from tfgpu_magic.isolate.process import infant
+from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 GIB = 2**30
@@ -162,7 +162,7 @@ def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Ledger, monke
         # Another process waits for the parent, so that nobody in it may wait behind that one.
         page.put(Entry(ticket=need.ticket, slot=99, seen=time.monotonic() + 60, need=need))
     two_gpus._started(ticket, os.getpid())
-    monkeypatch.setattr(infant, "running", True)
+    monkeypatch.setattr(inside, "running", True)
 
     child, other = Caller(two_gpus, "child", words="visible 0"), Caller(two_gpus, "other", words="visible 1")
     until(lambda: child.has and other.has)

@@ -13,7 +13,7 @@ from tests.isolate import deeds
 from tests.isolate.rig import run
 from tests.isolate.test_caller import told
 from tfgpu_magic.config.state import VARIABLES
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.pool import KEEPER
 
 pytestmark = pytest.mark.usefixtures("light")
 

@@ -23,7 +23,7 @@ from tests.isolate import deeds
 from tests.isolate.rig import call, run
 from tfgpu_magic.errors import TimedOut
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.pool import KEEPER
 
 pytestmark = pytest.mark.usefixtures("light")
 

@@ -18,7 +18,7 @@ from tests.processes import run as run_on
 from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.pool import KEEPER
 from tfgpu_magic.simgpu import Machine
 
 

@@ -19,7 +19,7 @@ from tests.isolate.rig import Paper, call, descriptors, interrupt_twice, prepare
 from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.pool import KEEPER
 from tfgpu_magic.isolate.process.order import LEAVE
 
 pytestmark = pytest.mark.usefixtures("light")

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.answer import Answer, timed_out
+from tfgpu_magic.isolate.pool import KEEPER
 from tfgpu_magic.isolate.process import ending, wire
 from tfgpu_magic.isolate.process.bell import Bell, heard_by
-from tfgpu_magic.isolate.process.keeper import KEEPER, Process
+from tfgpu_magic.isolate.process.keeper import Process
 from tfgpu_magic.isolate.process.order import (
     ANSWER_ME,
     HEARD,

@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.isolate import terms
 from tfgpu_magic.isolate.executor import IsolatedExecutor
-from tfgpu_magic.isolate.process import infant
+from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.isolate.submitted import Submitted
 from tfgpu_magic.isolate.terms import Terms
 
@@ -111,7 +111,7 @@ class Isolated(Generic[P, R]):
             WorkerDied: its process ended without an answer.
             TimedOut: it took too long.
         """
-        if infant.running:
+        if inside.running:
             return self.__wrapped__(*args, **kwargs)
         __tracebackhide__ = True  # IPython's word for frames that tell nobody anything
         what = self._asked.terms

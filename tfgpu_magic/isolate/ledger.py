@@ -21,7 +21,7 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import leases, offer
 from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook, began
 from tfgpu_magic.isolate.claims import Claim, Need, key, size
-from tfgpu_magic.isolate.process import infant
+from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.isolate.ways import Way, Wish, WishOfAll, ways
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -254,7 +254,7 @@ class Ledger:
             offer.holding(snapshot),
             _others(page),
             count,
-            () if infant.running else ahead,  # who has waited so long may wait for the very call that we are in
+            () if inside.running else ahead,  # who has waited so long may wait for the very call that we are in
             snapshot.gpus,
             lambda: control.names(snapshot),
         )
@@ -304,7 +304,7 @@ os.register_at_fork(after_in_child=LEDGER.forget)
 
 def _others(page: Page) -> list[Claim]:
     """What all have but for the calls that this process runs in: what is theirs is ours, and so is the room for it."""
-    family = _family() if infant.running else frozenset()
+    family = _family() if inside.running else frozenset()
     return [claim for claim in page.claims() if claim.pid not in family]
 
 

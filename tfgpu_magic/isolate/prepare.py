@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tfgpu_magic import control
 from tfgpu_magic.config import visible
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.runtime import RUNTIME
-from tfgpu_magic.isolate import precision
-from tfgpu_magic.isolate.process import station
+from tfgpu_magic.isolate.process import precision, station
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.values.guard import ROOTS
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -42,6 +42,7 @@ def order(
         path=tuple(sys.path),
         arguments=tuple(sys.argv),
         station=station.here(),
+        apply=control.apply,
         policy=policy,
         imported=ROOTS & sys.modules.keys() if imported is None else imported,
         snapshot=snapshot,

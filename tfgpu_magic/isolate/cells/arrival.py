@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tfgpu_magic.isolate.cells.shell import CellFacts
+from tfgpu_magic.isolate.cells.facts import CellFacts
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.guard import Unpickler
 

@@ -21,8 +21,8 @@ from tfgpu_magic.isolate.cells.arrival import Arrival, arrive
 from tfgpu_magic.isolate.cells.between import afterwards, between, display_once
 from tfgpu_magic.isolate.cells.closing import Closing, close, crowd
 from tfgpu_magic.isolate.cells.errors import as_told, debug_no_frames, hint, not_run, raised
+from tfgpu_magic.isolate.cells.facts import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.names import names
-from tfgpu_magic.isolate.cells.shell import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.words import Asked
 from tfgpu_magic.isolate.ledger import LEDGER, Abandoned, Lease
 from tfgpu_magic.isolate.process import ending

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tfgpu_magic.isolate.cells.shell import CellFacts
+from tfgpu_magic.isolate.cells.facts import CellFacts
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded

@@ -13,7 +13,7 @@ from IPython.core.error import UsageError
 from tfgpu_magic import control
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.isolate.answer import Answer, timed_out
-from tfgpu_magic.isolate.cells.shell import CellFacts
+from tfgpu_magic.isolate.cells.facts import CellFacts
 from tfgpu_magic.isolate.values import failure
 from tfgpu_magic.isolate.values.failure import Failure
 

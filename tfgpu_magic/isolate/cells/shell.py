@@ -13,7 +13,7 @@ import tokenize
 import types
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from IPython.core.error import StdinNotImplementedError
@@ -22,9 +22,9 @@ from traitlets import Any as AnyTrait
 from traitlets import Type
 from traitlets.config import Config
 
-from tfgpu_magic import loading
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.cells.displays import Home, Hook, Publisher, as_json
+from tfgpu_magic.isolate.cells.facts import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.surroundings import Surroundings
 from tfgpu_magic.isolate.process import infant, room
 from tfgpu_magic.isolate.process.infant import Answer, give
@@ -32,63 +32,10 @@ from tfgpu_magic.isolate.process.order import RETURNED, Facts, Order
 from tfgpu_magic.isolate.values import failure, pickling, plain
 from tfgpu_magic.isolate.values.pickling import Pickled
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellSettings:
-    """What a cell's process must know of the cell.
-
-    Attributes:
-        source: its text.
-        number: its number in the notebook.
-        outputs: the names to bring back.
-        passing: the names that nothing but its imports and loops bind.
-        changes: the names whose objects its text says that it changes.
-        shell: traits of the notebook's shell that the cell's has too.
-        traceback: the mode of its tracebacks.
-        cells: the notebook's cells, for tracebacks that go through functions of theirs: number and text, by the name
-            that the compiler knows them by.
-    """
-
-    source: str
-    number: int
-    outputs: tuple[str, ...] = ()
-    passing: frozenset[str] = frozenset()
-    changes: tuple[str, ...] = ()
-    shell: Mapping[str, object]
-    traceback: str = "Context"
-    cells: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellFacts:
-    """What came of a cell.
-
-    Attributes:
-        stays: names that it has bound and that stay behind.
-        changed: names of the notebook's whose objects it has changed, as its text says, and that stay behind.
-        variables: environment variables that it has changed.
-        moved: whether it has changed the working directory.
-        lacks: names to bring back that it has not bound.
-        kept: why something cannot come home, by name; the value's name is empty.
-        shown: how its value is displayed there, data and metadata; None where it is not.
-        failed: whether it raised.
-        given: the pickles of what comes home: the names in each, and how many of the answer's parts it has; the
-            value's name is empty. What is left of the parts is the cell's error.
-    """
-
-    stays: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    variables: tuple[str, ...] = ()
-    moved: bool = False
-    lacks: tuple[str, ...] = ()
-    kept: Mapping[str, str]
-    shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
-    failed: bool
-    given: tuple[tuple[tuple[str, ...], int], ...] = ()
-
-
 Piece = tuple[tuple[str, ...], Pickled]
 """A pickle of a dict of what comes home, and the names in it."""
+
+_EXTENSION = "tfgpu_magic"  # by the name that people load it by
 
 _CLASSES_STAY = (
     "it is a class of the notebook, which is not changed from there. Define it anew in the cell to get another."
@@ -126,9 +73,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     shell = _shell(connection, settings)
     namespace = pickling.main_namespace()
     namespace.update(_inputs(work))  # now, because a new shell resets `_` and `In`
-    reporter = loading.attach(shell).reporter
-    # A %load_ext in the cell must not apply the kernel's policy over that of the cell.
-    shell.extension_manager.loaded.add("tfgpu_magic")
+    shell.extension_manager.load_extension(_EXTENSION)
     before, surroundings = dict(namespace), Surroundings(namespace)
     result = shell.run_cell(settings.source, store_history=False)
     infant.be_done()
@@ -172,7 +117,8 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         return RETURNED, Facts(more={"cell": replace(facts, given=given)}), [*parts, *raised]
 
     infant.apart = lambda: answer(_apart(values, order)[0])
-    reporter.stop()  # which takes its file from the board: nothing runs at this process's exit
+    with contextlib.suppress(Exception):  # whatever the cell has made of its shell
+        shell.extension_manager.unload_extension(_EXTENSION)  # its report leaves the board: nothing runs at the exit
     return answer(given)
 
 

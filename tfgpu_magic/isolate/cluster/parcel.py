@@ -9,24 +9,21 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
-import tfgpu_magic
-from tfgpu_magic.isolate.cluster import arrival
+from tfgpu_magic._version import __version__
 from tfgpu_magic.isolate.terms import Terms
 from tfgpu_magic.isolate.values.pickling import APART
 
 GPU = "GPU"
 """The resource of Dask workers that calls need."""
 
-ABSENT, OTHER, LOST, FULL, ANSWERED, RAISED = "absent", "other version", "lost", "full", "answered", "raised"
-"""How a task ends, the first part of what it gives, before the machine's name and the rest.
+LOST, FULL, ANSWERED, RAISED = "lost", "full", "answered", "raised"
+"""How a task ends that could be understood, the first part of what it gives, before the machine's name and the rest.
 
-The rest is a text; what has which version; nothing; the worker's address and an exception; a value; an exception.
+The rest is nothing; the worker's address and an exception; a value; an exception. For others see `arrival`.
 """
 
 
@@ -66,19 +63,10 @@ def unpacked(part: Any) -> memoryview:
     return memoryview(bytearray(memory)) if memory.readonly else memory
 
 
-def task(errand: bytes, work: Sequence[memoryview]) -> tuple[Any, ...]:
-    """What Dask is to call, and with what: a function of Python's own, which runs text. No code of ours is sent."""
-    source = Path(arrival.__file__).read_text()
-    return eval, _RUN, {"source": source, "call": [versions(), errand, [packed(part) for part in work]]}
-
-
-_RUN = "(lambda space: (exec(source, space), space['run'](*call))[1])({'__name__': 'tfgpu_magic.arrival'})"
-
-
 def versions() -> dict[str, str]:
     """What must be the same at both ends, as far as it must: how Python, pickles and arrays are written."""
     found = {"Python": ".".join(map(str, sys.version_info[:2]))}
     for name in ("cloudpickle", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name).partition(".")[0]
-    return {**found, "tfgpu-magic": tfgpu_magic.__version__}
+    return {**found, "tfgpu-magic": __version__}

@@ -24,7 +24,7 @@ from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.cluster import parcel
 from tfgpu_magic.isolate.cluster.parcel import Errand
 from tfgpu_magic.isolate.ledger import LEDGER, Abandoned
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.pool import KEEPER
 from tfgpu_magic.isolate.screen import Screen
 from tfgpu_magic.isolate.values import failure
 from tfgpu_magic.isolate.values.pickling import Pickled

@@ -18,12 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfgpu_magic import control
 from tfgpu_magic.config import account
 from tfgpu_magic.config.runtime import adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
-from tfgpu_magic.isolate import precision
-from tfgpu_magic.isolate.process import station, wire
+from tfgpu_magic.isolate.process import inside, precision, station, wire
 from tfgpu_magic.isolate.process.order import ANSWER_ME, APART, HEARD, LEAVE, RAISED, RETURNED, Facts, Order
 from tfgpu_magic.isolate.process.shutdown import shut_down
 from tfgpu_magic.isolate.values import failure, pickling, plain
@@ -37,9 +35,6 @@ Runner = Callable[[socket.socket, Order, Sequence[memoryview]], Answer]
 """Runs the work of a call: its connection, its order, and the parts that its caller pickled."""
 
 
-running = False
-"""Whether this process is that of an isolated call."""
-
 apart: Callable[[], Answer] | None = None
 """What makes the answer in pieces, where a runner can, for a caller that could not take it as a whole."""
 
@@ -51,8 +46,7 @@ def live(connection: socket.socket, crash: int) -> None:
         connection: where messages come and go.
         crash: the descriptor to say at where Python was when it crashed.
     """
-    global running
-    running = True
+    inside.running = True
     faulthandler.enable(crash, all_threads=False)
     with contextlib.suppress(ConnectionResetError):
         message = wire.receive(connection)
@@ -191,7 +185,7 @@ def _become(order: Order) -> None:
     precision.make(order.precision)
     if order.policy.requests:
         snapshot = order.snapshot
-        control.apply(order.policy, **({} if snapshot is None else {"see": lambda: snapshot}))
+        order.apply(order.policy, **({} if snapshot is None else {"see": lambda: snapshot}))
 
 
 class _Whole(io.FileIO):

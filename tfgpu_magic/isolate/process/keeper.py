@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import fcntl
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from tfgpu_magic.config.runtime import environment
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.process import conditions, ending, strays, wire
-from tfgpu_magic.isolate.process.nursery import FIGURE, ORDER, PRELOAD, READY
+from tfgpu_magic.isolate.process.protocol import FIGURE, ORDER, READY
 
 _PIPE = 2**20  # bytes that a process may print while nobody listens
 _WORDS = 5  # lines of what it said last
@@ -116,7 +115,7 @@ class Nursery:
         warmed: seconds that its imports took; None while that is not known.
     """
 
-    def __init__(self, preload: Sequence[str] = PRELOAD) -> None:
+    def __init__(self, preload: Sequence[str]) -> None:
         self._lock = threading.Lock()
         self._calls = 0
         self._retired = False
@@ -240,7 +239,7 @@ class Keeper:
         preload: what a new nursery imports.
     """
 
-    def __init__(self, preload: Sequence[str] = PRELOAD) -> None:
+    def __init__(self, preload: Sequence[str]) -> None:
         self.preload = preload
         self._lock = threading.RLock()
         self._nursery: Nursery | None = None
@@ -286,13 +285,6 @@ class Keeper:
         nursery, self._nursery = self._nursery, None
         if nursery is not None:
             nursery.disown()
-
-
-KEEPER = Keeper()
-"""This process's own."""
-
-os.register_at_fork(after_in_child=KEEPER.forget)
-atexit.register(KEEPER.stop)
 
 
 def _readable(descriptor: int, seconds: float) -> bool:

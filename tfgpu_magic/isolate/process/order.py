@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tfgpu_magic.config.policy import NOTHING, Policy
@@ -34,6 +34,7 @@ class Order:
         path: where modules are imported from.
         arguments: the program's command line.
         station: what it is to have from its caller besides.
+        apply: sets TensorFlow up, given a policy and what sees the GPUs; by its name, where the process imports it.
         policy: what is asked of TensorFlow's GPUs.
         snapshot: the GPUs, as they were when the policy was chosen; None to look anew.
         imported: which of `guard.ROOTS` the caller has imported; no other may come home.
@@ -50,6 +51,7 @@ class Order:
     path: tuple[str, ...]
     arguments: tuple[str, ...] = ()
     station: Station = field(default_factory=Station)
+    apply: Callable[..., object]
     policy: Policy = NOTHING
     snapshot: Snapshot | None = None
     imported: frozenset[str] = frozenset()
