@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import MIB, Paper, belongings, call, run
+from tests.isolate.rig import MIB, Paper, belongings, call, prepare, run
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.pool import KEEPER
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("light")
 
 def printed(function: Any, *args: Any) -> Paper:
     one, paper = call(function, *args)
-    one.run().value()
+    one.run(prepare()).value()
     return paper
 
 

@@ -24,7 +24,8 @@ from tfgpu_magic.isolate import book as book_module
 from tfgpu_magic.isolate import offer
 from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook, began
 from tfgpu_magic.isolate.claims import Claim, Need
-from tfgpu_magic.isolate.ledger import TICK, Abandoned, Ledger
+from tfgpu_magic.isolate.lease import Abandoned
+from tfgpu_magic.isolate.ledger import TICK, Ledger
 from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 

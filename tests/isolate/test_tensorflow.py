@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.isolate.rig import call, interrupt_twice, run
+from tests.isolate.rig import call, interrupt_twice, prepare, run
 from tests.processes import run as run_on
 from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut, WorkerDied
@@ -92,7 +92,7 @@ def every_end() -> list[tuple[str, bool, int]]:
     one, _ = call(take_and, "loop")
     threading.Timer(2, interrupt_twice, [one]).start()
     try:
-        one.run().value()
+        one.run(prepare()).value()
     except KeyboardInterrupt:
         ends.append(("interrupt", True, held()))
     return ends

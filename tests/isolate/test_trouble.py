@@ -72,7 +72,7 @@ def test_a_process_that_dies_is_told_how(function: Callable[..., Any], args: tup
 def test_a_crash_shows_the_line_that_it_came_from() -> None:
     one, paper = call(deeds.segfault)
     with pytest.raises(WorkerDied) as caught:
-        one.run()
+        one.run(prepare())
 
     where = str(caught.value).splitlines()[1:]
     assert [line.partition(", line ")[2].partition(", ")[2] for line in where] == ["string_at", "segfault"]
@@ -89,7 +89,7 @@ def test_memory_that_runs_out_is_a_memory_error() -> None:
 def test_what_was_printed_before_a_crash_is_seen() -> None:
     one, paper = call(deeds.say_and_crash)
     with pytest.raises(WorkerDied):
-        one.run()
+        one.run(prepare())
 
     assert paper.text["stdout"] == "last words"
 
@@ -99,7 +99,7 @@ def test_what_was_printed_before_a_crash_is_seen() -> None:
 def test_an_endless_loop_is_ended_by_its_timeout(loop: Callable[..., Any]) -> None:
     begin = time.monotonic()
     with pytest.raises(TimedOut, match=r"longer than 0\.3 s"):
-        call(loop, timeout=0.3)[0].run().value()
+        call(loop, timeout=0.3)[0].run(prepare()).value()
 
     assert time.monotonic() - begin < 2 * SLACK
 
@@ -110,7 +110,7 @@ def test_an_endless_loop_is_ended_by_an_interrupt(loop: Callable[..., Any], tmp_
     one, _ = call(loop, str(tmp_path / "mark"))
     thread = soon(tmp_path / "mark", one.interrupt)
     with pytest.raises(KeyboardInterrupt) as caught:
-        one.run().value()
+        one.run(prepare()).value()
     thread.join()
 
     assert ("did not heed" in str(caught.value)) == (loop in DEAF)
@@ -122,7 +122,7 @@ def test_a_second_interrupt_ends_it_at_once(loop: Callable[..., Any], tmp_path: 
     thread = soon(tmp_path / "mark", lambda: interrupt_twice(one))
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        one.run()
+        one.run(prepare())
     thread.join()
 
     assert time.monotonic() - begin < calls.GRACE
@@ -144,7 +144,6 @@ def test_ctrl_c_goes_to_the_call_and_a_call_may_heed_it(tmp_path: Path) -> None:
 
 def test_ctrl_c_that_comes_when_the_call_has_answered_is_not_lost() -> None:
     one, _ = call(deeds.echo, 5)
-    one.order = prepare(lingers=True)
 
     def late(_: object) -> str:
         os.kill(os.getpid(), signal.SIGINT)
@@ -152,7 +151,7 @@ def test_ctrl_c_that_comes_when_the_call_has_answered_is_not_lost() -> None:
 
     one.answered = late
     with pytest.raises(KeyboardInterrupt):
-        one.run()
+        one.run(prepare())
 
 
 @pytest.mark.parametrize("delay", [n * 0.002 for n in range(20)])
@@ -162,7 +161,7 @@ def test_an_interrupt_at_any_moment_is_heeded(delay: float) -> None:
     timer.start()
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        one.run().value()
+        one.run(prepare()).value()
     timer.join()
 
     assert time.monotonic() - begin < calls.GRACE
@@ -172,7 +171,7 @@ def test_an_interrupt_before_the_call_is_heeded() -> None:
     one, _ = call(deeds.loop_in_python)
     one.interrupt()
     with pytest.raises(KeyboardInterrupt):
-        one.run()
+        one.run(prepare())
 
 
 def test_a_call_that_is_never_run_holds_no_descriptor() -> None:
@@ -186,7 +185,7 @@ def test_a_call_that_is_never_run_holds_no_descriptor() -> None:
 def test_descriptors_that_are_closed_are_told() -> None:
     one, paper = call(deeds.close_all)
     with pytest.raises(WorkerDied, match="exit status 1"):
-        one.run()
+        one.run(prepare())
 
     assert "closed descriptors that were not its own" in paper.text["stderr"]
 
@@ -213,7 +212,7 @@ def test_a_screen_that_fails_ends_the_call() -> None:
     one, _ = call(deeds.flood_lines, 10**12)
     one.screen = Torn()
     with pytest.raises(ZeroDivisionError):
-        one.run()
+        one.run(prepare())
 
     assert one.pid is not None
     assert not psutil.pid_exists(one.pid)
@@ -246,7 +245,7 @@ def test_a_directory_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path / "there")
     one, _ = call(deeds.nothing)
     (tmp_path / "there").rmdir()
-    answer = one.run()
+    answer = one.run(prepare())
 
     with pytest.raises(FileNotFoundError, match="there"):
         answer.value()
@@ -288,7 +287,7 @@ def test_an_interrupt_while_it_becomes_warm_ends_the_wait(tmp_path: Path) -> Non
         one, _ = call(deeds.loop_in_python)
         one.warming = one.interrupt
         with pytest.raises(KeyboardInterrupt):
-            one.run()
+            one.run(prepare())
         assert run(deeds.nothing, (), {}) == 1
     finally:
         KEEPER.preload = before

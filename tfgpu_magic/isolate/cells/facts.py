@@ -45,9 +45,8 @@ class CellFacts:
         lacks: names to bring back that it has not bound.
         kept: why something cannot come home, by name; the value's name is empty.
         shown: how its value is displayed there, data and metadata; None where it is not.
-        failed: whether it raised.
-        given: the pickles of what comes home: the names in each, and how many of the answer's parts it has; the
-            value's name is empty. What is left of the parts is the cell's error.
+        given: the pickles of what comes home: the names in each, and how many of the parts after this one it has; the
+            value's name is empty.
     """
 
     stays: tuple[str, ...] = ()
@@ -57,5 +56,4 @@ class CellFacts:
     lacks: tuple[str, ...] = ()
     kept: Mapping[str, str]
     shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
-    failed: bool
     given: tuple[tuple[tuple[str, ...], int], ...] = ()

@@ -12,7 +12,7 @@ import sys
 import tokenize
 import types
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -27,9 +27,10 @@ from tfgpu_magic.isolate.cells.displays import Home, Hook, Publisher, as_json
 from tfgpu_magic.isolate.cells.facts import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.surroundings import Surroundings
 from tfgpu_magic.isolate.process import infant, room
-from tfgpu_magic.isolate.process.infant import Answer, give
-from tfgpu_magic.isolate.process.order import RETURNED, Facts, Order
-from tfgpu_magic.isolate.values import failure, pickling, plain
+from tfgpu_magic.isolate.process.order import Order
+from tfgpu_magic.isolate.process.outcome import Outcome, raised
+from tfgpu_magic.isolate.values import pickling
+from tfgpu_magic.isolate.values.giving import give
 from tfgpu_magic.isolate.values.pickling import Pickled
 
 Piece = tuple[tuple[str, ...], Pickled]
@@ -66,13 +67,12 @@ class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPytho
         self.shown = tuple(stb)
 
 
-def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Answer:
-    """Run a cell: the runner of `%%tf_gpu isolate`."""
-    settings = order.settings["cell"]
-    assert isinstance(settings, CellSettings)  # noqa: S101  # by our own kernel
+def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Outcome:
+    """Run a cell: the runner of `%%tf_gpu isolate`; the first part of its work, and of what it gives, is about it."""
+    settings: CellSettings = pickle.loads(work[0])  # noqa: S301  # from our own kernel
     shell = _shell(connection, settings)
     namespace = pickling.main_namespace()
-    namespace.update(_inputs(work))  # now, because a new shell resets `_` and `In`
+    namespace.update(_inputs(work[1:]))  # now, because a new shell resets `_` and `In`
     shell.extension_manager.load_extension(_EXTENSION)
     before, surroundings = dict(namespace), Surroundings(namespace)
     result = shell.run_cell(settings.source, store_history=False)
@@ -96,10 +96,6 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         shown = as_json(data), as_json(metadata)
     if "" in kept and shown is not None:
         shell.display_pub.publish(*shown)
-    raised: list[memoryview] = []
-    if error is not None:
-        told, pickled = failure.capture(error, shown=shell.shown, reduce=plain.reduce)
-        raised = [memoryview(pickle.dumps(told)), *pickled.parts]
     facts = CellFacts(
         stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.passing, *shell.user_ns_hidden})),
         changed=tuple(name for name in changed if name not in {*settings.outputs, *kept}),
@@ -108,18 +104,17 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         lacks=tuple(name for name in settings.outputs if name not in namespace),
         kept=kept,
         shown=shown,
-        failed=error is not None,
     )
+    failed = () if error is None else raised(error, shown=shell.shown)
 
-    def answer(pieces: Sequence[Piece]) -> Answer:
-        given = tuple((names, len(pickled.parts)) for names, pickled in pieces)
-        parts = [part for _, pickled in pieces for part in pickled.parts]
-        return RETURNED, Facts(more={"cell": replace(facts, given=given)}), [*parts, *raised]
+    def outcome(pieces: Sequence[Piece], apart: Callable[[], Outcome] | None = None) -> Outcome:
+        told = replace(facts, given=tuple((names, len(pickled.parts)) for names, pickled in pieces))
+        parts = (part for _, pickled in pieces for part in pickled.parts)
+        return Outcome(values=[memoryview(pickle.dumps(told)), *parts], error=failed, apart=apart)
 
-    infant.apart = lambda: answer(_apart(values, order)[0])
     with contextlib.suppress(Exception):  # whatever the cell has made of its shell
         shell.extension_manager.unload_extension(_EXTENSION)  # its report leaves the board: nothing runs at the exit
-    return answer(given)
+    return outcome(given, lambda: outcome(_apart(values, order)[0]))
 
 
 def ends_quietly(source: str) -> bool:

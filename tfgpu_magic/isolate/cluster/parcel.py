@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import sys
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.isolate.terms import Terms
+from tfgpu_magic.isolate.values.guard import ROOTS
 from tfgpu_magic.isolate.values.pickling import APART
 
 GPU = "GPU"
@@ -46,6 +48,20 @@ class Errand:
     name: str
     terms: Terms
     imported: frozenset[str]
+
+    @classmethod
+    def of(cls, name: str, terms: Terms, topic: str) -> Errand:
+        """What is told of a call of this process."""
+        key = _key(name)
+        return cls(key=key, guard=key, topic=topic, name=name, terms=terms, imported=ROOTS & sys.modules.keys())
+
+    def again(self) -> Errand:
+        """The same for another worker."""
+        return replace(self, key=_key(self.name))
+
+
+def _key(name: str) -> str:
+    return f"{name}-{uuid.uuid4()}"
 
 
 def packed(part: memoryview) -> Any:

@@ -37,7 +37,7 @@ class Process:
         crash: where Python says at a crash where it was.
         pid: its process id; None before it is told.
         status: its exit status, negative for a signal; None while it lives.
-        taken: how the nursery ended that took it along; empty where it ended by itself.
+        orphaned: whether the nursery has ended and taken it along; else it ended by itself.
     """
 
     connection: socket.socket
@@ -48,7 +48,7 @@ class Process:
     _nursery: Nursery
     pid: int | None = None
     status: int | None = None
-    taken: str = ""
+    orphaned: bool = False
 
     def hear(self) -> None:
         """Read what is told: first the pid, then the exit status. Waits for it.
@@ -75,6 +75,10 @@ class Process:
             return os.read(self.crash, _PIPE).decode(errors="replace")
         return ""
 
+    def nursery_status(self) -> int | None:
+        """How the nursery that took it along ended, as `Nursery.end` has it."""
+        return self._nursery.end()
+
     def signal(self, number: int) -> None:
         """Send a signal to it and all that it has started; to one that has ended already, nothing happens."""
         if self.pid is not None and self.status is None:
@@ -93,17 +97,18 @@ class Process:
         self._nursery.over()
 
     def _be_lost(self) -> None:
-        how = self._nursery.end()
+        status = self._nursery.end()
         if self.pid is None:
             if self._nursery.lives():
                 raise OSError(errno.EMFILE, "No process can be started for the call: too many open files")
             said = self._nursery.last_words()
             raise WorkerDied(
-                f"The process that starts isolated calls has died ({how}). The next call gets a new one.{said}"
+                f"The process that starts isolated calls has died ({ending.tell(status)}). The next call gets a new "
+                f"one.{said}"
             )
         # The system has killed it with its nursery, but not what it has started.
         strays.kill(self.pid, self._nursery.pid)
-        self.status, self.taken = -signal.SIGKILL, how
+        self.status, self.orphaned = -signal.SIGKILL, True
 
 
 class Nursery:
@@ -205,11 +210,11 @@ class Nursery:
             self._retired = True
             self._close_if_idle()
 
-    def end(self) -> str:
-        """How it ended, in words; waits for a moment."""
+    def end(self) -> int | None:
+        """Its exit status, as `subprocess` has it; waits for a moment, and is None where nobody knows."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return ending.tell(self._process.wait(_PARTING))
-        return "nobody knows how"
+            return self._process.wait(_PARTING)
+        return None
 
     def last_words(self) -> str:
         """What it said before it ended by itself, as lines of their own."""

@@ -19,8 +19,8 @@ ANSWER_ME = signal.SIGURG
 """A signal that follows an interrupt and is answered once Python has heard that, whoever handles it there. Programs
 that know nothing of it ignore it."""
 
-RETURNED, RAISED = "returned", "raised"
-"""Messages that end a call."""
+ANSWER = "answer"
+"""A message that ends a call: its facts, and the parts of what it gave and of what it raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,6 @@ class Order:
         lingers: whether the process waits for leave when it has answered, so that what it holds can be seen
             and what it gives be taken.
         grace: seconds that threads may go on when the call has ended.
-        settings: what the runner wants to know.
     """
 
     runner: str
@@ -58,17 +57,18 @@ class Order:
     precision: Mapping[str, object] = field(default_factory=dict)
     lingers: bool = False
     grace: float = 5.0
-    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a call's process knows of itself when it has done its work.
+    """What a call's process knows of itself and of its answer when it has done its work.
 
     Attributes:
         uses: TensorFlow's figures by GPU UUID; empty where TensorFlow was not used.
-        more: what the runner tells.
+        limited: the UUIDs of the GPUs on which it was told to take no more than so much.
+        values: how many of the answer's parts are what the call gave; those after them are what it raised.
     """
 
     uses: tuple[GpuUse, ...] = ()
-    more: Mapping[str, object] = field(default_factory=dict)
+    limited: frozenset[str] = frozenset()
+    values: int = 0
