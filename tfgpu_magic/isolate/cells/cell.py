@@ -166,7 +166,7 @@ class Cell:
         work, self._work = self._work, ()
         call = Call(
             work=work,
-            timeout=self._asked.timeout,
+            timeout=self._asked.terms.timeout,
             screen=self.screen,
             warming=self._tell_of_warming,
             answered=self._take,
@@ -186,12 +186,13 @@ class Cell:
 
         What its own words take, that is: the notebook's policy holds in cells, too, that never use a GPU.
         """
-        if self._asked.gpus is not None:
-            waiting = self._tell_of_waiting(leases.gpus(self._asked.gpus))
-            return LEDGER.lease(self._asked.policy, self._asked.gpus, wanted=self._wanted, waiting=waiting)
-        if any(isinstance(request, Limit | Split) for request in self._asked.policy):
-            return LEDGER.share(self._asked.policy, wanted=self._wanted, waiting=self._tell_of_waiting("GPU memory"))
-        policy = control.inherited().then(self._asked.policy)
+        asked = self._asked.terms
+        if asked.gpus is not None:
+            waiting = self._tell_of_waiting(leases.gpus(asked.gpus))
+            return LEDGER.lease(asked.policy, asked.gpus, wanted=self._wanted, waiting=waiting)
+        if any(isinstance(request, Limit | Split) for request in asked.policy):
+            return LEDGER.share(asked.policy, wanted=self._wanted, waiting=self._tell_of_waiting("GPU memory"))
+        policy = control.inherited().then(asked.policy)
         return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
 
     def _take(self, answer: Answer) -> str:
@@ -225,7 +226,8 @@ class Cell:
             return None
         error = Unpicklable(
             f"{', '.join(names)} cannot be made again in this notebook, and is gone with the cell's process; all else "
-            "has come. What it is made of, such as its module, must be here too."
+            "has come. What it is made of, such as its module, must be here too.",
+            what=", ".join(names),
         )
         if value is None:
             return as_told(error)
