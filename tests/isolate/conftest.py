@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from tests.isolate.notebook import Notebook, notebook
 from tests.isolate.resident import Resident
 from tests.isolate.rig import belongings
 from tfgpu_magic.isolate.pool import KEEPER
@@ -59,3 +60,18 @@ def light(quick: None) -> Iterator[None]:
         own = own or KEEPER.nursery() is not nursery  # then it was the test's to end it
         quiet = quiet + 1 if own and not psutil.Process(KEEPER.nursery().pid).children() else 0
     assert quiet, "a process, a descriptor or a thread was left"
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    """A machine for the notebook of one module's tests."""
+    with Machine.create("1x8GiB") as machine:
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def book(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A notebook for the tests of one module, which has run an isolated cell: the next is quick."""
+    with notebook(machine, tmp_path_factory.mktemp("home")) as one:
+        one.isolated("pass")
+        yield one

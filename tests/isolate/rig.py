@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -71,6 +72,19 @@ def interrupt_twice(one: Call) -> None:
     one.interrupt()
     threading.Event().wait(0.1)
     one.interrupt()
+
+
+def soon(mark: Path, action: Callable[[], object]) -> threading.Thread:
+    """Do it once the mark is there."""
+
+    def act() -> None:
+        while not mark.exists():
+            time.sleep(0.01)
+        action()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
 
 
 def descriptors() -> dict[str, str]:
