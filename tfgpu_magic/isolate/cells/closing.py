@@ -91,7 +91,7 @@ def crowd(
         names: who is behind each pid.
     """
     policies = {use.gpu: use.policy for use in uses}
-    own = {gpu.label: policies.get(gpu.uuid, "") for gpu in snapshot.gpus if gpu.uuid in limited}
+    own = {gpu.label: policies.get(gpu.uuid, "") for gpu in snapshot.gpus if gpu.uuid and gpu.uuid in limited}
     lines, crowded = [], False
     for label in _held(snapshot, pid):
         others = [row for row in snapshot.processes if row.gpu == label and row.pid != pid and row.held]
