@@ -229,9 +229,9 @@ def test_without_descriptors_a_call_is_refused_clearly() -> None:
 def test_a_directory_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")
-    one, _ = call(deeds.nothing)
+    (one, _), order = call(deeds.nothing), prepare()
     (tmp_path / "there").rmdir()
-    answer = one.run(prepare())
+    answer = one.run(order)
 
     with pytest.raises(FileNotFoundError, match="there"):
         answer.value()
