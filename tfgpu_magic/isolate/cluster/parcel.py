@@ -1,7 +1,7 @@
 """What travels between a caller and a Dask worker: bytes, which nobody on the way makes objects of.
 
 Dask pickles the list of a call's parts and leaves the large ones alone; the scheduler, which reads the task, needs
-neither this package nor the caller's modules. What the parts mean, `cluster` and `remote` know.
+neither this package nor the caller's modules. What the parts mean, `backend` and `remote` know.
 """
 
 from __future__ import annotations

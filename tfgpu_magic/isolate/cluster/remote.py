@@ -1,7 +1,7 @@
 """An isolated call as a Dask worker runs it: in a process of its own on the worker's machine, for a caller elsewhere.
 
 It has the environment, working directory and modules of the worker's process, and the caller's policy. The worker's
-process unpickles no value of it, and so imports nothing for it. How the caller learns of it, `cluster` knows.
+process unpickles no value of it, and so imports nothing for it. How the caller learns of it, `backend` knows.
 
 A worker that is lost has its tasks run again elsewhere, which Dask decides and nobody can forbid. So a call first sets
 an event at the scheduler, and one that finds it set does not begin. Whether a caller still wants its call, the worker

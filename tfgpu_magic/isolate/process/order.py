@@ -28,7 +28,7 @@ class Order:
     """How a call's process is to be set up, before it sees any value of the call.
 
     Attributes:
-        runner: the function that runs the call, ``module:name``; see `infant`.
+        runner: the function that runs the call, ``module:name``; see `outcome.Runner`.
         environment: every environment variable.
         directory: the working directory.
         path: where modules are imported from.
