@@ -98,7 +98,7 @@ def _install(target: Path) -> Path | None:
 
 
 def _inside(runs: int, others: str) -> dict[str, dict[str, list[float]]]:
-    from tfgpu_magic.isolate.process.keeper import KEEPER
+    from tfgpu_magic.isolate.pool import KEEPER
 
     nursery = KEEPER.nursery()
     while not nursery.is_warm(1.0):

@@ -110,6 +110,17 @@ def test_only_the_ends_of_the_cluster_know_dask_and_import_it_late() -> None:
     }
 
 
+def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:
+    known = {name for room in ROOMS if room.startswith("isolate/process/") for name in imports(room)}
+    below = ("config.", "errors.", "isolate.process.", "isolate.values.", "monitor.", "units.")
+
+    assert not [
+        name
+        for name in known
+        if name.startswith("tfgpu_magic.") and not name.removeprefix("tfgpu_magic.").startswith(below)
+    ]
+
+
 def test_only_cuda_py_loads_libcuda() -> None:
     ours = [room for room in ROOMS if not room.startswith("simgpu/")]
     loading = [

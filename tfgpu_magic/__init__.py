@@ -11,6 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tfgpu_magic._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.snapshot import Snapshot
     from tfgpu_magic.views.status import Status
     from tfgpu_magic.views.widget import MemoryTable
-
-__version__ = "0.1.0"
 
 __all__ = [
     "IsolatedExecutor",

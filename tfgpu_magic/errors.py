@@ -16,7 +16,16 @@ from collections.abc import Sequence
 
 
 class TfGpuError(Exception):
-    """The root of the tree. Its text is one message for people: what is wrong, and what to do next."""
+    """The root of the tree. Its text is one message for people: what is wrong, and what to do next.
+
+    Attributes:
+        place: the machine on which it was, of an isolated call on a cluster; else empty.
+    """
+
+    place = ""
+
+    def __str__(self) -> str:
+        return super().__str__() + (f"\nThis was on {self.place}." if self.place else "")
 
 
 class PolicyError(TfGpuError, ValueError):
@@ -58,15 +67,56 @@ class MonitorError(TfGpuError, RuntimeError):
 
 
 class Unpicklable(TfGpuError, TypeError):
-    """Something cannot be sent between processes; its text names it."""
+    """Something cannot be sent between processes; its text names it.
+
+    Attributes:
+        what: what cannot be sent, as people call it: ``train``, ``argument 2 of train``, a cell's name; empty where it
+            has none.
+    """
+
+    def __init__(self, message: str = "", *, what: str = "") -> None:
+        super().__init__(message)
+        self.what = what
 
 
 class WorkerDied(TfGpuError, RuntimeError):
-    """The process of an isolated call ended without an answer; its text names the signal or the exit status."""
+    """The process of an isolated call ended without an answer; its text names the signal or the exit status.
+
+    Attributes:
+        status: how it ended, as `subprocess` has it: its exit status, or a signal's number, negative; None where it has
+            not ended, never was, or nobody knows.
+        memory: whether the kernel's out-of-memory killer was at work meanwhile, and most likely killed it; None where
+            that is not known.
+        stopped: whether it was to end: by `stop` of its future, or with all calls of its executor.
+
+    Examples:
+        ``except WorkerDied as error: again = error.memory or error.signal == signal.SIGSEGV``
+    """
+
+    def __init__(
+        self, message: str = "", *, status: int | None = None, memory: bool | None = None, stopped: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.memory = memory
+        self.stopped = stopped
+
+    @property
+    def signal(self) -> int | None:
+        """The number of the signal that ended the process; None where none did."""
+        return None if self.status is None or self.status >= 0 else -self.status
 
 
 class TimedOut(TfGpuError, TimeoutError):
-    """An isolated call took longer than it may, and was ended."""
+    """An isolated call took longer than it may, and was ended.
+
+    Attributes:
+        seconds: how long it might take; None where nobody has said.
+    """
+
+    def __init__(self, message: str = "", *, seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class Raised(TfGpuError, RuntimeError):

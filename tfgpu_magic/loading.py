@@ -12,7 +12,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from tfgpu_magic.complete import matcher
 from tfgpu_magic.config.grammar import RESTART
 from tfgpu_magic.errors import TfGpuError
-from tfgpu_magic.host import starting
+from tfgpu_magic.host import host, starting
+from tfgpu_magic.isolate.preload import PRELOAD
 from tfgpu_magic.magic import TfGpuMagics
 from tfgpu_magic.monitor import claims
 
@@ -21,11 +22,17 @@ VARIABLE = "TFGPU_POLICY"
 also where it is empty, which is no policy."""
 
 
+if __name__ not in PRELOAD:
+    PRELOAD.append(__name__)  # an isolated cell has the magics too
+
+
 def load(shell: InteractiveShell) -> None:
     """Register the magics with a shell, and apply the policy that the environment or the configuration gives."""
     magics = attach(shell)
+    if host() == "cell":
+        return  # whose notebook's policy came along, unless the cell says another
     if magics.warm:
-        from tfgpu_magic.isolate.process.keeper import KEEPER
+        from tfgpu_magic.isolate.pool import KEEPER
 
         KEEPER.nursery()
     if given := os.environ.get(VARIABLE, magics.policy):
@@ -60,7 +67,8 @@ def unload(shell: InteractiveShell) -> None:
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop("tf_gpu", None)
         shell.Completer.custom_matchers.remove(matcher)
-    if (used := sys.modules.get("tfgpu_magic.isolate.process.keeper")) is not None:
+    used = sys.modules.get("tfgpu_magic.isolate.pool")
+    if used is not None and host() != "cell":  # whose own calls may outlive it
         used.KEEPER.stop()  # 600 MB, which the next call, if any, has anew
 
 

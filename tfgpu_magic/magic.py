@@ -116,10 +116,10 @@ def _isolated(shell: Any, line: str, cell: str) -> Callable[[], Any]:
     from tfgpu_magic.isolate.cells import words
     from tfgpu_magic.isolate.cells.cell import Cell
     from tfgpu_magic.isolate.cells.jobs import Job
-    from tfgpu_magic.isolate.screen import of_cell
+    from tfgpu_magic.isolate.screen import Here, below
 
     asked = words.parse(rest)
-    made = Cell(shell, asked, cell, of_cell(shell, later=asked.detach))
+    made = Cell(shell, asked, cell, below(shell) if asked.detach else Here())
     return functools.partial(Job, made) if asked.detach else made.run
 
 
@@ -137,7 +137,7 @@ def _jobs(rest: str) -> Jobs:
 def _warm(rest: str) -> None:
     """Get ready for isolated cells, without waiting for it."""
     from tfgpu_magic.isolate.cells import words
-    from tfgpu_magic.isolate.process.keeper import KEEPER
+    from tfgpu_magic.isolate.pool import KEEPER
 
     if rest != words.WARM:
         raise PolicyError(f"`isolate` stands above a cell: {words.usage()}")

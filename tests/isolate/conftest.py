@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from tests.isolate.notebook import Notebook, notebook
 from tests.isolate.resident import Resident
 from tests.isolate.rig import belongings
-from tfgpu_magic.isolate.process.keeper import KEEPER
-from tfgpu_magic.isolate.process.nursery import PRELOAD
+from tfgpu_magic.isolate.pool import KEEPER
+from tfgpu_magic.isolate.preload import PRELOAD
 from tfgpu_magic.simgpu import Machine
 
 
@@ -36,7 +37,7 @@ def resident(four_gpus: Resident) -> Iterator[Resident]:
 def quick() -> Iterator[None]:
     """Calls without TensorFlow, for the tests of one module."""
     KEEPER.stop()
-    KEEPER.preload = ("numpy", "tests.isolate.deeds")
+    KEEPER.preload = ("numpy", "tfgpu_magic.control", "tests.isolate.deeds")
     yield
     KEEPER.preload = PRELOAD
     KEEPER.stop()
@@ -59,3 +60,18 @@ def light(quick: None) -> Iterator[None]:
         own = own or KEEPER.nursery() is not nursery  # then it was the test's to end it
         quiet = quiet + 1 if own and not psutil.Process(KEEPER.nursery().pid).children() else 0
     assert quiet, "a process, a descriptor or a thread was left"
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    """A machine for the notebook of one module's tests."""
+    with Machine.create("1x8GiB") as machine:
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def book(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A notebook for the tests of one module, which has run an isolated cell: the next is quick."""
+    with notebook(machine, tmp_path_factory.mktemp("home")) as one:
+        one.isolated("pass")
+        yield one

@@ -93,7 +93,7 @@ def at_once(count: int | None, options: dict[str, Any], settings: str = "") -> l
         tfgpu_magic.apply(settings)
     try:
         with tempfile.TemporaryDirectory() as folder, IsolatedExecutor(**options) as executor:
-            calls = count or executor._most
+            calls = count or executor._backend.most or 0
             return list(executor.map(hold, [folder] * calls, [calls] * calls))
     finally:
         if settings:
@@ -278,7 +278,7 @@ def without_a_driver(machine: str) -> tuple[int, tuple[int, str | None], str, tu
         there.remove_driver()
         try:
             with IsolatedExecutor() as executor:
-                workers, seen = executor._most, executor.submit(sees).result()
+                workers, seen = executor._backend.most or 0, executor.submit(sees).result()
             with IsolatedExecutor(1, policy="limit 1GiB") as executor:
                 limited = str(executor.submit(sees).result())
             return workers, seen, limited, refused({"gpus": 1})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from tfgpu_magic.config import words
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.lease import Lease
 from tfgpu_magic.isolate.prepare import order
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.values import pickling
@@ -45,7 +47,7 @@ class Paper:
 def call(function: Callable[..., Any], *args: Any, timeout: float | None = None) -> tuple[Call, Paper]:
     """A call, and where its output is going to be."""
     work, paper = pickling.dump_call(function, args, {}), Paper()
-    return Call(order=prepare(), work=work, timeout=timeout, screen=paper), paper
+    return Call(work=work.parts, timeout=timeout, screen=paper), paper
 
 
 def run(
@@ -56,20 +58,33 @@ def run(
     timeout: float | None = None,
 ) -> Any:
     """Run a call to its end, and return what it returns."""
-    prepared = prepare(policy, settings={"name": pickling.name_of(function)})
-    return Call(order=prepared, work=pickling.dump_call(function, args, kwargs), timeout=timeout).run().value()
+    work = pickling.dump_call(function, args, kwargs)
+    return Call(work=work.parts, timeout=timeout).run(prepare(policy)).value()
 
 
-def prepare(policy: str | None = None, **more: Any) -> Order:
+def prepare(policy: str | None = None) -> Order:
     """An order for a process that is as this one is, with a policy."""
     asked = words.parse(policy) if policy else NOTHING
-    return order(asked, look() if policy else None, runner=RUNNER, **more)
+    return order(Lease(asked, look() if policy else None), RUNNER)
 
 
 def interrupt_twice(one: Call) -> None:
     one.interrupt()
     threading.Event().wait(0.1)
     one.interrupt()
+
+
+def soon(mark: Path, action: Callable[[], object]) -> threading.Thread:
+    """Do it once the mark is there."""
+
+    def act() -> None:
+        while not mark.exists():
+            time.sleep(0.01)
+        action()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
 
 
 def descriptors() -> dict[str, str]:

@@ -16,16 +16,16 @@ import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import MIB, Paper, belongings, call, run
+from tests.isolate.rig import MIB, Paper, belongings, call, prepare, run
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.pool import KEEPER
 
 pytestmark = pytest.mark.usefixtures("light")
 
 
 def printed(function: Any, *args: Any) -> Paper:
     one, paper = call(function, *args)
-    one.run().value()
+    one.run(prepare()).value()
     return paper
 
 
@@ -164,7 +164,7 @@ def test_a_fork_that_comes_to_the_end_of_the_call_does_not_answer_for_it(monkeyp
 
 def test_a_call_may_make_calls() -> None:
     def outer() -> int:
-        from tfgpu_magic.isolate.process.keeper import KEEPER as THERE  # the call's own
+        from tfgpu_magic.isolate.pool import KEEPER as THERE  # the call's own
 
         THERE.preload = ()
         return int(run(os.getpid, (), {}))

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from tests.isolate import deeds
 from tfgpu_magic.errors import *
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.pool import KEEPER
 from tests.isolate.rig import run
 KEEPER.preload = ("numpy", "tests.isolate.deeds")
 """

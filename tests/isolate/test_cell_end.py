@@ -6,12 +6,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 
 import psutil
 import pytest
 
-from tests.isolate.notebook import Notebook, Ran, notebook
+from tests.isolate.notebook import Notebook, Ran
 from tests.jupyter import until
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
@@ -21,17 +20,9 @@ C = "import itertools\nsum(itertools.repeat(1))"  # never ends, and holds the GI
 
 
 @pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with Machine.create("1x8GiB") as machine:
-        yield machine
-
-
-@pytest.fixture(scope="module")
-def book(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    with notebook(machine, tmp_path_factory.mktemp("home")) as one:
-        one.isolated("pass")  # which warms
-        one.run("%config TfGpuMagics.grace = 1.0\nkept = 'still here'")
-        yield one
+def book(book: Notebook) -> Notebook:
+    book.run("%config TfGpuMagics.grace = 1.0\nkept = 'still here'")
+    return book
 
 
 def interrupted(book: Notebook, body: str, line: str = "") -> tuple[Ran, float]:

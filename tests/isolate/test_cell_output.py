@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 
 import pytest
 
-from tests.isolate.notebook import Notebook, Ran, notebook
+from tests.isolate.notebook import Notebook, Ran
 from tests.isolate.test_jobs import later
-from tfgpu_magic.simgpu import Machine
-
-
-@pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    with Machine.create("1x8GiB") as machine, notebook(machine, tmp_path_factory.mktemp("home")) as one:
-        one.isolated("pass")  # which warms
-        yield one
 
 
 def pieces(ran: Ran) -> list[tuple[str, str]]:

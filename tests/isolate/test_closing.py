@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tfgpu_magic.isolate.cells.closing import Closing, close, crowd
-from tfgpu_magic.isolate.cells.shell import CellFacts
+from tfgpu_magic.isolate.cells.facts import CellFacts
 from tfgpu_magic.monitor.report import Figure, GpuUse
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
@@ -69,7 +69,7 @@ def test_what_was_used_and_given_back(
 
 
 def test_what_stayed_behind_is_named_with_the_way_to_bring_it() -> None:
-    facts = CellFacts(stays=("x", "model"), lacks=("y",), kept={"ds": "it cannot be sent."}, failed=False)
+    facts = CellFacts(stays=("x", "model"), lacks=("y",), kept={"ds": "it cannot be sent."})
 
     assert repr(close([], machine(0), None, PID, 90, facts)).splitlines() == [
         "Isolated: 1 min 30 s, no GPU memory held.",
@@ -80,19 +80,19 @@ def test_what_stayed_behind_is_named_with_the_way_to_bring_it() -> None:
 
 
 def test_a_cell_that_failed_is_not_told_what_it_might_have_brought_back() -> None:
-    facts = CellFacts(stays=("x",), kept={}, failed=True)
+    facts = CellFacts(stays=("x",), kept={})
 
-    assert "Gone" not in repr(close([], machine(0), None, PID, 1, facts))
+    assert "Gone" not in repr(close([], machine(0), None, PID, 1, facts, failed=True))
 
 
 def test_in_html_nothing_of_a_cell_is_markup() -> None:
-    facts = CellFacts(kept={"x": "<b>no</b>"}, failed=False)
+    facts = CellFacts(kept={"x": "<b>no</b>"})
 
     assert "&lt;b&gt;" in close([], machine(0), None, PID, 1, facts)._repr_html_()
 
 
 def test_what_was_changed_in_place_is_named_with_the_way_to_bring_it() -> None:
-    facts = CellFacts(changed=("results", "df"), kept={}, failed=False)
+    facts = CellFacts(changed=("results", "df"), kept={})
 
     assert repr(close([], machine(0), None, PID, 1, facts)).splitlines()[1:] == [
         "Changed only there: results, df. To bring back: -o results,df"
@@ -100,7 +100,7 @@ def test_what_was_changed_in_place_is_named_with_the_way_to_bring_it() -> None:
 
 
 def test_of_many_changed_variables_only_some_are_named() -> None:
-    facts = CellFacts(variables=tuple("ABCDEFG"), moved=True, kept={}, failed=False)
+    facts = CellFacts(variables=tuple("ABCDEFG"), moved=True, kept={})
 
     assert repr(close([], machine(0), None, PID, 1, facts)).splitlines()[1:] == [
         "Changed only there: the working directory, $A, $B, $C, $D, $E, and 2 more."
@@ -108,19 +108,21 @@ def test_of_many_changed_variables_only_some_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("neighbour", "policy", "said"),
+    ("neighbour", "policy", "limited", "said"),
     [
-        (True, "growth", "Others held of GPU 0: b.ipynb 3 GiB."),
-        (False, "limit 1GiB", "Nobody else held GPU 0. The cell's own `limit 1GiB` lets it have no more."),
+        (True, "growth", (), "Others held of GPU 0: b.ipynb 3 GiB."),
+        (False, "limit 1GiB", ("GPU-0",), "Nobody else held GPU 0. The cell's own `limit 1GiB` lets it have no more."),
     ],
 )
-def test_why_memory_ran_out_is_told_in_whole_sentences(neighbour: bool, policy: str, said: str) -> None:
+def test_why_memory_ran_out_is_told_in_whole_sentences(
+    neighbour: bool, policy: str, limited: tuple[str, ...], said: str
+) -> None:
     other = Process(gpu="0", pid=43, kind="C", held=3 * GIB)
     seen = machine(GIB)
     seen = replace(seen, processes=(*seen.processes, *([other] if neighbour else [])))
     uses = [replace(use(GIB), policy=policy)]
 
-    assert repr(crowd(uses, seen, PID, {43: "b.ipynb"})).splitlines()[0] == said
+    assert repr(crowd(uses, limited, seen, PID, {43: "b.ipynb"})).splitlines()[0] == said
 
 
 def test_what_is_to_be_typed_is_marked_so_in_html() -> None:

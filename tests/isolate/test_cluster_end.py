@@ -21,7 +21,7 @@ from tests.isolate import on_cluster
 from tests.isolate.clusters import ROOT, Cluster, cluster, executor, is_gone, outcome, pids, scheduler, until, worker
 from tests.processes import PATIENCE
 from tfgpu_magic import IsolatedExecutor, Refused, WorkerDied
-from tfgpu_magic.isolate.cluster import executor as room
+from tfgpu_magic.isolate.cluster import backend as room
 from tfgpu_magic.isolate.cluster import link
 
 __all__ = ["cluster", "executor"]  # the fixtures

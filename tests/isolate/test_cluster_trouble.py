@@ -18,14 +18,14 @@ from tests.isolate.clusters import Cluster, cluster, outcome, pids, running, sch
 from tests.processes import PATIENCE
 from tfgpu_magic import IsolatedExecutor, Refused, WorkerDied
 from tfgpu_magic.isolate import listed
-from tfgpu_magic.isolate.cluster import arrival, parcel
+from tfgpu_magic.isolate.cluster import arrival, link, parcel
 from tfgpu_magic.simgpu import Machine
 
 __all__ = ["cluster"]  # the fixture
 
 
 def test_what_dask_is_given_is_text_and_plain_data_and_no_code() -> None:
-    task = cloudpickle.dumps(parcel.task(b"an errand", [memoryview(b"work")]))
+    task = cloudpickle.dumps(link.task(b"an errand", [memoryview(b"work")]))
     steps = [(step.name, argument) for step, argument, _ in pickletools.genops(task)]
     looked_up = [name for name, _ in steps if name in ("GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD")]
 

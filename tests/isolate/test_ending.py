@@ -34,11 +34,21 @@ def test_a_status_is_told_in_words(status: int, told: str) -> None:
     ],
 )
 def test_a_kill_names_the_out_of_memory_killer_as_far_as_it_can(before: int | None, now: int | None, told: str) -> None:
-    assert told in ending.died(-signal.SIGKILL, before, now)
+    assert told in str(ending.died(-signal.SIGKILL, before, now))
 
 
 def test_another_signal_is_not_blamed_on_memory() -> None:
-    assert ending.died(-signal.SIGSEGV, 3, 4).endswith("SIGSEGV, segmentation fault.")
+    died = ending.died(-signal.SIGSEGV, 3, 4)
+
+    assert str(died).endswith("SIGSEGV, segmentation fault.")
+    assert (died.signal, died.memory) == (signal.SIGSEGV, False)
+
+
+@pytest.mark.parametrize(("before", "now", "memory"), [(None, 4, None), (3, 3, False), (3, 4, True)])
+def test_a_program_can_ask_whether_memory_ran_out(before: int | None, now: int | None, memory: bool | None) -> None:
+    died = ending.died(-signal.SIGKILL, before, now)
+
+    assert (died.status, died.signal, died.memory) == (-signal.SIGKILL, signal.SIGKILL, memory)
 
 
 @pytest.mark.parametrize(("state", "spent"), [("D", 12), ("R", None), ("Z", None)])

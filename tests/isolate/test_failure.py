@@ -109,7 +109,7 @@ def test_a_type_of_the_main_program_is_raised_as_that_type(tmp_path: Path) -> No
     script = tmp_path / "script.py"
     script.write_text(
         """
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.pool import KEEPER
 from tests.isolate.rig import run
 
 class Mine(Exception):

@@ -11,7 +11,7 @@ ROOT = str(Path(__file__).parents[2])
 BEGIN = """
 import enum
 from tfgpu_magic.errors import Raised
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.pool import KEEPER
 from tests.isolate.rig import run
 
 factor, history, config = 1, [1, 2, 3], {"lr": 1}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.isolate.rig import call
+from tests.isolate.rig import call, prepare
 from tfgpu_magic.errors import TimedOut
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.process import wire
@@ -135,7 +135,7 @@ def interrupts(
     thread = threading.Thread(target=interrupt)
     thread.start()
     try:
-        return one.run().value()
+        return one.run(prepare()).value()
     finally:
         thread.join()
 
@@ -170,7 +170,7 @@ def test_a_second_interrupt_ends_a_call_that_goes_on(tmp_path: Path) -> None:
 
 def test_a_call_that_heeds_its_timeout_has_as_long_again(tmp_path: Path) -> None:
     one, _ = call(catch, str(tmp_path / "mark"), timeout=4.0)
-    answer = one.run()
+    answer = one.run(prepare())
 
     assert answer.late == 4.0
     assert (tmp_path / "saved").exists()
@@ -180,7 +180,7 @@ def test_a_call_that_heeds_its_timeout_has_as_long_again(tmp_path: Path) -> None
 
 def test_a_call_that_goes_on_after_its_timeout_is_ended(tmp_path: Path) -> None:
     with pytest.raises(TimedOut):
-        call(go_on, str(tmp_path / "mark"), timeout=1.0)[0].run().value()  # it may have begun by then, or not
+        call(go_on, str(tmp_path / "mark"), timeout=1.0)[0].run(prepare()).value()  # it may have begun by then, or not
 
 
 def test_a_timeout_holds_for_a_call_that_was_interrupted_before(tmp_path: Path) -> None:

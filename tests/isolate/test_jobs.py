@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.isolate.notebook import Notebook, notebook
+from tests.isolate.notebook import Notebook
 from tests.jupyter import until
 from tests.slack import SLACK
-from tfgpu_magic.simgpu import Machine
-
-
-@pytest.fixture(scope="module")
-def book(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    with Machine.create("1x8GiB") as machine, notebook(machine, tmp_path_factory.mktemp("home")) as one:
-        one.isolated("pass")  # which warms
-        yield one
 
 
 def later(book: Notebook, request: str, code: str) -> list[tuple[str, dict[str, Any]]]:

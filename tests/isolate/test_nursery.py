@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import run
+from tests.isolate.rig import call, prepare, run, soon
 from tests.isolate.test_caller import told
 from tfgpu_magic.config.state import VARIABLES
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.errors import WorkerDied
+from tfgpu_magic.isolate.pool import KEEPER
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -113,8 +117,73 @@ def test_when_a_nursery_has_died_only_what_was_its_own_is_killed() -> None:
     process.close()
     KEEPER.stop()
 
-    assert process.taken == "SIGKILL, killed"
+    assert process.orphaned
+    assert process.nursery_status() == -signal.SIGKILL
     with pytest.raises(subprocess.TimeoutExpired):  # it lives
         stranger.wait(0.5)
     stranger.kill()
     stranger.wait()
+
+
+def test_a_nursery_that_is_killed_takes_its_calls_along_and_the_next_call_works(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    nursery = KEEPER.nursery().pid
+    thread = soon(done, lambda: os.kill(nursery, signal.SIGKILL))
+    with pytest.raises(WorkerDied, match=r"that starts isolated calls has died \(SIGKILL, killed\), and this call"):
+        run(deeds.leave_processes_and_loop, (str(tmp_path / "mark"), str(done)), {})
+    thread.join()
+    loop, plain, apart, daemon = map(int, done.read_text().split())
+    time.sleep(0.1)
+    alive = {pid for pid in (loop, plain, apart, daemon) if psutil.pid_exists(pid) and _lives(pid)}
+    for pid in alive & {apart, daemon}:  # what has cut itself off from its group is beyond our reach then
+        os.kill(pid, signal.SIGKILL)
+
+    assert not alive & {loop, plain}
+    assert run(deeds.nothing, (), {}) == 1
+
+
+def test_a_nursery_that_dies_while_it_becomes_warm_is_told() -> None:
+    KEEPER.stop()
+    KEEPER.preload, before = ("tests.isolate.dies",), KEEPER.preload
+    try:
+        with pytest.raises(WorkerDied, match=r"has died \(exit status 7\)\. The next call gets a new one"):
+            run(deeds.nothing, (), {})
+    finally:
+        KEEPER.preload = before
+
+    assert run(deeds.nothing, (), {}) == 1
+
+
+def test_an_interrupt_while_it_becomes_warm_ends_the_wait(tmp_path: Path) -> None:
+    KEEPER.stop()
+    KEEPER.preload, before = ("tests.isolate.slow", *KEEPER.preload), KEEPER.preload
+    try:
+        one, _ = call(deeds.loop_in_python)
+        one.warming = one.interrupt
+        with pytest.raises(KeyboardInterrupt):
+            one.run(prepare())
+        assert run(deeds.nothing, (), {}) == 1
+    finally:
+        KEEPER.preload = before
+        KEEPER.stop()
+
+
+def test_a_variable_that_counts_at_tensorflows_import_gets_a_new_nursery(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, old = KEEPER.nursery(), KEEPER.nursery().pid
+    runs = threading.Thread(target=run, args=(time.sleep, (3,), {}))
+    runs.start()
+    time.sleep(0.2)
+    monkeypatch.setenv("KERAS_BACKEND", "numpy")
+
+    assert run(deeds.environment, ("KERAS_BACKEND",), {}) == "numpy"
+    assert KEEPER.nursery() is not one
+    assert runs.is_alive()
+    runs.join()
+    assert not psutil.pid_exists(old)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

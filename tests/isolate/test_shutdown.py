@@ -20,10 +20,10 @@ import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import call, run
+from tests.isolate.rig import call, prepare, run
 from tfgpu_magic.errors import TimedOut
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.pool import KEEPER
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -92,7 +92,7 @@ def test_a_thread_that_saves_a_file_is_waited_for(tmp_path: Path) -> None:
 
     one, paper = call(begin)
 
-    assert one.run().value() == "done"
+    assert one.run(prepare()).value() == "done"
     assert [(tmp_path / name).read_text() for name in ("thread", "pool")] == ["saved", "saved"]
     assert paper.text["stderr"] == ""
 
@@ -107,7 +107,7 @@ def test_a_thread_that_does_not_end_is_cut_off_and_named(tmp_path: Path, monkeyp
 
     one, paper = call(begin)
 
-    assert one.run().value() == "done"
+    assert one.run(prepare()).value() == "done"
     assert (tmp_path / "done").exists()
     assert paper.text["stderr"].startswith("Cut off, because the call had ended 0.5 s before: the heart.")
 
@@ -121,7 +121,7 @@ def test_an_end_that_does_not_end_is_cut_off_and_said(monkeypatch: pytest.Monkey
 
     one, paper = call(begin)
 
-    assert one.run().value() == "done"
+    assert one.run(prepare()).value() == "done"
     assert "did not end, and was killed" in paper.text["stderr"]
 
 
@@ -148,7 +148,7 @@ def test_it_is_gone_too_when_the_call_was_killed(tmp_path: Path, monkeypatch: py
         time.sleep(600)
 
     with pytest.raises(TimedOut):
-        call(make, timeout=3)[0].run()
+        call(make, timeout=3)[0].run(prepare())
 
     assert left((tmp_path / "names").read_text().split()) == []
 

@@ -99,7 +99,7 @@ SCRIPT = """
     import multiprocessing, sys
     from concurrent.futures import ProcessPoolExecutor
     from tests.isolate.rig import run
-    from tfgpu_magic.isolate.process.keeper import KEEPER
+    from tfgpu_magic.isolate.pool import KEEPER
 
     KEEPER.preload = ()
 

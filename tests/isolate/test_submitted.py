@@ -115,7 +115,7 @@ def test_a_submitted_call_is_listed_among_the_jobs_and_stopped_by_its_number(tmp
     with pytest.raises(WorkerDied, match="The call was stopped"):
         future.result(30)
     assert future.number not in [one.number for one in listed.standings()]
-    train._asked.executor().shutdown()
+    train._asked.backend().shutdown(wait=True, cancel=False)
 
 
 def fails() -> None:

@@ -13,12 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.isolate.rig import call, interrupt_twice, run
+from tests.isolate.rig import call, interrupt_twice, prepare, run
 from tests.processes import run as run_on
 from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.pool import KEEPER
 from tfgpu_magic.simgpu import Machine
 
 
@@ -92,7 +92,7 @@ def every_end() -> list[tuple[str, bool, int]]:
     one, _ = call(take_and, "loop")
     threading.Timer(2, interrupt_twice, [one]).start()
     try:
-        one.run().value()
+        one.run(prepare()).value()
     except KeyboardInterrupt:
         ends.append(("interrupt", True, held()))
     return ends

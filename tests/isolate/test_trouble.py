@@ -15,11 +15,10 @@ import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import Paper, call, descriptors, interrupt_twice, prepare, run
+from tests.isolate.rig import Paper, call, descriptors, interrupt_twice, prepare, run, soon
 from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.process.keeper import KEEPER
 from tfgpu_magic.isolate.process.order import LEAVE
 
 pytestmark = pytest.mark.usefixtures("light")
@@ -33,19 +32,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that does not heed is killed after half a second."""
     monkeypatch.setattr(calls, "GRACE", 0.5)
     monkeypatch.setattr(calls, "_PATIENCE", 0.5)
-
-
-def soon(mark: Path, action: Callable[[], object]) -> threading.Thread:
-    """Do it once the mark is there."""
-
-    def act() -> None:
-        while not mark.exists():
-            time.sleep(0.01)
-        action()
-
-    thread = threading.Thread(target=act)
-    thread.start()
-    return thread
 
 
 @pytest.mark.parametrize(
@@ -72,7 +58,7 @@ def test_a_process_that_dies_is_told_how(function: Callable[..., Any], args: tup
 def test_a_crash_shows_the_line_that_it_came_from() -> None:
     one, paper = call(deeds.segfault)
     with pytest.raises(WorkerDied) as caught:
-        one.run()
+        one.run(prepare())
 
     where = str(caught.value).splitlines()[1:]
     assert [line.partition(", line ")[2].partition(", ")[2] for line in where] == ["string_at", "segfault"]
@@ -89,7 +75,7 @@ def test_memory_that_runs_out_is_a_memory_error() -> None:
 def test_what_was_printed_before_a_crash_is_seen() -> None:
     one, paper = call(deeds.say_and_crash)
     with pytest.raises(WorkerDied):
-        one.run()
+        one.run(prepare())
 
     assert paper.text["stdout"] == "last words"
 
@@ -99,7 +85,7 @@ def test_what_was_printed_before_a_crash_is_seen() -> None:
 def test_an_endless_loop_is_ended_by_its_timeout(loop: Callable[..., Any]) -> None:
     begin = time.monotonic()
     with pytest.raises(TimedOut, match=r"longer than 0\.3 s"):
-        call(loop, timeout=0.3)[0].run().value()
+        call(loop, timeout=0.3)[0].run(prepare()).value()
 
     assert time.monotonic() - begin < 2 * SLACK
 
@@ -110,7 +96,7 @@ def test_an_endless_loop_is_ended_by_an_interrupt(loop: Callable[..., Any], tmp_
     one, _ = call(loop, str(tmp_path / "mark"))
     thread = soon(tmp_path / "mark", one.interrupt)
     with pytest.raises(KeyboardInterrupt) as caught:
-        one.run().value()
+        one.run(prepare()).value()
     thread.join()
 
     assert ("did not heed" in str(caught.value)) == (loop in DEAF)
@@ -122,7 +108,7 @@ def test_a_second_interrupt_ends_it_at_once(loop: Callable[..., Any], tmp_path: 
     thread = soon(tmp_path / "mark", lambda: interrupt_twice(one))
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        one.run()
+        one.run(prepare())
     thread.join()
 
     assert time.monotonic() - begin < calls.GRACE
@@ -144,7 +130,6 @@ def test_ctrl_c_goes_to_the_call_and_a_call_may_heed_it(tmp_path: Path) -> None:
 
 def test_ctrl_c_that_comes_when_the_call_has_answered_is_not_lost() -> None:
     one, _ = call(deeds.echo, 5)
-    one.order = prepare(lingers=True)
 
     def late(_: object) -> str:
         os.kill(os.getpid(), signal.SIGINT)
@@ -152,7 +137,7 @@ def test_ctrl_c_that_comes_when_the_call_has_answered_is_not_lost() -> None:
 
     one.answered = late
     with pytest.raises(KeyboardInterrupt):
-        one.run()
+        one.run(prepare())
 
 
 @pytest.mark.parametrize("delay", [n * 0.002 for n in range(20)])
@@ -162,7 +147,7 @@ def test_an_interrupt_at_any_moment_is_heeded(delay: float) -> None:
     timer.start()
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        one.run().value()
+        one.run(prepare()).value()
     timer.join()
 
     assert time.monotonic() - begin < calls.GRACE
@@ -172,7 +157,7 @@ def test_an_interrupt_before_the_call_is_heeded() -> None:
     one, _ = call(deeds.loop_in_python)
     one.interrupt()
     with pytest.raises(KeyboardInterrupt):
-        one.run()
+        one.run(prepare())
 
 
 def test_a_call_that_is_never_run_holds_no_descriptor() -> None:
@@ -186,7 +171,7 @@ def test_a_call_that_is_never_run_holds_no_descriptor() -> None:
 def test_descriptors_that_are_closed_are_told() -> None:
     one, paper = call(deeds.close_all)
     with pytest.raises(WorkerDied, match="exit status 1"):
-        one.run()
+        one.run(prepare())
 
     assert "closed descriptors that were not its own" in paper.text["stderr"]
 
@@ -213,7 +198,7 @@ def test_a_screen_that_fails_ends_the_call() -> None:
     one, _ = call(deeds.flood_lines, 10**12)
     one.screen = Torn()
     with pytest.raises(ZeroDivisionError):
-        one.run()
+        one.run(prepare())
 
     assert one.pid is not None
     assert not psutil.pid_exists(one.pid)
@@ -244,73 +229,9 @@ def test_without_descriptors_a_call_is_refused_clearly() -> None:
 def test_a_directory_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path / "there")
-    one, _ = call(deeds.nothing)
+    (one, _), order = call(deeds.nothing), prepare()
     (tmp_path / "there").rmdir()
-    answer = one.run()
+    answer = one.run(order)
 
     with pytest.raises(FileNotFoundError, match="there"):
         answer.value()
-
-
-def test_a_nursery_that_is_killed_takes_its_calls_along_and_the_next_call_works(tmp_path: Path) -> None:
-    done = tmp_path / "done"
-    nursery = KEEPER.nursery().pid
-    thread = soon(done, lambda: os.kill(nursery, signal.SIGKILL))
-    with pytest.raises(WorkerDied, match=r"that starts isolated calls has died \(SIGKILL, killed\), and this call"):
-        run(deeds.leave_processes_and_loop, (str(tmp_path / "mark"), str(done)), {})
-    thread.join()
-    loop, plain, apart, daemon = map(int, done.read_text().split())
-    time.sleep(0.1)
-    alive = {pid for pid in (loop, plain, apart, daemon) if psutil.pid_exists(pid) and _lives(pid)}
-    for pid in alive & {apart, daemon}:  # what has cut itself off from its group is beyond our reach then
-        os.kill(pid, signal.SIGKILL)
-
-    assert not alive & {loop, plain}
-    assert run(deeds.nothing, (), {}) == 1
-
-
-def test_a_nursery_that_dies_while_it_becomes_warm_is_told() -> None:
-    KEEPER.stop()
-    KEEPER.preload, before = ("tests.isolate.dies",), KEEPER.preload
-    try:
-        with pytest.raises(WorkerDied, match=r"has died \(exit status 7\)\. The next call gets a new one"):
-            run(deeds.nothing, (), {})
-    finally:
-        KEEPER.preload = before
-
-    assert run(deeds.nothing, (), {}) == 1
-
-
-def test_an_interrupt_while_it_becomes_warm_ends_the_wait(tmp_path: Path) -> None:
-    KEEPER.stop()
-    KEEPER.preload, before = ("tests.isolate.slow", *KEEPER.preload), KEEPER.preload
-    try:
-        one, _ = call(deeds.loop_in_python)
-        one.warming = one.interrupt
-        with pytest.raises(KeyboardInterrupt):
-            one.run()
-        assert run(deeds.nothing, (), {}) == 1
-    finally:
-        KEEPER.preload = before
-        KEEPER.stop()
-
-
-def test_a_variable_that_counts_at_tensorflows_import_gets_a_new_nursery(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, old = KEEPER.nursery(), KEEPER.nursery().pid
-    runs = threading.Thread(target=run, args=(time.sleep, (3,), {}))
-    runs.start()
-    time.sleep(0.2)
-    monkeypatch.setenv("KERAS_BACKEND", "numpy")
-
-    assert run(deeds.environment, ("KERAS_BACKEND",), {}) == "numpy"
-    assert KEEPER.nursery() is not one
-    assert runs.is_alive()
-    runs.join()
-    assert not psutil.pid_exists(old)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

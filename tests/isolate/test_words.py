@@ -9,6 +9,7 @@ from tests.config.test_words import policies
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate.cells.words import Asked, parse
+from tfgpu_magic.isolate.terms import Terms
 
 
 @pytest.mark.parametrize(
@@ -21,8 +22,8 @@ from tfgpu_magic.isolate.cells.words import Asked, parse
         ("-i +x,+y,z", Asked(also=("x", "y", "z"))),
         ("-o a,b,a", Asked(outputs=("a", "b"))),
         ("-o=a", Asked(outputs=("a",))),
-        ("--timeout 10m --gpus 2 --detach", Asked(timeout=600.0, gpus=2, detach=True)),
-        ("--timeout=1.5h", Asked(timeout=5400.0)),
+        ("--timeout 10m --gpus 2 --detach", Asked(terms=Terms(timeout=600.0, gpus=2), detach=True)),
+        ("--timeout=1.5h", Asked(terms=Terms(timeout=5400.0))),
     ],
 )
 def test_flags(line: str, expected: Asked) -> None:
@@ -48,12 +49,12 @@ def test_flags(line: str, expected: Asked) -> None:
     ],
 )
 def test_a_policy_is_words_or_flags(line: str, policy: str) -> None:
-    assert str(parse(line).policy) == policy
+    assert str(parse(line).terms.policy) == policy
 
 
 @given(policies)
 def test_any_policy_can_be_said_above_a_cell(policy: Policy) -> None:
-    assert parse(str(policy)).policy == policy
+    assert parse(str(policy)).terms.policy == policy
 
 
 @pytest.mark.parametrize(

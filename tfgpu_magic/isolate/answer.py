@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tfgpu_magic.errors import TimedOut, Unpicklable
@@ -13,30 +13,37 @@ from tfgpu_magic.isolate.values.failure import Failure
 from tfgpu_magic.isolate.values.guard import Unpickler
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What came of a call that answered.
 
     Attributes:
-        failed: whether it raised.
+        values: the parts of what it gave; none where it gave nothing.
+        failure: the parts of what it raised; none where it raised nothing.
         facts: what its process knew at its end.
-        parts: what it gave, pickled.
         seconds: how long it took.
         late: the seconds that it might have taken, where it took longer and was asked to end.
     """
 
-    failed: bool
-    facts: Facts
-    parts: tuple[memoryview, ...]
-    seconds: float
+    values: tuple[memoryview, ...] = ()
+    failure: tuple[memoryview, ...] = ()
+    facts: Facts = field(default_factory=Facts)
+    seconds: float = 0.0
     late: float | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it raised."""
+        return bool(self.failure)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """What it raised as IPython showed it there, a line each; none where no IPython ran."""
+        return self._told().shown if self.failed else ()
 
     def error(self) -> BaseException | None:
         """What it raised, as its own type; `TimedOut` where it was late."""
-        raised: BaseException | None = None
-        if self.failed:
-            told: Failure = pickle.loads(self.parts[0])  # noqa: S301  # from our own process
-            raised = failure.revive(told, self.parts[1:])
+        raised = failure.revive(self._told(), self.failure[1:]) if self.failed else None
         if self.late is None:
             return raised
         late = timed_out(self.late)
@@ -54,13 +61,17 @@ class Answer:
         if error is not None:
             raise error
         try:
-            return pickling.load(self.parts, Unpickler)
+            return pickling.load(self.values, Unpickler)
         except Unpicklable:
             raise
         except Exception as error:  # a module that only the call has; whatever an object's own __setstate__ raises
             raise Unpicklable(f"What the call returned cannot be made again here ({error}).") from error
 
+    def _told(self) -> Failure:
+        told: Failure = pickle.loads(self.failure[0])  # noqa: S301  # from our own process
+        return told
+
 
 def timed_out(seconds: float) -> TimedOut:
     """The error of a call that took longer than so many seconds."""
-    return TimedOut(f"The call took longer than {seconds:g} s, and was ended.")
+    return TimedOut(f"The call took longer than {seconds:g} s, and was ended.", seconds=seconds)

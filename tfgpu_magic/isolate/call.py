@@ -14,24 +14,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.answer import Answer, timed_out
+from tfgpu_magic.isolate.pool import KEEPER
 from tfgpu_magic.isolate.process import ending, wire
 from tfgpu_magic.isolate.process.bell import Bell, heard_by
-from tfgpu_magic.isolate.process.keeper import KEEPER, Process
-from tfgpu_magic.isolate.process.order import (
-    ANSWER_ME,
-    HEARD,
-    LEAVE,
-    RAISED,
-    SHOW,
-    SHOWN,
-    WORK,
-    Facts,
-    Order,
-)
+from tfgpu_magic.isolate.process.keeper import Process
+from tfgpu_magic.isolate.process.order import ANSWER_ME, HEARD, LEAVE, SHOW, SHOWN, WORK, Facts, Order
 from tfgpu_magic.isolate.screen import Here, Screen
-from tfgpu_magic.isolate.values.pickling import Pickled
 
 GRACE = 5.0
 """Seconds from an interrupt to the end of a process that does not heed it: TensorFlow may sit in C++. As long may the
@@ -41,7 +30,6 @@ _PATIENCE = 5.0  # seconds in which a process that is killed must be gone, or be
 _TEARDOWN = 60.0  # seconds that one may be going: the system takes its memory apart, which may be hundreds of GiB
 _LONG = 0.7  # seconds after which the caller is told that the nursery is still becoming warm
 _AT_ONCE = 2**20  # bytes read of its output at a time
-_SENT = Pickled(memoryview(b""))  # in the place of values that are sent
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -49,25 +37,23 @@ class Call:
     """A call, to be run once. Any thread may interrupt it.
 
     Attributes:
-        order: how its process is to be set up.
-        work: its values, until they are sent.
+        work: the parts of its values, until they are sent.
         timeout: seconds that it may take, from its process's start; None is no limit.
         screen: where its output goes.
         started: called with its pid when it has one.
         warming: called once where it has to wait for TensorFlow's import.
-        answered: called with its answer, where its order says that it lingers, and before it ends; returns `LEAVE`, or
-            `APART` to be called again with the answer in pieces.
+        answered: called with its answer before its process ends; returns `LEAVE`, or `APART` to be called again with
+            the answer in pieces. None where nobody takes it before.
         pid: its process, once it is there.
         status: how that ended, as `subprocess` has it; None before.
     """
 
-    order: Order
-    work: Pickled
+    work: Sequence[memoryview]
     timeout: float | None = None
     screen: Screen = field(default_factory=Here)
     started: Callable[[int], None] = lambda _: None
     warming: Callable[[], None] = lambda: None
-    answered: Callable[[Answer], str] = lambda _: LEAVE
+    answered: Callable[[Answer], str] | None = None
     pid: int | None = None
     status: int | None = None
     _bell: Bell = field(default_factory=Bell)
@@ -79,8 +65,11 @@ class Call:
         """
         self._bell.ring()
 
-    def run(self) -> Answer:
+    def run(self, order: Order) -> Answer:
         """Run it to its end. When this returns or raises, its process is gone, and so is all that it had started.
+
+        Args:
+            order: how its process is to be set up.
 
         Raises:
             WorkerDied: its process ended without an answer.
@@ -92,13 +81,13 @@ class Call:
         with self._bell, heard_by(self._bell):
             process = KEEPER.start()
             try:
-                answer = _Watch(self, process, self._bell).run()
+                answer = _Watch(self, order, process, self._bell).run()
                 words = process.last_words() if answer is None else ""
             finally:
                 self.status = process.status
                 process.close()
         if answer is None:
-            raise WorkerDied(ending.died(process.status or 0, kills, ending.memory_kills(), words))
+            raise ending.died(process.status or 0, kills, ending.memory_kills(), words)
         return answer
 
 
@@ -114,8 +103,9 @@ _BUSY = (_Step.RUNNING, _Step.ASKED, _Step.HEEDING)
 class _Watch:
     """Waits for all that a process may do, and does what is due meanwhile."""
 
-    def __init__(self, call: Call, process: Process, bell: Bell) -> None:
+    def __init__(self, call: Call, order: Order, process: Process, bell: Bell) -> None:
         self._call, self._process, self._bell = call, process, bell
+        self._order = replace(order, grace=GRACE, lingers=call.answered is not None)
         self._selector = selectors.DefaultSelector()
         self._decoders = {
             process.out: ("stdout", codecs.getincrementaldecoder("utf-8")("replace")),
@@ -154,9 +144,9 @@ class _Watch:
         for descriptor in self._decoders:
             os.set_blocking(descriptor, False)
             self._selector.register(descriptor, selectors.EVENT_READ, functools.partial(self._read, descriptor))
-        self._say("", [memoryview(pickle.dumps(replace(self._call.order, grace=GRACE)))])
-        self._say(WORK, self._call.work.parts)
-        self._call.work = _SENT  # it may take long, and nobody here needs them for it
+        self._say("", [memoryview(pickle.dumps(self._order))])
+        self._say(WORK, self._call.work)
+        self._call.work = ()  # it may take long, and nobody here needs them for it
 
     def _say(self, kind: str, parts: Sequence[memoryview] = ()) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has died, which will be told
@@ -194,9 +184,10 @@ class _Watch:
         else:
             facts: Facts = pickle.loads(message.parts[0])  # noqa: S301  # as above
             seconds = time.monotonic() - self._began
-            self._answer = Answer(message.kind == RAISED, facts, message.parts[1:], seconds)
+            values, raised = message.parts[1 : 1 + facts.values], message.parts[1 + facts.values :]
+            self._answer = Answer(values=values, failure=raised, facts=facts, seconds=seconds)
             self._due = None
-            if self._call.order.lingers:
+            if self._call.answered is not None:
                 self._say(said := self._call.answered(self._answer))
                 if said != LEAVE:
                     return  # it says more, and who does not want to wait for that interrupts it
@@ -296,18 +287,10 @@ class _Watch:
                 )
             raise KeyboardInterrupt(f"The call did not heed the interrupt within {GRACE:g} s, and was killed.")
         if self._step is _Step.GIVEN_UP:
-            raise WorkerDied(
-                f"The call's process (pid {self._call.pid}) does not end, even killed: it hangs in a driver, "
-                "and keeps what it holds."
-            )
-        if self._process.taken:
-            raise WorkerDied(
-                f"The process that starts isolated calls has died ({self._process.taken}), and this call with it. "
-                "The next call gets a new one."
-            )
+            raise ending.hung(self._call.pid or 0)
+        status = self._process.status or 0
+        if self._process.orphaned:
+            raise ending.orphaned(status, self._process.nursery_status())
         if self._cut and self._step is _Step.KILLED:
-            raise WorkerDied(
-                "The call has closed its connection to this process, a file descriptor that was not its own. "
-                "No answer could come any more, and it was killed."
-            )
+            raise ending.cut_off(status)
         return None

@@ -1,30 +1,24 @@
 """A `concurrent.futures.Executor` whose calls run in processes of their own, each with GPUs that no other of them has.
 
-Threads of this process wait for the calls. Which GPUs one gets is the ledger's affair; how it runs, the call's.
+It is a face: what runs the calls is `local`, or `cluster` where one is given.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from typing import Any, ParamSpec, TypeVar
 
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.errors import Unpicklable, WorkerDied
-from tfgpu_magic.isolate import shutdown, terms
-from tfgpu_magic.isolate.ledger import LEDGER, Abandoned
+from tfgpu_magic.isolate import terms
+from tfgpu_magic.isolate.backend import Backend, submit
+from tfgpu_magic.isolate.cluster.backend import Cluster
+from tfgpu_magic.isolate.local import Local
 from tfgpu_magic.isolate.submitted import Submitted
-from tfgpu_magic.isolate.values import copies, pickling
-from tfgpu_magic.isolate.values.pickling import Pickled, Reduce
+from tfgpu_magic.isolate.values import pickling
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-ENDED = "The call was ended, because all calls of its executor were."
-STOPPED = "The call was stopped."
 
 
 class IsolatedExecutor(Executor):
@@ -62,14 +56,6 @@ class IsolatedExecutor(Executor):
         ``with IsolatedExecutor(policy="limit 25%") as executor: list(executor.map(train, range(5)))``
     """
 
-    def __new__(cls, *_: Any, cluster: Any = None, **__: Any) -> IsolatedExecutor:
-        """One for calls elsewhere, where a cluster is given."""
-        if cluster is None or cls is not IsolatedExecutor:
-            return super().__new__(cls)
-        from tfgpu_magic.isolate.cluster.executor import ClusterExecutor  # which is one of these
-
-        return super().__new__(ClusterExecutor)
-
     def __init__(
         self,
         max_workers: int | None = None,
@@ -83,7 +69,7 @@ class IsolatedExecutor(Executor):
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
     ) -> None:
-        self._terms = terms.read(policy, gpus, timeout)
+        asked = terms.read(policy, gpus, timeout)
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")  # as the standard library says it
         self._first = None if initializer is None else (initializer, initargs)
@@ -91,18 +77,9 @@ class IsolatedExecutor(Executor):
             raise ValueError("max_workers must be greater than 0")
         if cluster is None and (security is not None or wait is not None):
             raise TypeError("security and wait are for calls on a cluster; give cluster= too")
-        self._changed = threading.Condition()
-        self._closed = False  # takes no more calls
-        self._ended = False  # and ends those that it has
-        self._open(max_workers, cluster=cluster, security=security, wait=wait)
-
-    def _open(self, max_workers: int | None, **_: Any) -> None:
-        room = None if self._terms.gpus == 0 else LEDGER.survey(self._terms.policy, self._terms.gpus)
-        self._most = max_workers or room or len(os.sched_getaffinity(0))
-        self._waiting: deque[Submitted[Any]] = deque()
-        self._running: set[Submitted[Any]] = set()
-        self._threads = 0
-        shutdown.add(self)
+        self._backend: Backend = (
+            Local(asked, max_workers) if cluster is None else Cluster(asked, max_workers, cluster, security, wait)
+        )
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Submitted[T]:
         """Have a function called, and return the future of its value; its `stop()` stops the call.
@@ -110,7 +87,8 @@ class IsolatedExecutor(Executor):
         The future raises what the function raises; `Unpicklable`, which names what cannot be sent; `WorkerDied`;
         `TimedOut`; `Refused` where other programs hold what it needs.
         """
-        return self._submit(fn, args, kwargs, None)
+        function = fn if self._first is None else _Prepared(*self._first, fn)
+        return submit(self._backend, function, args, kwargs)
 
     def map(
         self,
@@ -135,14 +113,7 @@ class IsolatedExecutor(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; those that run go on to their end, as do those that wait unless they are cancelled."""
-        with self._changed:
-            self._closed = True
-            cancelled = list(self._waiting) if cancel_futures else []
-        for call in cancelled:
-            call.cancel()
-        if wait:
-            with self._changed:
-                self._changed.wait_for(lambda: not self._threads)
+        self._backend.shutdown(wait=wait, cancel=cancel_futures)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Wait for all calls, as every executor; but a Ctrl-C in the block, or while it waits, is for them too."""
@@ -160,92 +131,11 @@ class IsolatedExecutor(Executor):
         The futures of what was stopped raise `WorkerDied`. Nothing can be submitted after it.
         Source: `ProcessPoolExecutor.terminate_workers` of Python 3.14.
         """
-        self._end(1)
+        self._backend.end(1)
 
     def kill_workers(self) -> None:
         """Cancel what waits, and kill what runs, as `ProcessPoolExecutor.kill_workers` of Python 3.14 does."""
-        self._end(2)
-
-    def _end(self, times: int) -> None:
-        with self._changed:
-            self._ended = True
-            calls = list(self._running)
-        self.shutdown(wait=False, cancel_futures=True)
-        for call in calls:
-            for _ in range(times):  # who is asked twice is killed
-                call.stop()
-
-    def _submit(
-        self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any], reduce: Reduce | None
-    ) -> Submitted[T]:
-        call: Submitted[T] = Submitted(pickling.name_of(function))
-        self._check()
-        try:
-            work = self._pickled(function, args, kwargs, reduce)
-        except Unpicklable as error:
-            call.set_exception(error)
-            return call
-        call.work = work
-        with self._changed:
-            self._check()
-            self._waiting.append(call)
-            if self._threads < self._most:
-                # Daemons, so that a process that ends by Ctrl-C, or is restarted, waits for none; see `shutdown`.
-                threading.Thread(target=self._work, name="tfgpu_magic-call", daemon=True).start()
-                self._threads += 1  # its work begins when we let go of the lock
-        return call
-
-    def _check(self) -> None:
-        if self._closed or shutdown.begun:
-            at = " interpreter" * shutdown.begun
-            raise RuntimeError(f"cannot schedule new futures after{at} shutdown")  # as the standard library says it
-
-    def _pickled(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], reduce: Reduce | None
-    ) -> Pickled:
-        """A call as it is now: what becomes of its arguments while it waits is not its affair."""
-        prepared = function if self._first is None else _Prepared(*self._first, function)
-        return copies.copied(pickling.dump_call(prepared, args, kwargs, reduce=reduce))
-
-    def _work(self) -> None:
-        """Run one call after the other, in a thread of ours, until none waits."""
-        while True:
-            with self._changed:
-                call = self._waiting.popleft() if self._waiting else None
-                if call is None:
-                    self._threads -= 1
-                    self._changed.notify_all()
-                    return
-                self._running.add(call)
-            if call.set_running_or_notify_cancel():
-                self._run(call)
-            with self._changed:
-                self._running.discard(call)
-            del call
-
-    def _run(self, call: Submitted[Any]) -> None:
-        """Run a call to its end."""
-        call.enlist()
-        try:
-            value = terms.answer(
-                self._terms,
-                call.title,
-                call.take(),
-                leased=True,
-                begun=call.begin,
-                wanted=lambda: not call.stopped,
-                screen=call.screen,
-            ).value()
-        except BaseException as error:  # also KeyboardInterrupt: it is the call's, and not this thread's
-            call.forget()
-            if call.stopped and isinstance(error, KeyboardInterrupt | WorkerDied | Abandoned):
-                died = WorkerDied(ENDED if self._ended else STOPPED)
-                died.__cause__ = error.with_traceback(None)
-                error = died
-            call.set_exception(error.with_traceback(None))  # its frames are ours, and say nothing
-        else:
-            call.forget()
-            call.set_result(value)
+        self._backend.end(2)
 
 
 class _Prepared:
@@ -253,7 +143,7 @@ class _Prepared:
 
     def __init__(self, first: Callable[..., object], arguments: tuple[Any, ...], function: Callable[..., Any]) -> None:
         self._first, self._arguments, self._function = first, arguments, function
-        self.__qualname__ = getattr(function, "__qualname__", type(function).__qualname__)
+        self.__qualname__ = pickling.name_of(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._first(*self._arguments)

@@ -12,11 +12,14 @@ from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.isolate import terms
-from tfgpu_magic.isolate.executor import IsolatedExecutor
-from tfgpu_magic.isolate.process import infant
+from tfgpu_magic.isolate import run, terms
+from tfgpu_magic.isolate.backend import Backend, submit
+from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.local import Local
+from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.isolate.submitted import Submitted
 from tfgpu_magic.isolate.terms import Terms
+from tfgpu_magic.isolate.values import pickling
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -67,20 +70,19 @@ def isolated(
 
 
 class _Asked:
-    """What is asked for the calls of a function, and the executor of those that are submitted."""
+    """What is asked for the calls of a function, and what runs those that are submitted."""
 
     def __init__(self, what: Terms) -> None:
         self.terms = what
         self._lock = threading.Lock()
-        self._executor: IsolatedExecutor | None = None
+        self._backend: Backend | None = None
 
-    def executor(self) -> IsolatedExecutor:
-        """The executor, made when it is first needed."""
+    def backend(self) -> Backend:
+        """What runs them, made when it is first needed."""
         with self._lock:
-            if self._executor is None:
-                what = self.terms
-                self._executor = IsolatedExecutor(policy=what.policy, gpus=what.gpus, timeout=what.timeout)
-            return self._executor
+            if self._backend is None:
+                self._backend = Local(self.terms)
+            return self._backend
 
     def __reduce__(self) -> tuple[type[_Asked], tuple[Terms]]:
         return _Asked, (self.terms,)
@@ -111,14 +113,15 @@ class Isolated(Generic[P, R]):
             WorkerDied: its process ended without an answer.
             TimedOut: it took too long.
         """
-        if infant.running:
+        if inside.running:
             return self.__wrapped__(*args, **kwargs)
         __tracebackhide__ = True  # IPython's word for frames that tell nobody anything
         what = self._asked.terms
-        leased = bool(what.policy.requests) or what.gpus is not None
         function, values = _function(self.__wrapped__, args)
         try:
-            value: R = terms.run(what, function, values, kwargs, leased=leased, reduce=_by_wrapper)
+            work = pickling.dump_call(function, values, kwargs, reduce=_by_wrapper)
+            lease = run.leased(what) if what.policy.requests or what.gpus is not None else run.as_here(what)
+            value: R = run.run(Call(work=work.parts, timeout=what.timeout), lease, run.function()).value()
         except BaseException as error:
             raise error.with_traceback(None)  # noqa: B904  # of our own frames
         return value
@@ -131,7 +134,7 @@ class Isolated(Generic[P, R]):
         How many run at once is decided at the first time, as in `IsolatedExecutor`; the others wait.
         """
         function, values = _function(self.__wrapped__, args)
-        return self._asked.executor()._submit(function, values, kwargs, _by_wrapper)
+        return submit(self._asked.backend(), function, values, kwargs, reduce=_by_wrapper)
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Isolated[P, R]: ...

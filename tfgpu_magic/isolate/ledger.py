@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tfgpu_magic import control
@@ -21,7 +21,8 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import leases, offer
 from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, SharedBook, began
 from tfgpu_magic.isolate.claims import Claim, Need, key, size
-from tfgpu_magic.isolate.process import infant
+from tfgpu_magic.isolate.lease import Abandoned, Lease
+from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.isolate.ways import Way, Wish, WishOfAll, ways
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -29,27 +30,6 @@ TICK = 0.25
 """Seconds between two looks into the book while somebody waits: what other processes do there rings no bell here."""
 
 _FRESH = 5.0  # seconds in which GPUs that were seen are taken to be so still, if no lease has ended
-
-
-@dataclass(slots=True, eq=False)
-class Lease:
-    """What one call may have, while it runs.
-
-    Attributes:
-        policy: all that is asked of TensorFlow in its process.
-        snapshot: the GPUs, as they were when its own were chosen; None where nobody looked.
-        devices: its own GPUs; none where there is no GPU to be shared out.
-        started: is to be told its process, once it has one.
-    """
-
-    policy: Policy
-    snapshot: Snapshot | None = None
-    devices: tuple[Device, ...] = ()
-    started: Callable[[int], None] = lambda _: None
-
-
-class Abandoned(Exception):
-    """Nobody wants the lease any more that was waited for."""
 
 
 class Ledger:
@@ -159,20 +139,19 @@ class Ledger:
 
     @contextlib.contextmanager
     def _leased(self, wish: Wish) -> Iterator[Lease]:
-        lease = Lease(wish.policy, started=lambda pid: self._started(wish.ticket, pid))
         try:
             self._wishes.add(wish)
             with self._turn() as page:
                 wish.ticket = page.number()
                 page.entries[wish.ticket] = Entry(ticket=wish.ticket, slot=self._book.slot, seen=time.monotonic())
             try:
-                self._take(lease, wish)
+                policy, devices = self._take(wish)
             except Refused as error:
                 wish.refuse(error)
-                lease.policy = control.inherited(lease.snapshot).then(wish.policy)
+                policy, devices = control.inherited(wish.snapshot).then(wish.policy), ()
                 self._wishes.discard(wish)  # it runs without GPUs of its own, and nobody waits behind it
                 self._tidy()
-            yield lease
+            yield Lease(policy, wish.snapshot, devices, started=functools.partial(self._started, wish.ticket))
         finally:
             self._wishes.discard(wish)  # before anything that can be interrupted: it is over, whoever strikes it out
             self._tidy()
@@ -187,22 +166,22 @@ class Ledger:
                 pass
             raise
 
-    def _take(self, lease: Lease, wish: Wish) -> None:
-        """Take what is wished; wait for it where other calls of ours are in the way."""
+    def _take(self, wish: Wish) -> tuple[Policy, tuple[Device, ...]]:
+        """Take what is wished, a policy and GPUs; wait for it where other calls of ours are in the way."""
         since, told = wish.came, False
         while wish.wanted():
-            ended, lease.snapshot = self._look(since)
+            ended, snapshot = self._look(since)
+            wish.snapshot = snapshot
             since = time.time() - _FRESH
-            possible = list(ways(wish, lease.snapshot))
+            possible = list(ways(wish, snapshot))
             with self._turn() as page:
                 if page.ended != ended:  # what one that ended meanwhile held is in the snapshot, as if others'
                     continue
-                find = functools.partial(self._found, page, wish, lease.snapshot)
+                find = functools.partial(self._found, page, wish, snapshot)
                 found = offer.first(functools.partial(find, way) for way in possible)
                 if found is not None:
-                    lease.policy, lease.devices = found
-                    self._enter(page, wish, lease)
-                    return
+                    self._enter(page, wish, found[1])
+                    return found
                 changes = page.changes
             if told:
                 self._wait(changes, wish)
@@ -211,13 +190,13 @@ class Ledger:
                 told = True
         raise Abandoned
 
-    def _enter(self, page: Page, wish: Wish, lease: Lease) -> None:
+    def _enter(self, page: Page, wish: Wish, devices: tuple[Device, ...]) -> None:
         """Write down what a call has from now on, if it is any GPU's."""
-        if not lease.devices:
+        if not devices:
             page.drop(wish.ticket)
             return
-        since, known = page.number(), offer.strangers(lease.snapshot)
-        claims = tuple(Claim(key(one.gpu), size(one), since=since, known=known) for one in lease.devices)
+        since, known = page.number(), offer.strangers(wish.snapshot)
+        claims = tuple(Claim(key(one.gpu), size(one), since=since, known=known) for one in devices)
         page.put(replace(page.entries[wish.ticket], need=None, claims=claims))
 
     def _found(self, page: Page, wish: Wish, snapshot: Snapshot, way: Way) -> tuple[Policy, tuple[Device, ...]] | None:
@@ -254,7 +233,7 @@ class Ledger:
             offer.holding(snapshot),
             _others(page),
             count,
-            () if infant.running else ahead,  # who has waited so long may wait for the very call that we are in
+            () if inside.running else ahead,  # who has waited so long may wait for the very call that we are in
             snapshot.gpus,
             lambda: control.names(snapshot),
         )
@@ -304,7 +283,7 @@ os.register_at_fork(after_in_child=LEDGER.forget)
 
 def _others(page: Page) -> list[Claim]:
     """What all have but for the calls that this process runs in: what is theirs is ours, and so is the room for it."""
-    family = _family() if infant.running else frozenset()
+    family = _family() if inside.running else frozenset()
     return [claim for claim in page.claims() if claim.pid not in family]
 
 

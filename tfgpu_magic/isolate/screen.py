@@ -110,7 +110,7 @@ def submitted() -> Screen:
     return Here() if kernel is None else WhereSubmitted(kernel)
 
 
-def of_cell(shell: Any, *, later: bool = False) -> Screen:
-    """The screen for a call that a shell's cell makes; `later` where its output comes when the cell is over."""
+def below(shell: Any) -> Screen:
+    """The screen for a call that a shell's cell leaves running: it is below that cell, where there are cells."""
     kernel = getattr(shell, "kernel", None)
-    return ThatCell(kernel) if later and kernel is not None else Here()
+    return Here() if kernel is None else ThatCell(kernel)

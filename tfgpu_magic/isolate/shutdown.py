@@ -19,38 +19,37 @@ begun = False
 """Whether this process is ending, so that no more calls are taken."""
 
 
-class _Executor(Protocol):
-    def shutdown(self, wait: bool = True) -> None: ...
-    def terminate_workers(self) -> None: ...
-    def kill_workers(self) -> None: ...
+class _Backend(Protocol):
+    def shutdown(self, *, wait: bool, cancel: bool) -> None: ...
+    def end(self, times: int) -> None: ...
 
 
-_EXECUTORS: weakref.WeakSet[_Executor] = weakref.WeakSet()
+_BACKENDS: weakref.WeakSet[_Backend] = weakref.WeakSet()
 
 
-def add(executor: _Executor) -> None:
-    """Have an executor's calls waited for, or ended, when this process ends."""
-    _EXECUTORS.add(executor)
+def add(backend: _Backend) -> None:
+    """Have a backend's calls waited for, or ended, when this process ends."""
+    _BACKENDS.add(backend)
 
 
 def _end() -> None:
     global begun
     begun = True
-    executors = list(_EXECUTORS)
+    backends = list(_BACKENDS)
     try:
         if hasattr(shell(), "kernel"):
-            for executor in executors:
-                executor.kill_workers()
+            for backend in backends:
+                backend.end(2)
             return  # their processes see that this one has ended
         # The one that ends this program; where lines are typed in, it has ended one of them, a while ago.
         if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt) and not _is_typed():
-            for executor in executors:
-                executor.terminate_workers()
-        for executor in executors:
-            executor.shutdown()
+            for backend in backends:
+                backend.end(1)
+        for backend in backends:
+            backend.shutdown(wait=True, cancel=False)
     except KeyboardInterrupt:
-        for executor in executors:
-            executor.kill_workers()
+        for backend in backends:
+            backend.end(2)
         raise
 
 
@@ -58,6 +57,6 @@ def _is_typed() -> bool:
     return shell() is not None or hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
-os.register_at_fork(after_in_child=_EXECUTORS.clear)  # whose threads are not there
+os.register_at_fork(after_in_child=_BACKENDS.clear)  # whose threads are not there
 # As `concurrent.futures.thread` does: before `atexit`, whose handlers may use what the calls return.
 threading._register_atexit(_end)  # type: ignore[attr-defined]

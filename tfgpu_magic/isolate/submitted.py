@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from tfgpu_magic.isolate import screen
 from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.ledger import LEDGER, Abandoned
+from tfgpu_magic.isolate.lease import Abandoned
+from tfgpu_magic.isolate.ledger import LEDGER
 from tfgpu_magic.isolate.listed import Listed
 from tfgpu_magic.isolate.values.pickling import Pickled
 

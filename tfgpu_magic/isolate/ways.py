@@ -24,6 +24,7 @@ class Wish:
         waiting: called where it has to wait.
         came: when it came, in seconds since the epoch.
         ticket: its number in the book.
+        snapshot: the GPUs, as they were seen for it last; None before.
     """
 
     policy: Policy
@@ -32,6 +33,7 @@ class Wish:
     waiting: Callable[[], None]
     came: float = field(default_factory=time.time)
     ticket: int = 0
+    snapshot: Snapshot | None = None
 
     def devices(self, here: Policy, snapshot: Snapshot) -> tuple[Device, ...] | None:
         """The GPUs to choose from, with what holds in this process; None where there is no GPU to be shared out."""

@@ -116,7 +116,7 @@ class MemoryTable(anywidget.AnyWidget):
                     events.unregister(name, note)
         super().close()
 
-    def show(self, table: Table, past: dict[str, Any] | None = None) -> None:
+    def show(self, table: Table, past: message.Past | None = None) -> None:
         """Draw a table; and the history, as `views.message.past` writes it, unless that is None."""
         with self._showing, self.hold_sync():
             self._rows, self.state, self.every = table, dict(message.state(table)), self.pause() or EVERY

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import signal
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tfgpu_magic.isolate.cells.shell import CellFacts
+from tfgpu_magic.isolate.cells.facts import CellFacts
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.guard import Unpickler
 
@@ -18,22 +19,24 @@ class Arrival:
     """What has arrived of a cell.
 
     Attributes:
+        facts: what came of it.
         values: what came, by name; the name of the cell's value is empty.
         lost: why something could not be made again, by name.
     """
 
+    facts: CellFacts
     values: dict[str, object] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
 
 
-def arrive(facts: CellFacts, parts: Sequence[memoryview]) -> Arrival:
+def arrive(parts: Sequence[memoryview]) -> Arrival:
     """Make again what a cell gives: what is in one pickle together, and each pickle for itself.
 
     Args:
-        facts: what came of the cell.
-        parts: its answer's.
+        parts: the parts of what it gives, its facts the first of them.
     """
-    arrival, at = Arrival(), 0
+    facts: CellFacts = pickle.loads(parts[0])  # noqa: S301  # from our own process
+    arrival, at = Arrival(facts), 1
     for names, count in facts.given:
         try:
             with _interruptible():

@@ -5,38 +5,38 @@ from __future__ import annotations
 import contextlib
 import functools
 import linecache
+import pickle
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfgpu_magic import control, frameworks
-from tfgpu_magic.errors import PolicyError, TfGpuError, Unpicklable
-from tfgpu_magic.isolate import leases, prepare
+from tfgpu_magic.errors import TfGpuError, Unpicklable
+from tfgpu_magic.isolate import leases
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.cells.arrival import Arrival, arrive
 from tfgpu_magic.isolate.cells.between import afterwards, between, display_once
 from tfgpu_magic.isolate.cells.closing import Closing, close, crowd
 from tfgpu_magic.isolate.cells.errors import as_told, debug_no_frames, hint, not_run, raised
+from tfgpu_magic.isolate.cells.facts import CellSettings
+from tfgpu_magic.isolate.cells.inputs import chosen, pickled
 from tfgpu_magic.isolate.cells.names import names
-from tfgpu_magic.isolate.cells.shell import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.words import Asked
-from tfgpu_magic.isolate.ledger import LEDGER, Abandoned, Lease
+from tfgpu_magic.isolate.lease import Abandoned, Lease
+from tfgpu_magic.isolate.ledger import LEDGER
 from tfgpu_magic.isolate.process import ending
 from tfgpu_magic.isolate.process.order import APART, LEAVE
+from tfgpu_magic.isolate.run import run
 from tfgpu_magic.isolate.screen import Screen
-from tfgpu_magic.isolate.values import pickling
-from tfgpu_magic.isolate.values.pickling import Pickled
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
+_RUNNER = "tfgpu_magic.isolate.cells.shell:cell"
+
 _TRAITS = ("ast_node_interactivity", "autoawait", "colors")
 """What a cell's shell has of the notebook's."""
-
-_SHELLS_OWN = frozenset({"get_ipython", "exit", "quit", "open"})
-"""What every shell puts into its namespace for itself. Others that are hidden from `%who` are the notebook's all the
-same: `_`, `Out`, and whatever a startup file defines."""
 
 
 class Cell:
@@ -74,14 +74,14 @@ class Cell:
             traceback=shell.InteractiveTB.mode,
             cells=_cells(shell),
         )
-        self._settings = settings
-        inputs = self._inputs(seen.reads)
+        inputs = chosen(shell, seen.reads, asked)
         self._sent = frozenset(inputs)
-        work = _pickle(inputs)
-        self._work = work.copied() if asked.detach else work  # the notebook goes on, and changes its arrays
+        values = pickled(inputs)
+        values = values.copied() if asked.detach else values  # the notebook goes on, and changes its arrays
+        self._work: Sequence[memoryview] = (memoryview(pickle.dumps(settings)), *values.parts)
         self._call: Call | None = None
         self._answered: Answer | None = None
-        self._arrival = Arrival()
+        self._arrival: Arrival | None = None
         self._between = between(shell) if asked.detach else None
         self._stopped = False
         self.settle: Callable[[], None] = lambda: None
@@ -125,14 +125,13 @@ class Cell:
                 return None, as_told(self._stop_from_outside() or error.with_traceback(None))
             answer = self._answered
             interrupt = as_told(KeyboardInterrupt("The cell had ended, and what it gives is here."))
-        facts = answer.facts.more.get("cell")
-        if not isinstance(facts, CellFacts):
+        arrival, self._answered, self._arrival = self._arrival, None, None
+        if arrival is None:
             return None, not_run(answer)
-        arrival, self._answered, self._arrival = self._arrival, None, Arrival()
-        value = arrival.values.pop("", None)
+        facts, value = arrival.facts, arrival.values.pop("", None)
         self._put(arrival.values)
-        told = raised(answer, facts)
-        self._tell(answer, facts, arrival, told)
+        told = raised(answer)
+        self._tell(answer, arrival, told)
         told = told or interrupt or self._lost([name for name in arrival.lost if name], value)
         if told is not None or facts.shown is None or (value is None and "" not in arrival.lost):
             return None, told
@@ -143,60 +142,66 @@ class Cell:
             display_once(self._shell, value, facts.shown)
         return value, None
 
-    def _tell(self, answer: Answer, facts: CellFacts, arrival: Arrival, error: BaseException | None) -> None:
+    def _tell(self, answer: Answer, arrival: Arrival, error: BaseException | None) -> None:
         """Show how it ended."""
-        after, uses = self._look_again(answer), answer.facts.uses
-        missed = hint(error, self._shell.user_ns.keys() - self._sent)
-        self._show(close(uses, self._before, after, self.pid, answer.seconds, facts, lost=arrival.lost, hint=missed))
+        uses = answer.facts.uses
+        closing = close(
+            uses,
+            self._before,
+            self._look_again(answer),
+            self.pid,
+            answer.seconds,
+            arrival.facts,
+            failed=answer.failed,
+            lost=arrival.lost,
+            hint=hint(error, self._shell.user_ns.keys() - self._sent),
+        )
+        self._show(closing)
         if error is not None and frameworks.out_of_memory(error) and self._before:
-            self._show(crowd(uses, self._before, self.pid, control.names(self._before)))
+            self._show(crowd(uses, answer.facts.limited, self._before, self.pid, control.names(self._before)))
 
     def _answer(self) -> Answer:
-        with contextlib.suppress(Abandoned), self._lease() as lease:
-            work, self._work = self._work, Pickled(memoryview(b""))
-            self._call = Call(
-                order=prepare.order(
-                    lease.policy,
-                    lease.snapshot,
-                    runner="tfgpu_magic.isolate.cells.shell:cell",
-                    lingers=True,
-                    settings={"cell": self._settings},
-                ),
-                work=work,
-                timeout=self._asked.timeout,
-                screen=self.screen,
-                started=lease.started,
-                warming=self._tell_of_warming,
-                answered=self._take,
-            )
-            del work  # what was sent need not be kept: a job may run for hours
-            if not self._stopped:  # else there was no call yet that could be interrupted
-                return self._call.run()
+        work, self._work = self._work, ()
+        call = Call(
+            work=work,
+            timeout=self._asked.terms.timeout,
+            screen=self.screen,
+            warming=self._tell_of_warming,
+            answered=self._take,
+        )
+        del work  # what was sent need not be kept: a job may run for hours
+        with contextlib.suppress(Abandoned):
+            return run(call, self._lease(), _RUNNER, begun=self._begin)
         raise KeyboardInterrupt("The cell was stopped before it began.")
+
+    def _begin(self, call: Call) -> None:
+        self._call = call
+        if self._stopped:  # when there was no call yet that could be interrupted
+            raise Abandoned
 
     def _lease(self) -> contextlib.AbstractContextManager[Lease]:
         """GPUs of its own where a number of them is asked; else those that the notebook sees, and what it takes there.
 
         What its own words take, that is: the notebook's policy holds in cells, too, that never use a GPU.
         """
-        if self._asked.gpus is not None:
-            waiting = self._tell_of_waiting(leases.gpus(self._asked.gpus))
-            return LEDGER.lease(self._asked.policy, self._asked.gpus, wanted=self._wanted, waiting=waiting)
-        if any(request.limited for request in self._asked.policy.memory):
-            return LEDGER.share(self._asked.policy, wanted=self._wanted, waiting=self._tell_of_waiting("GPU memory"))
-        policy = control.inherited().then(self._asked.policy)
+        asked = self._asked.terms
+        if asked.gpus is not None:
+            waiting = self._tell_of_waiting(leases.gpus(asked.gpus))
+            return LEDGER.lease(asked.policy, asked.gpus, wanted=self._wanted, waiting=waiting)
+        if any(request.limited for request in asked.policy.memory):
+            return LEDGER.share(asked.policy, wanted=self._wanted, waiting=self._tell_of_waiting("GPU memory"))
+        policy = control.inherited().then(asked.policy)
         return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
 
     def _take(self, answer: Answer) -> str:
         """Take what the cell gives while its process still has it; what cannot be had together is asked for apart."""
         if self._before is None:
             self._before = look()
-        facts = answer.facts.more.get("cell")
-        if not isinstance(facts, CellFacts):
+        if not answer.values:
             return LEAVE
-        self._answered, self._arrival = answer, arrive(facts, answer.parts)
-        together = len(facts.given) == 1 and len(facts.given[0][0]) > 1
-        return APART if self._arrival.lost and together else LEAVE
+        self._answered, self._arrival = answer, arrive(answer.values)
+        given = self._arrival.facts.given
+        return APART if self._arrival.lost and len(given) == 1 and len(given[0][0]) > 1 else LEAVE
 
     def _stop_from_outside(self) -> BaseException | None:
         """What it is to the notebook when somebody ends the cell's process as one ends a program: it was stopped."""
@@ -219,7 +224,8 @@ class Cell:
             return None
         error = Unpicklable(
             f"{', '.join(names)} cannot be made again in this notebook, and is gone with the cell's process; all else "
-            "has come. What it is made of, such as its module, must be here too."
+            "has come. What it is made of, such as its module, must be here too.",
+            what=", ".join(names),
         )
         if value is None:
             return as_told(error)
@@ -228,18 +234,6 @@ class Cell:
             return None
         self._shell.displayhook(value)
         return as_told(error)
-
-    def _inputs(self, reads: frozenset[str]) -> dict[str, object]:
-        """The names to send."""
-        there, hidden = self._shell.user_ns, self._shell.user_ns_hidden
-        asked = (*(self._asked.inputs or ()), *self._asked.also)
-        for name in asked:
-            if name not in there:
-                raise PolicyError(f"-i {name}: this notebook has no {name!r}.")
-        if self._asked.inputs is not None:
-            return {name: there[name] for name in asked}
-        own = {name for name in _SHELLS_OWN & there.keys() if there[name] is hidden.get(name)}
-        return {name: there[name] for name in sorted((reads & (there.keys() - own)) | set(asked))}
 
     def _wanted(self) -> bool:
         return not self._stopped
@@ -281,20 +275,3 @@ def _cells(shell: Any) -> dict[str, tuple[int, str]]:
     # IPython's own, and there is no other way to it; IPython 7 has the names without numbers.
     numbers = getattr(shell.compile, "_filename_map", dict.fromkeys(getattr(linecache, "_ipython_cache", ()), 0))
     return {name: (number, "".join(linecache.getlines(name))) for name, number in numbers.items()}
-
-
-def _pickle(inputs: Mapping[str, object]) -> Pickled:
-    """Pickle the names together, so that what two of them share they still do."""
-    try:
-        return pickling.dump(dict(inputs))
-    except Unpicklable:
-        found = [trouble for name, value in inputs.items() if (trouble := _trouble(name, value))]
-        raise Unpicklable("\n".join([*found, "Make it in the cell, or name with -i what to send."])) from None
-
-
-def _trouble(name: str, value: object) -> str:
-    try:
-        pickling.dump(value, name)
-    except Unpicklable as error:
-        return str(error)
-    return ""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tfgpu_magic.isolate.cells.shell import CellFacts
+from tfgpu_magic.isolate.cells.facts import CellFacts
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded
@@ -38,6 +38,7 @@ def close(
     seconds: float,
     facts: CellFacts | None = None,
     *,
+    failed: bool = False,
     lost: Mapping[str, str] = MappingProxyType({}),
     hint: str | None = None,
 ) -> Closing:
@@ -50,6 +51,7 @@ def close(
         pid: its process.
         seconds: how long it took.
         facts: what came of it; None where it did not answer.
+        failed: whether it raised.
         lost: why something could not be made again in the notebook, by name; the value's name is empty.
         hint: a name of the notebook's that it may have missed.
     """
@@ -61,35 +63,42 @@ def close(
     lines += [f"{name or 'Its value'} cannot be made again in this notebook: {why}" for name, why in lost.items()]
     if facts.lacks:
         lines.append(f"Not there to bring back: {', '.join(facts.lacks)}.")
-    if facts.stays and not facts.failed:
+    if facts.stays and not failed:
         lines.append(f"Gone with its process: {', '.join(facts.stays)}. To bring back: -o {','.join(facts.stays)}")
-    if facts.changed and not facts.failed:
+    if facts.changed and not failed:
         lines.append(f"Changed only there: {', '.join(facts.changed)}. To bring back: -o {','.join(facts.changed)}")
-    if (around := _around(facts)) and not facts.failed:
+    if (around := _around(facts)) and not failed:
         lines.append(f"Changed only there: {', '.join(around)}.")
     if hint:
         lines.append(f"The notebook has {hint}, which the cell's text does not name. To send it too: -i +{hint}")
     return Closing(tuple(lines))
 
 
-def crowd(uses: Sequence[GpuUse], snapshot: Snapshot, pid: int | None, names: Mapping[int, str]) -> Closing:
+def crowd(
+    uses: Sequence[GpuUse],
+    limited: Collection[str],
+    snapshot: Snapshot,
+    pid: int | None,
+    names: Mapping[int, str],
+) -> Closing:
     """Tell why a cell may have run out of memory: who else held it, or its own limit.
 
     Args:
         uses: what frameworks say in its process, by GPU UUID.
+        limited: the UUIDs of the GPUs on which it was told to take no more than so much.
         snapshot: the GPUs when it had failed.
         pid: its process.
         names: who is behind each pid.
     """
     policies = {use.gpu: use.policy for use in uses}
-    labels = {gpu.label: policies.get(gpu.uuid or "", "") for gpu in snapshot.gpus}
+    own = {gpu.label: policies.get(gpu.uuid, "") for gpu in snapshot.gpus if gpu.uuid and gpu.uuid in limited}
     lines, crowded = [], False
     for label in _held(snapshot, pid):
         others = [row for row in snapshot.processes if row.gpu == label and row.pid != pid and row.held]
         told = ", ".join(f"{names.get(row.pid, 'others')} {rounded(row.held)}" for row in others)
-        own = f" The cell's own `{labels[label]}` lets it have no more." if "limit" in labels[label] else ""
+        said = f" The cell's own `{own[label]}` lets it have no more." if own.get(label) else ""
         crowded = crowded or bool(others)
-        lines.append((f"Others held of GPU {label}: {told}." if told else f"Nobody else held GPU {label}.") + own)
+        lines.append((f"Others held of GPU {label}: {told}." if told else f"Nobody else held GPU {label}.") + said)
     hint = ["`--gpus 1` gives a cell the GPU with most free memory."] if crowded else []
     return Closing((*lines, *hint))
 

@@ -9,15 +9,15 @@ from types import ModuleType
 
 from tfgpu_magic.isolate.cells.shell import make
 from tfgpu_magic.isolate.process import infant
-from tfgpu_magic.isolate.process.infant import Answer
 from tfgpu_magic.isolate.process.order import Order
+from tfgpu_magic.isolate.process.outcome import Outcome
 
 
-def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Answer:
+def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Outcome:
     """Call a function: the runner of calls that are made where IPython runs."""
     path = list(sys.path)
     shell = make(connection, ModuleType("tfgpu_magic_call"))  # the call's own names are not IPython's to fill
     sys.path[:] = path
-    answer = infant.call(connection, order, work)
+    outcome = infant.call(connection, order, work)
     shell.events.trigger("post_execute")  # shows figures that are left open, as the end of a cell does
-    return answer
+    return outcome

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import sys
 from collections.abc import Sequence, Set
@@ -12,10 +11,7 @@ from IPython.core.error import UsageError
 
 from tfgpu_magic import control
 from tfgpu_magic.errors import Refused, TfGpuError
-from tfgpu_magic.isolate.answer import Answer, timed_out
-from tfgpu_magic.isolate.cells.shell import CellFacts
-from tfgpu_magic.isolate.values import failure
-from tfgpu_magic.isolate.values.failure import Failure
+from tfgpu_magic.isolate.answer import Answer
 
 
 def not_run(answer: Answer) -> BaseException:
@@ -29,18 +25,12 @@ def not_run(answer: Answer) -> BaseException:
     return as_told(error)
 
 
-def raised(answer: Answer, facts: CellFacts) -> BaseException | None:
+def raised(answer: Answer) -> BaseException | None:
     """What the cell raised, or that it was late, which IPython will show with what the cell's process saw."""
-    parts = answer.parts[sum(count for _, count in facts.given) :]
-    error: BaseException | None = None
-    shown: tuple[str, ...] = ()
-    if parts:
-        told: Failure = pickle.loads(parts[0])  # noqa: S301  # from our own process
-        error, shown = failure.revive(told, parts[1:]), told.shown
-        if isinstance(error, SyntaxError):  # IPython asks none how it wants to be shown
-            error.__cause__ = None
-    if answer.late is not None:
-        error = timed_out(answer.late)
+    error, shown = answer.error(), answer.shown
+    if isinstance(error, SyntaxError):  # IPython asks none how it wants to be shown
+        error.__cause__ = None
+    if error is not None and answer.late is not None:
         # It was stopped as by Ctrl-C, and nobody pressed that.
         shown = (*(line.replace("KeyboardInterrupt", "TimedOut") for line in shown), *_story(error))
     return None if error is None else _shown_as(error, shown)

@@ -12,8 +12,8 @@ import sys
 import tokenize
 import types
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from IPython.core.error import StdinNotImplementedError
@@ -22,73 +22,21 @@ from traitlets import Any as AnyTrait
 from traitlets import Type
 from traitlets.config import Config
 
-from tfgpu_magic import loading
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.cells.displays import Home, Hook, Publisher, as_json
+from tfgpu_magic.isolate.cells.facts import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.surroundings import Surroundings
 from tfgpu_magic.isolate.process import infant, room
-from tfgpu_magic.isolate.process.infant import Answer, give
-from tfgpu_magic.isolate.process.order import RETURNED, Facts, Order
-from tfgpu_magic.isolate.values import failure, pickling, plain
+from tfgpu_magic.isolate.process.order import Order
+from tfgpu_magic.isolate.process.outcome import Outcome, raised
+from tfgpu_magic.isolate.values import pickling
+from tfgpu_magic.isolate.values.giving import give
 from tfgpu_magic.isolate.values.pickling import Pickled
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellSettings:
-    """What a cell's process must know of the cell.
-
-    Attributes:
-        source: its text.
-        number: its number in the notebook.
-        outputs: the names to bring back.
-        passing: the names that nothing but its imports and loops bind.
-        changes: the names whose objects its text says that it changes.
-        shell: traits of the notebook's shell that the cell's has too.
-        traceback: the mode of its tracebacks.
-        cells: the notebook's cells, for tracebacks that go through functions of theirs: number and text, by the name
-            that the compiler knows them by.
-    """
-
-    source: str
-    number: int
-    outputs: tuple[str, ...] = ()
-    passing: frozenset[str] = frozenset()
-    changes: tuple[str, ...] = ()
-    shell: Mapping[str, object]
-    traceback: str = "Context"
-    cells: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellFacts:
-    """What came of a cell.
-
-    Attributes:
-        stays: names that it has bound and that stay behind.
-        changed: names of the notebook's whose objects it has changed, as its text says, and that stay behind.
-        variables: environment variables that it has changed.
-        moved: whether it has changed the working directory.
-        lacks: names to bring back that it has not bound.
-        kept: why something cannot come home, by name; the value's name is empty.
-        shown: how its value is displayed there, data and metadata; None where it is not.
-        failed: whether it raised.
-        given: the pickles of what comes home: the names in each, and how many of the answer's parts it has; the
-            value's name is empty. What is left of the parts is the cell's error.
-    """
-
-    stays: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    variables: tuple[str, ...] = ()
-    moved: bool = False
-    lacks: tuple[str, ...] = ()
-    kept: Mapping[str, str]
-    shown: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
-    failed: bool
-    given: tuple[tuple[tuple[str, ...], int], ...] = ()
-
 
 Piece = tuple[tuple[str, ...], Pickled]
 """A pickle of a dict of what comes home, and the names in it."""
+
+_EXTENSION = "tfgpu_magic"  # by the name that people load it by
 
 _CLASSES_STAY = (
     "it is a class of the notebook, which is not changed from there. Define it anew in the cell to get another."
@@ -119,16 +67,13 @@ class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPytho
         self.shown = tuple(stb)
 
 
-def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Answer:
-    """Run a cell: the runner of `%%tf_gpu isolate`."""
-    settings = order.settings["cell"]
-    assert isinstance(settings, CellSettings)  # noqa: S101  # by our own kernel
+def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Outcome:
+    """Run a cell: the runner of `%%tf_gpu isolate`; the first part of its work, and of what it gives, is about it."""
+    settings: CellSettings = pickle.loads(work[0])  # noqa: S301  # from our own kernel
     shell = _shell(connection, settings)
     namespace = pickling.main_namespace()
-    namespace.update(_inputs(work))  # now, because a new shell resets `_` and `In`
-    reporter = loading.attach(shell).reporter
-    # A %load_ext in the cell must not apply the kernel's policy over that of the cell.
-    shell.extension_manager.loaded.add("tfgpu_magic")
+    namespace.update(_inputs(work[1:]))  # now, because a new shell resets `_` and `In`
+    shell.extension_manager.load_extension(_EXTENSION)
     before, surroundings = dict(namespace), Surroundings(namespace)
     result = shell.run_cell(settings.source, store_history=False)
     infant.be_done()
@@ -151,10 +96,6 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         shown = as_json(data), as_json(metadata)
     if "" in kept and shown is not None:
         shell.display_pub.publish(*shown)
-    raised: list[memoryview] = []
-    if error is not None:
-        told, pickled = failure.capture(error, shown=shell.shown, reduce=plain.reduce)
-        raised = [memoryview(pickle.dumps(told)), *pickled.parts]
     facts = CellFacts(
         stays=tuple(_stays(before, namespace, {*settings.outputs, *settings.passing, *shell.user_ns_hidden})),
         changed=tuple(name for name in changed if name not in {*settings.outputs, *kept}),
@@ -163,17 +104,17 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         lacks=tuple(name for name in settings.outputs if name not in namespace),
         kept=kept,
         shown=shown,
-        failed=error is not None,
     )
+    failed = () if error is None else raised(error, shown=shell.shown)
 
-    def answer(pieces: Sequence[Piece]) -> Answer:
-        given = tuple((names, len(pickled.parts)) for names, pickled in pieces)
-        parts = [part for _, pickled in pieces for part in pickled.parts]
-        return RETURNED, Facts(more={"cell": replace(facts, given=given)}), [*parts, *raised]
+    def outcome(pieces: Sequence[Piece], apart: Callable[[], Outcome] | None = None) -> Outcome:
+        told = replace(facts, given=tuple((names, len(pickled.parts)) for names, pickled in pieces))
+        parts = (part for _, pickled in pieces for part in pickled.parts)
+        return Outcome(values=[memoryview(pickle.dumps(told)), *parts], error=failed, apart=apart)
 
-    infant.apart = lambda: answer(_apart(values, order)[0])
-    reporter.stop()  # which takes its file from the board: nothing runs at this process's exit
-    return answer(given)
+    with contextlib.suppress(Exception):  # whatever the cell has made of its shell
+        shell.extension_manager.unload_extension(_EXTENSION)  # its report leaves the board: nothing runs at the exit
+    return outcome(given, lambda: outcome(_apart(values, order)[0]))
 
 
 def ends_quietly(source: str) -> bool:

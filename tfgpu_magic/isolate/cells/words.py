@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tfgpu_magic import units
 from tfgpu_magic.config import grammar, words
-from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.reading import MOST_PARTS
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.isolate.terms import Terms
 
 _WORDS = {word.name for word in grammar.POLICY_WORDS}
 _NAMES = "Write names with commas and no blanks between them: `x,y`."
@@ -25,18 +26,14 @@ class Asked:
         inputs: the names to send; None for those that the cell reads.
         also: the names to send besides those.
         outputs: the names to bring back.
-        policy: what is asked of TensorFlow's GPUs.
-        gpus: how many GPUs it may see; None where nothing is said.
-        timeout: seconds that it may take; None without a limit.
+        terms: what is asked for it as for any call; no number of GPUs where nothing is said.
         detach: whether the notebook goes on meanwhile.
     """
 
     inputs: tuple[str, ...] | None = None
     also: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    policy: Policy = NOTHING
-    gpus: int | None = None
-    timeout: float | None = None
+    terms: Terms = field(default_factory=Terms)
     detach: bool = False
 
 
@@ -72,9 +69,11 @@ def parse(line: str) -> Asked:
         inputs=None if sent is None or more else _names(sent),
         also=_names(sent.replace("+", "")) if sent is not None and more else (),
         outputs=_names(flags.get("-o", "-")),
-        policy=words.parse(" ".join(policy)) if policy else NOTHING,
-        gpus=_count(flags["--gpus"]) if "--gpus" in flags else None,
-        timeout=units.seconds(flags["--timeout"]) if "--timeout" in flags else None,
+        terms=Terms(
+            policy=words.parse(" ".join(policy)) if policy else NOTHING,
+            gpus=_count(flags["--gpus"]) if "--gpus" in flags else None,
+            timeout=units.seconds(flags["--timeout"]) if "--timeout" in flags else None,
+        ),
         detach="--detach" in flags,
     )
 

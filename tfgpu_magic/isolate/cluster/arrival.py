@@ -6,6 +6,9 @@ So nothing here is newer than Python 3.8, and nothing but the standard library i
 
 from __future__ import annotations
 
+ABSENT, OTHER = "absent", "other version"
+"""How a task ends that is not understood, before the machine's name, and why it is not, or what has which version."""
+
 
 def run(versions, errand, work):  # type: ignore[no-untyped-def]  # it is text
     """Run a call of a caller with these versions, if they are those of here as far as that matters; see `parcel`."""
@@ -20,11 +23,11 @@ def run(versions, errand, work):  # type: ignore[no-untyped-def]  # it is text
         except importlib.metadata.PackageNotFoundError:
             continue  # that there is none is told below, or whoever needs it tells
         if not f"{ours}.".startswith(f"{theirs}."):
-            return ["other version", where, name, ours]
+            return [OTHER, where, name, ours]
     try:
-        from tfgpu_magic import __version__
+        from tfgpu_magic._version import __version__
         from tfgpu_magic.isolate.cluster import remote
     except ImportError as error:
-        return ["absent", where, str(error)]
+        return [ABSENT, where, str(error)]
     theirs = versions["tfgpu-magic"]
-    return remote.run(errand, work) if __version__ == theirs else ["other version", where, "tfgpu-magic", __version__]
+    return remote.run(errand, work) if __version__ == theirs else [OTHER, where, "tfgpu-magic", __version__]

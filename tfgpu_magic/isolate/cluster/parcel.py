@@ -1,7 +1,7 @@
 """What travels between a caller and a Dask worker: bytes, which nobody on the way makes objects of.
 
 Dask pickles the list of a call's parts and leaves the large ones alone; the scheduler, which reads the task, needs
-neither this package nor the caller's modules. What the parts mean, `cluster` and `remote` know.
+neither this package nor the caller's modules. What the parts mean, `backend` and `remote` know.
 """
 
 from __future__ import annotations
@@ -9,24 +9,23 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import uuid
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
-import tfgpu_magic
-from tfgpu_magic.isolate.cluster import arrival
+from tfgpu_magic._version import __version__
 from tfgpu_magic.isolate.terms import Terms
+from tfgpu_magic.isolate.values.guard import ROOTS
 from tfgpu_magic.isolate.values.pickling import APART
 
 GPU = "GPU"
 """The resource of Dask workers that calls need."""
 
-ABSENT, OTHER, LOST, FULL, ANSWERED, RAISED = "absent", "other version", "lost", "full", "answered", "raised"
-"""How a task ends, the first part of what it gives, before the machine's name and the rest.
+LOST, FULL, ANSWERED, RAISED = "lost", "full", "answered", "raised"
+"""How a task ends that could be understood, the first part of what it gives, before the machine's name and the rest.
 
-The rest is a text; what has which version; nothing; the worker's address and an exception; a value; an exception.
+The rest is nothing; the worker's address and an exception; a value; an exception. For others see `arrival`.
 """
 
 
@@ -50,6 +49,20 @@ class Errand:
     terms: Terms
     imported: frozenset[str]
 
+    @classmethod
+    def of(cls, name: str, terms: Terms, topic: str) -> Errand:
+        """What is told of a call of this process."""
+        key = _key(name)
+        return cls(key=key, guard=key, topic=topic, name=name, terms=terms, imported=ROOTS & sys.modules.keys())
+
+    def again(self) -> Errand:
+        """The same for another worker."""
+        return replace(self, key=_key(self.name))
+
+
+def _key(name: str) -> str:
+    return f"{name}-{uuid.uuid4()}"
+
 
 def packed(part: memoryview) -> Any:
     """A part as Dask takes it along: a large one as an array, which is not copied where NumPy is."""
@@ -66,19 +79,10 @@ def unpacked(part: Any) -> memoryview:
     return memoryview(bytearray(memory)) if memory.readonly else memory
 
 
-def task(errand: bytes, work: Sequence[memoryview]) -> tuple[Any, ...]:
-    """What Dask is to call, and with what: a function of Python's own, which runs text. No code of ours is sent."""
-    source = Path(arrival.__file__).read_text()
-    return eval, _RUN, {"source": source, "call": [versions(), errand, [packed(part) for part in work]]}
-
-
-_RUN = "(lambda space: (exec(source, space), space['run'](*call))[1])({'__name__': 'tfgpu_magic.arrival'})"
-
-
 def versions() -> dict[str, str]:
     """What must be the same at both ends, as far as it must: how Python, pickles and arrays are written."""
     found = {"Python": ".".join(map(str, sys.version_info[:2]))}
     for name in ("cloudpickle", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name).partition(".")[0]
-    return {**found, "tfgpu-magic": tfgpu_magic.__version__}
+    return {**found, "tfgpu-magic": __version__}

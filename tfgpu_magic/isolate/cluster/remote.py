@@ -1,7 +1,7 @@
 """An isolated call as a Dask worker runs it: in a process of its own on the worker's machine, for a caller elsewhere.
 
 It has the environment, working directory and modules of the worker's process, and the caller's policy. The worker's
-process unpickles no value of it, and so imports nothing for it. How the caller learns of it, `cluster` knows.
+process unpickles no value of it, and so imports nothing for it. How the caller learns of it, `backend` knows.
 
 A worker that is lost has its tasks run again elsewhere, which Dask decides and nobody can forbid. So a call first sets
 an event at the scheduler, and one that finds it set does not begin. Whether a caller still wants its call, the worker
@@ -19,15 +19,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import terms
+from tfgpu_magic.isolate import run as running
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.cluster import parcel
 from tfgpu_magic.isolate.cluster.parcel import Errand
-from tfgpu_magic.isolate.ledger import LEDGER, Abandoned
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.lease import Abandoned
+from tfgpu_magic.isolate.ledger import LEDGER
+from tfgpu_magic.isolate.pool import KEEPER
 from tfgpu_magic.isolate.screen import Screen
 from tfgpu_magic.isolate.values import failure
-from tfgpu_magic.isolate.values.pickling import Pickled
 
 TICK = 0.1
 """Seconds between two messages with a call's output, and between two looks at whether it is still wanted."""
@@ -62,7 +62,6 @@ def run(errand: bytes, work: Sequence[Any]) -> list[Any]:
     worker = distributed.get_worker()
     place = f"{socket.gethostname()} (Dask worker {worker.name})"
     guard = distributed.Event(told.guard)
-    stream, *buffers = map(parcel.unpacked, work)
     with _Watch(worker, told) as watch:
 
         def begin(call: Call) -> None:
@@ -72,16 +71,9 @@ def run(errand: bytes, work: Sequence[Any]) -> list[Any]:
             watch.begin(call, place)
 
         try:
-            answer = terms.answer(
-                told.terms,
-                told.name,
-                Pickled(stream, tuple(buffers)),
-                leased=True,
-                screen=watch,
-                imported=told.imported,
-                begun=begin,
-                wanted=lambda: watch.wanted,
-            )
+            call = Call(work=tuple(map(parcel.unpacked, work)), timeout=told.terms.timeout, screen=watch)
+            lease = running.leased(told.terms, lambda: watch.wanted)
+            answer = running.run(call, lease, running.function(), imported=told.imported, begun=begin)
         except (_Again, Abandoned):
             return [parcel.LOST, place]
         except Refused as error:
@@ -96,7 +88,9 @@ def run(errand: bytes, work: Sequence[Any]) -> list[Any]:
     late = answer.error() if answer.late is not None else None
     if late is not None:
         return [parcel.RAISED, place, *_raised(late)]
-    return [parcel.RAISED if answer.failed else parcel.ANSWERED, place, *map(parcel.packed, answer.parts)]
+    if answer.failed:
+        return [parcel.RAISED, place, *map(parcel.packed, answer.failure)]
+    return [parcel.ANSWERED, place, *map(parcel.packed, answer.values)]
 
 
 class _Watch(Screen):

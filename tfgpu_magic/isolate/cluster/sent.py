@@ -10,7 +10,6 @@ from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.cluster import parcel
 from tfgpu_magic.isolate.cluster.parcel import Errand
-from tfgpu_magic.isolate.process.order import Facts
 from tfgpu_magic.isolate.submitted import Submitted
 from tfgpu_magic.isolate.values.pickling import Pickled
 
@@ -46,11 +45,10 @@ class Sent:
 
 def raised(place: str, parts: Sequence[Any]) -> BaseException:
     """What a call raised, which says where."""
-    error = Answer(True, Facts(), tuple(map(parcel.unpacked, parts)), 0.0).error()
+    error = Answer(failure=tuple(map(parcel.unpacked, parts))).error()
     assert error is not None  # noqa: S101  # it failed
-    where = f"This was on {place}."
     if isinstance(error, TfGpuError):
-        error.args = (f"{error}\n{where}",)
+        error.place = place
     elif error.__cause__ is not None:  # its traceback there
-        error.__cause__.args = (f"{str(error.__cause__).strip()}\n{where}\n",)
+        error.__cause__.args = (f"{str(error.__cause__).strip()}\nThis was on {place}.\n",)
     return error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tfgpu_magic.errors import Refused, TfGpuError, WorkerDied
-from tfgpu_magic.isolate.cluster import parcel
+from tfgpu_magic.isolate.cluster import arrival, parcel
 
 
 def gone(place: str | None) -> WorkerDied:
@@ -52,17 +52,17 @@ def refusal(kind: str, place: str, parts: Sequence[str], begun: str | None) -> T
     """A worker did not run a call.
 
     Args:
-        kind: why, as `parcel` has it.
+        kind: why, as `arrival` and `parcel` have it.
         place: where.
         parts: what more it says.
         begun: where the call had begun before, if that is known.
     """
-    if kind == parcel.ABSENT:
+    if kind == arrival.ABSENT:
         return Refused(
             f"Not started. There is no tfgpu_magic on {place}, where the Dask worker is: {parts[0]}. "
             "Install it there: pip install 'tfgpu-magic[dask]'"
         )
-    if kind == parcel.OTHER:
+    if kind == arrival.OTHER:
         what, theirs = parts
         return Refused(
             f"Not started. {what} is {theirs} on {place}, where the Dask worker is, and "

@@ -1,4 +1,4 @@
-"""How a process ended, in words: signal, exit status, and whether the kernel's out-of-memory killer was at work."""
+"""How a process ended, as an error: signal, exit status, and whether the kernel's out-of-memory killer was at work."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ import signal
 import sys
 from pathlib import Path
 
+from tfgpu_magic.errors import WorkerDied
+
 _HERE, _SHELL = str(Path(__file__).parents[1]), "/IPython/core/"
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-def tell(status: int) -> str:
+def tell(status: int | None) -> str:
     """An exit status in words.
 
     Args:
-        status: as `subprocess` has it: negative for a signal.
+        status: as `subprocess` has it: negative for a signal; None where nobody knows.
     """
+    if status is None:
+        return "nobody knows how"
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -60,8 +64,8 @@ def spent(pid: int, proc: Path = PROC) -> int | None:
     return None
 
 
-def died(status: int, kills_before: int | None, kills_now: int | None, last_words: str = "") -> str:
-    """What became of a process that gave no answer.
+def died(status: int, kills_before: int | None, kills_now: int | None, last_words: str = "") -> WorkerDied:
+    """The error of a call whose process gave no answer.
 
     Args:
         status: its exit status, as in `tell`.
@@ -71,12 +75,39 @@ def died(status: int, kills_before: int | None, kills_now: int | None, last_word
     """
     said = "\n".join([f"The call's process ended without an answer: {tell(status)}.", *_places(last_words)])
     if status != -signal.SIGKILL:
-        return said
+        return WorkerDied(said, status=status, memory=False)
     if kills_before is None or kills_now is None:
-        return f"{said} Whether the kernel's out-of-memory killer sent it cannot be told here."
-    if kills_now > kills_before:
-        return f"{said} The kernel's out-of-memory killer was at work meanwhile: most likely memory ran out."
-    return f"{said} Somebody sent it; the kernel's out-of-memory killer did not."
+        who, memory = "Whether the kernel's out-of-memory killer sent it cannot be told here.", None
+    elif kills_now > kills_before:
+        who, memory = "The kernel's out-of-memory killer was at work meanwhile: most likely memory ran out.", True
+    else:
+        who, memory = "Somebody sent it; the kernel's out-of-memory killer did not.", False
+    return WorkerDied(f"{said} {who}", status=status, memory=memory)
+
+
+def hung(pid: int) -> WorkerDied:
+    """The error of a call whose process does not end."""
+    return WorkerDied(
+        f"The call's process (pid {pid}) does not end, even killed: it hangs in a driver, and keeps what it holds."
+    )
+
+
+def orphaned(status: int, nursery: int | None) -> WorkerDied:
+    """The error of a call whose nursery has died, with the exit statuses of both."""
+    return WorkerDied(
+        f"The process that starts isolated calls has died ({tell(nursery)}), and this call with it. "
+        "The next call gets a new one.",
+        status=status,
+    )
+
+
+def cut_off(status: int) -> WorkerDied:
+    """The error of a call that could not answer any more."""
+    return WorkerDied(
+        "The call has closed its connection to this process, a file descriptor that was not its own. "
+        "No answer could come any more, and it was killed.",
+        status=status,
+    )
 
 
 def _places(last_words: str) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
-import functools
 import importlib
 import io
 import os
@@ -14,34 +13,19 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfgpu_magic import control
 from tfgpu_magic.config import account
-from tfgpu_magic.config.runtime import adopt
+from tfgpu_magic.config.runtime import adopt, limits_now
 from tfgpu_magic.errors import Unpicklable, WorkerDied
-from tfgpu_magic.isolate import precision
-from tfgpu_magic.isolate.process import station, wire
-from tfgpu_magic.isolate.process.order import ANSWER_ME, APART, HEARD, LEAVE, RAISED, RETURNED, Facts, Order
+from tfgpu_magic.isolate.process import inside, precision, station, wire
+from tfgpu_magic.isolate.process.order import ANSWER, ANSWER_ME, APART, HEARD, LEAVE, Facts, Order
+from tfgpu_magic.isolate.process.outcome import Outcome, Runner, raised
 from tfgpu_magic.isolate.process.shutdown import shut_down
-from tfgpu_magic.isolate.values import failure, pickling, plain
-from tfgpu_magic.isolate.values.guard import Unpickler
-from tfgpu_magic.isolate.values.pickling import Pickled
-
-Answer = tuple[str, Facts, Sequence[memoryview]]
-"""How a call ended: `RETURNED` or `RAISED`, what is known of it, and the parts of what it gave."""
-
-Runner = Callable[[socket.socket, Order, Sequence[memoryview]], Answer]
-"""Runs the work of a call: its connection, its order, and the parts that its caller pickled."""
-
-
-running = False
-"""Whether this process is that of an isolated call."""
-
-apart: Callable[[], Answer] | None = None
-"""What makes the answer in pieces, where a runner can, for a caller that could not take it as a whole."""
+from tfgpu_magic.isolate.values import pickling
+from tfgpu_magic.isolate.values.giving import give
 
 
 def live(connection: socket.socket, crash: int) -> None:
@@ -51,8 +35,7 @@ def live(connection: socket.socket, crash: int) -> None:
         connection: where messages come and go.
         crash: the descriptor to say at where Python was when it crashed.
     """
-    global running
-    running = True
+    inside.running = True
     faulthandler.enable(crash, all_threads=False)
     with contextlib.suppress(ConnectionResetError):
         message = wire.receive(connection)
@@ -65,7 +48,7 @@ def live(connection: socket.socket, crash: int) -> None:
     _flush()
 
 
-def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Answer:
+def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Outcome:
     """Call a function: the runner of all calls of functions."""
     del connection
     try:
@@ -73,13 +56,12 @@ def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
         value = function(*arguments, **keywords)
     except BaseException as error:  # also SystemExit: it ends the call, not us
         be_done()
-        return _raised(error, skip=1)
+        return Outcome(error=raised(error, skip=1))
     be_done()
-    name = str(order.settings.get("name", "the call"))
     try:
-        return RETURNED, Facts(), give(value, f"the result of {name}", order.imported).parts
+        return Outcome(values=give(value, f"the result of {pickling.name_of(function)}", order.imported).parts)
     except Unpicklable as error:
-        return _raised(error.with_traceback(None))  # of ours, and it says nothing
+        return Outcome(error=raised(error.with_traceback(None)))  # of ours, and it says nothing
 
 
 def be_done() -> None:
@@ -87,43 +69,21 @@ def be_done() -> None:
     signal.signal(signal.SIGINT, lambda *_: None)
 
 
-def give(value: object, name: str, imported: frozenset[str]) -> Pickled:
-    """Pickle what the caller is to get: TensorFlow's objects as plain ones, and only what can be had there.
-
-    Args:
-        value: what to pickle.
-        name: what people call it.
-        imported: which of TensorFlow's packages the caller has imported.
-
-    Raises:
-        Unpicklable: it cannot be sent, or nothing could be made of it.
-    """
-    pickled = pickling.dump(value, name, reduce=plain.reduce, at_home=True)
-    try:
-        pickling.load(pickled.parts, functools.partial(Unpickler, modules=imported))
-    except Unpicklable as error:
-        raise Unpicklable(f"{name}: {error}") from None
-    except Exception as error:  # whatever an object's own __setstate__ raises
-        kind = type(value).__qualname__
-        raise Unpicklable(f"{name}, a {kind}, can be pickled and not be made again of that ({error}).") from error
-    return pickled
-
-
 def _run(connection: socket.socket, order: Order) -> None:
     here = os.getpid()
-    answer = _work(connection, order)
+    outcome = _work(connection, order)
     if os.getpid() != here:
         os._exit(0)  # a fork that the call has let come to its end: it is the call's to answer
-    if answer is None:
+    if outcome is None:
         return
     be_done()
     _flush()
     try:
-        _send(connection, answer)
+        _send(connection, outcome)
         while order.lingers and (said := wire.receive(connection)) is not None and said.kind != LEAVE:
             # Else a display that was interrupted has left behind what it waited for.
-            if said.kind == APART and apart is not None:
-                _send(connection, apart())
+            if said.kind == APART and outcome.apart is not None:
+                _send(connection, outcome.apart())
     except ConnectionError:  # nobody waits any more
         return
     except OSError as error:
@@ -132,21 +92,22 @@ def _run(connection: socket.socket, order: Order) -> None:
         ) from None
 
 
-def _send(connection: socket.socket, answer: Answer) -> None:
-    kind, facts, parts = answer
+def _send(connection: socket.socket, outcome: Outcome) -> None:
+    facts = Facts(values=len(outcome.values))
     with contextlib.suppress(Exception):  # the call may have left this process in any state, and this is no answer
         facts = replace(facts, uses=account.brief().uses)
+        if facts.uses:
+            facts = replace(facts, limited=frozenset(gpu for gpu, pools in limits_now().items() if pools))
     try:
-        wire.send(connection, kind, [pickle.dumps(facts), *parts])
+        wire.send(connection, ANSWER, [pickle.dumps(facts), *outcome.values, *outcome.error])
     except ConnectionError:
         raise
     except OSError as error:  # no room for a large result
-        kind, _, parts = _raised(error.with_traceback(None))
-        facts = replace(facts, more={})  # which is about the parts that are not sent
-        wire.send(connection, kind, [pickle.dumps(facts), *parts])
+        facts = replace(facts, values=0)
+        wire.send(connection, ANSWER, [pickle.dumps(facts), *raised(error.with_traceback(None))])
 
 
-def _work(connection: socket.socket, order: Order) -> Answer | None:
+def _work(connection: socket.socket, order: Order) -> Outcome | None:
     """What came of the order; None when there is no call to it."""
     try:
         _become(order)
@@ -157,7 +118,7 @@ def _work(connection: socket.socket, order: Order) -> Answer | None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # an interrupt that came early is raised here
         return None if work is None else runner(connection, order, work.parts)
     except BaseException as error:  # a refused policy, a directory that is gone, an interrupt that came early
-        return _raised(error)
+        return Outcome(error=raised(error))
 
 
 def _answer_interrupts(connection: socket.socket) -> None:
@@ -191,7 +152,7 @@ def _become(order: Order) -> None:
     precision.make(order.precision)
     if order.policy.requests:
         snapshot = order.snapshot
-        control.apply(order.policy, **({} if snapshot is None else {"see": lambda: snapshot}))
+        order.apply(order.policy, **({} if snapshot is None else {"see": lambda: snapshot}))
 
 
 class _Whole(io.FileIO):
@@ -208,11 +169,6 @@ def _text(descriptor: int) -> io.TextIOWrapper:
     """A stream that keeps nothing back: what a call prints before it dies must be seen."""
     whole: Any = _Whole(descriptor, "wb", closefd=False)  # a raw file, as Python's own streams have with -u
     return io.TextIOWrapper(whole, encoding="utf-8", errors="backslashreplace", write_through=True)
-
-
-def _raised(error: BaseException, *, skip: int = 0) -> Answer:
-    told, pickled = failure.capture(error, skip=skip, reduce=plain.reduce)
-    return RAISED, Facts(), [memoryview(pickle.dumps(told)), *pickled.parts]
 
 
 def _flush() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import fcntl
@@ -20,7 +19,7 @@ from tfgpu_magic.child import CALLS
 from tfgpu_magic.config.runtime import environment
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.process import conditions, ending, strays, wire
-from tfgpu_magic.isolate.process.nursery import FIGURE, ORDER, PRELOAD, READY
+from tfgpu_magic.isolate.process.protocol import FIGURE, ORDER, READY
 
 _PIPE = 2**20  # bytes that a process may print while nobody listens
 _WORDS = 5  # lines of what it said last
@@ -39,7 +38,7 @@ class Process:
         crash: where Python says at a crash where it was.
         pid: its process id; None before it is told.
         status: its exit status, negative for a signal; None while it lives.
-        taken: how the nursery ended that took it along; empty where it ended by itself.
+        orphaned: whether the nursery has ended and taken it along; else it ended by itself.
     """
 
     connection: socket.socket
@@ -50,7 +49,7 @@ class Process:
     _nursery: Nursery
     pid: int | None = None
     status: int | None = None
-    taken: str = ""
+    orphaned: bool = False
 
     def hear(self) -> None:
         """Read what is told: first the pid, then the exit status. Waits for it.
@@ -77,6 +76,10 @@ class Process:
             return os.read(self.crash, _PIPE).decode(errors="replace")
         return ""
 
+    def nursery_status(self) -> int | None:
+        """How the nursery that took it along ended, as `Nursery.end` has it."""
+        return self._nursery.end()
+
     def signal(self, number: int) -> None:
         """Send a signal to it and all that it has started; to one that has ended already, nothing happens."""
         if self.pid is not None and self.status is None:
@@ -95,17 +98,18 @@ class Process:
         self._nursery.over()
 
     def _be_lost(self) -> None:
-        how = self._nursery.end()
+        status = self._nursery.end()
         if self.pid is None:
             if self._nursery.lives():
                 raise OSError(errno.EMFILE, "No process can be started for the call: too many open files")
             said = self._nursery.last_words()
             raise WorkerDied(
-                f"The process that starts isolated calls has died ({how}). The next call gets a new one.{said}"
+                f"The process that starts isolated calls has died ({ending.tell(status)}). The next call gets a new "
+                f"one.{said}"
             )
         # The system has killed it with its nursery, but not what it has started.
         strays.kill(self.pid, self._nursery.pid)
-        self.status, self.taken = -signal.SIGKILL, how
+        self.status, self.orphaned = -signal.SIGKILL, True
 
 
 class Nursery:
@@ -117,7 +121,7 @@ class Nursery:
         warmed: seconds that its imports took; None while that is not known.
     """
 
-    def __init__(self, preload: Sequence[str] = PRELOAD) -> None:
+    def __init__(self, preload: Sequence[str]) -> None:
         self._lock = threading.Lock()
         self._calls = 0
         self._retired = False
@@ -207,11 +211,11 @@ class Nursery:
             self._retired = True
             self._close_if_idle()
 
-    def end(self) -> str:
-        """How it ended, in words; waits for a moment."""
+    def end(self) -> int | None:
+        """Its exit status, as `subprocess` has it; waits for a moment, and is None where nobody knows."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return ending.tell(self._process.wait(_PARTING))
-        return "nobody knows how"
+            return self._process.wait(_PARTING)
+        return None
 
     def last_words(self) -> str:
         """What it said before it ended by itself, as lines of their own."""
@@ -241,7 +245,7 @@ class Keeper:
         preload: what a new nursery imports.
     """
 
-    def __init__(self, preload: Sequence[str] = PRELOAD) -> None:
+    def __init__(self, preload: Sequence[str]) -> None:
         self.preload = preload
         self._lock = threading.RLock()
         self._nursery: Nursery | None = None
@@ -287,13 +291,6 @@ class Keeper:
         nursery, self._nursery = self._nursery, None
         if nursery is not None:
             nursery.disown()
-
-
-KEEPER = Keeper()
-"""This process's own."""
-
-os.register_at_fork(after_in_child=KEEPER.forget)
-atexit.register(KEEPER.stop)
 
 
 def _readable(descriptor: int, seconds: float) -> bool:

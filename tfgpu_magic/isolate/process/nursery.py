@@ -16,7 +16,6 @@ import os
 import selectors
 import signal
 import socket
-import struct
 import sys
 import time
 import warnings
@@ -25,26 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tfgpu_magic.isolate.process import infant
 from tfgpu_magic.isolate.process.order import ANSWER_ME
+from tfgpu_magic.isolate.process.protocol import FIGURE, ORDER, READY
 from tfgpu_magic.isolate.process.strays import Ended, Strays, children
-
-PRELOAD = (
-    "tensorflow",
-    "keras",
-    "cloudpickle",
-    "tfgpu_magic.isolate.process.infant",
-    "tfgpu_magic.isolate.cells.shell",
-)
-"""What is imported before the first call; what is not installed is left out."""
-
-FIGURE = struct.Struct("=q")
-"""How a pid and an exit status are written: a status as `subprocess` has it, negative for a signal."""
-
-ORDER = struct.Struct("=qq")
-"""An order: a pid and a signal for its process group; pid 0 is a call to start, with these descriptors: the pipe that
-its pid and its exit status go to, its connection, its output and its error output."""
-
-READY = b"ready"
 
 _LAST_MOMENTS = 3.0  # seconds in which killed calls are waited for, when the kernel has gone
 
@@ -202,13 +185,13 @@ class Nursery:
             _signal_group(pid, signal.SIGKILL)
 
 
-def main(control: int, kernel: int, preload: Sequence[str] = PRELOAD) -> None:
+def main(control: int, kernel: int, preload: Sequence[str]) -> None:
     """Warm up and serve.
 
     Args:
         control: the descriptor of the socket that orders come over.
         kernel: the process id of the kernel.
-        preload: what to import first.
+        preload: what to import before the first call; what is not installed is left out.
     """
     # An interrupt is not for us, and one that comes early waits in a call's process until that can hear it.
     signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT, ANSWER_ME})
@@ -224,8 +207,6 @@ def main(control: int, kernel: int, preload: Sequence[str] = PRELOAD) -> None:
     for name in preload:
         with contextlib.suppress(Exception):  # whoever imports it in a call is told what is wrong with it
             importlib.import_module(name)
-    from tfgpu_magic.isolate.process import infant
-
     sys.path_importer_cache.clear()  # each call forgets what it listed, and would copy it for that
     gc.collect()
     gc.freeze()  # what is collected in a child would be copied first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tfgpu_magic.config.policy import NOTHING, Policy
@@ -19,8 +19,8 @@ ANSWER_ME = signal.SIGURG
 """A signal that follows an interrupt and is answered once Python has heard that, whoever handles it there. Programs
 that know nothing of it ignore it."""
 
-RETURNED, RAISED = "returned", "raised"
-"""Messages that end a call."""
+ANSWER = "answer"
+"""A message that ends a call: its facts, and the parts of what it gave and of what it raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +28,13 @@ class Order:
     """How a call's process is to be set up, before it sees any value of the call.
 
     Attributes:
-        runner: the function that runs the call, ``module:name``; see `infant`.
+        runner: the function that runs the call, ``module:name``; see `outcome.Runner`.
         environment: every environment variable.
         directory: the working directory.
         path: where modules are imported from.
         arguments: the program's command line.
         station: what it is to have from its caller besides.
+        apply: sets TensorFlow up, given a policy and what sees the GPUs; by its name, where the process imports it.
         policy: what is asked of TensorFlow's GPUs.
         snapshot: the GPUs, as they were when the policy was chosen; None to look anew.
         imported: which of `guard.ROOTS` the caller has imported; no other may come home.
@@ -41,7 +42,6 @@ class Order:
         lingers: whether the process waits for leave when it has answered, so that what it holds can be seen
             and what it gives be taken.
         grace: seconds that threads may go on when the call has ended.
-        settings: what the runner wants to know.
     """
 
     runner: str
@@ -50,23 +50,25 @@ class Order:
     path: tuple[str, ...]
     arguments: tuple[str, ...] = ()
     station: Station = field(default_factory=Station)
+    apply: Callable[..., object]
     policy: Policy = NOTHING
     snapshot: Snapshot | None = None
     imported: frozenset[str] = frozenset()
     precision: Mapping[str, object] = field(default_factory=dict)
     lingers: bool = False
     grace: float = 5.0
-    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a call's process knows of itself when it has done its work.
+    """What a call's process knows of itself and of its answer when it has done its work.
 
     Attributes:
         uses: what its frameworks say, by GPU UUID; empty where none was used.
-        more: what the runner tells.
+        limited: the UUIDs of the GPUs on which it was told to take no more than so much.
+        values: how many of the answer's parts are what the call gave; those after them are what it raised.
     """
 
     uses: tuple[GpuUse, ...] = ()
-    more: Mapping[str, object] = field(default_factory=dict)
+    limited: frozenset[str] = frozenset()
+    values: int = 0

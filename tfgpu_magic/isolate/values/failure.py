@@ -70,7 +70,7 @@ def capture(
     )
     for form in (_rebuilt,) if isinstance(error, SyntaxError) else (_itself, _rebuilt):
         try:
-            pickled = pickling.dump(form(error, reduce), reduce=reduce, at_home=True)
+            pickled = pickling.dump_whole(form(error, reduce), reduce=reduce)
             again = _own_type(pickling.load(pickled.parts, Unpickler))
             # One that makes its text of its arguments may make another of that text.
             if type(again) is kind and (form is _rebuilt or _text(again) == failure.message):
@@ -143,7 +143,7 @@ def _own_type(loaded: object) -> BaseException | None:
 
 def _can_travel(part: object, reduce: Reduce | None) -> bool:
     try:
-        pickling.load(pickling.dump(part, reduce=reduce, at_home=True).parts, Unpickler)
+        pickling.load(pickling.dump_whole(part, reduce=reduce).parts, Unpickler)
     except Exception:  # whatever its own __reduce__ or __setstate__ raises
         return False
     return True

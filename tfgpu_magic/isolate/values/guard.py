@@ -65,7 +65,8 @@ class Unpickler(pickling.Unpickler):
             raise Unpicklable(
                 f"{module}.{name} is of TensorFlow's or Keras' own functions, and one that comes back could be called "
                 "and take the GPU here. Bring back what it returns; or name it by its module in what you bring back, "
-                "as in tf.nn.relu."
+                "as in tf.nn.relu.",
+                what=f"{module}.{name}",
             )
         return found
 
@@ -85,5 +86,6 @@ def _is_theirs(modules: Container[str], module: str, thing: str) -> bool:
     raise Unpicklable(
         f"{thing} would import {'Keras' if root != 'tensorflow' else 'TensorFlow'} into a process that has not "
         "done so: seconds, and half a GiB of memory. Bring back numpy arrays or plain Python values; or import it "
-        "there first, which takes no GPU memory."
+        "there first, which takes no GPU memory.",
+        what=thing,
     )

@@ -60,7 +60,7 @@ class ModelHandle:
         weights = "Bring back model.get_weights()"
         kind = sys.modules["keras"].Model
         if not hasattr(kind, "_unpickle_model"):
-            raise Unpicklable(f"{what} needs Keras 3.4 or later to leave its process. {weights}.")
+            raise Unpicklable(f"{what} needs Keras 3.4 or later to leave its process. {weights}.", what=what)
         try:
             _, (archive,) = kind.__reduce__(model)  # Keras' own way, whatever a subclass has in its place
             view = archive.getbuffer()
@@ -69,7 +69,8 @@ class ModelHandle:
             reason = " ".join(str(error).split())
             raise Unpicklable(
                 f"{what} cannot be saved whole, and so cannot leave its process: {reason:.300}. {weights}, or give "
-                f"{type(model).__qualname__} a get_config()."
+                f"{type(model).__qualname__} a get_config().",
+                what=what,
             ) from error
         parts = _parts(model, names)
         brought = {name: part for name, part in parts.items() if _pickles(part)}
@@ -97,7 +98,8 @@ class ModelHandle:
         if missing:
             raise Unpicklable(
                 f"{', '.join(missing)}, of which the model {self.name!r} is made, could not be brought along. "
-                f"Define it here, and call load(custom_objects={{{missing[0]!r}: …}})."
+                f"Define it here, and call load(custom_objects={{{missing[0]!r}: …}}).",
+                what=", ".join(missing),
             )
         import keras
 

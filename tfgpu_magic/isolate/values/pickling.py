@@ -67,7 +67,9 @@ class _Main(dict[str, Any]):
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # cloudpickle has no types
-    def __init__(self, file: io.BytesIO, buffers: list[memoryview], reduce: Reduce | None, *, at_home: bool) -> None:
+    """Pickles functions with the globals that they read."""
+
+    def __init__(self, file: io.BytesIO, buffers: list[memoryview], reduce: Reduce | None) -> None:
         def keep(buffer: pickle.PickleBuffer) -> bool:
             raw = buffer.raw()
             if raw.nbytes < APART:
@@ -77,9 +79,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # clou
 
         super().__init__(file, protocol=5, buffer_callback=keep)
         self._reduce = reduce
-        if not at_home:
-            # The notebook's functions find their globals in the other process's __main__, as its cell does.
-            self.globals_ref[id(main_namespace())] = _Main(__name__="__main__")
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, _Main):
@@ -92,28 +91,44 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # clou
         return super().reducer_override(obj)
 
 
+class _SharingPickler(_Pickler):
+    """Pickles the notebook's functions without globals: they find them in the other process's `__main__`."""
+
+    def __init__(self, file: io.BytesIO, buffers: list[memoryview], reduce: Reduce | None) -> None:
+        super().__init__(file, buffers, reduce)
+        self.globals_ref[id(main_namespace())] = _Main(__name__="__main__")
+
+
 def main_namespace() -> dict[str, Any]:
     """The namespace of this process's `__main__`: in a kernel, the notebook's."""
     return vars(sys.modules["__main__"])
 
 
-def dump(value: object, name: str = "", *, reduce: Reduce | None = None, at_home: bool = False) -> Pickled:
-    """Pickle a value.
+def dump(value: object, name: str = "", *, reduce: Reduce | None = None) -> Pickled:
+    """Pickle a value for a process whose `__main__` has what the notebook's functions read, as a call's has.
 
     Args:
         value: what to pickle; its large arrays must not change before they are sent.
         name: what people call it, for the error.
         reduce: a special way to pickle some objects.
-        at_home: functions take the globals they read along; else they share those of the other `__main__`.
 
     Raises:
         Unpicklable: it cannot be pickled; the error names the part that cannot.
     """
+    return _dump(_SharingPickler, value, name, reduce)
+
+
+def dump_whole(value: object, name: str = "", *, reduce: Reduce | None = None) -> Pickled:
+    """Pickle a value as `dump` does, with the globals that functions of `__main__` read: it stands by itself."""
+    return _dump(_Pickler, value, name, reduce)
+
+
+def _dump(pickler: type[_Pickler], value: object, name: str, reduce: Reduce | None) -> Pickled:
     stream, buffers = io.BytesIO(), list[memoryview]()
     try:
-        _Pickler(stream, buffers, reduce, at_home=at_home).dump(value)
+        pickler(stream, buffers, reduce).dump(value)
     except Exception as error:  # whatever an object's own __reduce__ raises
-        raise Unpicklable(_tell(value, name or "it", error, reduce)) from error
+        raise Unpicklable(_tell(value, name or "it", error, reduce), what=name) from error
     # Not getbuffer(), which must go before its stream does: Python's garbage collector may do it the other way round.
     return Pickled(memoryview(stream.getvalue()), tuple(buffers))
 
@@ -203,7 +218,7 @@ def _culprit(value: object, place: str, reduce: Reduce | None, depth: int) -> tu
     """The smallest part of a value that cannot be pickled, and where it is."""
     for part, inside in _parts(value) if depth else ():
         try:
-            _Pickler(io.BytesIO(), [], reduce, at_home=True).dump(inside)
+            _Pickler(io.BytesIO(), [], reduce).dump(inside)
         except Exception:  # as in `dump`
             return _culprit(inside, f"{place}{part}", reduce, depth - 1)
     return place, value

@@ -61,17 +61,20 @@ def reduce(obj: Any) -> Any:
     except Unpicklable:
         raise
     except Exception as error:  # TensorFlow's own: a deleted variable, a device that is lost
-        raise Unpicklable(f"{_called(obj, name)} cannot be read to be sent: {error}") from error
+        what = _called(obj, name)
+        raise Unpicklable(f"{what} cannot be read to be sent: {error}", what=what) from error
 
 
 def _refused(obj: Any) -> Unpicklable:
     for name, instead in _INSTEAD:
         if _is_a(obj, name):
-            return Unpicklable(f"{_called(obj, name)} cannot leave the process that made it. {instead}")
-    own = type(obj)
+            what = _called(obj, name)
+            return Unpicklable(f"{what} cannot leave the process that made it. {instead}", what=what)
+    own = f"{type(obj).__module__}.{type(obj).__qualname__}"
     return Unpicklable(
-        f"{own.__module__}.{own.__qualname__} is TensorFlow's or Keras', and cannot leave the process that made it. "
-        "Bring back numpy arrays or plain Python values that are made of it."
+        f"{own} is TensorFlow's or Keras', and cannot leave the process that made it. "
+        "Bring back numpy arrays or plain Python values that are made of it.",
+        what=own,
     )
 
 
@@ -101,7 +104,8 @@ def _array(tensor: Any) -> Any:
     """What `numpy()` gives, without its copy, which nobody would write to."""
     if not hasattr(tensor, "numpy"):
         raise Unpicklable(
-            f"{tensor} is symbolic: it has no value outside its function. Return it, and bring that back."
+            f"{tensor} is symbolic: it has no value outside its function. Return it, and bring that back.",
+            what=str(tensor),
         )
     if not len(tensor.shape):
         return tensor.numpy()

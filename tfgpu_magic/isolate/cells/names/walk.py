@@ -10,6 +10,7 @@ from typing import Any
 from tfgpu_magic.isolate.cells.names.changes import changed
 from tfgpu_magic.isolate.cells.names.functions import Function, Functions, mentioned
 from tfgpu_magic.isolate.cells.names.magics import meaning
+from tfgpu_magic.isolate.cells.names.syntax import bounds, parameters, swallows, unsure
 from tfgpu_magic.isolate.cells.names.tally import ClassBody, Settled, Tally, met
 
 _ALIKE = {
@@ -204,7 +205,7 @@ class _Walk(Tally, ast.NodeVisitor):
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
         start = self.settled
-        if any(_swallows(item.context_expr) for item in node.items):
+        if any(swallows(item.context_expr) for item in node.items):
             self._way(start, [*node.items, *node.body])
             self.settled = start
         else:
@@ -237,16 +238,16 @@ class _Walk(Tally, ast.NodeVisitor):
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._each(node.decorator_list)
         before = self.inside.before if self.inside else self.settled
-        with self.hiding(_parameters(node)):
-            self._each([*_bounds(node), *node.bases, *node.keywords])
-            with self.scope(ClassBody(before, _unsure(node), set())):
+        with self.hiding(parameters(node)):
+            self._each([*bounds(node), *node.bases, *node.keywords])
+            with self.scope(ClassBody(before, unsure(node), set())):
                 self._way(self.settled, node.body)
         self.bind(node.name)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._each([*node.decorator_list, *node.args.defaults, *node.args.kw_defaults])
-        with self.hiding(_parameters(node)):
-            self._each([*_bounds(node), node.args, node.returns])
+        with self.hiding(parameters(node)):
+            self._each([*bounds(node), node.args, node.returns])
         self._later(node)
         self.bind(node.name)
 
@@ -255,8 +256,8 @@ class _Walk(Tally, ast.NodeVisitor):
         self._later(node)
 
     def visit_TypeAlias(self, node: Any) -> None:  # ast.TypeAlias, from 3.12 on
-        with self.hiding(_parameters(node)):
-            self._each([*_bounds(node), node.value])
+        with self.hiding(parameters(node)):
+            self._each([*bounds(node), node.value])
         self.visit(node.name)
 
     def _later(self, node: Function) -> None:
@@ -285,28 +286,3 @@ class _Walk(Tally, ast.NodeVisitor):
 def _inside_function(source: str) -> set[str]:
     """What code reads that runs in a function of its own."""
     return walked("def timed():\n pass\n" + textwrap.indent(source, " ")).reads
-
-
-def _parameters(node: Any) -> list[str]:
-    """The type parameters of a definition (3.12 and later)."""
-    return [parameter.name for parameter in getattr(node, "type_params", [])]
-
-
-def _bounds(node: Any) -> list[ast.expr | None]:
-    """The expressions in a definition's type parameters: bounds, and from 3.13 on defaults."""
-    fields = ("bound", "default_value")
-    return [getattr(parameter, field, None) for parameter in getattr(node, "type_params", []) for field in fields]
-
-
-def _unsure(node: ast.ClassDef) -> frozenset[str]:
-    """Names that a class body may unbind, after which it sees the module's again."""
-    deleted = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Del)}
-    return frozenset(
-        deleted | {part.name for part in ast.walk(node) if isinstance(part, ast.ExceptHandler) and part.name}
-    )
-
-
-def _swallows(manager: ast.expr) -> bool:
-    """Whether a context manager is named for catching exceptions."""
-    called = ast.unparse(manager.func if isinstance(manager, ast.Call) else manager).rpartition(".")[2].lower()
-    return any(word in called for word in ("suppress", "raises", "ignor", "exitstack", "swallow"))

@@ -1,4 +1,4 @@
-"""Isolated calls on many machines: an executor whose calls are Dask tasks; what a worker does with one, `remote` says.
+"""Isolated calls on many machines: what runs them as Dask tasks; what a worker does with one, `remote` says.
 
 A cluster is started with Dask's own programs, its GPUs as a resource that calls take::
 
@@ -19,31 +19,23 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import sys
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from tfgpu_magic import units
 from tfgpu_magic.errors import TfGpuError, Unpicklable, WorkerDied
 from tfgpu_magic.isolate.answer import Answer
+from tfgpu_magic.isolate.backend import ENDED, STOPPED, Door
 from tfgpu_magic.isolate.cluster import parcel, troubles
 from tfgpu_magic.isolate.cluster.link import Link
 from tfgpu_magic.isolate.cluster.parcel import Errand
 from tfgpu_magic.isolate.cluster.sent import Sent, raised
-from tfgpu_magic.isolate.executor import ENDED, STOPPED, IsolatedExecutor
-from tfgpu_magic.isolate.process.order import Facts
 from tfgpu_magic.isolate.submitted import Submitted
-from tfgpu_magic.isolate.values import pickling
-from tfgpu_magic.isolate.values.guard import ROOTS
-from tfgpu_magic.isolate.values.pickling import Reduce
-
-T = TypeVar("T")
+from tfgpu_magic.isolate.terms import Terms
 
 PATIENCE = 20.0
 """Seconds in which there must be a worker with GPUs enough, and room on them: a nanny needs a few for a new one."""
@@ -51,18 +43,31 @@ PATIENCE = 20.0
 _LOOK = 2.0  # seconds between two looks at the cluster's workers
 
 
-class ClusterExecutor(IsolatedExecutor):
-    """What ``IsolatedExecutor(cluster=…)`` is: its calls run in processes of their own on a cluster's machines.
+class Cluster:
+    """A `Backend` whose calls run in processes of their own on a cluster's machines.
 
     All that is said of `IsolatedExecutor` holds, but for this. `max_workers` is how many calls Dask is given at once,
     by default all. `gpus` is how many GPUs of one machine a call gets, and how many of the resource ``GPU`` it takes
     of a worker; by default one. A call that Dask has can be cancelled until it begins. What is not shut down is ended
     with this process.
+
+    Args:
+        terms: what is asked for each call.
+        most: how many calls Dask has at once; None is all.
+        cluster: as in `Link`.
+        security: as in `Link`.
+        wait: seconds in which there must be a worker for a call, or a text; by default `PATIENCE`.
+
+    Raises:
+        PolicyError: the time is none.
+        Refused: there is no such cluster.
     """
 
-    def _open(self, max_workers: int | None, *, cluster: Any, security: Any, wait: float | str | None) -> None:  # type: ignore[override]
-        self._at_once = max_workers
-        self._gpus = 1 if self._terms.gpus is None else self._terms.gpus
+    def __init__(self, terms: Terms, most: int | None, cluster: Any, security: Any, wait: float | str | None) -> None:
+        self.door = Door()
+        self.most = most
+        self._terms = terms
+        self._gpus = 1 if terms.gpus is None else terms.gpus
         self._patience = PATIENCE if wait is None else units.seconds(wait)
         self._link = Link(cluster, security)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -74,48 +79,32 @@ class ClusterExecutor(IsolatedExecutor):
         self._thread = threading.Thread(target=self._work, name="tfgpu_magic-cluster", daemon=True)
         self._thread.start()
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; those that run go on to their end, as do those that wait unless they are cancelled."""
-        with self._changed:
-            self._closed = True
-            calls = [*self._queue, *self._resting, *self._out.values()] if cancel_futures else []
+    def add(self, call: Submitted[Any]) -> None:
+        """Send a call, when there is room for it."""
+        sent = Sent(Errand.of(call.title, self._terms, self._link.topic), call.take(), call)
+        call.add_done_callback(partial(self._note, sent))
+        call.ring = lambda: self._inbox.put(partial(self._stop, sent))
+        with self.door.changed:
+            self.door.check()
+            self._queue.append(sent)
+        self._inbox.put(self._go_on)
+
+    def shutdown(self, *, wait: bool, cancel: bool) -> None:
+        """Take no more calls."""
+        with self.door.changed:
+            self.door.closed = True
+            calls = [*self._queue, *self._resting, *self._out.values()] if cancel else []
         for call in calls:
             call.future.cancel()
         self._inbox.put(self._go_on)
         if wait and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _end(self, times: int) -> None:
-        del times  # from here a process can only be asked to end; what does not heed it is killed there
-        self.shutdown(wait=False, cancel_futures=True)
-        self._inbox.put(partial(self._fail_all, lambda _: WorkerDied(ENDED)))
-
-    def _submit(
-        self, function: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any], reduce: Reduce | None
-    ) -> Submitted[T]:
-        self._check()
-        future: Submitted[T] = Submitted(pickling.name_of(function))
-        key = f"{future.title}-{uuid.uuid4()}"
-        errand = Errand(
-            key=key,
-            guard=key,
-            topic=self._link.topic,
-            name=future.title,
-            terms=self._terms,
-            imported=ROOTS & sys.modules.keys(),
-        )
-        try:
-            call = Sent(errand, self._pickled(function, args, kwargs, reduce), future)
-        except Unpicklable as error:
-            future.set_exception(error)
-            return future
-        future.add_done_callback(partial(self._note, call))
-        future.ring = lambda: self._inbox.put(partial(self._stop, call))
-        with self._changed:
-            self._check()
-            self._queue.append(call)
-        self._inbox.put(self._go_on)
-        return future
+    def end(self, times: int) -> None:
+        """Cancel what waits, and end what runs: from here a process can only be asked to end, and once is enough."""
+        del times  # what does not heed it is killed there
+        self.shutdown(wait=False, cancel=True)
+        self._inbox.put(partial(self._fail_all, lambda _: WorkerDied(ENDED, stopped=True)))
 
     def _note(self, call: Sent, future: Any) -> None:
         if future.cancelled():
@@ -127,15 +116,15 @@ class ClusterExecutor(IsolatedExecutor):
         """Do what is due until all calls are over."""
         looked = time.monotonic()
         try:
-            while not (self._closed and not self._queue and not self._resting and not self._out):
+            while not (self.door.closed and not self._queue and not self._resting and not self._out):
                 with contextlib.suppress(queue.Empty):
                     self._inbox.get(timeout=_LOOK)()
                 if time.monotonic() - looked >= _LOOK:
                     self._look()
                     looked = time.monotonic()
         finally:
-            with self._changed:
-                self._closed = True
+            with self.door.changed:
+                self.door.closed = True
                 self._resting += self._queue
                 self._queue.clear()
             self._fail_all(lambda _: WorkerDied("What waits for the cluster has failed, and left this call alone."))
@@ -144,8 +133,8 @@ class ClusterExecutor(IsolatedExecutor):
 
     def _go_on(self) -> None:
         """Give Dask what waits, as far as there is room."""
-        while self._queue and (self._at_once is None or len(self._out) < self._at_once):
-            with self._changed:
+        while self._queue and (self.most is None or len(self._out) < self.most):
+            with self.door.changed:
                 call = self._queue.popleft()
             if call.future.cancelled():
                 call.future.set_running_or_notify_cancel()
@@ -203,7 +192,7 @@ class ClusterExecutor(IsolatedExecutor):
             self._settle(call, error=raised(place, parts))
         else:
             try:
-                value = Answer(False, Facts(), tuple(map(parcel.unpacked, parts)), 0.0).value()
+                value = Answer(values=tuple(map(parcel.unpacked, parts))).value()
             except Unpicklable as error:
                 self._settle(call, error=error)
             else:
@@ -223,7 +212,7 @@ class ClusterExecutor(IsolatedExecutor):
     def _stop(self, call: Sent) -> None:
         """End a call that runs."""
         if call.errand.key in self._out:
-            self._settle(call, error=WorkerDied(STOPPED))
+            self._settle(call, error=WorkerDied(STOPPED, stopped=True))
 
     def _drop(self, call: Sent) -> None:
         """Forget a call that was cancelled."""
@@ -255,7 +244,7 @@ class ClusterExecutor(IsolatedExecutor):
         call.full[address] = call.since = now
         del self._out[call.errand.key]
         self._link.forget(call.errand.key, call.task)
-        call.task, call.errand = None, replace(call.errand, key=f"{call.errand.name}-{uuid.uuid4()}")
+        call.task, call.errand = None, call.errand.again()
         self._resting.append(call)
         self._wake(self._link.gpus() or {})
         self._inbox.put(self._go_on)

@@ -1,0 +1,68 @@
+"""Callers that lease GPUs of a machine of two, for the tests of the ledger and of the book."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+import pytest
+
+from tests.jupyter import until
+from tfgpu_magic.config.words import parse
+from tfgpu_magic.isolate import offer
+from tfgpu_magic.isolate.book import Book
+from tfgpu_magic.isolate.lease import Abandoned
+from tfgpu_magic.isolate.ledger import Ledger
+from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+
+GIB = 2**30
+NOTHING = parse("growth")
+
+
+def machine(gpus: int) -> Snapshot:
+    """GPUs of 8 GiB that nobody uses."""
+    found = (Gpu(index=n, uuid=f"GPU-{n}", name="A GPU", total=8 * GIB, free=8 * GIB) for n in range(gpus))
+    return Snapshot(time=time.time(), gpus=tuple(found))
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(offer, "look", lambda *_: machine(2))
+    return Ledger(Book())
+
+
+class Caller(threading.Thread):
+    """Leases GPUs, and has them until it is told to let go."""
+
+    def __init__(self, led: Ledger, name: str, gpus: int = 1, words: str = "growth") -> None:
+        super().__init__(daemon=True, name=name)
+        self._ledger, self._gpus, self._words = led, gpus, words
+        self.has: tuple[int, ...] = ()
+        self.over = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        with (
+            contextlib.suppress(Abandoned),
+            self._ledger.lease(parse(self._words), self._gpus, wanted=lambda: not self.over.is_set()) as lease,
+        ):
+            self.has = tuple(device.gpu.index for device in lease.devices)
+            self.over.wait()
+
+    def end(self) -> None:
+        self.over.set()
+        self._ledger.stir()
+        self.join()
+
+
+def waits(led: Ledger, callers: int) -> None:
+    """Until so many are in the book, and have said what they need or have it."""
+
+    def there() -> bool:
+        with led._changed, led._book.turn() as page:
+            entries = list(page.entries.values())
+        return len(entries) == callers and all(entry.need or entry.claims for entry in entries)
+
+    until(there)

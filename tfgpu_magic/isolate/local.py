@@ -1,0 +1,110 @@
+"""Calls on this machine: threads of this process wait for them, and the ledger says which GPUs each gets."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from typing import Any
+
+from tfgpu_magic.errors import WorkerDied
+from tfgpu_magic.isolate import shutdown
+from tfgpu_magic.isolate.backend import ENDED, STOPPED, Door
+from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.lease import Abandoned
+from tfgpu_magic.isolate.ledger import LEDGER
+from tfgpu_magic.isolate.run import function, leased, run
+from tfgpu_magic.isolate.submitted import Submitted
+from tfgpu_magic.isolate.terms import Terms
+
+
+class Local:
+    """A `Backend` of this machine.
+
+    Args:
+        terms: what is asked for each call.
+        most: how many run at once; by default as many as there is room for.
+
+    Raises:
+        Refused: no call could have what is asked.
+    """
+
+    def __init__(self, terms: Terms, most: int | None = None) -> None:
+        room = None if terms.gpus == 0 else LEDGER.survey(terms.policy, terms.gpus)
+        self.door = Door()
+        self.most: int | None = most or room or len(os.sched_getaffinity(0))
+        self._terms = terms
+        self._ended = False
+        self._waiting: deque[Submitted[Any]] = deque()
+        self._running: set[Submitted[Any]] = set()
+        self._threads = 0
+        shutdown.add(self)
+
+    def add(self, call: Submitted[Any]) -> None:
+        """Run a call, in a thread of ours."""
+        with self.door.changed:
+            self.door.check()
+            self._waiting.append(call)
+            if self.most is None or self._threads < self.most:
+                # Daemons, so that a process that ends by Ctrl-C, or is restarted, waits for none; see `shutdown`.
+                threading.Thread(target=self._work, name="tfgpu_magic-call", daemon=True).start()
+                self._threads += 1  # its work begins when we let go of the lock
+
+    def shutdown(self, *, wait: bool, cancel: bool) -> None:
+        """Take no more calls."""
+        with self.door.changed:
+            self.door.closed = True
+            cancelled = list(self._waiting) if cancel else []
+        for call in cancelled:
+            call.cancel()
+        if wait:
+            with self.door.changed:
+                self.door.changed.wait_for(lambda: not self._threads)
+
+    def end(self, times: int) -> None:
+        """Cancel what waits, and stop what runs."""
+        with self.door.changed:
+            self._ended = True
+            calls = list(self._running)
+        self.shutdown(wait=False, cancel=True)
+        for call in calls:
+            for _ in range(times):
+                call.stop()
+
+    def _work(self) -> None:
+        """Run one call after the other, until none waits."""
+        while True:
+            with self.door.changed:
+                call = self._waiting.popleft() if self._waiting else None
+                if call is None:
+                    self._threads -= 1
+                    self.door.changed.notify_all()
+                    return
+                self._running.add(call)
+            if call.set_running_or_notify_cancel():
+                self._run(call)
+            with self.door.changed:
+                self._running.discard(call)
+            del call
+
+    def _run(self, call: Submitted[Any]) -> None:
+        """Run a call to its end."""
+        call.enlist()
+        try:
+            one = Call(work=call.take().parts, timeout=self._terms.timeout, screen=call.screen)
+            lease = leased(self._terms, lambda: not call.stopped)
+            value = run(one, lease, function(), begun=call.begin).value()
+        except BaseException as error:  # also KeyboardInterrupt: it is the call's, and not this thread's
+            call.forget()
+            call.set_exception(self._told(call, error).with_traceback(None))  # its frames are ours, and say nothing
+        else:
+            call.forget()
+            call.set_result(value)
+
+    def _told(self, call: Submitted[Any], error: BaseException) -> BaseException:
+        """What a call's future raises, where running it has raised something."""
+        if not (call.stopped and isinstance(error, KeyboardInterrupt | WorkerDied | Abandoned)):
+            return error
+        died = WorkerDied(ENDED if self._ended else STOPPED, status=getattr(error, "status", None), stopped=True)
+        died.__cause__ = error.with_traceback(None)
+        return died
