@@ -41,9 +41,7 @@ def modules(folder: Path = PACKAGE) -> list[Path]:
 def _folder(folder: Path) -> str:
     """Return a table of the modules of a folder, below what the folder is."""
     name = folder.relative_to(PACKAGE.parent).as_posix()
-    rows = [
-        f"| `{path.name}` | {_text(path)} |" for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"
-    ]
+    rows = [f"| `{path.name}` | {_text(path)} |" for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
     return "\n".join([f"**`{name}/`** {_text(folder / '__init__.py')}", "", "| Module | |", "|---|---|", *rows])
 
 

@@ -52,7 +52,7 @@ def site() -> Iterator[str]:
     """Another server, which has one page."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             self.send_response(200 if self.path == "/there" else 404)
             self.end_headers()
 

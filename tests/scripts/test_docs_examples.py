@@ -18,7 +18,9 @@ from tests.notebooks.reading import shown
 PAGES = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
 _CELL = re.compile(r"^In \[\d+\]: ", re.MULTILINE)
 _PROMPT = "   ...: "
-_VARYING = re.compile(r"(?<=^ {3}\d) +\d+(?= +[CGM] )|\b\d+\.\d+ s\b|^The first isolated cell.*\n|\b2\.\d+\.\d+\b", re.MULTILINE)  # noqa: E501
+_VARYING = re.compile(
+    r"(?<=^ {3}\d) +\d+(?= +[CGM] )|\b\d+\.\d+ s\b|^The first isolated cell.*\n|\b2\.\d+\.\d+\b", re.MULTILINE
+)
 """Process ids, durations, what one notebook says once, and TensorFlow's version."""
 _FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
