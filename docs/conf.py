@@ -17,6 +17,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 smartquotes = False  # `--grow` is two hyphens
 html_theme = "furo"
 html_title = "tfgpu_magic"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 
 myst_enable_extensions = ["deflist", "substitution"]
 myst_heading_anchors = 3
@@ -25,6 +27,7 @@ myst_substitutions = {"words": words(), "flags": flags(), "tree": tree()}
 
 autodoc_typehints = "none"  # the arguments' text says what they are, with units
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
 default_role = "code"  # docstrings write `name`, as people read them in an editor
 napoleon_use_ivar = True
 
