@@ -88,10 +88,10 @@ def test_every_word_and_flag_is_explained(built: Path) -> None:
     assert [flag for flag, _, meaning in grammar.ISOLATE_FLAGS if meaning.replace("`", "") not in text] == []
 
 
-def test_every_word_is_the_answer_to_something_or_has_a_guide() -> None:
-    guides = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md") if page.stem not in ("words", "api"))
+def test_every_word_is_used_in_a_guide() -> None:
+    guides = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))  # without what is made at the build
 
-    assert [word.name for word in grammar.WORDS if not re.search(rf"`[^`]*\b{word.name}\b|%tf_gpu\?", guides)] == []
+    assert [word.name for word in grammar.WORDS if not re.search(rf"`%*[^`\n]*\b{word.name}\b", guides)] == []
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from scripts._machine import simulated
 from scripts._notebooks import run
 from tests.notebooks.reading import shown
 
-PAGES = sorted((Path(__file__).parents[2] / "docs").glob("*.md"))
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
 _CELL = re.compile(r"^In \[\d+\]: ", re.MULTILINE)
 _PROMPT = "   ...: "
 _VARYING = re.compile(
@@ -43,8 +44,7 @@ def _split(cell: str) -> tuple[str, str]:
 
 
 def _same(wanted: str, got: str) -> bool:
-    wanted, got = (_VARYING.sub("", text).strip() for text in (wanted, got))
-    return doctest.OutputChecker().check_output(wanted + "\n", got + "\n", _FLAGS)
+    return _Checker().check_output(f"{wanted.strip()}\n", f"{got.strip()}\n", _FLAGS)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if _cells(page)], ids=lambda page: page.stem)
@@ -68,20 +68,30 @@ def test_cells_show_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: 
 def test_examples_give_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    (tmp_path / "examples.txt").write_text("\n".join(_blocks(page, "pycon")))
-    code = "\n".join([
-        "import doctest, sys, re",
-        "from tests.scripts.test_docs_examples import _FLAGS, _VARYING",
-        "class Checker(doctest.OutputChecker):",
-        "    def check_output(self, *texts):",
-        "        return super().check_output(*(_VARYING.sub('', text) for text in texts[:2]), texts[2])",
-        "doctest.OutputChecker = Checker",
-        "sys.exit(doctest.testfile('examples.txt', module_relative=False, optionflags=_FLAGS).failed)",
-    ])  # fmt: skip
+    examples = tmp_path / "examples.txt"
+    examples.write_text("\n".join(_blocks(page, "pycon")))
 
     with simulated() as machine:
-        command = [sys.executable, "-c", code]
-        environment = {"PYTHONPATH": str(PAGES[0].parents[1]), "IPYTHONDIR": str(tmp_path)}
-        done = machine.run(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", __name__, str(examples)]
+        environment = {"IPYTHONDIR": str(tmp_path)}
+        done = machine.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
 
     assert (done.returncode, done.stdout) == (0, "")
+
+
+class _Checker(doctest.OutputChecker):
+    """Compares as `_same` does."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return super().check_output(_VARYING.sub("", want), _VARYING.sub("", got), optionflags)
+
+
+def _main(examples: str) -> int:
+    """Run the examples of a file in this process, and return how many fail; it tells of each."""
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(_Checker(), verbose=False, optionflags=_FLAGS)
+    test = parser.get_doctest(Path(examples).read_text(), {"__name__": "__main__"}, examples, examples, 0)
+    return runner.run(test).failed
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1]))
