@@ -35,7 +35,7 @@ def build(pages: Path, built: Path) -> int:
     Returns:
         Sphinx's exit status.
     """
-    return _sphinx("html", pages, built, "--fail-on-warning", "--nitpicky")
+    return _sphinx("html", pages, built, "--quiet", "--fail-on-warning", "--nitpicky")
 
 
 def check_links(pages: Path, built: Path) -> int:
@@ -44,7 +44,7 @@ def check_links(pages: Path, built: Path) -> int:
     Returns:
         1 where a server says that there is no such page; a server that cannot be reached is only named.
     """
-    _sphinx("linkcheck", pages, built)
+    _sphinx("linkcheck", pages, built, "--silent")
     found = [json.loads(line) for line in (built / "linkcheck" / "output.json").read_text().splitlines()]
     bad = [link for link in found if link["status"] in ("broken", "timeout")]
     lost = [link for link in bad if link["status"] == "broken" and "ConnectionPool(" not in link["info"]]  # answered
@@ -56,7 +56,7 @@ def check_links(pages: Path, built: Path) -> int:
 
 
 def _sphinx(builder: str, pages: Path, built: Path, *options: str) -> int:
-    return sphinx(["-M", builder, str(pages), str(built), "--quiet", *options])
+    return sphinx(["-M", builder, str(pages), str(built), *options])
 
 
 if __name__ == "__main__":
