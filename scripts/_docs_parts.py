@@ -8,17 +8,20 @@ from pathlib import Path
 from tfgpu_magic.config import grammar
 
 PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"
+WORDS = grammar.WORDS
+FLAGS = grammar.ISOLATE_FLAGS
+"""Each flag of an isolated cell, the value it takes, and its meaning."""
 
 
 def words() -> str:
     """Return the table of the words, as Markdown: README has the same."""
-    rows = [f"| {' <br> '.join(f'`{form}`' for form in word.usage)} | {word.meaning} |" for word in grammar.WORDS]
+    rows = [f"| {' <br> '.join(f'`{form}`' for form in word.usage)} | {word.meaning} |" for word in WORDS]
     return "\n".join(["| words | what they do |", "|---|---|", *rows])
 
 
 def flags() -> str:
     """Return the table of the flags of an isolated cell, as Markdown."""
-    rows = [f"| `{' '.join(filter(None, flag))}` | {meaning} |" for *flag, meaning in grammar.ISOLATE_FLAGS]
+    rows = [f"| `{' '.join(filter(None, flag))}` | {meaning} |" for *flag, meaning in FLAGS]
     return "\n".join(["| flag | what it does |", "|---|---|", *rows])
 
 

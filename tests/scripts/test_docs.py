@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tfgpu_magic
-from scripts._docs_parts import PACKAGE, first_line, modules
-from tfgpu_magic.config import grammar
+from scripts._docs_parts import FLAGS, PACKAGE, WORDS, first_line, modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,15 +82,15 @@ def test_every_public_name_is_in_the_reference_with_an_example(built: Path) -> N
 def test_every_word_and_flag_is_explained(built: Path) -> None:
     text = _text(built / "words.html")
 
-    assert [form for word in grammar.WORDS for form in word.usage if form not in text] == []
-    assert [word.name for word in grammar.WORDS if word.meaning.replace("`", "") not in text] == []
-    assert [flag for flag, _, meaning in grammar.ISOLATE_FLAGS if meaning.replace("`", "") not in text] == []
+    assert [form for word in WORDS for form in word.usage if form not in text] == []
+    assert [word.name for word in WORDS if word.meaning.replace("`", "") not in text] == []
+    assert [flag for flag, _, meaning in FLAGS if meaning.replace("`", "") not in text] == []
 
 
 def test_every_word_is_used_in_a_guide() -> None:
     guides = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))  # without what is made at the build
 
-    assert [word.name for word in grammar.WORDS if not re.search(rf"`%*[^`\n]*\b{word.name}\b", guides)] == []
+    assert [word.name for word in WORDS if not re.search(rf"`%*[^`\n]*\b{word.name}\b", guides)] == []
 
 
 @pytest.mark.parametrize(
