@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def build(pages: Path, built: Path) -> int:
-    """Build pages as HTML; a warning, such as a link to nothing, is an error.
+    """Build pages as HTML, all of them anew; a warning, such as a link to nothing, is an error.
 
     Args:
         pages: the folder with the pages and their `conf.py`.
@@ -35,7 +35,7 @@ def build(pages: Path, built: Path) -> int:
     Returns:
         Sphinx's exit status.
     """
-    return _sphinx("html", pages, built, "--quiet", "--fail-on-warning", "--nitpicky")
+    return _sphinx("html", pages, built, "--fresh-env", "--quiet", "--fail-on-warning", "--nitpicky")
 
 
 def check_links(pages: Path, built: Path) -> int:
