@@ -36,9 +36,9 @@ def first_line(module: Path) -> str:
     return (ast.get_docstring(ast.parse(module.read_text())) or "").partition("\n")[0]
 
 
-def modules(folder: Path = PACKAGE) -> list[Path]:
-    """Return the modules of a package's folder, and of those in it, that have something to say."""
-    return [path for path in sorted(folder.rglob("*.py")) if "_build" not in path.parts]
+def modules() -> list[Path]:
+    """Return every module of the package."""
+    return sorted(PACKAGE.rglob("*.py"))
 
 
 def _folder(folder: Path) -> str:
