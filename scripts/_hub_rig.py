@@ -140,7 +140,7 @@ class Answer:
 
 
 def everybody(policy: str) -> None:
-    """Say a policy to all kernels of all users from now on, as README has an administrator do it; "" is none."""
+    """Say a policy to all kernels of all users from now on, as an administrator does; "" is none."""
     lines = ['c.InteractiveShellApp.extensions = ["tfgpu_magic"]', f"c.TfGpuMagics.policy = {policy!r}"]
     config = SYSTEM / "ipython/ipython_config.py"
     config.parent.mkdir(exist_ok=True)

@@ -196,7 +196,7 @@ def status(timeout: float = 1.5) -> Status:
         timeout: seconds to wait for the driver.
 
     Returns:
-        The status, even where there is no driver or it hangs: then it says so. TensorFlow is not woken.
+        The status, even where there is no driver or it hangs; then it says so. TensorFlow is not woken.
     """
     from tfgpu_magic.config import account  # what shows a table is not needed to set TensorFlow up
     from tfgpu_magic.monitor import once

@@ -1,0 +1,39 @@
+"""How Sphinx builds these pages; `scripts/docs` runs it, with every warning an error."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+import tfgpu_magic  # noqa: E402
+from scripts._docs_parts import flags, tree, words  # noqa: E402
+
+project = "tfgpu_magic"
+copyright = "the tfgpu_magic developers"  # noqa: A001  # Sphinx's name
+release = tfgpu_magic.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+smartquotes = False  # `--grow` is two hyphens
+html_theme = "furo"
+html_title = "tfgpu_magic"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+
+myst_enable_extensions = ["deflist", "substitution"]
+myst_heading_anchors = 3
+# What the pages show of the package itself, so that it cannot differ from it.
+myst_substitutions = {"words": words(), "flags": flags(), "tree": tree()}
+
+autodoc_typehints = "none"  # the arguments' text says what they are, with units
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+default_role = "code"  # docstrings write `name`, as people read them in an editor
+napoleon_use_ivar = True
+
+# What is not public has no place to link to.
+nitpick_ignore_regex = [("py:.*", r"tfgpu_magic\.(config|monitor)\..*|collections\..*|MonitorError")]
+
+# A prompt is not copied with what stands behind it.
+copybutton_prompt_text = r"In \[\d*\]: | {2,}\.{3,}: |>>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True

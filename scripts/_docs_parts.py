@@ -1,0 +1,52 @@
+"""The parts of docs/ that are made from the package: the tables of the words and flags, and the tree of its modules."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tfgpu_magic.config import grammar
+
+PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"
+WORDS = grammar.WORDS
+FLAGS = grammar.ISOLATE_FLAGS
+"""Each flag of an isolated cell, the value it takes, and its meaning."""
+
+
+def words() -> str:
+    """Return the table of the words, as Markdown: README has the same."""
+    rows = [f"| {' <br> '.join(f'`{form}`' for form in word.usage)} | {word.meaning} |" for word in WORDS]
+    return "\n".join(["| words | what they do |", "|---|---|", *rows])
+
+
+def flags() -> str:
+    """Return the table of the flags of an isolated cell, as Markdown."""
+    rows = [f"| `{' '.join(filter(None, flag))}` | {meaning} |" for *flag, meaning in FLAGS]
+    return "\n".join(["| flag | what it does |", "|---|---|", *rows])
+
+
+def tree() -> str:
+    """Return the package's folders with their modules, each with the first line of its docstring, as Markdown."""
+    folders = sorted({module.parent for module in modules()})
+    return "\n\n".join(map(_folder, folders))
+
+
+def first_line(module: Path) -> str:
+    """Return the first line of a module's docstring; empty where it has none."""
+    return (ast.get_docstring(ast.parse(module.read_text())) or "").partition("\n")[0]
+
+
+def modules() -> list[Path]:
+    """Return every module of the package."""
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def _folder(folder: Path) -> str:
+    """Return a table of the modules of a folder, below what the folder is."""
+    name = folder.relative_to(PACKAGE.parent).as_posix()
+    rows = [f"| `{path.name}` | {_text(path)} |" for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
+    return "\n".join([f"**`{name}/`** {_text(folder / '__init__.py')}", "", "| Module | |", "|---|---|", *rows])
+
+
+def _text(module: Path) -> str:
+    return first_line(module).replace("``", "`").replace("|", "\\|")

@@ -1,0 +1,165 @@
+"""docs/ builds without a warning, and says something about all that is public."""
+
+from __future__ import annotations
+
+import html
+import re
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tfgpu_magic
+from scripts._docs_parts import FLAGS, PACKAGE, WORDS, first_line, modules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+FIELD = (ROOT / "docs" / "tensorflow.md").read_text()
+
+
+def _run(what: str, pages: Path, built: Path) -> subprocess.CompletedProcess[str]:
+    """Do as scripts/docs does, in a process of its own: what Sphinx imports may warn."""
+    code = f"import sys; from pathlib import Path; from scripts._docs import {what}; sys.exit({what}(*map(Path, sys.argv[1:])))"  # noqa: E501
+    command = [sys.executable, "-c", code, str(pages), str(built)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    done = _run("build", ROOT / "docs", folder)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder / "html"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Pages that have an index only, still to be written."""
+    (tmp_path / "conf.py").write_text('extensions = ["myst_parser"]')
+    return tmp_path
+
+
+@pytest.fixture
+def site() -> Iterator[str]:
+    """Another server, which has one page."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/there" else 404)
+            self.end_headers()
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_every_public_name_is_in_the_reference_with_an_example(built: Path) -> None:
+    reference = (built / "api.html").read_text()
+    text = (ROOT / "docs" / "api.md").read_text()
+    examples = "".join(re.findall(r"```pycon\n(.*?)```", text, re.DOTALL))
+
+    assert [name for name in tfgpu_magic.__all__ if f'id="tfgpu_magic.{name}"' not in reference] == []
+    made = {"Plan": "plan", "Status": "status"}  # by these functions
+    named = set(re.findall(r"tfgpu_magic\.(?:errors\.)?(\w+)", examples))
+    assert {made.get(name, name) for name in tfgpu_magic.__all__} <= named
+
+
+def test_every_word_and_flag_is_explained(built: Path) -> None:
+    text = _text(built / "words.html")
+
+    assert [form for word in WORDS for form in word.usage if form not in text] == []
+    assert [word.name for word in WORDS if word.meaning.replace("`", "") not in text] == []
+    assert [flag for flag, _, meaning in FLAGS if meaning.replace("`", "") not in text] == []
+
+
+def test_every_word_is_used_in_a_guide() -> None:
+    guides = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))  # without what is made at the build
+
+    assert [word.name for word in WORDS if not re.search(rf"`%*[^`\n]*\b{word.name}\b", guides)] == []
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        *("list_physical_devices", "set_memory_growth", "get_memory_growth", "set_visible_devices", "tf.device"),
+        *("set_logical_device_configuration", "LogicalDeviceConfiguration", "VirtualDeviceConfiguration"),
+        *("MirroredStrategy", "get_memory_info", "clear_session", "allow_growth", "gpu_options"),
+        *("per_process_gpu_memory_fraction", "nvidia-smi", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
+        *("TF_FORCE_GPU_ALLOW_GROWTH", "TF_GPU_ALLOCATOR=cuda_malloc_async", "CUDA_ERROR_OUT_OF_MEMORY"),
+        "Physical devices cannot be modified after being initialized",
+        "Virtual devices cannot be modified after being initialized",
+        "Visible devices cannot be modified after being initialized",
+        "Memory growth cannot differ between GPU devices",
+        *("ResourceExhaustedError", "OOM when allocating tensor", "Dst tensor is not initialized"),
+        *("No running processes found", "N/A"),
+    ],
+)
+def test_what_people_know_is_found(known: str) -> None:
+    assert known in FIELD
+
+
+def test_the_tree_has_every_module(built: Path) -> None:
+    tree = (built / "architecture.html").read_text()
+    shown = [path for path in modules() if path.name != "__init__.py"]
+
+    assert [path for path in shown if f">{path.name}<" not in tree] == []
+    assert [path.parent for path in shown if f">tfgpu_magic{_below(path.parent)}/<" not in tree] == []
+
+
+def _text(page: Path) -> str:
+    """What a built page reads."""
+    return html.unescape(re.sub(r"<[^>]+>", "", page.read_text()))
+
+
+def _below(folder: Path) -> str:
+    return "".join(f"/{part}" for part in folder.relative_to(PACKAGE).parts)
+
+
+def test_every_module_begins_with_a_sentence() -> None:
+    lines = {path: first_line(path) for path in modules()}
+
+    assert [path for path, line in lines.items() if not line.endswith(".") or len(line) > 117] == []  # characters
+
+
+def test_a_link_to_nothing_is_an_error(small: Path) -> None:
+    (small / "index.md").write_text("# Here\n\nSee [there](nowhere.md).\n")
+
+    done = _run("build", small, small / "built")
+
+    assert done.returncode != 0
+    assert "nowhere.md" in done.stderr
+
+
+def test_a_page_that_another_server_does_not_have_is_an_error(small: Path, site: str) -> None:
+    (small / "index.md").write_text(f"# Here\n\n[it]({site}/there), [or not]({site}/gone)\n")
+
+    done = _run("check_links", small, small / "built")
+
+    assert done.returncode == 1
+    assert f"{site}/gone" in done.stderr
+    assert f"{site}/there" not in done.stderr
+
+
+def test_a_server_that_cannot_be_reached_is_named_and_no_error(small: Path) -> None:
+    (small / "index.md").write_text("# Here\n\n[far](http://nobody.invalid/away)\n")
+
+    done = _run("check_links", small, small / "built")
+
+    assert done.returncode == 0
+    assert "Not checked" in done.stdout
+    assert "http://nobody.invalid/away" in done.stdout

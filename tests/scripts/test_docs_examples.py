@@ -1,0 +1,97 @@
+"""What docs/ shows was run: notebook cells (``In [1]:``) in a kernel, and Python (``>>>``), on the demo's machine."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from scripts._machine import simulated
+from scripts._notebooks import run
+from tests.notebooks.reading import shown
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+_CELL = re.compile(r"^In \[\d+\]: ", re.MULTILINE)
+_PROMPT = "   ...: "
+_VARYING = re.compile(
+    r"(?<=^ {3}\d) +\d+(?= +[CGM] )|\b\d+\.\d+ s\b|^The first isolated cell.*\n|\b2\.\d+\.\d+\b", re.MULTILINE
+)
+"""Process ids, durations, what one notebook says once, and TensorFlow's version."""
+_FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    """The blocks of code of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def _cells(page: Path) -> list[tuple[str, str]]:
+    """The cells that a page shows, each with its output."""
+    return [_split(cell) for block in _blocks(page, "ipythonconsole") for cell in _CELL.split(block)[1:]]
+
+
+def _split(cell: str) -> tuple[str, str]:
+    first, *rest = cell.splitlines()
+    more = [line for line in rest if line.startswith(_PROMPT.rstrip())]
+    source = "\n".join([first, *(line[len(_PROMPT) :] for line in more)])
+    return source, "\n".join(rest[len(more) :])
+
+
+def _same(wanted: str, got: str) -> bool:
+    return _Checker().check_output(f"{wanted.strip()}\n", f"{got.strip()}\n", _FLAGS)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if _cells(page)], ids=lambda page: page.stem)
+def test_cells_show_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    cells = _cells(page)
+    made = [nbformat.v4.new_code_cell(source, metadata={"tags": ["raises-exception"]}) for source, _ in cells]  # type: ignore[no-untyped-call]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    path = tmp_path / "page.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=kernel), path)  # type: ignore[no-untyped-call]
+
+    outputs = shown(run(path))
+
+    assert len(outputs) == len(cells)  # no cell stands twice
+    differing = [(source, wanted, outputs[source]) for source, wanted in cells if not _same(wanted, outputs[source])]
+    assert differing == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if _blocks(page, "pycon")], ids=lambda page: page.stem)
+def test_examples_give_what_the_page_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    examples = tmp_path / "examples.txt"
+    examples.write_text("\n".join(_blocks(page, "pycon")))
+
+    with simulated() as machine:
+        command = [sys.executable, "-m", __name__, str(examples)]
+        environment = {"IPYTHONDIR": str(tmp_path)}
+        done = machine.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+class _Checker(doctest.OutputChecker):
+    """Compares as `_same` does."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return super().check_output(_VARYING.sub("", want), _VARYING.sub("", got), optionflags)
+
+
+def _main(examples: str) -> int:
+    """Run the examples of a file in this process, and return how many fail; it tells of each."""
+    parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(_Checker(), verbose=False, optionflags=_FLAGS)
+    test = parser.get_doctest(Path(examples).read_text(), {"__name__": "__main__"}, examples, examples, 0)
+    return runner.run(test).failed
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1]))
