@@ -8,6 +8,7 @@ from dataclasses import replace
 from decimal import Context, Decimal
 
 from tfgpu_magic import units
+from tfgpu_magic.config.flags import part
 from tfgpu_magic.config.grammar import POLICY_WORDS, find, forms, nearest, usage
 from tfgpu_magic.config.policy import (
     Amount,
@@ -89,26 +90,10 @@ def _close_up(text: str) -> str:
 
 def _sort(word: Word, tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Part the values from the flags, each flag with its value ("" where it has none)."""
-    known = dict(word.flags)
-    values: list[str] = []
-    flags: dict[str, str] = {}
-    rest = iter(tokens)
-    for token in rest:
-        if not token.startswith("--"):
-            values.append(token)
-            continue
-        flag, equals, value = token.partition("=")
-        if flag not in known:
-            raise PolicyError(f"{word.name!r} has no flag {flag!r}.{nearest(flag, known)}{forms(word.name)}")
-        if flag in flags:
-            raise PolicyError(f"{flag} is given twice.")
-        if known[flag] and not equals:
-            value = next(rest, "")
-        if known[flag] and (not value or value.startswith("--")):
-            raise PolicyError(f"{flag} of what? It needs a value.{forms(word.name)}")
-        if equals and not known[flag]:
-            raise PolicyError(f"{flag} takes no value.{forms(word.name)}")
-        flags[flag] = value
+    lacks = {flag: f"{flag} of what? It needs a value." if takes else "" for flag, takes in word.flags}
+    values, flags = part(tokens, lacks, forms(word.name))
+    for flag in (value.partition("=")[0] for value in values if value.startswith("--")):
+        raise PolicyError(f"{word.name!r} has no flag {flag!r}.{nearest(flag, lacks)}{forms(word.name)}")
     return values, flags
 
 
