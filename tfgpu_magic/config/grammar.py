@@ -114,12 +114,7 @@ def _instead(name: str, words: Sequence[Word]) -> str:
 
 def forms(name: str) -> str:
     """A sentence with the forms in which a policy's word is written."""
-    return written(find(name, POLICY_WORDS))
-
-
-def written(word: Word) -> str:
-    """A sentence with the forms in which a word is written."""
-    return " Write " + " or ".join(f"`%tf_gpu {form}`" for form in word.usage) + "."
+    return find(name, POLICY_WORDS).forms
 
 
 def nearest(wrong: str, known: Iterable[str], tried: Mapping[str, str] = MappingProxyType({})) -> str:

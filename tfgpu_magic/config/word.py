@@ -48,6 +48,11 @@ class Word:
         return (self.name, *self.also)
 
     @property
+    def forms(self) -> str:
+        """A sentence with the forms in which it is written."""
+        return " Write " + " or ".join(f"`%tf_gpu {form}`" for form in self.usage) + "."
+
+    @property
     def alone(self) -> bool:
         """Whether nothing may stand behind it in a line."""
         return self.offers is None and not self.flags

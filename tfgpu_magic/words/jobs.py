@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.grammar import written
 from tfgpu_magic.config.word import Said, Word
 from tfgpu_magic.errors import PolicyError
 
@@ -25,7 +24,7 @@ def _answer(said: Said) -> Jobs:
     if said.rest and not (verb == _STOP and number.isdecimal() and listed.stop(int(number))):
         running = ", ".join(map(str, listed.running()))
         these = f"Job {running} can be stopped." if running else "No job runs."
-        raise PolicyError(f"`jobs {said.rest}` cannot be done. {these}{written(WORD)}")
+        raise PolicyError(f"`jobs {said.rest}` cannot be done. {these}{WORD.forms}")
     return Jobs(tuple(listed.standings()), look())
 
 
