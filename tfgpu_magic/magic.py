@@ -15,10 +15,12 @@ from tfgpu_magic.config.watch import CellWatch
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import starting
 from tfgpu_magic.reporter import Reporter
-from tfgpu_magic.words import table
-from tfgpu_magic.words.help import text
-from tfgpu_magic.words.line import above, answer, explained
-from tfgpu_magic.words.policy import apply
+
+
+def _help() -> str:
+    from tfgpu_magic.words import help, table  # noqa: A004  # as below
+
+    return help.text(table.WORDS)
 
 
 @magics_class
@@ -51,10 +53,8 @@ class TfGpuMagics(Magics):
 
     def _on_policy(self, change: Any) -> None:
         """Have `%config TfGpuMagics.policy = ...` do what `%tf_gpu` would; it is said here, so it is refused here."""
-        try:
-            display(apply(f"default; {change['new']}" if change["new"] else "default"))  # type: ignore[no-untyped-call]
-        except TfGpuError as error:
-            raise UsageError(explained(error, table.WORDS)) from None
+        line = f"default; {change['new']}" if change["new"] else "default"
+        self.tf_gpu(line)  # type: ignore[call-arg, misc]  # the decorator says that it is another function
 
     @observe("grace")
     def _set_grace(self, change: Mapping[str, Any]) -> None:
@@ -63,19 +63,21 @@ class TfGpuMagics(Magics):
         call.GRACE = change["new"]
 
     @line_cell_magic
-    def tf_gpu(self, line: str, cell: str | None = None) -> Any:  # noqa: D102  # made from the words, below
+    def tf_gpu(self, line: str, cell: str | None = None) -> Any:
+        """Set TensorFlow's GPU memory up before its first op, and see who holds what; `%tf_gpu help` says how."""
+        from tfgpu_magic.words import line as lines  # and with it all words, of which loading the extension needs none
+
         self.watch.check()
         try:
-            run = None if cell is None else above(line, cell, self.shell, table.WORDS)
-            said = answer(line, table.WORDS) if run is None else None
+            run = None if cell is None else lines.above(line, cell, self.shell)
+            answer = lines.answer(line) if run is None else None
         except TfGpuError as error:
-            # IPython shows it without a traceback, and stops "run all".
-            raise UsageError(explained(error, table.WORDS)) from None
+            raise UsageError(lines.explained(error)) from None  # IPython shows no traceback, and stops "run all"
         if run is not None:
             return run()  # whose errors are the cell's own
         # Not returned: it would be lost in a loop, or where it is not a cell's last line.
-        if said is not None:
-            display(said)  # type: ignore[no-untyped-call]  # IPython's
+        if answer is not None:
+            display(answer)  # type: ignore[no-untyped-call]  # IPython's
         return None
 
-    tf_gpu.__doc__ = text(table.WORDS)
+    tf_gpu.getdoc = _help  # type: ignore[union-attr]  # where IPython asks for what `%tf_gpu?` shows

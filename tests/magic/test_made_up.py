@@ -20,7 +20,7 @@ from tfgpu_magic.words import table
         ("%tf_gpu help", "bark [N]         says woof, N times"),
         ("%tf_gpu help", "%%tf_gpu howl [--loud N] [WORDS]"),
         ("%tf_gpu help", "A wolf says the cell.\n\n  --loud N  so loud"),
-        ("print(get_ipython().find_line_magic('tf_gpu').__doc__)", "says woof, N times"),
+        ("print(get_ipython().object_inspect('%tf_gpu')['docstring'])", "says woof, N times"),
     ],
 )
 def test_it_is_answered_and_explained(cell: str, told: str) -> None:

@@ -309,7 +309,8 @@ def _help() -> str:
     from IPython.core.interactiveshell import InteractiveShell
 
     cells()
-    return str(InteractiveShell.instance().magics_manager.magics["line"]["tf_gpu"].__doc__)
+    seen = InteractiveShell.instance().object_inspect("%tf_gpu")  # type: ignore[no-untyped-call]  # IPython's
+    return str(seen["docstring"])
 
 
 def _load_with(configured: str) -> Seen:

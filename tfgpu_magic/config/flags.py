@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from tfgpu_magic.errors import PolicyError
 
+RESTART = "--restart"
+"""The flag of the magic that restarts this kernel when it is too late, and applies the words in the new one."""
+
 
 def part(tokens: Iterable[str], lacks: Mapping[str, str], usage: str) -> tuple[list[str], dict[str, str]]:
     """Part flags from the rest.

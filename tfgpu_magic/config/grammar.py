@@ -65,9 +65,6 @@ _FLAGS = dict.fromkeys(("--growth", "--cap"), "--grow")
 WIDTH = 80
 """Characters in a line of the help: what a cell of a notebook shows without breaking it, beside an open sidebar."""
 
-RESTART = "--restart"
-"""The flag of the magic that restarts this kernel when it is too late, and applies the words in the new one."""
-
 
 def usage(words: Iterable[Word]) -> str:
     """The words and their meanings, as aligned text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.words.line import parted
@@ -12,7 +12,8 @@ from tfgpu_magic.words.line import parted
 _LINE = re.compile(r"\s*(?P<percent>%{0,2})tf_gpu(?P<rest>\s+(?![=.(\[]).*|\s+)", re.DOTALL)
 
 
-class Offer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Offer:
     """What may stand at the cursor.
 
     Attributes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from tfgpu_magic.config.grammar import RESTART, WIDTH, flags, usage
+from tfgpu_magic.config.flags import RESTART
+from tfgpu_magic.config.grammar import WIDTH, flags, usage
 from tfgpu_magic.config.word import Above, Said, Word
 from tfgpu_magic.views.code import Code
 

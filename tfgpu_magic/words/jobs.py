@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.config.word import Said, Word
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.monitor.look import look
 
 if TYPE_CHECKING:
     from tfgpu_magic.views.jobs import Jobs
@@ -17,7 +18,6 @@ _STOP = "stop"
 def _answer(said: Said) -> Jobs:
     """List the jobs, once the one that is to be stopped is told so."""
     from tfgpu_magic.isolate import listed  # calls are a room that few need
-    from tfgpu_magic.monitor.look import look
     from tfgpu_magic.views.jobs import Jobs
 
     verb, _, number = said.rest.partition(" ")

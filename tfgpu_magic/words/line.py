@@ -6,18 +6,20 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tfgpu_magic.config.grammar import RESTART, find
+from tfgpu_magic.config.flags import RESTART
+from tfgpu_magic.config.grammar import find
 from tfgpu_magic.config.word import Said, Word
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
+from tfgpu_magic.words import table
 
 
-def answer(line: str, words: tuple[Word, ...]) -> object:
+def answer(line: str) -> object:
     """Do what a line asks; what is returned is to be shown, if it is anything.
 
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    said = read(line, words)
+    said = read(line, table.WORDS)
     if said.word.answer is None:
         usage = "" if said.word.above is None else f" {said.word.above.usage}"
         raise PolicyError(f"`{said.word.name}` stands above a cell:{usage}")
@@ -26,15 +28,15 @@ def answer(line: str, words: tuple[Word, ...]) -> object:
     return said.word.answer(said)
 
 
-def above(line: str, cell: str, shell: Any, words: tuple[Word, ...]) -> Callable[[], object]:
+def above(line: str, cell: str, shell: Any) -> Callable[[], object]:
     """Get ready to do what a line above a cell asks; what is returned does it, and gives the cell's value.
 
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    said = read(line, words)
+    said = read(line, table.WORDS)
     if said.word.above is None:
-        fitting = " or ".join(f"`%%tf_gpu {word.name}`" for word in words if word.above)
+        fitting = " or ".join(f"`%%tf_gpu {word.name}`" for word in table.WORDS if word.above)
         meant = f" {said.name!r} stands in a line of its own, with one %." if said.name else ""
         raise PolicyError(f"Above a cell, only {fitting} can stand.{meant} `%tf_gpu?` explains it.")
     return said.word.above.prepare(said, cell, shell)
@@ -63,11 +65,11 @@ def parted(text: str) -> tuple[str, str]:
     return name, text.removeprefix(name).strip()
 
 
-def explained(error: TfGpuError, words: tuple[Word, ...]) -> str:
+def explained(error: TfGpuError) -> str:
     """The text of an error; where a policy has a word in it that is none of a policy's, that of the word."""
     if not isinstance(error, UnknownWord):
         return str(error)
-    for word in words:
+    for word in table.WORDS:
         if error.name.lower() in word.names:
             return f"`{word.name}` is no policy: it stands alone, at the beginning of its line."
         if error.name.lower() in word.tried:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import completions
-from tfgpu_magic.config.grammar import RESTART
+from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.word import Said, Word
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
+from tfgpu_magic.monitor.look import PATIENCE, Looking
 
 if TYPE_CHECKING:
     from tfgpu_magic.views.outcome import Outcome
@@ -34,35 +35,22 @@ def word(first: Word) -> Word:
     )
 
 
-def apply(policy: str) -> Outcome:
-    """Apply a policy to this process.
-
-    Raises:
-        PolicyError: the text is none.
-        Refused: it cannot be enforced; nothing was changed.
-    """
-    from tfgpu_magic.monitor.look import PATIENCE, Looking
-
+def _answer(said: Said) -> Outcome:
+    """Apply a policy here; or if it is too late, and that is wanted, in a new kernel."""
     looking = Looking(PATIENCE)  # the GPUs are looked at while the rest of the house is imported
     from tfgpu_magic import administrator, control
     from tfgpu_magic.views.outcome import Outcome
 
-    plan = control.apply(policy, see=lambda: looking.result(administrator.slow))
-    return Outcome(plan, control.standing(plan))
-
-
-def _answer(said: Said) -> Outcome:
-    """Apply a policy here; or if it is too late, and that is wanted, in a new kernel."""
     try:
-        return apply(said.text)
+        plan = control.apply(said.text, see=lambda: looking.result(administrator.slow))
     except TooLate:
         if not said.restart:
             raise
-        from tfgpu_magic import control  # it is there by now
-
         asked = control.foresee(said.text).asked  # a process is not given up for words that cannot be had
         if host() != "kernel":
             raise
-    from tfgpu_magic.restart import restart  # few lines need Jupyter Server
+    else:
+        return Outcome(plan, control.standing(plan))
+    from tfgpu_magic.restart import restart  # Jupyter Server's part of the house
 
     return restart(str(asked) or "default")
