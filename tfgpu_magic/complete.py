@@ -12,7 +12,6 @@ from IPython.core.interactiveshell import InteractiveShell
 if TYPE_CHECKING:
     from tfgpu_magic.words.completions import Offer
 
-
 FRESH = 30.0
 """Seconds for which the list of GPUs is good enough for completing a line."""
 
@@ -53,14 +52,16 @@ class _Nothing:
 
 
 def _offer(line: str) -> Offer | None:
-    from tfgpu_magic.words import completions, table  # loading the extension needs no word
+    if "tf_gpu" not in line:
+        return None
+    from tfgpu_magic.words import completions, table  # loading the extension needs no word, nor do other lines
 
     return completions.at(line, table.WORDS, _labels, _names)
 
 
 def _labels() -> list[str]:
     """What the GPUs that can be named are called, as of a moment ago."""
-    from tfgpu_magic.monitor.look import look  # as above
+    from tfgpu_magic.monitor.look import look  # nor any look
 
     global _gpus  # a cache of one
     if time.monotonic() - _gpus[0] > FRESH:
