@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import tfgpu_magic
+from tfgpu_magic.config.grammar import POLICY_WORDS
+from tfgpu_magic.words import table
 
 HOUSE = Path(tfgpu_magic.__file__).parent
 ROOMS = sorted(path.relative_to(HOUSE).as_posix() for path in HOUSE.rglob("*.py"))
@@ -51,6 +53,23 @@ def test_the_whole_house_wakes_neither_tensorflow_nor_nvml() -> None:
     house = [f"tfgpu_magic.{module}" for module in MODULES if module not in ("__init__", "monitor.nvml")]
 
     assert not imported_after("import " + ", ".join(house)) & {"tensorflow", "keras", "pynvml"}
+
+
+def test_loading_the_extension_imports_nothing_that_its_words_need() -> None:
+    code = "import tfgpu_magic.loading, sys; print(*sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    late = {"words.table", "control", "config.grammar", "monitor.snapshot", "isolate.call", "views.text"}
+
+    assert not set(answer.stdout.split()) & {f"tfgpu_magic.{room}" for room in late}
+    assert not set(answer.stdout.split()) & {"tensorflow", "pynvml", "ipywidgets"}
+
+
+def test_a_word_is_a_file_and_a_line() -> None:
+    files = {Path(room).stem for room in ROOMS if room.startswith("words/")}
+    common = {"__init__", "table", "line", "policy", "completions"}  # to all words, and to those of a policy
+
+    assert files - common == {word.name for word in table.WORDS} - {word.name for word in POLICY_WORDS}
+    assert len({name for word in table.WORDS for name in word.names}) == sum(len(word.names) for word in table.WORDS)
 
 
 def test_only_nvml_py_imports_pynvml() -> None:

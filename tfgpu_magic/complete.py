@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core import completer
 from IPython.core.interactiveshell import InteractiveShell
 
-from tfgpu_magic.config import completions
-from tfgpu_magic.monitor.look import look
+if TYPE_CHECKING:
+    from tfgpu_magic.words.completions import Offer
 
 FRESH = 30.0
 """Seconds for which the list of GPUs is good enough for completing a line."""
@@ -20,7 +20,7 @@ _gpus: tuple[float, list[str]] = (-FRESH, [])
 
 def _in_context(context: Any) -> dict[str, Any]:
     """What may stand at the cursor of a line of ours; there, Python's names and files are held back."""
-    offer = completions.at(context.line_with_cursor[: context.cursor_position], _labels, _names)
+    offer = _offer(context.line_with_cursor[: context.cursor_position])
     if offer is None:
         return {"completions": []}
     found = [completer.SimpleCompletion(text=word, type="magic") for word in offer.words]
@@ -29,7 +29,7 @@ def _in_context(context: Any) -> dict[str, Any]:
 
 def _from_text(text: str) -> list[str]:
     """The same before IPython 8.6, as in Colab, where nobody can hold others back."""
-    offer = completions.at(InteractiveShell.instance().Completer.text_until_cursor, _labels, _names)
+    offer = _offer(InteractiveShell.instance().Completer.text_until_cursor)
     if offer is None or not text.endswith(offer.fragment):
         return []
     start = text.removesuffix(offer.fragment)
@@ -51,8 +51,18 @@ class _Nothing:
         return iter(())
 
 
+def _offer(line: str) -> Offer | None:
+    if "tf_gpu" not in line:
+        return None
+    from tfgpu_magic.words import completions, table  # loading the extension needs no word, nor do other lines
+
+    return completions.at(line, table.WORDS, _labels, _names)
+
+
 def _labels() -> list[str]:
     """What the GPUs that can be named are called, as of a moment ago."""
+    from tfgpu_magic.monitor.look import look  # nor any look
+
     global _gpus  # a cache of one
     if time.monotonic() - _gpus[0] > FRESH:
         _gpus = (time.monotonic(), [gpu.label for gpu in look(timeout=0.5).gpus if not gpu.mig])

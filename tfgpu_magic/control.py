@@ -10,7 +10,7 @@ from tfgpu_magic import administrator
 from tfgpu_magic.administrator import look_well
 from tfgpu_magic.config import fallback, onimport, words
 from tfgpu_magic.config import plan as planning
-from tfgpu_magic.config.grammar import RESTART
+from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.runtime import RUNTIME, current_stage

@@ -2,6 +2,7 @@
 
 TfGpuError
 ├── PolicyError       the words are not a policy
+│   └── UnknownWord   one of them is no word
 ├── Refused           the policy is clear, and cannot be enforced here and now
 │   └── TooLate       only a new process could enforce it
 ├── MonitorError      the driver's figures could not be had
@@ -30,6 +31,18 @@ class TfGpuError(Exception):
 
 class PolicyError(TfGpuError, ValueError):
     """The words are not a policy: an unknown word, a size without a unit, a missing number."""
+
+
+class UnknownWord(PolicyError):
+    """A word is none of those that may stand in its place.
+
+    Attributes:
+        name: the word.
+    """
+
+    def __init__(self, text: str, name: str = "") -> None:
+        super().__init__(text)
+        self.name = name
 
 
 class Refused(TfGpuError, RuntimeError):

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from IPython.core.interactiveshell import InteractiveShell
 
 from tfgpu_magic.complete import matcher
-from tfgpu_magic.config.grammar import RESTART
+from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import host, starting
 from tfgpu_magic.isolate.preload import PRELOAD

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tfgpu_magic import units
 from tfgpu_magic.config.amount import Share, amount_bytes
-from tfgpu_magic.config.grammar import WORDS
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.reading import MOST_PARTS
 from tfgpu_magic.config.request import Request
@@ -24,6 +23,7 @@ from tfgpu_magic.config.requests.split import Split, SplitCpu
 from tfgpu_magic.config.requests.visible import Visible
 from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.words.table import WORDS
 
 GIB = 2**30
 
@@ -193,8 +193,7 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
         ("pick all", "For all of them, write `%tf_gpu visible all`."),
         ("growth off; limit 2GiB", "A limit is taken at once, and nothing grows: say `limit 2GiB` alone."),
         ("growth; limit 2GiB", "For both, say `limit 2GiB --grow`."),
-        ("growth; status", "`status` is no policy: it stands alone"),
-        ("growth; isolate", "`isolate` is no policy: it stands alone"),
+        ("growth; status", "'status' is not a word"),
         ("4GiB", "'4GiB' is not a word of %tf_gpu. For a limit, write `%tf_gpu limit 4GiB`."),
         ("none", "`%tf_gpu visible none`"),
         ("reset", "`%tf_gpu default` drops what was asked"),
@@ -202,7 +201,6 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
         ("clear", "only when its process ends"),
         ("release", "only when its process ends"),
         ("fraction", "`%tf_gpu limit 40%`"),
-        ("memory", "`%tf_gpu status`"),
         ("limit 2048", "2048MiB, as TensorFlow counts, or 2048GiB"),
         ("limit 0.25", "25% (of the GPU), or 0.25GiB"),
         ("limit 0GiB", "above zero"),

@@ -127,7 +127,7 @@ def test_a_job_that_has_ended_keeps_nothing_of_what_it_read(book: Notebook, last
 
 def test_a_cell_that_is_stopped_before_it_begins_does_not(book: Notebook) -> None:
     ran = book.run(
-        "from tfgpu_magic import magic\nrun = magic._isolated(get_ipython(), 'isolate', 'print(1)')\n"
+        "from tfgpu_magic.words import line\nrun = line.above('isolate', 'print(1)', get_ipython())\n"
         "run.__self__.stop()\nrun()"
     )
 

@@ -111,7 +111,7 @@ def test_a_submitted_call_is_listed_among_the_jobs_and_stopped_by_its_number(tmp
 
     assert (standing.state, standing.pid) == (listed.RUNNING, future.pid)
     assert "train" in standing.title
-    listed.stop(f"stop {standing.number}")
+    listed.stop(standing.number)
     with pytest.raises(WorkerDied, match="The call was stopped"):
         future.result(30)
     assert future.number not in [one.number for one in listed.standings()]

@@ -8,8 +8,15 @@ from hypothesis import given
 from tests.config.test_words import policies
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.isolate.cells.words import Asked, parse
+from tfgpu_magic.isolate.cells import words
+from tfgpu_magic.isolate.cells.words import Asked
 from tfgpu_magic.isolate.terms import Terms
+from tfgpu_magic.words.isolate import WORD
+
+
+def parse(line: str) -> Asked:
+    assert WORD.above is not None
+    return words.parse(line, WORD.above)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,10 @@ from tfgpu_magic.simgpu import Machine
     [
         ("grwoth", "Did you mean 'growth'?"),
         ("statsu", "Did you mean 'status'?"),
+        ("growth; status", "`status` is no policy: it stands alone"),
+        ("plan isolate", "`isolate` is no policy: it stands alone"),
+        ("memory", "`%tf_gpu status`"),
+        ("code watch", "The live table is `%tf_gpu top`."),
         ("limit", "A limit of how much?"),
         ("limit 2048", "2048MiB, as TensorFlow counts, or 2048GiB"),
         ("limit 0.4", "40% (of the GPU), or 0.4GiB"),
@@ -305,7 +309,8 @@ def _help() -> str:
     from IPython.core.interactiveshell import InteractiveShell
 
     cells()
-    return str(InteractiveShell.instance().magics_manager.magics["line"]["tf_gpu"].__doc__)
+    seen = InteractiveShell.instance().object_inspect("%tf_gpu")  # type: ignore[no-untyped-call]  # IPython's
+    return str(seen["docstring"])
 
 
 def _load_with(configured: str) -> Seen:

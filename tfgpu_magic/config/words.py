@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tfgpu_magic import units
 from tfgpu_magic.config import requests
+from tfgpu_magic.config.flags import part
 from tfgpu_magic.config.grammar import find, nearest, usage
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.request import Memory, Request
@@ -65,24 +66,8 @@ def _close_up(text: str) -> str:
 
 def _sort(word: Word, tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Part the values from the flags, each flag with its value ("" where it has none)."""
-    known = dict(word.flags)
-    values: list[str] = []
-    flags: dict[str, str] = {}
-    rest = iter(tokens)
-    for token in rest:
-        if not token.startswith("--"):
-            values.append(token)
-            continue
-        flag, equals, value = token.partition("=")
-        if flag not in known:
-            raise PolicyError(f"{word.name!r} has no flag {flag!r}.{nearest(flag, known)}{word.forms}")
-        if flag in flags:
-            raise PolicyError(f"{flag} is given twice.")
-        if known[flag] and not equals:
-            value = next(rest, "")
-        if known[flag] and (not value or value.startswith("--")):
-            raise PolicyError(f"{flag} of what? It needs a value.{word.forms}")
-        if equals and not known[flag]:
-            raise PolicyError(f"{flag} takes no value.{word.forms}")
-        flags[flag] = value
+    lacks = {flag: f"{flag} of what? It needs a value." if takes else "" for flag, takes in word.flags}
+    values, flags = part(tokens, lacks, word.forms)
+    for flag in (value.partition("=")[0] for value in values if value.startswith("--")):
+        raise PolicyError(f"{word.name!r} has no flag {flag!r}.{nearest(flag, lacks)}{word.forms}")
     return values, flags

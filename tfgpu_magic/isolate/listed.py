@@ -9,9 +9,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tfgpu_magic.config.grammar import forms
-from tfgpu_magic.errors import PolicyError
-
 T = TypeVar("T")
 
 WAITING, RUNNING, DONE, STOPPED = "waiting", "running", "done", "stopped"
@@ -112,17 +109,16 @@ def standings() -> list[Standing]:
     return [job if isinstance(job, Standing) else job.standing() for job in list(_listed.values())]
 
 
-def stop(words: str) -> None:
-    """Stop a job by its number: what follows `jobs`.
+def running() -> list[int]:
+    """The numbers of those that have not ended."""
+    return [one.number for one in standings() if one.state in (WAITING, RUNNING)]
 
-    Raises:
-        PolicyError: it is not `stop` and the number of a job that runs.
-    """
-    verb, _, number = words.partition(" ")
-    job = _listed.get(int(number)) if number.strip().isdecimal() else None
-    if verb != "stop" or not isinstance(job, Listed):
-        running = [str(one.number) for one in standings() if one.state in (WAITING, RUNNING)]
-        these = f"Job {', '.join(running)} can be stopped." if running else "No job runs."
-        raise PolicyError(f"`jobs {words}` cannot be done. {these}{forms('jobs')}")
+
+def stop(number: int) -> bool:
+    """Stop the job of that number, and say whether there is one that has not ended."""
+    job = _listed.get(number)
+    if not isinstance(job, Listed):
+        return False
     job.stop()
     concurrent.futures.wait([job], STOPPING)
+    return True

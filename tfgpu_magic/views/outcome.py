@@ -1,4 +1,4 @@
-"""What `%tf_gpu` answers besides a status: a plan and how it stands, or code; as text and as HTML."""
+"""What `%tf_gpu` answers to a policy: a plan and how it stands, as text and as HTML."""
 
 from __future__ import annotations
 
@@ -37,25 +37,6 @@ class Outcome:
         table = html.grid("", _HEADS, cells) if rows else ""
         remarks = "".join(map(html.remark, _remarks(self.plan)))
         return html.page(f"<p><strong>{html.prose(self.standing)}</strong></p>{table}{remarks}")
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Code:
-    """Source text to copy; a front end highlights it, and IPython's terminal shows it as it is.
-
-    Attributes:
-        source: the text.
-        language: what it is written in, as Markdown's fences name it.
-    """
-
-    source: str
-    language: str
-
-    def __repr__(self) -> str:
-        return self.source
-
-    def _repr_markdown_(self) -> str:
-        return f"```{self.language}\n{self.source.rstrip()}\n```"
 
 
 def _rows(plan: Plan) -> list[tuple[str, ...]]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from tfgpu_magic.isolate.cells.cell import Cell
+from tfgpu_magic.isolate.cells.words import Asked
 from tfgpu_magic.isolate.listed import RUNNING, Listed
+from tfgpu_magic.isolate.screen import Here, below
 
 
 class Job(Listed[Any]):
@@ -84,3 +87,9 @@ class Job(Listed[Any]):
             with contextlib.suppress(Exception):  # a kernel that is ending hears nothing any more
                 cell.screen.write("stderr", "\n".join(lines) + "\n")
         self.remember()
+
+
+def begin(shell: Any, asked: Asked, source: str) -> Callable[[], object]:
+    """Get a cell ready; what is returned runs it and gives its value, or has it go on and gives its job."""
+    cell = Cell(shell, asked, source, below(shell) if asked.detach else Here())
+    return functools.partial(Job, cell) if asked.detach else cell.run

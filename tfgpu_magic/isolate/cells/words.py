@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tfgpu_magic import units
 from tfgpu_magic.config import grammar, words
+from tfgpu_magic.config.flags import part
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.reading import MOST_PARTS
+from tfgpu_magic.config.word import Above
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate.terms import Terms
 
 _WORDS = {word.name for word in grammar.POLICY_WORDS}
 _NAMES = "Write names with commas and no blanks between them: `x,y`."
-
-WARM = "--warm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,63 +37,55 @@ class Asked:
     detach: bool = False
 
 
-def parse(line: str) -> Asked:
+def parse(line: str, form: Above) -> Asked:
     """Read what follows `isolate`; a policy word may be a flag there, as in `--limit 2GiB`.
 
     Raises:
         PolicyError: it cannot be read; the error says which part.
     """
-    flags: dict[str, str] = {}
+    tokens = line.replace(";", " ; ").split()
+    _together(tokens)
+    lacks = {flag.name: flag.takes and f"{flag.name} needs {flag.takes}." for flag in form.flags}
+    rest, given = part(tokens, lacks, f" {form.usage}")
     policy: list[str] = []
-    tokens = iter(line.replace(";", " ; ").split())
-    listed = False  # whether the token before was a list of names
-    for token in tokens:
-        flag, equals, value = token.partition("=")
-        takes = {flag: takes for flag, takes, _ in grammar.ISOLATE_FLAGS}
-        if flag in takes:
-            if flag in flags:
-                raise PolicyError(f"{flag} is given twice.")
-            flags[flag] = (value or next(tokens, "")) if takes[flag] else ""
-            if takes[flag] and (not flags[flag] or flags[flag].startswith("--")):
-                raise PolicyError(f"{flag} needs {takes[flag]}. {usage()}")
-            if equals and not takes[flag]:
-                raise PolicyError(f"{flag} takes no value. {usage()}")
-        elif listed and token.rstrip(",").isidentifier() and token.lower() not in _WORDS:
-            raise PolicyError(f"{token!r} stands apart. {_NAMES}")
-        else:
-            policy += _word(token, begun=bool(policy))
-        listed = flag in ("-i", "-o")
-    sent = flags.get("-i")
+    for token in rest:
+        policy += _word(token, form, begun=bool(policy))
+    sent = given.get("-i")
     more = sent is not None and sent.startswith("+")
     return Asked(
         inputs=None if sent is None or more else _names(sent),
         also=_names(sent.replace("+", "")) if sent is not None and more else (),
-        outputs=_names(flags.get("-o", "-")),
+        outputs=_names(given.get("-o", "-")),
         terms=Terms(
             policy=words.parse(" ".join(policy)) if policy else NOTHING,
-            gpus=_count(flags["--gpus"]) if "--gpus" in flags else None,
-            timeout=units.seconds(flags["--timeout"]) if "--timeout" in flags else None,
+            gpus=_count(given["--gpus"]) if "--gpus" in given else None,
+            timeout=units.seconds(given["--timeout"]) if "--timeout" in given else None,
         ),
-        detach="--detach" in flags,
+        detach="--detach" in given,
     )
 
 
-def usage() -> str:
-    """How the line is written."""
-    flags = " ".join(f"[{f'{flag} {takes}'.rstrip()}]" for flag, takes, _ in grammar.ISOLATE_FLAGS)
-    return f"Write `%%tf_gpu isolate {flags} [POLICY]`, with a policy as in `limit 2GiB` or `--limit 2GiB`."
+def _together(tokens: Sequence[str]) -> None:
+    """Refuse a name that stands behind a list of names, apart from it."""
+    for place, token in enumerate(tokens):
+        if token.partition("=")[0] in ("-i", "-o"):
+            behind = place + (1 if "=" in token[:-1] else 2)
+            for name in tokens[behind : behind + 1]:
+                if name.rstrip(",").isidentifier() and name.lower() not in _WORDS:
+                    raise PolicyError(f"{name!r} stands apart. {_NAMES}")
 
 
-def _word(token: str, *, begun: bool) -> Iterator[str]:
+def _word(token: str, form: Above, *, begun: bool) -> Iterator[str]:
     """A token of the policy: a flag that is a word of its own begins the next request."""
     names = {f"--{name}" for name in _WORDS}
     known = names | {flag for word in grammar.POLICY_WORDS for flag, _ in word.flags if begun}
     flag = token.partition("=")[0].lower()
     if flag == "--help":
-        raise PolicyError(f"{usage()}\n{grammar.flags()}")
+        raise PolicyError(f"{form.usage}\n{grammar.flags(form.flags)}")
     if token.startswith("-") and flag not in known:
-        near = grammar.nearest(flag, [*sorted(known), *(name for name, *_ in grammar.ISOLATE_FLAGS)])
-        raise PolicyError(f"isolate has no flag {flag!r}.{near} {usage()}")
+        tried = {tried: one.name for one in form.flags for tried in one.tried}
+        near = grammar.nearest(flag, [*sorted(known), *(one.name for one in form.flags)], tried)
+        raise PolicyError(f"isolate has no flag {flag!r}.{near} {form.usage}")
     if flag in names:
         if begun:
             yield ";"

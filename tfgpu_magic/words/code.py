@@ -1,0 +1,25 @@
+"""`%tf_gpu code`: a policy as Python for a script; without one, what is asked already."""
+
+from __future__ import annotations
+
+from tfgpu_magic.config import completions
+from tfgpu_magic.config.word import Said, Word
+from tfgpu_magic.views.code import Code
+
+
+def _answer(said: Said) -> Code:
+    from tfgpu_magic import control  # TensorFlow's settings
+    from tfgpu_magic.config import script
+
+    if said.rest:
+        return Code(script.python(control.sketch(said.rest)), "python")
+    return Code(script.python(control.decided(), control.order()), "python")
+
+
+WORD = Word(
+    "code",
+    ("code [WORDS]",),
+    "Python for a script that does what the words do, or what is asked already",
+    offers=completions.policy,
+    answer=_answer,
+)

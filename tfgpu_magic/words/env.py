@@ -1,0 +1,23 @@
+"""`%tf_gpu env`: a policy as shell lines, as far as environment variables can; without one, what is asked already."""
+
+from __future__ import annotations
+
+from tfgpu_magic.config import completions
+from tfgpu_magic.config.word import Said, Word
+from tfgpu_magic.views.code import Code
+
+
+def _answer(said: Said) -> Code:
+    from tfgpu_magic import control  # TensorFlow's settings
+    from tfgpu_magic.config import script
+
+    return Code(script.shell(control.sketch(said.rest) if said.rest else control.decided()), "sh")
+
+
+WORD = Word(
+    "env",
+    ("env [WORDS]",),
+    "shell lines that do it, as far as environment variables can",
+    offers=completions.policy,
+    answer=_answer,
+)

@@ -1,0 +1,37 @@
+"""`%tf_gpu plan`: what a policy would do; without one, what is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.config import completions
+from tfgpu_magic.config.word import Said, Word
+from tfgpu_magic.errors import TooLate
+
+if TYPE_CHECKING:
+    from tfgpu_magic.views.outcome import Outcome
+
+
+def _answer(said: Said) -> Outcome:
+    from tfgpu_magic import control  # TensorFlow's settings and the views
+    from tfgpu_magic.config.runtime import current_stage
+    from tfgpu_magic.views.outcome import Outcome
+
+    policy = said.rest
+    if not policy:
+        return Outcome(control.waiting(), control.standing(control.current(), current_stage()))
+    try:
+        return Outcome(plan := control.plan(policy), f"`{str(plan.asked) or policy}` would do this:")
+    except TooLate as error:
+        plan = control.foresee(policy)
+        after = f"After a restart, `{str(plan.asked) or policy}` would do this:"
+        return Outcome(plan, f"{error.reason} {after}")
+
+
+WORD = Word(
+    "plan",
+    ("plan WORDS",),
+    "what the words would do, GPU by GPU; nothing is done",
+    offers=completions.policy,
+    answer=_answer,
+)

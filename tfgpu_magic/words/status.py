@@ -1,0 +1,29 @@
+"""`%tf_gpu status`, and `%tf_gpu` alone: one look at the GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.config.grammar import LIMITS
+from tfgpu_magic.config.word import Said, Word
+
+if TYPE_CHECKING:
+    from tfgpu_magic.views.status import Status
+
+
+def look(_: Said) -> Status:
+    """Look at the GPUs now."""
+    from tfgpu_magic import control  # TensorFlow's settings and the views
+
+    return control.status()
+
+
+WORD = Word(
+    "status",
+    ("status",),
+    "GPUs, processes and this kernel's TensorFlow at one look; also `%tf_gpu` alone",
+    also=("",),
+    tried=("memory", "mem", "usage", "info", "nvidia-smi"),
+    instead=f"Who holds what is `%tf_gpu status`. {LIMITS}",
+    answer=look,
+)
