@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from tfgpu_magic.config import grammar
+from tfgpu_magic.words import isolate, table
 
 PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"
-WORDS = grammar.WORDS
-FLAGS = grammar.ISOLATE_FLAGS
-"""Each flag of an isolated cell, the value it takes, and its meaning."""
+WORDS = table.WORDS
+FLAGS = isolate.FLAGS
 
 
 def words() -> str:
@@ -21,7 +20,7 @@ def words() -> str:
 
 def flags() -> str:
     """Return the table of the flags of an isolated cell, as Markdown."""
-    rows = [f"| `{' '.join(filter(None, flag))}` | {meaning} |" for *flag, meaning in FLAGS]
+    rows = [f"| `{flag.usage}` | {flag.meaning} |" for flag in FLAGS]
     return "\n".join(["| flag | what it does |", "|---|---|", *rows])
 
 

@@ -13,7 +13,6 @@ from tests.frameworks.novum import Novum
 from tests.labextension.test_page import markup, site, text
 from tests.magic.shell import Seen, cells
 from tests.processes import run
-from tests.views.test_message import sight
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.config.state import Stage
@@ -86,4 +85,4 @@ def test_a_policy_can_be_asked_of_tensorflow_and_not_yet_of_pytorch() -> None:
 def _register() -> tuple[Seen, message.State]:
     frameworks.FRAMEWORKS = (*frameworks.FRAMEWORKS, Novum())
     shown = cells("%tf_gpu limit 1GiB", "import tensorflow as tf; kept = tf.zeros(2**20)", "%tf_gpu")[-1]
-    return shown, message.state(sight(tfgpu_magic.status().table))
+    return shown, message.state(tfgpu_magic.status().table)

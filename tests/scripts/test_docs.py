@@ -84,7 +84,7 @@ def test_every_word_and_flag_is_explained(built: Path) -> None:
 
     assert [form for word in WORDS for form in word.usage if form not in text] == []
     assert [word.name for word in WORDS if word.meaning.replace("`", "") not in text] == []
-    assert [flag for flag, _, meaning in FLAGS if meaning.replace("`", "") not in text] == []
+    assert [flag.name for flag in FLAGS if flag.meaning.replace("`", "") not in text] == []
 
 
 def test_every_word_is_used_in_a_guide() -> None:

@@ -16,6 +16,7 @@ from tornado.websocket import WebSocketClosedError
 from tests.slack import SLACK
 from tests.views.test_message import applied
 from tfgpu_magic.monitor.owners import Notebook
+from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.server import feed as feeding
 from tfgpu_magic.server.feed import Client, Feed
 from tfgpu_magic.server.looker import BROKEN, Looker
@@ -263,7 +264,7 @@ def test_a_look_that_fails_is_a_state_and_said_in_the_log_once(caplog: pytest.Lo
 def test_few_states_are_kept_and_the_same_is_not_new() -> None:
     states = States(3)
     for number in (1, 1, 2, 3, 4):
-        states.add(message.trouble("", number))
+        states.add(message.state(Table(time=number)))
 
     assert states.sequence == 4
     assert [states.tick(base) is None for base in (0, 1, 2, 3, 4)] == [True, True, False, False, False]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.figures import pytorch, tensorflow
 from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
-from tests.views.test_message import sight
+from tests.views.test_message import live
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.owners import Notebook, Who
 from tfgpu_magic.monitor.report import TENSORFLOW, GpuUse
@@ -125,17 +125,17 @@ def everything() -> Table:
     "table", [EMPTY, BUSY, ABSENT, everything(), replace(EMPTY, processes=(process(owner=HOSTILE),))]
 )
 def test_what_is_sent_is_of_these_types(table: Table) -> None:
-    state = message.state(sight(table, stale=90.0, every=3.0))
+    state = message.state(live(table, stale=90.0, every=3.0))
     history = History((1.0, 2.0), {"GPU-1": (5, None)})
     full: dict[str, Any] = json.loads(message.paced(message.full(3, state, history).encode(), 0.5))
 
     assert fits(full, "Full")
     assert fits(json.loads(message.tick(4, 3, {"time": 1.0})), "Tick")
-    assert fits(message.trouble("Nobody answers."), "State")
+    assert fits(message.state(Table(error="Nobody answers.")), "State")
 
 
 def test_every_field_is_sent_where_there_is_something_to_say() -> None:
-    state = message.state(sight(everything(), stale=90.0, every=3.0))
+    state = message.state(live(everything(), stale=90.0, every=3.0))
     sent = {
         "Gpu": {name for gpu in state["gpus"].values() for name in gpu},
         "Row": {name for row in state["rows"].values() for name in row},

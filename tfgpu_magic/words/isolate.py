@@ -12,7 +12,7 @@ from tfgpu_magic.config.grammar import POLICY_WORDS
 from tfgpu_magic.config.word import Above, Flag, Said, Word
 from tfgpu_magic.errors import PolicyError
 
-_FLAGS = (
+FLAGS = (
     Flag(
         "-i",
         "NAMES",
@@ -36,7 +36,7 @@ _FLAGS = (
 )
 _WARM = "--warm"
 _USAGE = (
-    f"Write `%%tf_gpu isolate {' '.join(f'[{flag.usage}]' for flag in _FLAGS)} [POLICY]`, "
+    f"Write `%%tf_gpu isolate {' '.join(f'[{flag.usage}]' for flag in FLAGS)} [POLICY]`, "
     "with a policy as in `limit 2GiB` or `--limit 2GiB`."
 )
 
@@ -64,19 +64,19 @@ def _offers(said: Sequence[str], gpus: Callable[[], Sequence[str]], names: Calla
     if _NAMES.search(" ".join(said)):
         return list(names())
     last = said[-1].rstrip("=") if said else ""
-    if values := [value for flag in _FLAGS if flag.takes and flag.name == last for value in flag.values]:
+    if values := [value for flag in FLAGS if flag.takes and flag.name == last for value in flag.values]:
         return values
     try:
-        policy, flags = part(said, {flag.name: flag.takes for flag in _FLAGS}, "")
+        policy, flags = part(said, {flag.name: flag.takes for flag in FLAGS}, "")
     except PolicyError:
         return []
     # A policy's words may be flags here.
     begun = re.sub(rf"(?:^| )--({'|'.join(word.name for word in POLICY_WORDS)})\b", r";\1", " ".join(policy))
-    return completions.policy([begun.lstrip(";")], gpus) + [flag.name for flag in _FLAGS if flag.name not in flags]
+    return completions.policy([begun.lstrip(";")], gpus) + [flag.name for flag in FLAGS if flag.name not in flags]
 
 
 _ABOVE = Above(
-    _FLAGS,
+    FLAGS,
     "WORDS",
     _USAGE,
     "Above a cell, `%%tf_gpu isolate` runs it in a process of its own. The names that it reads are sent along, those "
