@@ -135,7 +135,7 @@ def test_what_is_sent_is_of_these_types(table: Table) -> None:
 
 
 def test_every_field_is_sent_where_there_is_something_to_say() -> None:
-    state = message.state(live(everything(), stale=90.0, every=3.0))
+    state = message.state(live(everything(), time=1000.0, stale=90.0, every=3.0))
     sent = {
         "Gpu": {name for gpu in state["gpus"].values() for name in gpu},
         "Row": {name for row in state["rows"].values() for name in row},
