@@ -103,3 +103,10 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     from tfgpu_magic import loading
 
     loading.unload(shell)
+
+
+def _resume(words: str) -> None:
+    """Apply a policy in a kernel that was restarted for it: what `restart` has that kernel call."""
+    from tfgpu_magic import loading
+
+    loading.resume(words)

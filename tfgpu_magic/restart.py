@@ -100,7 +100,7 @@ def _main() -> None:
     _wait_for_the_end_of(order["pid"], asking)
     # The new kernel listens where the old one did. What is sent now waits for it, and gets there first: other clients
     # look for it anew every tenth of a second, and this one every millisecond.
-    _say(f"import tfgpu_magic.loading; tfgpu_magic.loading.resume({order['words']!r})", order["connection"])
+    _say(f"import tfgpu_magic; tfgpu_magic._resume({order['words']!r})", order["connection"])
     asking.join()
 
 
