@@ -79,3 +79,5 @@ class TfGpuMagics(Magics):
         if answer is not None:
             display(answer)  # type: ignore[no-untyped-call]  # IPython's
         return None
+
+    tf_gpu.getdoc = _help  # type: ignore[union-attr]  # where IPython asks for what `%tf_gpu?` shows
