@@ -57,13 +57,10 @@ class Refused(TfGpuError, RuntimeError):
     """
 
     def __init__(
-        self, reason: str, *, more: str = "", lead: str = "", ways: Sequence[str] = (), crowded: bool = False
+        self, reason: str = "", *, more: str = "", lead: str = "", ways: Sequence[str] = (), crowded: bool = False
     ) -> None:
-        super().__init__(reason)
         self.reason, self.more, self.lead, self.ways, self.crowded = reason, more, lead, tuple(ways), crowded
-
-    def __str__(self) -> str:
-        return self.text("%tf_gpu")
+        super().__init__(self.text("%tf_gpu"))
 
     def text(self, magic: str) -> str:
         """Return the text for a place where words are said by a magic, such as ``%%tf_gpu isolate`` above a cell."""

@@ -11,7 +11,9 @@ from tfgpu_magic.simgpu import Machine
 
 MIB, GIB = 2**20, 2**30
 CONTEXT = 256 * MIB
-HALF = (8 * GIB - CONTEXT - 1536 * MIB) // 2
+KEPT = 128 * MIB
+"""What the driver keeps of each GPU."""
+HALF = (8 * GIB - KEPT - CONTEXT - 1536 * MIB) // 2
 """Half of what is free on a GPU of 8 GiB, beside CUDA's context and what TensorFlow leaves to its libraries."""
 
 
