@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playwright
 
 from scripts._machine import OTHER, simulated
 from tests.browser.panel import open_panel, table_of, visit
@@ -17,7 +17,7 @@ from tfgpu_magic.monitor.owners import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
 
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
-SIZE = {"width": 1240, "height": 740}
+SIZE: ViewportSize = {"width": 1240, "height": 740}
 
 _EVAL = """import tensorflow as tf
 kept = [tf.zeros([256, 2048, 2048])]
