@@ -1,0 +1,102 @@
+"""Takes the pictures of the documentation: the panel beside a notebook, light and dark, and `%tf_gpu` in a cell."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playwright
+
+from scripts._machine import OTHER, simulated
+from tests.browser.panel import open_panel, table_of, visit
+from tests.browser.scene import Scene, chromium, playing
+from tfgpu_magic.monitor.owners import SIMULATED_USER
+from tfgpu_magic.simgpu import Machine
+
+FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
+SIZE: ViewportSize = {"width": 1240, "height": 740}
+
+_EVAL = """import tensorflow as tf
+kept = [tf.zeros([256, 2048, 2048])]
+with tf.device("GPU:1"):
+    briefly = tf.zeros([64, 2048, 2048])
+    del briefly
+    few = tf.zeros([8, 1024, 1024])"""
+
+_TRAIN = """import tensorflow as tf
+
+images = tf.zeros([64, 2048, 2048])
+with tf.device("GPU:1"):
+    masks = tf.zeros([32, 2048, 2048])"""
+
+_IMAGES = """import tensorflow as tf
+
+images = tf.zeros([64, 1024, 1024])"""
+
+
+def main() -> None:
+    """Take them all."""
+    os.environ |= {SIMULATED_USER: OTHER, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    with sync_playwright() as playwright:
+        browser = chromium(playwright)
+        _take_panel(browser)
+        _take_status(browser)
+        browser.close()
+
+
+def _take_panel(browser: Browser) -> None:
+    with Machine.create("4x16GiB") as machine, _server(machine) as scene:
+        machine.add_foreign("5GiB@1")
+        scene.notebook("eval.ipynb", "%tf_gpu visible 0,1; growth", _EVAL)
+        cells = ("%tf_gpu visible 0,2; limit 0=8GiB 2=4GiB", _TRAIN, "%tf_gpu top")
+        page = _run_all(browser, scene, "train.ipynb", cells)
+        open_panel(page)
+        table_of(page).root.scroll_into_view_if_needed()
+        page.wait_for_timeout(8_000)  # until there is some history, and the notebooks are idle
+        for theme in ("light", "dark"):
+            page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", _THEMES[theme])
+            page.wait_for_timeout(2_000)  # until it is drawn
+            page.screenshot(path=FOLDER / f"panel-{theme}.png")
+        page.close()
+
+
+_THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+
+
+def _take_status(browser: Browser) -> None:
+    with simulated() as machine, _server(machine) as scene:
+        cells = (
+            "%tf_gpu visible 0; limit 40%",
+            "import tensorflow as tf\n\nimages = tf.zeros([64, 1024, 1024])",
+            "%tf_gpu",
+        )
+        page = _run_all(browser, scene, "tour.ipynb", cells)
+        _last(page).screenshot(path=FOLDER / "status.png")
+        page.close()
+
+
+@contextmanager
+def _server(machine: Machine) -> Iterator[Scene]:
+    with tempfile.TemporaryDirectory(prefix="tfgpu_magic-pictures-") as home, playing(machine, Path(home)) as scene:
+        yield scene
+
+
+def _run_all(browser: Browser, scene: Scene, path: str, cells: tuple[str, ...]) -> Page:
+    """Make a notebook, open it in JupyterLab, and run its cells there."""
+    scene.notebook(path, more=("%load_ext tfgpu_magic", *cells))
+    page = browser.new_page(viewport=SIZE, device_scale_factor=2)
+    visit(page, scene, path)
+    page.evaluate("jupyterapp.commands.execute('notebook:run-all-cells')")
+    _last(page).locator(".jp-OutputArea-output").first.wait_for(timeout=120_000)
+    return page
+
+
+def _last(page: Page) -> Locator:
+    return page.locator(".jp-NotebookPanel:visible .jp-CodeCell").last
+
+
+if __name__ == "__main__":
+    main()
