@@ -20,9 +20,10 @@ PAGES = sorted((ROOT / "docs").glob("*.md"))
 _CELL = re.compile(r"^In \[\d+\]: ", re.MULTILINE)
 _PROMPT = "   ...: "
 _VARYING = re.compile(
-    r"(?<=^ {3}\d) +\d+(?= +[CGM] )|\b\d+\.\d+ s\b|^The first isolated cell.*\n|\b2\.\d+\.\d+\b", re.MULTILINE
+    r"(?<=^ {3}\d) +\d+(?= +[CGM] )|\b\d+\.\d+ s\b|\bpeak \d+ MiB|^The first isolated cell.*\n|\b2\.\d+\.\d+\b",
+    re.MULTILINE,
 )
-"""Process ids, durations, what one notebook says once, and TensorFlow's version."""
+"""Process ids, durations, small peaks, what a kernel says once, and TensorFlow's version."""
 _FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
