@@ -101,8 +101,9 @@ def wheel(fresh: Installation, sdist: Path, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(scope="module")
 def installed(fresh: Installation, wheel: Path) -> Installation:
     versions = ROOT / "scripts" / "constraints" / f"{sys.version_info.major}.{sys.version_info.minor}.txt"
-    constraint = ["--constraint", str(versions)] if versions.exists() else []
-    fresh.run("python", "-m", "pip", "install", "--quiet", "--no-compile", *constraint, wheel, "jupyterlab>=4")
+    pinned = str(versions) if versions.exists() else ""
+    command = ("python", "-m", "pip", "install", "--quiet", "--no-compile", wheel, "jupyterlab>=4")
+    fresh.run(*command, PIP_CONSTRAINT=pinned)
     return fresh
 
 

@@ -1,0 +1,123 @@
+"""Settings of the panel do what their titles say, and its commands are in the palette."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.panel import ID, View, choose, open_panel, panel_of, restored, visit
+from tests.browser.scene import HOLD, Notebook, Scene, playing, soon
+from tfgpu_magic.simgpu import Machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
+
+NO_PERMISSION = 4
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with Machine.create("1x16GiB") as machine, playing(machine, tmp_path_factory.mktemp("home")) as scene:
+        machine.add_foreign("3GiB@0")
+        yield scene
+
+
+@pytest.fixture(scope="module")
+def notebooks(scene: Scene) -> tuple[Notebook, Notebook]:
+    return scene.notebook("a.ipynb", HOLD), scene.notebook("b.ipynb", HOLD)
+
+
+@pytest.fixture(scope="module")
+def streams() -> list[str]:
+    """How often each stream that the page has opened is sent figures."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def panel(browser: Browser, scene: Scene, notebooks: object, streams: list[str]) -> View:
+    page = browser.new_page(viewport={"width": 1300, "height": 900})
+    page.on("websocket", lambda socket: streams.extend(parse_qs(urlsplit(socket.url).query).get("every", [])))
+    visit(page, scene)
+    panel = open_panel(page)
+    soon(lambda: len(panel.rows()) == 3)
+    return panel
+
+
+def test_the_keyboard_keeps_its_row_while_figures_are_drawn_and_asks_before_it_shuts_down(
+    scene: Scene, panel: View
+) -> None:
+    page = panel.page
+    focused = "document.activeElement.closest('[data-key]')?.querySelector('.tfgpu-view-owner').textContent"
+
+    def is_focused() -> bool:
+        page.get_by_role("button", name="a.ipynb", exact=True).focus()
+        page.wait_for_timeout(500)  # a page that has just been loaded takes the keyboard to its launcher
+        return bool(page.evaluate(focused) == "a.ipynb")
+
+    soon(is_focused)
+    neighbour = scene.machine.add_neighbour("2GiB@0")  # which is drawn above it
+    soon(lambda: len(panel.rows()) == 4)
+    kept = page.evaluate(focused)
+    while page.evaluate("document.activeElement.dataset.do") != "shutDown":
+        page.keyboard.press("Tab")
+    row = page.evaluate(focused)
+    page.keyboard.press("Enter")
+    said = page.locator(".jp-Dialog").inner_text()
+    page.keyboard.press("Escape")
+    expect(page.locator(".jp-Dialog")).to_have_count(0)
+    neighbour.stop()
+
+    assert (kept, row) == ("a.ipynb", "a.ipynb")
+    assert "a.ipynb" in said
+    assert len([row for row in panel.rows() if row.owner.endswith(".ipynb")]) == 2
+
+
+def test_the_palette_opens_the_panel_and_the_keyboard_is_there(panel: View) -> None:
+    page = panel.page
+    page.evaluate("void jupyterapp.commands.execute('application:toggle-left-area')")
+    expect(panel.root).to_be_hidden()
+    page.keyboard.press("Control+Shift+C")
+    page.locator(".lm-CommandPalette-input:visible").fill("gpu memory")
+    labels = page.locator(".lm-CommandPalette-itemLabel:visible")
+    expect(labels).to_have_text(["Show GPU Memory", "Refresh GPU Memory"])
+    page.locator(".lm-CommandPalette-item:visible", has_text="Show GPU Memory").click()
+
+    panel_of(page)
+    page.wait_for_function(f"document.getElementById('{ID}').contains(document.activeElement)")
+
+
+def test_each_setting_does_what_its_title_says(
+    scene: Scene, panel: View, notebooks: tuple[Notebook, Notebook], streams: list[str]
+) -> None:
+    def owners_are(*owners: str) -> bool:
+        assert [row.owner for row in panel.rows()] == list(owners)
+        return True
+
+    page, (_, busy) = panel.page, notebooks
+    history, notes = panel.root.locator(".tfgpu-view-gpu svg[role=img]"), panel.root.get_by_label("Notes")
+    item = page.locator(".tfgpu-status")
+    busy.client.execute("import time; time.sleep(600)")  # it ends with the server
+    scene.machine.fault("nvmlDeviceGetComputeRunningProcesses_v3", NO_PERMISSION)  # of which a note tells
+    for part in (history, notes, item):
+        expect(part).to_be_visible(timeout=30_000)
+    soon(lambda: panel.link() == "live · 1 s")
+    used = panel.used()
+    choose(scene, others=False, history=False, notes=False, statusBar=False, every=5, order="activity")
+    page.reload()
+    restored(page)
+    open_panel(page)
+    soon(lambda: panel.link() == "live · 5 s")
+    expect(panel.root.locator(".tfgpu-view-gpu")).to_have_count(1)
+    for part in (history, notes):
+        expect(part).to_have_count(0)
+    expect(item).to_be_hidden()
+    scene.machine.clear_faults()
+    soon(lambda: owners_are("b.ipynb", "a.ipynb"), 60)
+
+    assert panel.used() == used  # the bar has others' memory in any case
+    assert streams[-1] == "5"
