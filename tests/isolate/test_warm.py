@@ -13,7 +13,7 @@ from tests.processes import QUIET
 from tfgpu_magic.simgpu import Machine
 
 IS_WARM = """
-from tfgpu_magic.isolate.process.keeper import KEEPER
+from tfgpu_magic.isolate.pool import KEEPER
 print(KEEPER.nursery().pid, KEEPER.nursery().is_warm())
 """
 
