@@ -97,7 +97,7 @@ def test_a_call_that_rests_can_be_cancelled(cluster: Cluster) -> None:
     try:
         with IsolatedExecutor(cluster=cluster.address, policy="limit 4GiB", wait="10m") as executor:
             future = executor.submit(on_cluster.grow)
-            until(lambda: getattr(executor, "_resting", ()))
+            until(lambda: getattr(executor._backend, "_resting", ()))
             assert future.cancel()
     finally:
         for neighbour in neighbours:
