@@ -157,7 +157,7 @@ def test_a_worker_without_this_package_is_named(cluster: Cluster, tmp_path: Path
 def test_dask_is_imported_when_a_cluster_is_asked_for_and_its_absence_is_told() -> None:
     code = """
         import sys
-        import tfgpu_magic.isolate.cluster.executor, tfgpu_magic.isolate.executor, tfgpu_magic.isolate.cluster.remote
+        import tfgpu_magic.isolate.cluster.backend, tfgpu_magic.isolate.executor, tfgpu_magic.isolate.cluster.remote
         print({"dask", "distributed"} & set(sys.modules))
         sys.modules["distributed"] = None
         try:
