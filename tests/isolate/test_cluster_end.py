@@ -16,6 +16,7 @@ from typing import Any
 import distributed
 import psutil
 import pytest
+from distributed.utils import LoopRunner
 
 from tests.isolate import on_cluster
 from tests.isolate.clusters import ROOT, Cluster, cluster, executor, is_gone, outcome, pids, scheduler, until, worker
@@ -121,6 +122,19 @@ def test_a_scheduler_that_dies_ends_the_wait(monkeypatch: pytest.MonkeyPatch) ->
 
 
 # What cannot be
+
+
+def test_a_client_whose_event_loop_was_late_is_made_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, attempts = LoopRunner.start, []
+
+    def late(runner: LoopRunner) -> None:
+        attempts.append(runner)
+        assert len(attempts) > 1  # as Dask says it ten seconds after the thread was started
+        start(runner)
+
+    monkeypatch.setattr(LoopRunner, "start", late)
+    with IsolatedExecutor(cluster=cluster.address) as executor:
+        assert executor.submit(pow, 2, 3).result(PATIENCE) == 8
 
 
 def test_an_address_where_nobody_is_is_named_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,10 +161,14 @@ def _connect(cluster: Any, security: Any) -> tuple[Any, bool]:
         if cluster.asynchronous:
             raise Refused("This Dask client is for coroutines. Give cluster= one that was made without asynchronous=.")
         return cluster, False
+    connect = partial(
+        distributed.Client, cluster, timeout=CONNECT, set_as_default=False, name="tfgpu_magic", security=security
+    )
     try:
-        return distributed.Client(
-            cluster, timeout=CONNECT, set_as_default=False, name="tfgpu_magic", security=security
-        ), True
+        try:
+            return connect(), True
+        except AssertionError:  # Dask gives its event loop ten seconds to start, which a busy machine may not have
+            return connect(), True
     except Exception as error:  # an address that is none, a name that cannot be resolved, a scheduler that is silent
         raise Refused(
             f"No Dask scheduler answers at {cluster} within {CONNECT:g} s ({error or type(error).__name__}). "
