@@ -140,7 +140,7 @@ def test_an_error_that_is_not_tensorflows_own_rolls_everything_back_too() -> Non
 
 def test_growth_on_some_gpus_is_refused_also_when_only_gpus_are_chosen() -> None:
     with Machine.create("2x8GiB") as machine:
-        assert "`%tf_gpu growth`" in run(machine, _refused_after, user_growth_on_one, "visible 0,1")
+        assert "  %tf_gpu growth\n" in run(machine, _refused_after, user_growth_on_one, "visible 0,1")
 
 
 @pytest.mark.parametrize("before", [listed, limited_and_ready])

@@ -112,7 +112,7 @@ def growth_on_some() -> Refused:
     return Refused(
         "Not applied. set_memory_growth was called for some of these GPUs and not for others; TensorFlow's first op "
         "would fail on that.",
-        lead=" Say for all of them first one of:\n  ",
+        lead=" First say one of these, for all of them:\n  ",
         ways=["growth", "growth off"],
     )
 
