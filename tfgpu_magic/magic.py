@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,6 +66,10 @@ class TfGpuMagics(Magics):
     @line_cell_magic
     def tf_gpu(self, line: str, cell: str | None = None) -> Any:
         """Set TensorFlow's GPU memory up before its first op, and see who holds what; `%tf_gpu help` says how."""
+        if "tfgpu_magic.words.line" not in sys.modules:
+            from tfgpu_magic.monitor import look  # with subprocess, which loading the extension need not wait for
+
+            look.ahead()  # most words look at the GPUs: that begins before the words themselves are imported
         from tfgpu_magic.words import line as lines  # and with it all words, of which loading the extension needs none
 
         self.watch.check()

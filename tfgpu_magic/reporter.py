@@ -7,16 +7,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import sys
 import threading
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tfgpu_magic.monitor.postings import Posting
-    from tfgpu_magic.monitor.report import Report
+from typing import Any
 
 EVERY = 1.0
 """Seconds between two reports while something may change."""
@@ -44,10 +38,8 @@ class Reporter:
         self._jobs = False
         self._awake_at = float("-inf")
         self._active = time.time()
-        self._used_since: float | None = None
         self._ready = False
         self._wake, self._ended = threading.Event(), threading.Event()
-        self._posting: Posting | None = None  # the thread's own: who else closed it could do that while it is written
         self._waiting: list[threading.Event] = []
         self._thread = threading.Thread(target=self._run, name="tfgpu_magic-reporter", daemon=True)
 
@@ -91,8 +83,9 @@ class Reporter:
         self._wake.set()
 
     def _run(self) -> None:
-        from tfgpu_magic.monitor.postings import AT_LEAST_EVERY  # here, so that loading the extension does not wait
+        from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher  # here, so that loading the extension does not wait
 
+        publisher = Publisher(self._shell)
         pause = EVERY
         while True:
             if self._wake.wait(self._until_next(pause)):
@@ -103,13 +96,13 @@ class Reporter:
             begin = time.perf_counter()
             self._look_for_jobs()
             waiting, self._waiting = self._waiting, []
-            self._report()
+            busy, active = self._busy or self._jobs, self._active  # before the figures, which a cell's end would outrun
+            publisher.publish(busy=busy, active=active)
+            self._ready = publisher.ready
             for told in waiting:
                 told.set()
             pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
-        if self._posting is not None:
-            with contextlib.suppress(OSError):
-                self._posting.close()
+        publisher.close()
 
     def _until_next(self, pause: float) -> float | None:
         """Return how many seconds there is nothing to do: until a pause has passed, a server is to hear, or ever."""
@@ -129,54 +122,6 @@ class Reporter:
             self._awake_at = time.monotonic()
             with contextlib.suppress(Exception):  # a kernel that is ending
                 _say_something(self._shell.kernel)
-
-    def _report(self) -> None:
-        from tfgpu_magic.errors import MonitorError
-
-        said = self._said()
-        # A board that cannot be written to costs this kernel nothing; it may be put right meanwhile.
-        with contextlib.suppress(MonitorError, OSError):
-            self._here().post(said)
-
-    def _said(self) -> Report:
-        from tfgpu_magic.config import account
-        from tfgpu_magic.config.state import Stage
-        from tfgpu_magic.monitor.report import Report
-
-        busy, active = self._busy or self._jobs, self._active  # before the figures, which a cell's end would outrun
-        try:
-            said = account.brief()
-            self._ready = said.stage == Stage.READY.value
-        except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
-            said = Report(pid=os.getpid(), summary="")
-        if self._used_since is None and any(use.taken for use in said.uses):
-            self._used_since = time.time()
-        return replace(
-            said,
-            notebook=_notebook(self._shell),
-            busy=busy,
-            active=active,
-            used_since=self._used_since,
-        )
-
-    def _here(self) -> Posting:
-        from tfgpu_magic.monitor.place import Place
-        from tfgpu_magic.monitor.postings import Posting
-
-        if self._posting is None or not self._posting.is_there():
-            old, self._posting = self._posting, None
-            if old is not None:
-                old.close()
-            self._posting = Posting(Place())
-        return self._posting
-
-
-def _notebook(shell: Any) -> str:
-    """The notebook's path, as Jupyter Server or VS Code tells it to the kernel; empty where nobody does."""
-    from tfgpu_magic.monitor.commands import notebook_path
-
-    code = shell.user_ns.get("__vsc_ipynb_file__")
-    return notebook_path(os.environ) or (code if isinstance(code, str) else "")
 
 
 def _say_something(kernel: Any) -> None:

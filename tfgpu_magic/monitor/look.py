@@ -26,6 +26,11 @@ OLD = 30.0
 
 _A_WORD_AFTER = 1.0  # seconds
 
+_FRESH = 1.0  # seconds
+
+_ahead: Child | None = None
+"""One that was begun before anybody asked for what it sees; the next look has it, if that comes soon."""
+
 _late: Child | None = None
 """One that did not answer in time, and may yet; whoever looks next waits for it too, and not for another."""
 _came_late: Snapshot | None = None
@@ -46,6 +51,14 @@ def look(timeout: float = 1.5, *, slow: Callable[[], None] | None = None) -> Sna
     return Looking(timeout).result(slow)
 
 
+def ahead() -> None:
+    """Begin the next look already now, while what it is for is still being imported. Nothing is waited for."""
+    global _ahead
+    with contextlib.suppress(ImportError, OSError):  # the look itself will say so
+        if _late is None and not any_hangs(0.0):
+            _ahead = _begin()
+
+
 class Looking:
     """A look that has begun, so that other work can be done until its result is there.
 
@@ -62,13 +75,13 @@ class Looking:
         self._child: Child | None = None
         self._trouble = ""
         try:
-            self._child = _still_asking()
+            self._child = _still_asking() or _begun_ahead()
             if self._child is None and any_hangs(min(0.2, timeout)):
                 self._trouble = (
                     f"{names()} does not answer: an earlier call hangs in the driver. A reboot may be needed."
                 )
             elif self._child is None:
-                self._child = Child(["-c", _CODE, *search_path()])
+                self._child = _begin()
         except ImportError as error:
             self._trouble = str(error)
         except OSError as error:  # no memory or no processes left
@@ -106,6 +119,17 @@ class Looking:
             if not asked.done:
                 slow()
         return _read(*asked.answer(self._deadline - time.monotonic()))
+
+
+def _begin() -> Child:
+    return Child(["-c", _CODE, *search_path()])
+
+
+def _begun_ahead() -> Child | None:
+    """Return the one that was begun ahead, for one look, and only if it sees what is there now."""
+    global _ahead
+    begun, _ahead = _ahead, None
+    return begun if begun is not None and begun.age < _FRESH else None
 
 
 def _still_asking() -> Child | None:
