@@ -1,0 +1,75 @@
+"""Publish this kernel's report on the board; `reporter` says when. It imports what loading the extension leaves out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import replace
+from typing import Any
+
+from tfgpu_magic.config import account
+from tfgpu_magic.config.state import Stage
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.commands import notebook_path
+from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.postings import AT_LEAST_EVERY, Posting
+from tfgpu_magic.monitor.report import Report
+
+__all__ = ["AT_LEAST_EVERY", "Publisher"]
+
+
+class Publisher:
+    """Publishes what a shell's kernel says of itself. Not thread-safe: closing it would race with a report.
+
+    Args:
+        shell: IPython's shell, whose namespace may tell the notebook's path.
+
+    Attributes:
+        ready: whether TensorFlow's runtime had started when it last told, so that its figures may change by themselves.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self.ready = False
+        self._shell = shell
+        self._used_since: float | None = None
+        self._posting: Posting | None = None
+
+    def publish(self, *, busy: bool, active: float) -> None:
+        """Put a new report in place of the last one; a board that cannot be written to costs this kernel nothing.
+
+        Args:
+            busy: whether a cell or a job runs.
+            active: when one last began or ended, in seconds since the epoch.
+        """
+        try:
+            report = account.brief()
+            self.ready = report.stage == Stage.READY.value
+        except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
+            report = Report(pid=os.getpid(), summary="")
+        if self._used_since is None and any(use.taken for use in report.uses):
+            self._used_since = time.time()
+        notebook = _notebook(self._shell)
+        report = replace(report, notebook=notebook, busy=busy, active=active, used_since=self._used_since)
+        with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile
+            self._place().post(report)
+
+    def close(self) -> None:
+        """Take the last report away."""
+        if self._posting is not None:
+            with contextlib.suppress(OSError):
+                self._posting.close()
+
+    def _place(self) -> Posting:
+        if self._posting is None or not self._posting.is_there():
+            old, self._posting = self._posting, None
+            if old is not None:
+                old.close()
+            self._posting = Posting(Place())
+        return self._posting
+
+
+def _notebook(shell: Any) -> str:
+    """Return the notebook's path, as Jupyter Server or VS Code tells it to the kernel; empty where neither does."""
+    code = shell.user_ns.get("__vsc_ipynb_file__")
+    return notebook_path(os.environ) or (code if isinstance(code, str) else "")
