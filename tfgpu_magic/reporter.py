@@ -83,26 +83,31 @@ class Reporter:
         self._wake.set()
 
     def _run(self) -> None:
-        from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher  # here, so that loading the extension does not wait
+        if self._due(EVERY):
+            # Here and not at the top: the extension, and a first line that follows at once, need not wait for it.
+            from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher
 
-        publisher = Publisher(self._shell)
-        pause = EVERY
-        while True:
-            if self._wake.wait(self._until_next(pause)):
-                self._ended.wait(_GATHER)
-                self._wake.clear()
-            if self._ended.is_set():
-                break
-            begin = time.perf_counter()
-            self._look_for_jobs()
-            waiting, self._waiting = self._waiting, []
-            busy, active = self._busy or self._jobs, self._active  # before the figures, which a cell's end would outrun
-            publisher.publish(busy=busy, active=active)
-            self._ready = publisher.ready
-            for told in waiting:
-                told.set()
-            pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
-        publisher.close()
+            publisher = Publisher(self._shell)
+            while True:
+                begin = time.perf_counter()
+                self._look_for_jobs()
+                waiting, self._waiting = self._waiting, []
+                # Noted before the figures are asked for, which a cell's end would outrun.
+                publisher.publish(busy=self._busy or self._jobs, active=self._active)
+                self._ready = publisher.ready
+                for told in waiting:
+                    told.set()
+                pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
+                if not self._due(pause):
+                    break
+            publisher.close()
+
+    def _due(self, pause: float) -> bool:
+        """Wait until a report is due; return False where none is any more."""
+        if self._wake.wait(self._until_next(pause)):
+            self._ended.wait(_GATHER)
+            self._wake.clear()
+        return not self._ended.is_set()
 
     def _until_next(self, pause: float) -> float | None:
         """Return how many seconds there is nothing to do: until a pause has passed, a server is to hear, or ever."""
