@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tfgpu_magic import control
 from tfgpu_magic.config import completions
+from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.word import Said, Word
 from tfgpu_magic.errors import TooLate
-
-if TYPE_CHECKING:
-    from tfgpu_magic.views.outcome import Outcome
+from tfgpu_magic.views.outcome import Outcome
 
 
 def _answer(said: Said) -> Outcome:
-    from tfgpu_magic import control  # TensorFlow's settings and the views
-    from tfgpu_magic.config.runtime import current_stage
-    from tfgpu_magic.views.outcome import Outcome
-
     policy = said.rest
     if not policy:
         return Outcome(control.waiting(), control.standing(control.current(), current_stage()))

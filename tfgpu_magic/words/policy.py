@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from tfgpu_magic import administrator, control
 from tfgpu_magic.config import completions
 from tfgpu_magic.config.flags import RESTART
+from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.word import Said, Word
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.look import PATIENCE, Looking
-
-if TYPE_CHECKING:
-    from tfgpu_magic.views.outcome import Outcome
+from tfgpu_magic.views.outcome import Outcome
 
 
 def word(first: Word) -> Word:
@@ -37,11 +36,7 @@ def word(first: Word) -> Word:
 
 def _answer(said: Said) -> Outcome:
     """Apply a policy here; or if it is too late, and that is wanted, in a new kernel."""
-    looking = Looking(PATIENCE)  # the GPUs are looked at while the rest of the house is imported
-    from tfgpu_magic import administrator, control
-    from tfgpu_magic.config.runtime import current_stage
-    from tfgpu_magic.views.outcome import Outcome
-
+    looking = Looking(PATIENCE)  # while the words are read
     try:
         plan = control.apply(said.text, see=lambda: looking.result(administrator.slow))
     except TooLate:

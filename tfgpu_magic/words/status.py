@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfgpu_magic import control
 from tfgpu_magic.config.grammar import LIMITS
 from tfgpu_magic.config.word import Said, Word
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
 def look(_: Said) -> Status:
     """Look at the GPUs now."""
-    from tfgpu_magic import control  # TensorFlow's settings and the views
-
     return control.status()
 
 
