@@ -57,7 +57,7 @@ def main() -> int:
 def _inside(runs: int, seconds: float) -> dict[str, object]:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from tfgpu_magic.config import account
+    from tfgpu_magic.config import self_report
     from tfgpu_magic.reporter import Reporter
 
     shell = InteractiveShell.instance()
@@ -65,7 +65,7 @@ def _inside(runs: int, seconds: float) -> dict[str, object]:
     loops = {name: [_round(step, shell, seconds) for _ in range(1 + runs)][1:] for name, step in steps.items()}
     start = time.perf_counter()
     for _ in range(100):
-        account.brief()
+        self_report.brief()
     return {
         "loops": loops,
         "report": (time.perf_counter() - start) * 10,

@@ -29,7 +29,7 @@ REASONS = {
     "tfgpu_magic.reporter": "speed of %load_ext: its thread imports what it needs",
     "tfgpu_magic.restart": "speed of %load_ext, and only a restart needs them",
     "tfgpu_magic.parent": "speed of %load_ext, and only a restart needs it",
-    "tfgpu_magic.config.watch": "speed of %load_ext: it is imported first, and they when TensorFlow may be there",
+    "tfgpu_magic.config.first_use": "speed of %load_ext: it is imported first, and they when TensorFlow may be there",
     "tfgpu_magic.config.runtime.devices": "TensorFlow is optional, and never woken",
     "tfgpu_magic.isolate.cells.names.magics": "IPython is optional",
     "tfgpu_magic.isolate.cells.shell": "only where a password is asked for",

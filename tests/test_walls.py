@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tfgpu_magic
-from tfgpu_magic.config.grammar import POLICY_WORDS
+from tfgpu_magic.config.vocabulary import POLICY_WORDS
 from tfgpu_magic.words import table
 
 HOUSE = Path(tfgpu_magic.__file__).parent
@@ -58,7 +58,7 @@ def test_the_whole_house_wakes_neither_tensorflow_nor_nvml() -> None:
 def test_loading_the_extension_imports_nothing_that_its_words_need() -> None:
     code = "import tfgpu_magic.loading, sys; print(*sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    late = {"words.table", "control", "config.grammar", "monitor.snapshot", "isolate.call", "views.text"}
+    late = {"words.table", "control", "config.vocabulary", "monitor.snapshot", "isolate.call", "views.text"}
 
     assert not set(answer.stdout.split()) & {f"tfgpu_magic.{room}" for room in late}
     assert not set(answer.stdout.split()) & {"tensorflow", "pynvml", "ipywidgets"}
@@ -131,7 +131,7 @@ def test_only_the_ends_of_the_cluster_know_dask_and_import_it_late() -> None:
 
 def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:
     known = {name for room in ROOMS if room.startswith("isolate/process/") for name in imports(room)}
-    below = ("child.", "config.", "errors.", "isolate.process.", "isolate.values.", "monitor.", "units.")
+    below = ("probe.", "config.", "errors.", "isolate.process.", "isolate.values.", "monitor.", "units.")
 
     assert not [
         name
@@ -159,11 +159,13 @@ def test_only_runtime_writes_the_environment() -> None:
         return stored or called
 
     ours = [room for room in ROOMS if not room.startswith("simgpu/")]
-    assert [room for room in ours if any(map(writes, nodes(room)))] == ["config/runtime/ledger.py"]
+    assert [room for room in ours if any(map(writes, nodes(room)))] == ["config/runtime/environ.py"]
 
 
-PURE = ("policy", "words", "plan", "fit", "wish", "environment", "refusal", "visible", "script", "state", "fallback")
-DATA = ("request", "amount", "memory", "reading", "advice")
+DECIDING = ("policy", "parser", "resolver", "plan", "fit", "fallback", "refusal")
+DESCRIBING = ("environment", "visible", "script", "process_state")
+PURE = DECIDING + DESCRIBING
+DATA = ("request", "amount", "memory", "arguments", "advice")
 REQUESTS = [room for room in ROOMS if room.startswith("config/requests/")]
 
 
@@ -173,7 +175,7 @@ def test_the_pure_rooms_touch_nothing(room: str) -> None:
 
 
 def test_what_can_be_asked_knows_no_stage_that_asks_it() -> None:
-    stages = {f"tfgpu_magic.config.{room}" for room in (*PURE, "grammar", "advice")}
+    stages = {f"tfgpu_magic.config.{room}" for room in (*PURE, "vocabulary", "advice")}
     known = {name for room in [*REQUESTS, "config/request.py"] for name in imports(room)}
 
     assert not {name for name in known if name.rpartition(".")[0] in stages or name in stages}

@@ -7,11 +7,11 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tfgpu_magic.config import fallback, onimport, words
+from tfgpu_magic.config import fallback, import_hook, parser
 from tfgpu_magic.config.plan import Plan, renew
 from tfgpu_magic.config.policy import Policy
+from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen
-from tfgpu_magic.config.state import Stage
 from tfgpu_magic.errors import PolicyError, TooLate
 from tfgpu_magic.host import here
 from tfgpu_magic.monitor import claims
@@ -42,7 +42,7 @@ _fallen: Plan | None = None
 """What holds instead of it, where it cannot be had in full."""
 
 
-def stand(text: str, where: str, warn: Callable[[str], None] = onimport.warn) -> None:
+def stand(text: str, where: str, warn: Callable[[str], None] = import_hook.warn) -> None:
     """Have a policy hold in this process: what can be had of it, when TensorFlow is imported, or now where it is.
 
     Args:
@@ -52,7 +52,7 @@ def stand(text: str, where: str, warn: Callable[[str], None] = onimport.warn) ->
     """
     global _standing
     try:
-        policy = words.parse(text)
+        policy = parser.parse(text)
     except PolicyError as error:
         policy = fallback.GROWS
         told = f"`{text}`, from {where}, is NOT in force: it is not a policy. `{policy}` is in force instead."
@@ -60,7 +60,7 @@ def stand(text: str, where: str, warn: Callable[[str], None] = onimport.warn) ->
     _standing = Standing(text, where, policy, warn)
     if current_stage() is Stage.ABSENT:
         RUNTIME.apply(fallback.waits(policy))
-        onimport.hold(at_import)
+        import_hook.hold(at_import)
     else:
         _judge(_standing)
 
@@ -85,17 +85,17 @@ def at_import() -> None:
         RUNTIME.fall(fallback.least(fallback.GROWS))
         if _standing is None:
             instead = "is in force instead: TensorFlow takes what it needs of the GPUs that it sees."
-            onimport.warn(f"{why}\n`{fallback.GROWS}` {instead}")
+            import_hook.warn(f"{why}\n`{fallback.GROWS}` {instead}")
         else:
-            onimport.warn(why)
+            import_hook.warn(why)
             _judge(_standing)
         return
     now = renew(plan, look(), waits=current_stage() is not Stage.READY) if plan.devices else plan
     news = [note for note in now.notes if note not in plan.notes]
-    if onimport.in_a_cell():
-        onimport.say("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *news]))
+    if import_hook.in_a_cell():
+        import_hook.say("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *news]))
     elif news:
-        onimport.warn("\n".join(news))
+        import_hook.warn("\n".join(news))
 
 
 def look_well() -> Snapshot:
@@ -105,8 +105,8 @@ def look_well() -> Snapshot:
 
 def slow() -> None:
     """Say why nothing happens, where it is read."""
-    if onimport.in_a_cell():
-        onimport.say(f"Waiting for the {makers()} driver, which is slow to answer…")
+    if import_hook.in_a_cell():
+        import_hook.say(f"Waiting for the {makers()} driver, which is slow to answer…")
 
 
 def picking(policy: Policy) -> contextlib.AbstractContextManager[Mapping[str, float]]:
@@ -133,14 +133,14 @@ def _judge(standing: Standing) -> None:
     try:
         snapshot = look_well()
         with picking(standing.policy) as taken:
-            kernel = replace(RUNTIME.observe(snapshot.gpus), claims=_with_lots(taken, snapshot))
-            plan, why = fallback.nearest(standing.policy, snapshot, kernel, lambda: names(snapshot))
+            process = replace(RUNTIME.observe(snapshot.gpus), claims=_with_lots(taken, snapshot))
+            plan, why = fallback.nearest(standing.policy, snapshot, process, lambda: names(snapshot))
             if why:  # what is in force says so too, where it is asked for
                 plan = replace(plan, notes=(f"{whence} cannot be had in full.", *plan.notes))
             RUNTIME.apply(plan)
     except TooLate as error:
         plan, why = _least(standing.policy), str(error)
-        if kernel.stage is Stage.READY or kernel.forked:
+        if process.stage is Stage.READY or process.forked:
             standing.warn(f"{head}is NOT in force.\n{error}")
             return
         RUNTIME.fall(plan)

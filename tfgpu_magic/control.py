@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic import administrator
 from tfgpu_magic.administrator import look_well
-from tfgpu_magic.config import fallback, onimport, words
+from tfgpu_magic.config import fallback, import_hook, parser
 from tfgpu_magic.config import plan as planning
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.config.process_state import ProcessState, Stage
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
-from tfgpu_magic.config.state import Kernel, Stage
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor import claims
 from tfgpu_magic.monitor.look import look
@@ -38,22 +38,22 @@ def plan(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> Pl
         PolicyError: the words are no policy.
         Refused: the policy cannot be enforced here and now.
     """
-    asked = words.parse(policy) if isinstance(policy, str) else policy
+    asked = parser.parse(policy) if isinstance(policy, str) else policy
     return _plan(asked, see(), claims.others())
 
 
 def _plan(asked: Policy, snapshot: Snapshot, taken: Mapping[str, float]) -> Plan:
-    kernel = _with_what_waits(replace(RUNTIME.observe(snapshot.gpus), claims=taken), snapshot)
-    made = planning.make(asked, snapshot, kernel, lambda: administrator.names(snapshot))
+    process = _with_what_waits(replace(RUNTIME.observe(snapshot.gpus), claims=taken), snapshot)
+    made = planning.make(asked, snapshot, process, lambda: administrator.names(snapshot))
     return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
 
 
-def _with_what_waits(kernel: Kernel, snapshot: Snapshot) -> Kernel:
+def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
     """The same, where a policy that waits to be judged is what can be had of it now."""
     if RUNTIME.plan is None or RUNTIME.plan.judged:
-        return kernel
-    now = fallback.foreseen(RUNTIME.plan, snapshot, kernel)
-    return replace(kernel, asked=now.asked, settled=now.settled)
+        return process
+    now = fallback.foreseen(RUNTIME.plan, snapshot, process)
+    return replace(process, asked=now.asked, settled=now.settled)
 
 
 def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> Plan:
@@ -72,7 +72,7 @@ def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> P
         PolicyError: the words are no policy.
         Refused: the policy cannot be enforced; nothing was changed.
     """
-    asked = words.parse(policy) if isinstance(policy, str) else policy
+    asked = parser.parse(policy) if isinstance(policy, str) else policy
     snapshot = see()
     waits = () if current().judged else current().asked
     with administrator.picking(Policy((*waits, *asked))) as taken:
@@ -80,7 +80,7 @@ def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> P
         if not made.in_force:
             RUNTIME.apply(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
-                onimport.hold(administrator.at_import)
+                import_hook.hold(administrator.at_import)
     return made
 
 
@@ -123,7 +123,7 @@ def sketch(policy: str) -> Plan:
         Refused: they cannot be enforced together, or name what is not there.
     """
     snapshot = look_well()
-    return planning.draft(words.parse(policy), snapshot, _with_what_waits(anew(snapshot), snapshot))
+    return planning.draft(parser.parse(policy), snapshot, _with_what_waits(anew(snapshot), snapshot))
 
 
 def order() -> tuple[str, ...]:
@@ -138,25 +138,25 @@ def foresee(policy: str) -> Plan:
         PolicyError: the words are no policy.
         Refused: they cannot be enforced in a new kernel either.
     """
-    from tfgpu_magic.config import account
+    from tfgpu_magic.config import self_report
 
     now = look_well()
-    then = account.without_us(now)
-    kernel, whole = anew(now), administrator.said(current())
+    then = self_report.without_us(now)
+    process, whole = anew(now), administrator.said(current())
     if whole is not current().asked or not current().judged:  # an administrator's, as far as it can be had by then
-        had, _ = fallback.nearest(whole, then, kernel)
-        kernel = replace(kernel, asked=had.asked, settled=had.settled)
+        had, _ = fallback.nearest(whole, then, process)
+        process = replace(process, asked=had.asked, settled=had.settled)
     restart = f" {RESTART}" if host() == "kernel" else ""
-    return planning.make(words.parse(policy), then, kernel, lambda: administrator.names(then), restart=restart)
+    return planning.make(parser.parse(policy), then, process, lambda: administrator.names(then), restart=restart)
 
 
 names = administrator.names
 
 
-def anew(snapshot: Snapshot) -> Kernel:
+def anew(snapshot: Snapshot) -> ProcessState:
     """A process that starts from here, as this one did, in which nothing has happened yet."""
     here = RUNTIME.observe(snapshot.gpus)
-    return Kernel(
+    return ProcessState(
         host=here.host,
         keras=here.keras,
         old=here.old,
@@ -198,8 +198,8 @@ def status(timeout: float = 1.5) -> Status:
     Returns:
         The status, even where there is no driver or it hangs; then it says so. TensorFlow is not woken.
     """
-    from tfgpu_magic.config import account  # what shows a table is not needed to set TensorFlow up
+    from tfgpu_magic.config import self_report  # what shows a table is not needed to set TensorFlow up
     from tfgpu_magic.monitor import once
     from tfgpu_magic.views.status import shown
 
-    return shown(once.table(account.report, timeout=timeout))
+    return shown(once.table(self_report.report, timeout=timeout))

@@ -12,7 +12,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 from traitlets import Bool, Float, Unicode, observe
 
-from tfgpu_magic.config.watch import CellWatch
+from tfgpu_magic.config.first_use import FirstUseWatch
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import starting
 from tfgpu_magic.reporter import Reporter
@@ -48,7 +48,7 @@ class TfGpuMagics(Magics):
 
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
-        self.watch = CellWatch(shell)
+        self.watch = FirstUseWatch(shell)
         self.reporter = Reporter(shell, running=not starting(shell))
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
 

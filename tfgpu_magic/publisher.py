@@ -8,8 +8,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from tfgpu_magic.config import account
-from tfgpu_magic.config.state import Stage
+from tfgpu_magic.config import self_report
+from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.commands import notebook_path
 from tfgpu_magic.monitor.place import Place
@@ -43,7 +43,7 @@ class Publisher:
             active: when one last began or ended, in seconds since the epoch.
         """
         try:
-            report = account.brief()
+            report = self_report.brief()
             self.ready = report.stage == Stage.READY.value
         except Exception:  # TensorFlow's have no common root, and a thread's error is printed into a cell
             report = Report(pid=os.getpid(), summary="")

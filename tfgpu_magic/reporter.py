@@ -10,7 +10,10 @@ import contextlib
 import sys
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfgpu_magic.publisher import Publisher
 
 EVERY = 1.0
 """Seconds between two reports while something may change."""
@@ -92,15 +95,18 @@ class Reporter:
                 begin = time.perf_counter()
                 self._look_for_jobs()
                 waiting, self._waiting = self._waiting, []
-                # Noted before the figures are asked for, which a cell's end would outrun.
-                publisher.publish(busy=self._busy or self._jobs, active=self._active)
-                self._ready = publisher.ready
+                self._publish(publisher)
                 for told in waiting:
                     told.set()
                 pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
                 if not self._due(pause):
                     break
             publisher.close()
+
+    def _publish(self, publisher: Publisher) -> None:
+        # Whether it is busy is noted before the figures are asked for, which a cell's end would outrun.
+        publisher.publish(busy=self._busy or self._jobs, active=self._active)
+        self._ready = publisher.ready
 
     def _due(self, pause: float) -> bool:
         """Wait until a report is due; return False where none is any more."""

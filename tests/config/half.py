@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tfgpu_magic.config import reading
+from tfgpu_magic.config import arguments
 from tfgpu_magic.config.memory import Figures, whole
 from tfgpu_magic.config.request import GpuRef, Memory
 from tfgpu_magic.config.word import Word
@@ -47,7 +47,7 @@ class Half(Memory):
 
 
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Half]:
-    return [Half(gpu, grow="--grow" in flags) for gpu in reading.flagged(flags)]
+    return [Half(gpu, grow="--grow" in flags) for gpu in arguments.flagged(flags)]
 
 
 def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:

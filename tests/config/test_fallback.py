@@ -6,8 +6,8 @@ import pytest
 
 from tests.config.test_plan import gpu, kernel, snapshot
 from tfgpu_magic.config import fallback
-from tfgpu_magic.config.state import DEVICES, GROWTH, Kernel, Stage
-from tfgpu_magic.config.words import parse
+from tfgpu_magic.config.parser import parse
+from tfgpu_magic.config.process_state import DEVICES, GROWTH, ProcessState, Stage
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
@@ -68,7 +68,7 @@ def test_a_lost_gpu_is_left_out_and_the_others_are_named_so_that_cuda_understand
 @pytest.mark.parametrize("absent", [True, False])
 def test_where_no_gpu_is_known_memory_grows(words: str, absent: bool) -> None:
     nothing = Snapshot(time=0.0, error="NVML says nothing.", absent=absent)
-    plan, why = fallback.nearest(parse(words), nothing, Kernel())
+    plan, why = fallback.nearest(parse(words), nothing, ProcessState())
 
     assert plan.environment.get(GROWTH) == "true" or absent
     assert bool(why) == (not absent and words != "growth")  # a machine without GPUs is nothing to warn of
@@ -76,21 +76,21 @@ def test_where_no_gpu_is_known_memory_grows(words: str, absent: bool) -> None:
 
 def test_where_no_gpu_is_known_those_that_the_policy_names_are_seen() -> None:
     nothing = Snapshot(time=0.0, error="NVML says nothing.")
-    plan, _ = fallback.nearest(parse("visible 2,3; limit 4GiB"), nothing, Kernel())
+    plan, _ = fallback.nearest(parse("visible 2,3; limit 4GiB"), nothing, ProcessState())
 
     assert plan.environment == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", DEVICES: "2,3", GROWTH: "true"}
 
 
 def test_where_cuda_can_no_longer_be_told_no_gpu_is_promised() -> None:
     nothing = Snapshot(time=0.0, error="NVML says nothing.")
-    plan, _ = fallback.nearest(parse("visible 2,3; limit 4GiB"), nothing, Kernel(frozen=True, stage=Stage.LISTED))
+    plan, _ = fallback.nearest(parse("visible 2,3; limit 4GiB"), nothing, ProcessState(frozen=True, stage=Stage.LISTED))
 
     assert (str(plan.asked), plan.environment) == ("growth", {GROWTH: "true"})
 
 
 def test_gpus_that_a_scheduler_gave_are_kept_where_nobody_knows_which_they_are() -> None:
     unlike = (gpu(0), gpu(1, total=16))
-    here = Kernel(shown=None, outside={DEVICES: "1"}, environment={DEVICES: "1"})
+    here = ProcessState(shown=None, outside={DEVICES: "1"}, environment={DEVICES: "1"})
     plan, why = fallback.nearest(parse("pick; growth"), snapshot(*unlike), here)
 
     assert DEVICES not in plan.environment

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.config.test_plan import gpu, kernel, snapshot
+from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import make
-from tfgpu_magic.config.state import Stage
-from tfgpu_magic.config.words import parse
+from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Gpu
 

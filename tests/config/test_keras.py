@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tfgpu_magic.config import keras
+from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import make
-from tfgpu_magic.config.state import Kernel
-from tfgpu_magic.config.words import parse
+from tfgpu_magic.config.process_state import ProcessState
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
 GPU = Gpu(index=0, uuid="GPU-0", total=8 * 2**30, free=7 * 2**30)
@@ -45,6 +45,6 @@ def test_the_backend_is_what_keras_would_take(
 
 @pytest.mark.parametrize(("words", "noted"), [("limit 2GiB", True), ("growth", True), ("visible 0", False)])
 def test_words_about_memory_say_that_they_are_not_for_another_backend(words: str, noted: bool) -> None:
-    plan = make(parse(words), Snapshot(time=0.0, gpus=(GPU,)), Kernel(shown=("GPU-0",), keras="jax"))
+    plan = make(parse(words), Snapshot(time=0.0, gpus=(GPU,)), ProcessState(shown=("GPU-0",), keras="jax"))
 
     assert any(note.startswith("Keras' backend is jax here") for note in plan.notes) is noted

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import make
-from tfgpu_magic.config.state import Kernel, Stage
-from tfgpu_magic.config.words import parse
+from tfgpu_magic.config.process_state import ProcessState, Stage
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
@@ -23,8 +23,8 @@ def snapshot(*gpus: Gpu, **more: Any) -> Snapshot:
     return Snapshot(time=0.0, gpus=gpus, **more)
 
 
-def kernel(*gpus: Gpu, **more: Any) -> Kernel:
-    return Kernel(shown=tuple(str(gpu.uuid) for gpu in gpus), **more)
+def kernel(*gpus: Gpu, **more: Any) -> ProcessState:
+    return ProcessState(shown=tuple(str(gpu.uuid) for gpu in gpus), **more)
 
 
 FOUR = (gpu(0, 1), gpu(1, 7), gpu(2, 7.5), gpu(3, 7))
@@ -60,7 +60,7 @@ def test_pick_is_settled_so_that_later_words_do_not_pick_again() -> None:
 
 @pytest.mark.parametrize("words", ["growth", "limit 1GiB", "split 2", "split 4 --cpu", "visible all", "visible none"])
 def test_without_a_gpu_the_words_do_no_harm(words: str) -> None:
-    plan = make(parse(words), snapshot(error="There is no NVIDIA driver here.", absent=True), Kernel())
+    plan = make(parse(words), snapshot(error="There is no NVIDIA driver here.", absent=True), ProcessState())
 
     assert plan.notes == ("There is no NVIDIA driver here. TensorFlow will run on the CPU.",)
 
@@ -68,16 +68,16 @@ def test_without_a_gpu_the_words_do_no_harm(words: str) -> None:
 @pytest.mark.parametrize("words", ["limit 0=1GiB", "pick", "visible 1", "split 2 --gpu 0"])
 def test_without_a_gpu_words_that_name_one_are_refused(words: str) -> None:
     with pytest.raises(Refused, match="There is no NVIDIA driver here"):
-        make(parse(words), snapshot(error="There is no NVIDIA driver here.", absent=True), Kernel())
+        make(parse(words), snapshot(error="There is no NVIDIA driver here.", absent=True), ProcessState())
 
 
 def test_while_the_driver_hangs_growth_can_be_had_and_a_limit_cannot() -> None:
     hangs = snapshot(error="NVML did not answer within 1.5 s.")
 
-    assert make(parse("growth"), hangs, Kernel()).environment["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
-    assert not make(parse("growth"), hangs, Kernel()).acts_on_nothing  # there may be GPUs
+    assert make(parse("growth"), hangs, ProcessState()).environment["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+    assert not make(parse("growth"), hangs, ProcessState()).acts_on_nothing  # there may be GPUs
     with pytest.raises(Refused, match="did not answer"):
-        make(parse("limit 1GiB"), hangs, Kernel())
+        make(parse("limit 1GiB"), hangs, ProcessState())
 
 
 def test_a_lost_gpu_that_would_be_seen_is_refused_and_hiding_it_helps() -> None:
@@ -263,7 +263,7 @@ def test_pick_draws_lots_only_among_gpus_without_contexts_of_others() -> None:
 def test_nothing_is_picked_from_a_list_whose_gpus_are_unknown() -> None:
     gpus = (gpu(0), gpu(1, total=16))
     with pytest.raises(Refused, match="CUDA did not say in time which GPUs that leaves"):
-        make(parse("pick"), snapshot(*gpus), Kernel(shown=None, outside={"CUDA_VISIBLE_DEVICES": "1"}))
+        make(parse("pick"), snapshot(*gpus), ProcessState(shown=None, outside={"CUDA_VISIBLE_DEVICES": "1"}))
 
 
 @pytest.mark.parametrize("words", ["visible 2; limit 1GiB", "pick; growth"])

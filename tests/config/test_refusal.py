@@ -7,10 +7,10 @@ import pickle
 import pytest
 
 from tests.config.test_plan import FOUR, GIB, MIB, gpu, kernel, snapshot
+from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import make
 from tfgpu_magic.config.policy import NOTHING
-from tfgpu_magic.config.state import Kernel, Stage
-from tfgpu_magic.config.words import parse
+from tfgpu_magic.config.process_state import ProcessState, Stage
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.host import Host
 from tfgpu_magic.monitor.snapshot import Process
@@ -85,13 +85,13 @@ def test_gpus_that_lack_the_same_are_told_of_together() -> None:
 @pytest.mark.parametrize(
     ("state", "told"),
     [
-        (Kernel(stage=Stage.READY, since="since In [3] (x = 1)"), "since In [3] (x = 1), so its memory"),
-        (Kernel(stage=Stage.POISONED), "accept the setting and not enforce it"),
-        (Kernel(stage=Stage.LISTED, forked=True), "forked from one in which CUDA was running"),
-        (Kernel(stage=Stage.LISTED, broken=True), "Leave it alone, and restart"),
+        (ProcessState(stage=Stage.READY, since="since In [3] (x = 1)"), "since In [3] (x = 1), so its memory"),
+        (ProcessState(stage=Stage.POISONED), "accept the setting and not enforce it"),
+        (ProcessState(stage=Stage.LISTED, forked=True), "forked from one in which CUDA was running"),
+        (ProcessState(stage=Stage.LISTED, broken=True), "Leave it alone, and restart"),
     ],
 )
-def test_too_late_is_told_with_the_restart_that_helps(state: Kernel, told: str) -> None:
+def test_too_late_is_told_with_the_restart_that_helps(state: ProcessState, told: str) -> None:
     with pytest.raises(TooLate) as caught:
         make(parse("limit 40%"), snapshot(gpu(0)), state)
 
@@ -110,7 +110,7 @@ def test_too_late_is_told_with_the_restart_that_helps(state: Kernel, told: str) 
 )
 def test_too_late_is_told_with_the_way_from_where_one_is(host: Host, way: str) -> None:
     with pytest.raises(TooLate) as caught:
-        make(parse("limit 40%"), snapshot(gpu(0)), Kernel(stage=Stage.READY, host=host))
+        make(parse("limit 40%"), snapshot(gpu(0)), ProcessState(stage=Stage.READY, host=host))
 
     assert way in str(caught.value)
     assert f"in this {host}" in str(caught.value)

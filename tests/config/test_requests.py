@@ -8,10 +8,10 @@ from tests.config import half
 from tests.config.half import Half
 from tests.config.test_plan import gpu, kernel, snapshot
 from tfgpu_magic.config import fallback, requests, script
-from tfgpu_magic.config.grammar import usage
+from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import make
 from tfgpu_magic.config.request import Memory
-from tfgpu_magic.config.words import parse
+from tfgpu_magic.config.vocabulary import usage
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.isolate.leases import asked, lowered, settle
 

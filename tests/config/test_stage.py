@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from tfgpu_magic.config import cuda
+from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import stage
-from tfgpu_magic.config.state import Stage
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tfgpu_magic.config import cuda
-from tfgpu_magic.config.state import Stage
+from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.monitor.report import Figure
 
 MIB = 2**20

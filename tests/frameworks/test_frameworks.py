@@ -14,8 +14,8 @@ from tests.labextension.test_page import markup, site, text
 from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tfgpu_magic import frameworks
+from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME
-from tfgpu_magic.config.state import Stage
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.views import message
 

@@ -11,7 +11,7 @@ import pytest
 import tfgpu_magic
 from tests.processes import program, run
 from tests.tf.on_machine import touch_every_gpu
-from tfgpu_magic.config import account
+from tfgpu_magic.config import self_report
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.monitor.rows import ProcessRow
 from tfgpu_magic.monitor.viewing import Viewing
@@ -102,7 +102,7 @@ def _seen_live() -> tuple[ProcessRow, int]:
 
     tfgpu_magic.apply("visible 0; limit 2GiB")
     kept = tf.zeros(256 * MIB // 4)
-    viewing = Viewing(kernel=os.getpid(), report=account.report)
+    viewing = Viewing(kernel=os.getpid(), report=self_report.report)
     viewing.live.wait(30)
     time.sleep(15)  # lists are read more rarely where they are slow
     (row,) = [row for row in viewing.see().processes if row.who == "this"]

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.jupyter import until
-from tfgpu_magic.config.words import parse
+from tfgpu_magic.config.parser import parse
 from tfgpu_magic.isolate import offer
 from tfgpu_magic.isolate.book import Book
 from tfgpu_magic.isolate.lease import Abandoned

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfgpu_magic.config import words
+from tfgpu_magic.config import parser
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.lease import Lease
@@ -64,7 +64,7 @@ def run(
 
 def prepare(policy: str | None = None) -> Order:
     """An order for a process that is as this one is, with a policy."""
-    asked = words.parse(policy) if policy else NOTHING
+    asked = parser.parse(policy) if policy else NOTHING
     return order(Lease(asked, look() if policy else None), RUNNER)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.isolate.callers import Caller, two_gpus, waits
 from tests.jupyter import until
-from tfgpu_magic.config.words import parse
+from tfgpu_magic.config.parser import parse
 from tfgpu_magic.isolate import book as book_module
 from tfgpu_magic.isolate.book import Entry, SharedBook, began
 from tfgpu_magic.isolate.claims import Claim

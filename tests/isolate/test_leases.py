@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tfgpu_magic.config.fit import Device
+from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.requests.limit import Limit
-from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate.claims import Claim, Holding
 from tfgpu_magic.isolate.leases import choose, lowered, places, settle

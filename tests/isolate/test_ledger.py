@@ -14,7 +14,7 @@ import pytest
 
 from tests.isolate.callers import GIB, NOTHING, Caller, machine, two_gpus, waits
 from tests.jupyter import until
-from tfgpu_magic.config.words import parse
+from tfgpu_magic.config.parser import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import offer
 from tfgpu_magic.isolate.book import ABSENT, Book, Entry, Page, began

@@ -7,7 +7,7 @@ import pytest
 import tfgpu_magic
 from tests.processes import run
 from tfgpu_magic import IsolatedExecutor, administrator, control, isolated
-from tfgpu_magic.config import words
+from tfgpu_magic.config import parser
 from tfgpu_magic.isolate.ledger import LEDGER
 from tfgpu_magic.simgpu import Machine
 
@@ -77,7 +77,7 @@ def _in_calls(policy: str) -> list[str]:
 def _with_words(policy: str) -> list[str]:
     """What holds in a call that has a limit of its own; and what a cell that has one is to apply."""
     _stand(policy)
-    with LEDGER.share(words.parse("limit 1GiB")) as lease:
+    with LEDGER.share(parser.parse("limit 1GiB")) as lease:
         shared = str(lease.policy)
     return [isolated(policy="limit 1GiB")(_said)(), shared]
 

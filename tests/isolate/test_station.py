@@ -154,5 +154,5 @@ def restless() -> Iterator[None]:
 def test_an_environment_that_another_thread_changes_is_no_error() -> None:
     with restless():
         for _ in range(5000):
-            RUNTIME.bequest()
+            RUNTIME.environment_for_children()
     assert run(deeds.nothing, (), {}) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from tests.config.test_words import policies
+from tests.config.test_parser import policies
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate.cells import words

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tfgpu_magic.config.word import Above, Flag, Said, Word
+from tfgpu_magic.config.word import Above, Flag, Line, Word
 
 
-def _bark(said: Said) -> str:
+def _bark(said: Line) -> str:
     return " ".join(["woof"] * int(said.rest or 1))
 
 
-def _howl(said: Said, cell: str, _: Any) -> Callable[[], object]:
+def _howl(said: Line, cell: str, _: Any) -> Callable[[], object]:
     return lambda: f"{cell.strip()} {said.rest}"
 
 

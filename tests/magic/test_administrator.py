@@ -313,7 +313,7 @@ def _import_beside_a_context() -> tuple[str, dict[str, str]]:
     import ctypes
     import os
 
-    from tfgpu_magic.config.state import VARIABLES
+    from tfgpu_magic.config.process_state import VARIABLES
 
     cells("pass")
     driver = ctypes.CDLL("libcuda.so.1")

@@ -7,10 +7,10 @@ import pytest
 from tests.config.test_plan import gpu, snapshot
 from tfgpu_magic import control
 from tfgpu_magic.config.fit import Device
+from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import Plan
+from tfgpu_magic.config.process_state import ProcessState, Stage
 from tfgpu_magic.config.runtime import RUNTIME
-from tfgpu_magic.config.state import Kernel, Stage
-from tfgpu_magic.config.words import parse
 
 LIMIT = parse("limit 1GiB")
 GROWTH = parse("growth")
@@ -36,9 +36,9 @@ def test_how_a_plan_stands_follows_from_the_plan_and_how_far_tensorflow_has_come
 
 
 def test_a_process_that_starts_from_here_is_told_what_this_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Kernel(stage=Stage.READY, frozen=True, host="session", keras="jax", old="2.15.1")
+    here = ProcessState(stage=Stage.READY, frozen=True, host="session", keras="jax", old="2.15.1")
     monkeypatch.setattr(RUNTIME, "observe", lambda _: here)
 
     anew = control.anew(snapshot(gpu(0)))
 
-    assert anew == Kernel(host="session", keras="jax", old="2.15.1")
+    assert anew == ProcessState(host="session", keras="jax", old="2.15.1")

@@ -14,7 +14,7 @@ from IPython.core.events import EventManager, available_events
 
 from tests.slack import SLACK
 from tfgpu_magic import reporter
-from tfgpu_magic.config import account
+from tfgpu_magic.config import self_report
 from tfgpu_magic.isolate import listed
 from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.postings import PREFIX, Posting
@@ -32,7 +32,7 @@ SAID = Report(pid=os.getpid(), summary="", uses=(GpuUse(gpu="GPU-1", policy="gro
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    monkeypatch.setattr(account, "brief", lambda: SAID)
+    monkeypatch.setattr(self_report, "brief", lambda: SAID)
     monkeypatch.setattr(reporter, "EVERY", 0.02)
     monkeypatch.setattr(reporter, "_GATHER", 0.0)
     with Place() as here:
@@ -80,9 +80,9 @@ def test_figures_that_cannot_be_had_are_unknown_until_they_can(
 ) -> None:
     reporting.start()
     until(lambda: posted and posted[-1].uses)
-    monkeypatch.setattr(account, "brief", fail)
+    monkeypatch.setattr(self_report, "brief", fail)
     until(lambda: not posted[-1].uses)
-    monkeypatch.setattr(account, "brief", lambda: SAID)
+    monkeypatch.setattr(self_report, "brief", lambda: SAID)
     until(lambda: posted[-1].uses)
 
 
@@ -98,7 +98,7 @@ def test_a_report_that_comes_after_the_end_leaves_nothing_behind(
 
     reporting.start()
     until(lambda: posted)
-    monkeypatch.setattr(account, "brief", wait)
+    monkeypatch.setattr(self_report, "brief", wait)
     monkeypatch.setattr(reporter, "_PATIENCE", 0.1)
     asked.wait(10)
     reporting.stop()  # as TensorFlow may hold up whoever asks it

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.slack import SLACK
-from tfgpu_magic import child
+from tfgpu_magic import probe
 from tfgpu_magic.control import status
 from tfgpu_magic.monitor import look as looking
 from tfgpu_magic.monitor.look import look
@@ -53,7 +53,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(looking, "_came_late", None)
     yield
     for _ in range(600):
-        if not (child._killed or child._asking):
+        if not (probe._killed or probe._asking):
             return
         time.sleep(0.05)
     raise AssertionError("a child is still there")
@@ -62,7 +62,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver hangs that takes longer than a second."""
-    monkeypatch.setattr(child, "PATIENCE", 1.0)
+    monkeypatch.setattr(probe, "PATIENCE", 1.0)
 
 
 def timed_look(timeout: float = 1.5) -> Snapshot:
@@ -224,7 +224,7 @@ def test_a_driver_that_is_slow_to_start_is_let_finish_and_its_answer_is_seen(mac
 def test_what_a_slow_driver_said_too_late_is_shown_with_its_age(machine: Machine) -> None:
     machine.hang("nvmlInit", 2.5)
     assert timed_look().error is not None
-    while child._asking:
+    while probe._asking:
         time.sleep(0.05)
 
     snapshot = timed_look()
@@ -245,7 +245,7 @@ def test_who_waits_longer_than_a_second_gets_a_word(machine: Machine) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_while_a_child_cannot_be_killed_no_other_joins_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck: list[subprocess.Popen[str]] = []
-    monkeypatch.setattr(subprocess.Popen, "kill", lambda child: stuck.append(child))  # as in uninterruptible sleep
+    monkeypatch.setattr(subprocess.Popen, "kill", stuck.append)  # as in uninterruptible sleep
     machine.hang("nvmlDeviceGetMemoryInfo", 60)
     look(timeout=5)
     machine.clear_faults()
@@ -262,11 +262,11 @@ def test_an_interrupted_look_leaves_no_process(machine: Machine, monkeypatch: py
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(child.Child, "answer", interrupt)
+    monkeypatch.setattr(probe.Probe, "answer", interrupt)
 
     with pytest.raises(KeyboardInterrupt):
         look()
-    assert len(child._asking) <= 1  # on its way out: the fixture waits for it
+    assert len(probe._asking) <= 1  # on its way out: the fixture waits for it
 
 
 @pytest.mark.parametrize(("fresh", "seen"), [(60.0, 0), (0.0, 1)], ids=["in time", "too late"])

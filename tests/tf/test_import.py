@@ -181,7 +181,7 @@ def _replace(first: str, then: str) -> list[int]:
 def _variables(words: str) -> list[dict[str, str]]:
     import os
 
-    from tfgpu_magic.config.state import VARIABLES
+    from tfgpu_magic.config.process_state import VARIABLES
 
     def now() -> dict[str, str]:
         return {name: os.environ[name] for name in sorted(VARIABLES) if name in os.environ}

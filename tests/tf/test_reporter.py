@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -20,12 +19,13 @@ from tests.magic.shell import cells
 from tests.processes import program, run
 from tests.slack import SLACK
 from tfgpu_magic import frameworks
+from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import current_stage
-from tfgpu_magic.config.state import Stage
 from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.postings import Postings
 from tfgpu_magic.monitor.report import Figure, Report
+from tfgpu_magic.publisher import Publisher, _notebook
 from tfgpu_magic.reporter import Reporter
 from tfgpu_magic.simgpu import Machine
 
@@ -119,9 +119,14 @@ def test_a_report_says_idle_only_of_figures_that_were_read_after_the_cell(monkey
         reporter._after(None)
         return Report(pid=1, summary="")
 
-    monkeypatch.setattr("tfgpu_magic.config.account.brief", ends_meanwhile)
+    monkeypatch.setattr("tfgpu_magic.config.self_report.brief", ends_meanwhile)
+    posted: list[Report] = []
+    monkeypatch.setattr(Publisher, "_place", lambda _: SimpleNamespace(post=posted.append))
+    publisher = Publisher(SimpleNamespace(user_ns={}))
+    for _ in range(2):
+        reporter._publish(publisher)
 
-    assert [reporter._said().busy for _ in range(2)] == [True, False]
+    assert [report.busy for report in posted] == [True, False]
 
 
 def test_a_report_that_is_slow_comes_less_often() -> None:
@@ -151,8 +156,6 @@ def test_a_pytorch_that_is_being_imported_is_left_alone(module: object, monkeypa
 
 
 def test_the_notebook_is_the_one_that_the_server_or_vs_code_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tfgpu_magic.reporter import _notebook
-
     shell = SimpleNamespace(user_ns={})
     none = _notebook(shell)
     shell.user_ns["__vsc_ipynb_file__"] = "/home/me/code.ipynb"
@@ -208,28 +211,28 @@ def _remove_the_board() -> bool:
 def _count_reports() -> int:
     cells("pass")
     time.sleep(0.5)
-    with mock.patch("tfgpu_magic.config.account.brief") as brief:
+    with mock.patch("tfgpu_magic.config.self_report.brief") as brief:
         time.sleep(2.5)
         return int(brief.call_count)
 
 
 def _count_slow_reports(cost: float) -> int:
     cells(KEEP)
-    report = Reporter._report
+    publish = Publisher.publish
 
-    def slow(self: Any) -> None:
+    def slow(self: Publisher, *, busy: bool, active: float) -> None:
         time.sleep(cost)
         counted.append(1)
-        report(self)
+        publish(self, busy=busy, active=active)
 
     counted: list[int] = []
-    with mock.patch.object(Reporter, "_report", slow):
+    with mock.patch.object(Publisher, "publish", slow):
         time.sleep(4.5)
     return len(counted)
 
 
 def _with_torch() -> tuple[tuple[Figure, ...], ...]:
-    from tfgpu_magic.config.account import brief
+    from tfgpu_magic.config.self_report import brief
 
     torch = ModuleType("torch")
     torch.cuda = SimpleNamespace(  # type: ignore[attr-defined]

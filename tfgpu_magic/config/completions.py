@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tfgpu_magic.config import requests
-from tfgpu_magic.config.reading import SIZES
+from tfgpu_magic.config.arguments import SIZES
 
 _FLAG_VALUES = {"--need": SIZES}
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfgpu_magic.child import Child, any_hangs
+from tfgpu_magic.probe import Probe, any_hangs
 
 LIBRARY = "libcuda.so.1"
 _CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.config.cuda import answer; answer()"
@@ -20,7 +20,7 @@ _CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.config.cuda impo
 PATIENCE = 15.0
 """Seconds that CUDA may take to start in the throwaway process; without persistence mode that is several."""
 
-_asked: dict[tuple[tuple[str, str], ...], Child] = {}
+_asked: dict[tuple[tuple[str, str], ...], Probe] = {}
 """The processes that have not answered yet, by the environment that they were asked about."""
 
 
@@ -81,7 +81,7 @@ def ask_elsewhere(environment: Mapping[str, str], *, patience: float = PATIENCE)
         if question not in _asked:
             if any_hangs(0.0):
                 return None
-            _asked[question] = Child(["-c", _CODE, str(Path(__file__).parents[2])], env=environment)
+            _asked[question] = Probe(["-c", _CODE, str(Path(__file__).parents[2])], env=environment)
         out = _asked[question].answer(patience)[0]
     except OSError:  # a TimeoutError is one
         if question in _asked and _asked[question].done:

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tfgpu_magic.config import refusal, visible
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.state import ALLOCATOR, DEVICE_CAP, DEVICES, GROWTH, ORDER, Kernel
-from tfgpu_magic.config.wish import LEAST_CAPABILITY, Wish, is_old, is_skipped
+from tfgpu_magic.config.process_state import ALLOCATOR, DEVICE_CAP, DEVICES, GROWTH, ORDER, ProcessState
+from tfgpu_magic.config.resolver import LEAST_CAPABILITY, Resolved, is_old, is_skipped
 from tfgpu_magic.units import MIB, rounded
 
 
-def wanted(kernel: Kernel, wish: Wish) -> dict[str, str | None]:
+def wanted(process: ProcessState, wish: Resolved) -> dict[str, str | None]:
     """The variables that the words decide, None to remove one. Words win over the environment."""
     variables: dict[str, str | None] = {}
-    if wish.growth or (wish.growth is None and wish.cpus is not None and any(kernel.growth.values())):
+    if wish.growth or (wish.growth is None and wish.cpus is not None and any(process.growth.values())):
         variables[GROWTH] = "true"  # also keeps what tf.config was told, which logical CPUs would switch off
-    elif wish.growth is False and (_says_growth(wish) or kernel.outside.get(GROWTH) == "true"):
+    elif wish.growth is False and (_says_growth(wish) or process.outside.get(GROWTH) == "true"):
         variables[GROWTH] = "false"
     if wish.choice is not None and wish.choice.everything:
         variables |= {ORDER: "PCI_BUS_ID", DEVICES: None}
@@ -25,58 +25,58 @@ def wanted(kernel: Kernel, wish: Wish) -> dict[str, str | None]:
     return variables
 
 
-def _says_growth(wish: Wish) -> bool:
+def _says_growth(wish: Resolved) -> bool:
     """Whether words speak of growth itself, and not of limits that have it or have it not."""
     return wish.everywhere is not None and not wish.everywhere.limited
 
 
 def conflicts(
-    kernel: Kernel, wish: Wish, devices: Sequence[Device], variables: Mapping[str, str | None]
+    process: ProcessState, wish: Resolved, devices: Sequence[Device], variables: Mapping[str, str | None]
 ) -> Iterator[str]:
     """A note on each setting from elsewhere that has a say, or that the words overrule.
 
     Raises:
         Refused: it would undo what the words want.
     """
-    skipped = [device.gpu for device in devices if is_skipped(device.gpu, wish.seen, kernel)]
+    skipped = [device.gpu for device in devices if is_skipped(device.gpu, wish.seen, process)]
     if skipped:
         raise refusal.skipped(skipped, wish.seen)
-    if old := [device.gpu.label for device in devices if is_old(device.gpu, kernel)]:
+    if old := [device.gpu.label for device in devices if is_old(device.gpu, process)]:
         least = ".".join(map(str, LEAST_CAPABILITY))
         yield (
             f"GPU {', '.join(old)} is older than compute capability {least}, and TensorFlow's own wheels carry no code "
             "for that from 2.17 on: 2.16 and other builds may use it. If yours cannot, hide it with `visible`."
         )
     for name, value in variables.items():
-        was = kernel.outside.get(name)
+        was = process.outside.get(name)
         if was is not None and value != was:
             now = "unset" if value is None else repr(value)
             yield f"{name} was {was!r}; in this process it is {now} now, as you asked."
-    growth = kernel.outside.get(GROWTH, "true")
+    growth = process.outside.get(GROWTH, "true")
     if GROWTH not in variables and growth not in ("true", "false"):
         yield f"{GROWTH}={growth!r} does nothing: only true and false count."
-    yield from _allocators(kernel, wish, devices)
-    yield from _told_before(kernel, wish, variables)
-    if wish.memory and kernel.keras is not None:
+    yield from _allocators(process, wish, devices)
+    yield from _told_before(process, wish, variables)
+    if wish.memory and process.keras is not None:
         yield (
-            f"Keras' backend is {kernel.keras} here, and %tf_gpu sets TensorFlow's memory only: nothing limits what "
-            f"{kernel.keras} takes for Keras. `visible` and `pick` hide GPUs from {kernel.keras} too."
+            f"Keras' backend is {process.keras} here, and %tf_gpu sets TensorFlow's memory only: nothing limits what "
+            f"{process.keras} takes for Keras. `visible` and `pick` hide GPUs from {process.keras} too."
         )
-    if kernel.neighbour is not None:
+    if process.neighbour is not None:
         yield (
-            f"{kernel.neighbour} already uses a GPU in this {kernel.host}; "
+            f"{process.neighbour} already uses a GPU in this {process.host}; "
             "what it takes comes on top of TensorFlow's limits."
         )
 
 
-def _allocators(kernel: Kernel, wish: Wish, devices: Sequence[Device]) -> Iterator[str]:
+def _allocators(process: ProcessState, wish: Resolved, devices: Sequence[Device]) -> Iterator[str]:
     """What other ways to allocate make of the words."""
-    if kernel.environment.get(ALLOCATOR) == "cuda_malloc_async":
+    if process.environment.get(ALLOCATOR) == "cuda_malloc_async":
         if any(device.limits for device in devices):
             raise refusal.async_allocator()
         if wish.memory:
             yield f"{ALLOCATOR}=cuda_malloc_async is set: memory grows as CUDA's own pool does."
-    cap = kernel.environment.get(DEVICE_CAP, "")
+    cap = process.environment.get(DEVICE_CAP, "")
     if cap.isdigit() and wish.memory:
         most = max((sum(device.limits) for device in devices), default=0)
         if most > int(cap) * MIB:
@@ -84,9 +84,9 @@ def _allocators(kernel: Kernel, wish: Wish, devices: Sequence[Device]) -> Iterat
         yield f"{DEVICE_CAP}={cap} is set, and caps what TensorFlow takes of each GPU at {rounded(int(cap) * MIB)}."
 
 
-def _told_before(kernel: Kernel, wish: Wish, variables: Mapping[str, str | None]) -> Iterator[str]:
+def _told_before(process: ProcessState, wish: Resolved, variables: Mapping[str, str | None]) -> Iterator[str]:
     """What `tf.config` was told before, and what becomes of it."""
-    grows = [kernel.growth.get(str(gpu.uuid)) for gpu in wish.seen]
+    grows = [process.growth.get(str(gpu.uuid)) for gpu in wish.seen]
     if not any(grows):
         return
     if wish.cpus is not None and variables.get(GROWTH) == "true":

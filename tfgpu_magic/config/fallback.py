@@ -9,11 +9,11 @@ from tfgpu_magic.config import fit, refusal, visible
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, draft
 from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.config.process_state import DEVICES, GROWTH, ProcessState
 from tfgpu_magic.config.request import Choice, Memory, reference
 from tfgpu_magic.config.requests.growth import Growth
 from tfgpu_magic.config.requests.visible import Visible
-from tfgpu_magic.config.state import DEVICES, GROWTH, Kernel
-from tfgpu_magic.config.wish import is_skipped, seen_without_words
+from tfgpu_magic.config.resolver import is_skipped, seen_without_words
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
@@ -28,7 +28,7 @@ def waits(policy: Policy) -> Plan:
 
 
 def nearest(
-    policy: Policy, snapshot: Snapshot, kernel: Kernel, owners: Callable[[], Mapping[int, str]] = dict
+    policy: Policy, snapshot: Snapshot, process: ProcessState, owners: Callable[[], Mapping[int, str]] = dict
 ) -> tuple[Plan, str]:
     """Find the plan nearest to a policy that can be had, and never none.
 
@@ -38,7 +38,7 @@ def nearest(
     Args:
         policy: what is to hold in this process, whatever was asked of it before.
         snapshot: the machine's GPUs now.
-        kernel: this process now.
+        process: this process now.
         owners: tells who is behind each pid; asked only when memory is missing.
 
     Returns:
@@ -47,12 +47,12 @@ def nearest(
     Raises:
         TooLate: nothing can be set in this process any more.
     """
-    kernel = replace(kernel, asked=NOTHING, settled=NOTHING)
-    refusal.if_too_late(policy, kernel)
+    process = replace(process, asked=NOTHING, settled=NOTHING)
+    refusal.if_too_late(policy, process)
     why = ""
-    for words in _steps(policy, snapshot, kernel):
+    for words in _steps(policy, snapshot, process):
         try:
-            plan = draft(words, snapshot, kernel)
+            plan = draft(words, snapshot, process)
         except Refused as error:
             why = why or str(error).removeprefix("Not applied. ")
             continue
@@ -60,15 +60,15 @@ def nearest(
         if not found:
             return plan, why
         why = why or fit.tell(found, snapshot.processes, owners())
-    return least(GROWS if kernel.frozen else policy), "" if snapshot.absent else why
+    return least(GROWS if process.frozen else policy), "" if snapshot.absent else why
 
 
-def foreseen(plan: Plan, snapshot: Snapshot, kernel: Kernel) -> Plan:
+def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
     """What a plan that still waits to be judged would be now; any other as it is."""
     if plan.judged:
         return plan
     try:
-        now, why = nearest(plan.asked, snapshot, kernel)
+        now, why = nearest(plan.asked, snapshot, process)
     except TooLate as error:
         return replace(plan, notes=(str(error),))
     notes = (f"`{plan.asked}` cannot be had in full now. {why}", *now.notes) if why else now.notes
@@ -89,7 +89,7 @@ def least(policy: Policy) -> Plan:
     return Plan(asked=words, settled=words, environment={**shown, GROWTH: "true"}, growth=True, grows=True, blind=True)
 
 
-def _steps(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Iterator[Policy]:
+def _steps(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterator[Policy]:
     """The policy, and others below it, each further from it and easier to have than the one before."""
     yield policy
     asked, said, cpus = policy.by_nature()
@@ -97,7 +97,7 @@ def _steps(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Iterator[Polic
         if snapshot.absent and cpus:
             yield Policy((Growth(), *cpus))
         return
-    for choice, there in _choices(said, snapshot, kernel):
+    for choice, there in _choices(said, snapshot, process):
         kept = [request for request in asked if _is_about(request, there)]
         caps = [request.growing(on=True) if request.limited else request for request in kept]
         for memory in (kept, caps, [Growth()]):
@@ -105,15 +105,15 @@ def _steps(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Iterator[Polic
 
 
 def _choices(
-    said: Choice | None, snapshot: Snapshot, kernel: Kernel
+    said: Choice | None, snapshot: Snapshot, process: ProcessState
 ) -> Iterator[tuple[Sequence[Choice], Sequence[Gpu]]]:
     """What can be said of which GPUs are seen, without those that are lost or full; with the GPUs that may be then."""
-    unknown = kernel.shown is None and DEVICES in kernel.outside  # it may be any of them, and is left to the scheduler
+    unknown = process.shown is None and DEVICES in process.outside  # it may be any: the scheduler's affair
     if said is None and unknown:
         yield (), snapshot.gpus
         return
-    seen = _seen(said, snapshot, kernel)
-    fine = [gpu for gpu in seen if _is_fine(gpu, seen, kernel)]
+    seen = _seen(said, snapshot, process)
+    fine = [gpu for gpu in seen if _is_fine(gpu, seen, process)]
     if said is None and len(fine) == len(seen):
         yield (), fine
     refs = list(map(reference, fine))
@@ -121,19 +121,19 @@ def _choices(
         yield [choice], fine
 
 
-def _seen(said: Choice | None, snapshot: Snapshot, kernel: Kernel) -> Sequence[Gpu]:
+def _seen(said: Choice | None, snapshot: Snapshot, process: ProcessState) -> Sequence[Gpu]:
     """The GPUs that a choice is about."""
     if said is not None and said.everything:
         return [gpu for gpu in snapshot.gpus if gpu.instance is None]
     if said is not None and not said.picks:
         return [gpu for ref in said.refs if isinstance(gpu := visible.find(ref, snapshot.gpus), Gpu)]
-    return seen_without_words(snapshot, kernel)
+    return seen_without_words(snapshot, process)
 
 
-def _is_fine(gpu: Gpu, seen: Sequence[Gpu], kernel: Kernel) -> bool:
+def _is_fine(gpu: Gpu, seen: Sequence[Gpu], process: ProcessState) -> bool:
     """Whether TensorFlow's first op could be done there, as far as anybody knows."""
     full = gpu.free is not None and gpu.free < context_bytes(gpu.total or 0)
-    return not (gpu.lost or gpu.mig or full or is_skipped(gpu, seen, kernel))
+    return not (gpu.lost or gpu.mig or full or is_skipped(gpu, seen, process))
 
 
 def _is_about(request: Memory, gpus: Sequence[Gpu]) -> bool:

@@ -9,9 +9,9 @@ from tfgpu_magic.config import advice, environment, fit, refusal
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.policy import Policy
+from tfgpu_magic.config.process_state import GROWTH, ProcessState, Stage
 from tfgpu_magic.config.request import reference
-from tfgpu_magic.config.state import GROWTH, Kernel, Stage
-from tfgpu_magic.config.wish import Wish, fold
+from tfgpu_magic.config.resolver import Resolved, resolve
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import rounded
@@ -79,7 +79,7 @@ def in_words(limits: Sequence[int], *, grows: bool) -> str:
 def make(
     policy: Policy,
     snapshot: Snapshot,
-    kernel: Kernel,
+    process: ProcessState,
     owners: Callable[[], Mapping[int, str]] = dict,
     *,
     restart: str | None = None,
@@ -89,7 +89,7 @@ def make(
     Args:
         policy: what is asked now; what was asked before and still counts is in `kernel`.
         snapshot: the machine's GPUs now.
-        kernel: this process now.
+        process: this process now.
         owners: tells who is behind each pid; asked only when memory is missing, to name who holds it.
         restart: where it is for after a restart, what a line has at its end to bring that about.
 
@@ -100,14 +100,14 @@ def make(
         Refused: it cannot be enforced; the error says why, for every GPU, and what can be done instead.
         TooLate: a new process could enforce it.
     """
-    again = kernel.asked.then(policy).asks_the_same(kernel.asked)
-    if kernel.stage is Stage.READY and again and not (kernel.changed or kernel.forked):
-        return Plan(asked=kernel.asked, settled=kernel.settled, in_force=True)
-    refusal.if_too_late(policy, kernel)
-    plan = draft(policy, snapshot, kernel)
+    again = process.asked.then(policy).asks_the_same(process.asked)
+    if process.stage is Stage.READY and again and not (process.changed or process.forked):
+        return Plan(asked=process.asked, settled=process.settled, in_force=True)
+    refusal.if_too_late(policy, process)
+    plan = draft(policy, snapshot, process)
     found = fit.at_start(plan.devices)
     if found:
-        ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, kernel)]
+        ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, process)]
         raise Refused(
             f"Not applied. {fit.tell(found, snapshot.processes, owners())}",
             lead="\nFits now:\n  " if restart is None else "\nFits after a restart:\n  ",
@@ -116,37 +116,37 @@ def make(
     return replace(plan, notes=(*plan.notes, *fit.crowding(plan.devices, grows=plan.grows)))
 
 
-def draft(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Plan:
+def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
     """The plan for a process in which it is not too late, with nothing said on whether there is memory for it.
 
     Raises:
         Refused: the words cannot be enforced together, or name what is not there.
     """
-    wish = fold(kernel.settled, policy, snapshot, kernel)
+    wish = resolve(process.settled, policy, snapshot, process)
     devices = wish.devices()
-    variables = environment.wanted(kernel, wish)
-    growth = variables.get(GROWTH, kernel.outside.get(GROWTH))
-    asked = kernel.asked.then(policy).without(wish.dropped)
-    settled = kernel.settled.then(policy).without(wish.dropped).seeing(list(map(reference, wish.seen)))
+    variables = environment.wanted(process, wish)
+    growth = variables.get(GROWTH, process.outside.get(GROWTH))
+    asked = process.asked.then(policy).without(wish.dropped)
+    settled = process.settled.then(policy).without(wish.dropped).seeing(list(map(reference, wish.seen)))
     return Plan(
         asked=asked,
         settled=settled,
         environment=variables,
         devices=devices,
-        show=wish.choice is not None and kernel.frozen,
+        show=wish.choice is not None and process.frozen,
         cpus=wish.cpus,
         growth=wish.growth,
-        grows=growth == "true" if growth in ("true", "false") else any(kernel.growth.values()),
+        grows=growth == "true" if growth in ("true", "false") else any(process.growth.values()),
         blind=not snapshot.gpus and not snapshot.absent,
         notes=(
-            *(f"This replaces `{gone}`." for gone in kernel.asked if gone not in (*asked, *wish.dropped, *policy)),
+            *(f"This replaces `{gone}`." for gone in process.asked if gone not in (*asked, *wish.dropped, *policy)),
             *wish.notes,
-            *environment.conflicts(kernel, wish, devices, variables),
+            *environment.conflicts(process, wish, devices, variables),
             *_left_over(wish, devices, snapshot),
-            *_tried(snapshot, kernel),
+            *_tried(snapshot, process),
             *(
-                [f"TensorFlow {kernel.old} is older than 2.16, the oldest that tfgpu_magic was tested with."]
-                * bool(kernel.old)
+                [f"TensorFlow {process.old} is older than 2.16, the oldest that tfgpu_magic was tested with."]
+                * bool(process.old)
             ),
         ),
     )
@@ -161,15 +161,15 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
     return replace(plan, devices=devices, notes=notes)
 
 
-def _fits(policy: Policy, snapshot: Snapshot, kernel: Kernel) -> bool:
+def _fits(policy: Policy, snapshot: Snapshot, process: ProcessState) -> bool:
     """Whether these words could be asked instead."""
     try:
-        return not fit.at_start(draft(policy, snapshot, kernel).devices)
+        return not fit.at_start(draft(policy, snapshot, process).devices)
     except Refused:
         return False
 
 
-def _left_over(wish: Wish, devices: Sequence[Device], snapshot: Snapshot) -> Iterator[str]:
+def _left_over(wish: Resolved, devices: Sequence[Device], snapshot: Snapshot) -> Iterator[str]:
     """A note on the GPUs that no word speaks about, and on what is not taken at once."""
     hidden = [gpu.label for gpu in snapshot.gpus if gpu not in wish.seen and not gpu.mig]
     if wish.choice is not None and hidden:
@@ -191,12 +191,12 @@ def _left_over(wish: Wish, devices: Sequence[Device], snapshot: Snapshot) -> Ite
         yield f"So much is not free now. {fit.tell(far, (), {})}"
 
 
-def _tried(snapshot: Snapshot, kernel: Kernel) -> Iterator[str]:
+def _tried(snapshot: Snapshot, process: ProcessState) -> Iterator[str]:
     """A note where an op may have been tried on a full GPU, and its error caught: TensorFlow keeps no trace of that."""
-    shown = [gpu for gpu in snapshot.gpus if gpu.uuid in (kernel.shown or ()) and gpu.free is not None]
+    shown = [gpu for gpu in snapshot.gpus if gpu.uuid in (process.shown or ()) and gpu.free is not None]
     full = [gpu.label for gpu in shown if (gpu.free or 0) < context_bytes(gpu.total or 0)]
-    if kernel.stage is Stage.LISTED and full:
+    if process.stage is Stage.LISTED and full:
         yield (
-            f"GPU {', '.join(full)} is full. If an operation has failed for that in this {kernel.host} already, "
+            f"GPU {', '.join(full)} is full. If an operation has failed for that in this {process.host} already, "
             "restart it: TensorFlow may hang at the next one."
         )

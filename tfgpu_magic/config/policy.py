@@ -1,4 +1,4 @@
-"""A policy: what was asked of TensorFlow's GPUs, in order. `words` makes it from text, `plan` acts on it. Pure.
+"""A policy: what was asked of TensorFlow's GPUs, in order. `parser` makes it from text, `plan` acts on it. Pure.
 
 What can be asked is in `requests`, a module a word.
 """

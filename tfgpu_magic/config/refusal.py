@@ -5,51 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tfgpu_magic.config.policy import Policy
+from tfgpu_magic.config.process_state import ALLOCATOR, DEVICE_CAP, DEVICES, ProcessState, Stage
 from tfgpu_magic.config.request import Memory, Request
 from tfgpu_magic.config.requests.default import Default
-from tfgpu_magic.config.state import ALLOCATOR, DEVICE_CAP, DEVICES, Kernel, Stage
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import rounded
 
 
-def if_too_late(policy: Policy, kernel: Kernel) -> None:
+def if_too_late(policy: Policy, process: ProcessState) -> None:
     """Refuse when nothing that is set now would be enforced.
 
     Raises:
         TooLate: only a new process could enforce it.
     """
-    since = f", {kernel.since}" if kernel.since else ""
-    if kernel.forked:
+    since = f", {process.since}" if process.since else ""
+    if process.forked:
         raise TooLate(
             "This process was forked from one in which CUDA was running, and CUDA cannot be used in it. Start the "
             "program anew, or fork it before TensorFlow lists or uses a GPU."
         )
-    if kernel.broken:
+    if process.broken:
         raise TooLate(
             "TensorFlow failed to start on a GPU that had no room left, and may hang for good if it is tried again in "
-            f"this {kernel.host}. Leave it alone, and restart.",
-            more=_restart(policy, kernel),
+            f"this {process.host}. Leave it alone, and restart.",
+            more=_restart(policy, process),
         )
-    if kernel.stage is Stage.READY:
-        changed = f"\nAsked was `{kernel.asked}`, and it was changed since: {'; '.join(kernel.changed)}."
+    if process.stage is Stage.READY:
+        changed = f"\nAsked was `{process.asked}`, and it was changed since: {'; '.join(process.changed)}."
+        devices = "the GPUs" if process.shown else "its devices"
         raise TooLate(
-            f"TensorFlow is already using {'the GPUs' if kernel.shown else 'its devices'} in this {kernel.host}{since}"
-            f", so its memory cannot be changed any more.",
-            more=f"{changed if kernel.changed else ''}{_restart(policy, kernel)}",
+            f"TensorFlow is already using {devices} in this {process.host}{since}, so its memory "
+            "cannot be changed any more.",
+            more=f"{changed if process.changed else ''}{_restart(policy, process)}",
         )
-    if kernel.stage is Stage.POISONED:
+    if process.stage is Stage.POISONED:
         raise TooLate(
-            f"Something in this {kernel.host} holds a CUDA context{since}, and TensorFlow does not know of it. Either "
+            f"Something in this {process.host} holds a CUDA context{since}, and TensorFlow does not know of it. Either "
             "TensorFlow's GPU allocators exist already (device_lib.list_local_devices(), tf.test.is_gpu_available() "
             "and v1 Sessions make them), and it would accept the setting and not enforce it; or another library"
-            f"{f' ({kernel.neighbour})' if kernel.neighbour else ''} uses the GPU, and was there before TensorFlow was "
-            "imported. Nobody can tell which, so nothing is promised.",
-            more=_restart(policy, kernel),
+            f"{f' ({process.neighbour})' if process.neighbour else ''} uses the GPU, and was there before TensorFlow "
+            "was imported. Nobody can tell which, so nothing is promised.",
+            more=_restart(policy, process),
         )
 
 
-def if_frozen(wanted: Sequence[Gpu], shown: Sequence[str], policy: Policy, kernel: Kernel, *, ordered: bool) -> None:
+def if_frozen(
+    wanted: Sequence[Gpu], shown: Sequence[str], policy: Policy, process: ProcessState, *, ordered: bool
+) -> None:
     """Refuse GPUs, or an order of them, that CUDA cannot be told of any more.
 
     Raises:
@@ -58,24 +61,24 @@ def if_frozen(wanted: Sequence[Gpu], shown: Sequence[str], policy: Policy, kerne
     hidden = [gpu.label for gpu in wanted if gpu.uuid not in shown]
     if hidden:
         raise TooLate(
-            f"Not applied. CUDA is running in this {kernel.host} already, and does not show it "
+            f"Not applied. CUDA is running in this {process.host} already, and does not show it "
             f"GPU {', '.join(hidden)}.",
-            more=_restart(policy, kernel),
+            more=_restart(policy, process),
         )
     places = [shown.index(str(gpu.uuid)) for gpu in wanted]
     if ordered and places != sorted(places):
         raise TooLate(
-            f"Not applied. CUDA is running in this {kernel.host} already, so the order of its GPUs is fixed, and "
+            f"Not applied. CUDA is running in this {process.host} already, so the order of its GPUs is fixed, and "
             "TensorFlow ignores the order of a list.",
-            more=_restart(policy, kernel),
+            more=_restart(policy, process),
         )
 
 
-def hidden_for_good(policy: Policy, kernel: Kernel) -> TooLate:
+def hidden_for_good(policy: Policy, process: ProcessState) -> TooLate:
     """GPUs that we hid from CUDA before it was started, and that it cannot be shown any more."""
     return TooLate(
-        f"Not applied. CUDA is running in this {kernel.host} already, and was told before not to show all GPUs.",
-        more=_restart(policy, kernel),
+        f"Not applied. CUDA is running in this {process.host} already, and was told before not to show all GPUs.",
+        more=_restart(policy, process),
     )
 
 
@@ -199,23 +202,23 @@ def _list(gpus: Sequence[Gpu]) -> str:
     return ",".join(gpu.label for gpu in gpus)
 
 
-def _restart(policy: Policy, kernel: Kernel) -> str:
+def _restart(policy: Policy, process: ProcessState) -> str:
     """The ways to a process in which it is not too late, from where this one is, in lines of their own."""
-    if kernel.host == "cell":
+    if process.host == "cell":
         return f"\nSay it above the cell:   %%tf_gpu isolate {policy}"
-    if kernel.host == "program":
+    if process.host == "program":
         return (
             f'\nIn the program, before TensorFlow\'s first operation:   tfgpu_magic.apply("{policy}")\n'
             f'Or for one function:   @tfgpu_magic.isolated(policy="{policy}")   (this program keeps what it holds)'
         )
     anew, flag = (
         ("Restart and apply: ", " --restart")
-        if kernel.host == "kernel"
+        if process.host == "kernel"
         else ("Leave IPython, start it again and say first: ", "")
     )
     words = (f"%tf_gpu {policy}{flag}", f"%%tf_gpu isolate {policy}")
     width = max(map(len, words))
     return (
         f"\n{anew}  {words[0]:<{width}}   (variables are lost)\n"
-        f"{'Or run one cell: ':<{len(anew)}}  {words[1]:<{width}}   (this {kernel.host} keeps what it holds)"
+        f"{'Or run one cell: ':<{len(anew)}}  {words[1]:<{width}}   (this {process.host} keeps what it holds)"
     )

@@ -145,7 +145,7 @@ class Candidates(Protocol):
 
     @property
     def claims(self) -> Mapping[str, float]:
-        """Of each GPU, by UUID, how many others have picked it, and a lot below one; see `state.Kernel`."""
+        """Of each GPU, by UUID, how many others have picked it, and a lot below one; see `ProcessState`."""
 
     @property
     def bound(self) -> str:

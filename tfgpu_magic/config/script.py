@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.state import DEVICES
+from tfgpu_magic.config.process_state import DEVICES
 from tfgpu_magic.units import MIB
 
 

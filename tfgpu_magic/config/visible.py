@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tfgpu_magic.config.process_state import DEVICES, ORDER
 from tfgpu_magic.config.request import GpuRef
-from tfgpu_magic.config.state import DEVICES, ORDER
 from tfgpu_magic.monitor.snapshot import Gpu
 
 

@@ -36,7 +36,7 @@ class Word:
     tried: tuple[str, ...] = ()
     instead: str = ""
     restart: bool = False
-    answer: Callable[[Said], object] | None = None
+    answer: Callable[[Line], object] | None = None
     above: Above | None = None
 
     @property
@@ -75,7 +75,7 @@ class Above:
     usage: str
     meaning: str
     offers: Callable[[Sequence[str], Callable[[], Sequence[str]], Callable[[], Iterable[str]]], list[str]]
-    prepare: Callable[[Said, str, Any], Callable[[], object]]
+    prepare: Callable[[Line, str, Any], Callable[[], object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Line:
     """A line of the magic, read once: without its comment, `--restart` apart.
 
     Attributes:

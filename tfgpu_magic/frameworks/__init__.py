@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Protocol
 
-from tfgpu_magic.config.state import Stage
+from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.tensorflow import TensorFlow
 from tfgpu_magic.frameworks.torch import Torch
 

@@ -11,8 +11,8 @@ from tfgpu_magic.monitor.report import TENSORFLOW, Figure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tfgpu_magic.config.process_state import Stage
     from tfgpu_magic.config.runtime.devices import Pool
-    from tfgpu_magic.config.state import Stage
 
 
 class TensorFlow:

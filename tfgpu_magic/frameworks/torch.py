@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tfgpu_magic.config import cuda
-from tfgpu_magic.config.state import Stage
+from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.monitor.report import Figure
 
 

@@ -9,8 +9,8 @@ from tfgpu_magic import control
 from tfgpu_magic.config import fallback
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.config.state import DEVICES
-from tfgpu_magic.config.wish import fold, is_old, is_skipped
+from tfgpu_magic.config.process_state import DEVICES
+from tfgpu_magic.config.resolver import is_old, is_skipped, resolve
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import leases
 from tfgpu_magic.isolate.book import lives
@@ -74,7 +74,7 @@ def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
         Refused: as `candidates` does.
     """
     kernel = control.anew(snapshot)
-    wish = fold(here, policy, snapshot, kernel)
+    wish = resolve(here, policy, snapshot, kernel)
     if wish.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
         wish.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if told
     used = [device for device in wish.devices() if not is_skipped(device.gpu, wish.seen, kernel)]

@@ -23,7 +23,7 @@ def order(lease: Lease, runner: str, *, imported: frozenset[str] | None = None) 
     """
     return Order(
         runner=runner,
-        environment={**RUNTIME.bequest(), **lease.environment},
+        environment={**RUNTIME.environment_for_children(), **lease.environment},
         directory=str(Path.cwd()),
         path=tuple(sys.path),
         arguments=tuple(sys.argv),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfgpu_magic import units
-from tfgpu_magic.config import words
+from tfgpu_magic.config import parser
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.errors import PolicyError
 
@@ -31,7 +31,7 @@ def read(policy: str | Policy | None, gpus: int | None, timeout: float | str | N
     Raises:
         PolicyError: the words are no policy, the number is none of GPUs, or the time is no time.
     """
-    asked = words.parse(policy) if isinstance(policy, str) else policy or NOTHING
+    asked = parser.parse(policy) if isinstance(policy, str) else policy or NOTHING
     if gpus is not None and (not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 0):
         raise PolicyError(f"gpus={gpus!r} is no number of GPUs. Write how many each call gets: 1, or 0 to hide them.")
     if asked.choice is not None and asked.choice.picks:

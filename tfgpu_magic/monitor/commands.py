@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tfgpu_magic.child import CALLS
+from tfgpu_magic.probe import CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,18 +7,18 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from tfgpu_magic import child
-from tfgpu_magic.child import Child, any_hangs
+from tfgpu_magic import probe
 from tfgpu_magic.monitor.libraries import search_path
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.sources import checks, names
+from tfgpu_magic.probe import Probe, any_hangs
 
 # -c and not the file's path: Python keeps the bytecode of what is imported, not of the script it runs.
 # No garbage collection: a child that lives 40 ms and imports 10,000 objects has none to collect (3 ms).
 _CODE = "import gc, sys; gc.disable(); sys.path += sys.argv[1:]; from tfgpu_magic.monitor.readers import main; main()"
 
 
-PATIENCE = child.PATIENCE
+PATIENCE = probe.PATIENCE
 """Seconds to wait where an answer is needed, and not only wanted: before a policy is judged."""
 
 OLD = 30.0
@@ -28,10 +28,10 @@ _A_WORD_AFTER = 1.0  # seconds
 
 _FRESH = 1.0  # seconds
 
-_ahead: Child | None = None
+_ahead: Probe | None = None
 """One that was begun before anybody asked for what it sees; the next look has it, if that comes soon."""
 
-_late: Child | None = None
+_late: Probe | None = None
 """One that did not answer in time, and may yet; whoever looks next waits for it too, and not for another."""
 _came_late: Snapshot | None = None
 """What such a one answered at last."""
@@ -72,7 +72,7 @@ class Looking:
     def __init__(self, timeout: float = 1.5) -> None:
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
-        self._child: Child | None = None
+        self._child: Probe | None = None
         self._trouble = ""
         try:
             self._child = _still_asking() or _begun_ahead()
@@ -112,7 +112,7 @@ class Looking:
         age = f"{max(1.0, time.time() - old.time):.0f} s"
         return replace(old, notes=(*old.notes, f"These figures are {age} old: the driver is slow to answer."))
 
-    def _read(self, asked: Child, slow: Callable[[], None] | None) -> Snapshot:
+    def _read(self, asked: Probe, slow: Callable[[], None] | None) -> Snapshot:
         if slow is not None and self._deadline - time.monotonic() > _A_WORD_AFTER:
             with contextlib.suppress(TimeoutError):
                 return _read(*asked.answer(_A_WORD_AFTER))
@@ -121,18 +121,18 @@ class Looking:
         return _read(*asked.answer(self._deadline - time.monotonic()))
 
 
-def _begin() -> Child:
-    return Child(["-c", _CODE, *search_path()])
+def _begin() -> Probe:
+    return Probe(["-c", _CODE, *search_path()])
 
 
-def _begun_ahead() -> Child | None:
+def _begun_ahead() -> Probe | None:
     """Return the one that was begun ahead, for one look, and only if it sees what is there now."""
     global _ahead
     begun, _ahead = _ahead, None
     return begun if begun is not None and begun.age < _FRESH else None
 
 
-def _still_asking() -> Child | None:
+def _still_asking() -> Probe | None:
     """Return the one that was too slow for an earlier look, if it has not answered since."""
     global _late, _came_late
     late = _late

@@ -83,7 +83,7 @@ class Report:
         summary: one sentence for people, such as ``TensorFlow 2.21.0 is using the GPUs since In [3].``
         uses: a `GpuUse` for each GPU that the kernel knows something about.
         notes: what a reader must know besides, a sentence each.
-        stage: how far TensorFlow has come: the value of a `config.state.Stage`.
+        stage: how far TensorFlow has come: the value of a `config.process_state.Stage`.
         notebook: the notebook's path as the kernel was told it; empty when it was not.
         busy: whether a cell is running, or an isolated one that goes on by itself; None where nobody watches.
         active: when that last changed, in seconds since the epoch.

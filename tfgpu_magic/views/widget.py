@@ -17,7 +17,7 @@ import anywidget
 from IPython.core.getipython import get_ipython
 from traitlets import Bool, Dict, Float, Unicode, default
 
-from tfgpu_magic.config import account
+from tfgpu_magic.config import self_report
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.rows import Table
@@ -213,7 +213,7 @@ class _Ticker:
             self._looking.release()
 
     def _see(self, *, past: bool) -> Drawn:
-        viewing = self._viewing = self._viewing or Viewing(kernel=os.getpid(), report=account.report)
+        viewing = self._viewing = self._viewing or Viewing(kernel=os.getpid(), report=self_report.report)
         if time.monotonic() - self._looked_at > AWAY:
             with contextlib.suppress(MonitorError):  # which is said at once, by the next line
                 viewing.live.wait(1.5)  # a table that opens with figures is worth the wait

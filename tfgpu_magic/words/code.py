@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tfgpu_magic import control
 from tfgpu_magic.config import completions, script
-from tfgpu_magic.config.word import Said, Word
+from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.views.code import Code
 
 
-def _answer(said: Said) -> Code:
+def _answer(said: Line) -> Code:
     if said.rest:
         return Code(script.python(control.sketch(said.rest)), "python")
     return Code(script.python(control.decided(), control.order()), "python")

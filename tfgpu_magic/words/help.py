@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 
 from tfgpu_magic.config.flags import RESTART
-from tfgpu_magic.config.grammar import WIDTH, flags, usage
-from tfgpu_magic.config.word import Above, Said, Word
+from tfgpu_magic.config.vocabulary import WIDTH, flags, usage
+from tfgpu_magic.config.word import Above, Line, Word
 from tfgpu_magic.views.code import Code
 
 _LINE = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
@@ -41,7 +41,7 @@ def _written(name: str, form: Above) -> str:
     return filled.replace("\0", " ")
 
 
-def _answer(said: Said) -> Code:
+def _answer(said: Line) -> Code:
     return Code(text(said.words), "text")
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from tfgpu_magic.config import completions
 from tfgpu_magic.config.flags import part
-from tfgpu_magic.config.grammar import POLICY_WORDS
-from tfgpu_magic.config.word import Above, Flag, Said, Word
+from tfgpu_magic.config.vocabulary import POLICY_WORDS
+from tfgpu_magic.config.word import Above, Flag, Line, Word
 from tfgpu_magic.errors import PolicyError
 
 FLAGS = (
@@ -44,13 +44,13 @@ _NAMES = re.compile(r"(?:^| )-[io](?:[ =](?:\S*,)?)?$")
 """The end of a line whose next word is a name of the notebook."""
 
 
-def _prepare(said: Said, cell: str, shell: Any) -> Callable[[], object]:
+def _prepare(said: Line, cell: str, shell: Any) -> Callable[[], object]:
     from tfgpu_magic.isolate.cells import jobs, words  # calls are a room that few need
 
     return jobs.begin(shell, words.parse(said.rest, _ABOVE), cell)
 
 
-def _answer(said: Said) -> None:
+def _answer(said: Line) -> None:
     """Get ready for isolated cells, without waiting for it."""
     if said.rest != _WARM:
         raise PolicyError(f"`isolate` stands above a cell: {_USAGE}")

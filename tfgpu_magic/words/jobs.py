@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.word import Said, Word
+from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.monitor.look import look
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _STOP = "stop"
 
 
-def _answer(said: Said) -> Jobs:
+def _answer(said: Line) -> Jobs:
     """List the jobs, once the one that is to be stopped is told so."""
     from tfgpu_magic.isolate import listed  # calls are a room that few need
     from tfgpu_magic.views.jobs import Jobs

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tfgpu_magic.config.flags import RESTART
-from tfgpu_magic.config.grammar import find
-from tfgpu_magic.config.word import Said, Word
+from tfgpu_magic.config.vocabulary import find
+from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
 from tfgpu_magic.words import table
 
@@ -42,7 +42,7 @@ def above(line: str, cell: str, shell: Any) -> Callable[[], object]:
     return said.word.above.prepare(said, cell, shell)
 
 
-def read(line: str, words: tuple[Word, ...]) -> Said:
+def read(line: str, words: tuple[Word, ...]) -> Line:
     """Read a line.
 
     Raises:
@@ -56,7 +56,7 @@ def read(line: str, words: tuple[Word, ...]) -> Said:
     word = find(name, words)
     if restart and not word.restart:
         raise PolicyError(f"`{word.name}` sets nothing, so {RESTART} has no place beside it.")
-    return Said(name, rest, restart, word, words)
+    return Line(name, rest, restart, word, words)
 
 
 def parted(text: str) -> tuple[str, str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tfgpu_magic import control
 from tfgpu_magic.config import completions
 from tfgpu_magic.config.runtime import current_stage
-from tfgpu_magic.config.word import Said, Word
+from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.views.outcome import Outcome
 
 
-def _answer(said: Said) -> Outcome:
+def _answer(said: Line) -> Outcome:
     policy = said.rest
     if not policy:
         return Outcome(control.waiting(), control.standing(control.current(), current_stage()))

@@ -8,7 +8,7 @@ from tfgpu_magic import administrator, control
 from tfgpu_magic.config import completions
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.runtime import current_stage
-from tfgpu_magic.config.word import Said, Word
+from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.look import PATIENCE, Looking
@@ -34,7 +34,7 @@ def word(first: Word) -> Word:
     )
 
 
-def _answer(said: Said) -> Outcome:
+def _answer(said: Line) -> Outcome:
     """Apply a policy here; or if it is too late, and that is wanted, in a new kernel."""
     looking = Looking(PATIENCE)  # while the words are read
     try:

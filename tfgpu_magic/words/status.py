@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfgpu_magic import control
-from tfgpu_magic.config.grammar import LIMITS
-from tfgpu_magic.config.word import Said, Word
+from tfgpu_magic.config.vocabulary import LIMITS
+from tfgpu_magic.config.word import Line, Word
 
 if TYPE_CHECKING:
     from tfgpu_magic.views.status import Status
 
 
-def look(_: Said) -> Status:
+def look(_: Line) -> Status:
     """Look at the GPUs now."""
     return control.status()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfgpu_magic.config.grammar import POLICY_WORDS
+from tfgpu_magic.config.vocabulary import POLICY_WORDS
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.words import code, env, help, isolate, jobs, plan, policy, status, top  # noqa: A004  # help is one
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.word import Said, Word
+from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.host import host
 from tfgpu_magic.words import status
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.views.widget import MemoryTable
 
 
-def _answer(said: Said) -> MemoryTable | Status:
+def _answer(said: Line) -> MemoryTable | Status:
     if host() != "kernel":
         return status.look(said).once()
     from tfgpu_magic.views.widget import MemoryTable  # ipywidgets is slow to import

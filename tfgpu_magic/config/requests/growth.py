@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tfgpu_magic.config import reading
+from tfgpu_magic.config import arguments
 from tfgpu_magic.config.memory import Figures
 from tfgpu_magic.config.request import GpuRef, Memory
 from tfgpu_magic.config.word import Word
@@ -70,4 +70,4 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Growth]:
 def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
     """Return the values that may stand beside those that are said."""
     del gpus
-    return [] if reading.values(said) else ["on", "off"]
+    return [] if arguments.values(said) else ["on", "off"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tfgpu_magic.config import reading
+from tfgpu_magic.config import arguments
 from tfgpu_magic.config.amount import Amount, Share, amount_text
 from tfgpu_magic.config.memory import Figures, whole
 from tfgpu_magic.config.request import GpuRef, Memory
@@ -95,14 +95,14 @@ class Limit(Memory):
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit]:
     """Read what follows the word."""
     limits: dict[GpuRef | None, Limit] = {}
-    for value in reading.parts(values):
+    for value in arguments.parts(values):
         target, equals, size = value.rpartition("=")
         if equals and not size:
             raise PolicyError(f"A limit of how much? {value!r} has no size.{WORD.forms}")
         if equals and "--gpu" in flags:
             raise PolicyError(f"GPU {target} or GPU {flags['--gpu']}? Name the GPU in one way only.{WORD.forms}")
-        amount = reading.amount(size)
-        for gpu in map(reading.gpu, reading.listed([target])) if equals else reading.flagged(flags):
+        amount = arguments.amount(size)
+        for gpu in map(arguments.gpu, arguments.listed([target])) if equals else arguments.flagged(flags):
             if gpu in limits:
                 raise PolicyError(f"{'Every GPU' if gpu is None else f'GPU {gpu}'} has two limits.{WORD.forms}")
             limits[gpu] = Limit(amount, gpu, grow="--grow" in flags)
@@ -113,6 +113,6 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit]:
 
 def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
     """Return the values that may stand beside those that are said."""
-    values = reading.values(said)
+    values = arguments.values(said)
     named = [f"{gpu}=" for gpu in gpus() if not any(value.startswith(f"{gpu}=") for value in values)]
-    return named + ([] if any("=" not in value for value in values) else list(reading.SIZES))
+    return named + ([] if any("=" not in value for value in values) else list(arguments.SIZES))

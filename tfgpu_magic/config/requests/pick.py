@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tfgpu_magic.config import reading
+from tfgpu_magic.config import arguments
 from tfgpu_magic.config.amount import Amount, amount_bytes, amount_text
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.request import Candidates, Choice, GpuRef
@@ -108,8 +108,8 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Pick]:
         raise PolicyError(f"How many GPUs? {' '.join(values)!r} is not one number.{WORD.forms}")
     if values and values[0].lower() == "all":
         raise PolicyError("How many GPUs? For all of them, write `%tf_gpu visible all`.")
-    count = reading.count(values[0], 1, "GPUs to pick are") if values else 1
-    return [Pick(count, reading.amount(flags["--need"]) if "--need" in flags else None)]
+    count = arguments.count(values[0], 1, "GPUs to pick are") if values else 1
+    return [Pick(count, arguments.amount(flags["--need"]) if "--need" in flags else None)]
 
 
 def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tfgpu_magic.config import amount, reading
+from tfgpu_magic.config import amount, arguments
 from tfgpu_magic.config.amount import Amount, amount_text
 from tfgpu_magic.config.memory import Figures, whole
 from tfgpu_magic.config.request import Cpus, GpuRef, Memory
@@ -99,23 +99,22 @@ class SplitCpu(Cpus):
 
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Split | SplitCpu]:
     """Read what follows the word."""
-    said = reading.parts(values)
+    said = arguments.parts(values)
     if not said:
         raise PolicyError(f"Split into what?{WORD.forms}")
-    count = (
-        reading.count(said[0], 2, "A device is split into") if len(said) == 1 and reading.is_number(said[0]) else None
-    )
+    counted = len(said) == 1 and arguments.is_number(said[0])
+    count = arguments.count(said[0], 2, "A device is split into") if counted else None
     if "--cpu" in flags:
         if count is None or len(flags) > 1:
             raise PolicyError(f"The CPU is split into a number of equal parts, and that is all.{WORD.forms}")
         return [SplitCpu(count)]
-    if len(said) > reading.MOST_PARTS:
-        raise PolicyError(f"{len(said)} parts are too many; {reading.MOST_PARTS} is the most.")
-    parts = count or tuple(map(reading.amount, said))
-    return [Split(parts, gpu, grow="--grow" in flags) for gpu in reading.flagged(flags)]
+    if len(said) > arguments.MOST_PARTS:
+        raise PolicyError(f"{len(said)} parts are too many; {arguments.MOST_PARTS} is the most.")
+    parts = count or tuple(map(arguments.amount, said))
+    return [Split(parts, gpu, grow="--grow" in flags) for gpu in arguments.flagged(flags)]
 
 
 def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
     """Return the values that may stand beside those that are said."""
     del gpus
-    return [] if reading.values(said) else ["2", "4"]
+    return [] if arguments.values(said) else ["2", "4"]

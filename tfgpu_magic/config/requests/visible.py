@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tfgpu_magic.config import reading
+from tfgpu_magic.config import arguments
 from tfgpu_magic.config.request import Candidates, Choice, GpuRef
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
@@ -71,14 +71,14 @@ class Visible(Choice):
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Visible]:
     """Read what follows the word."""
     del flags
-    refs = reading.listed(values)
+    refs = arguments.listed(values)
     if not refs:
         raise PolicyError(f"Which GPUs?{WORD.forms}")
     if len(refs) == 1 and refs[0].lower() in ("all", "none"):
         return [Visible(None if refs[0].lower() == "all" else ())]
     if refs == ["-1"]:
         raise PolicyError("'-1' is not a GPU. For none, write `%tf_gpu visible none`.")
-    gpus = tuple(map(reading.gpu, refs))
+    gpus = tuple(map(arguments.gpu, refs))
     if len(set(gpus)) < len(gpus):
         raise PolicyError(f"A GPU is named twice in {' '.join(values)!r}; CUDA would then show none.")
     return [Visible(gpus)]
@@ -86,7 +86,7 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Visible]:
 
 def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
     """Return the values that may stand beside those that are said."""
-    values = reading.values(said)
+    values = arguments.values(said)
     if not values:
         return ["all", "none", *gpus()]
     return [] if values[0] in ("all", "none") else list(gpus())

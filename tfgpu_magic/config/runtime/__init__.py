@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from tfgpu_magic.config import cuda, keras, visible
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING
+from tfgpu_magic.config.process_state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
-from tfgpu_magic.config.runtime.ledger import Ledger, adopt, environment
+from tfgpu_magic.config.runtime.environ import EnvironmentChanges, adopt, environment
 from tfgpu_magic.config.runtime.stage import current_stage, forked, frozen, importing, listed, tensorflow, too_old
-from tfgpu_magic.config.state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, Kernel, Stage
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.snapshot import Gpu
@@ -41,11 +41,11 @@ class Runtime:
         self.plan: Plan | None = None
         self.since: str | None = None
         self.broken = False
-        self._ledger = Ledger()
+        self._ledger = EnvironmentChanges()
         self._theirs: Settings | None = None  # TensorFlow's settings before we first changed any
         self._answers: dict[tuple[object, ...], tuple[str, ...]] = {}  # CUDA's order does not change while we live
 
-    def observe(self, gpus: Sequence[Gpu], *, patience: float = cuda.PATIENCE) -> Kernel:
+    def observe(self, gpus: Sequence[Gpu], *, patience: float = cuda.PATIENCE) -> ProcessState:
         """How this process stands now, on a machine with these GPUs. Changes nothing and wakes nothing.
 
         Args:
@@ -58,7 +58,7 @@ class Runtime:
         shown = cuda.shown() if fixed else self._predict(gpus, outside, patience)
         ours = environment.get(DEVICES) != outside.get(DEVICES)
         sees, theirs = self._listed()
-        return Kernel(
+        return ProcessState(
             stage=stage,
             environment=environment,
             outside=outside,
@@ -121,7 +121,7 @@ class Runtime:
         except Exception as error:  # TensorFlow's errors have no common root
             raise Refused(f"Not applied. TensorFlow did not take it: {error}") from error
 
-    def bequest(self) -> dict[str, str]:
+    def environment_for_children(self) -> dict[str, str]:
         """The environment that a new process is to have of this one: without what we changed."""
         theirs = {name: value for name, value in environment().items() if name not in VARIABLES}
         return theirs | self._ledger.outside()
@@ -191,12 +191,12 @@ def _bytes(parts: Sequence[int | None]) -> tuple[int, ...]:
     return tuple((size or 0) * MIB for size in parts)
 
 
-def growth_in_force(kernel: Kernel) -> bool:
+def growth_in_force(process: ProcessState) -> bool:
     """Whether pools grow: the variable if it is exactly true or false, else tf.config's word if nothing drops that."""
-    variable = kernel.environment.get(GROWTH)
+    variable = process.environment.get(GROWTH)
     if variable in ("true", "false"):
         return variable == "true"
-    return any(kernel.growth.values()) and not kernel.limits
+    return any(process.growth.values()) and not process.limits
 
 
 def _settings(plan: Plan, theirs: Settings) -> Settings:

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from tfgpu_magic.config import cuda
+from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import stage
-from tfgpu_magic.config.state import Stage
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.report import LogicalGpu
 from tfgpu_magic.units import MIB

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tfgpu_magic import units
-from tfgpu_magic.config import grammar, words
+from tfgpu_magic.config import parser, vocabulary
+from tfgpu_magic.config.arguments import MOST_PARTS
 from tfgpu_magic.config.flags import part
 from tfgpu_magic.config.policy import NOTHING
-from tfgpu_magic.config.reading import MOST_PARTS
 from tfgpu_magic.config.word import Above
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate.terms import Terms
 
-_WORDS = {word.name for word in grammar.POLICY_WORDS}
+_WORDS = {word.name for word in vocabulary.POLICY_WORDS}
 _NAMES = "Write names with commas and no blanks between them: `x,y`."
 
 
@@ -57,7 +57,7 @@ def parse(line: str, form: Above) -> Asked:
         also=_names(sent.replace("+", "")) if sent is not None and more else (),
         outputs=_names(given.get("-o", "-")),
         terms=Terms(
-            policy=words.parse(" ".join(policy)) if policy else NOTHING,
+            policy=parser.parse(" ".join(policy)) if policy else NOTHING,
             gpus=_count(given["--gpus"]) if "--gpus" in given else None,
             timeout=units.seconds(given["--timeout"]) if "--timeout" in given else None,
         ),
@@ -78,13 +78,13 @@ def _together(tokens: Sequence[str]) -> None:
 def _word(token: str, form: Above, *, begun: bool) -> Iterator[str]:
     """A token of the policy: a flag that is a word of its own begins the next request."""
     names = {f"--{name}" for name in _WORDS}
-    known = names | {flag for word in grammar.POLICY_WORDS for flag, _ in word.flags if begun}
+    known = names | {flag for word in vocabulary.POLICY_WORDS for flag, _ in word.flags if begun}
     flag = token.partition("=")[0].lower()
     if flag == "--help":
-        raise PolicyError(f"{form.usage}\n{grammar.flags(form.flags)}")
+        raise PolicyError(f"{form.usage}\n{vocabulary.flags(form.flags)}")
     if token.startswith("-") and flag not in known:
         tried = {tried: one.name for one in form.flags for tried in one.tried}
-        near = grammar.nearest(flag, [*sorted(known), *(one.name for one in form.flags)], tried)
+        near = vocabulary.nearest(flag, [*sorted(known), *(one.name for one in form.flags)], tried)
         raise PolicyError(f"isolate has no flag {flag!r}.{near} {form.usage}")
     if flag in names:
         if begun:

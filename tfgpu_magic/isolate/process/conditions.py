@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from tfgpu_magic.config.process_state import VARIABLES
 from tfgpu_magic.config.runtime import environment
-from tfgpu_magic.config.state import VARIABLES
 
 _NAMES = frozenset({"HOME"})  # where keras.json is
 _PREFIXES = (

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfgpu_magic.config import account
+from tfgpu_magic.config import self_report
 from tfgpu_magic.config.runtime import adopt, limits_now
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.isolate.process import inside, precision, station, wire
@@ -95,7 +95,7 @@ def _run(connection: socket.socket, order: Order) -> None:
 def _send(connection: socket.socket, outcome: Outcome) -> None:
     facts = Facts(values=len(outcome.values))
     with contextlib.suppress(Exception):  # the call may have left this process in any state, and this is no answer
-        facts = replace(facts, uses=account.brief().uses)
+        facts = replace(facts, uses=self_report.brief().uses)
         if facts.uses:
             facts = replace(facts, limited=frozenset(gpu for gpu, pools in limits_now().items() if pools))
     try:

@@ -15,11 +15,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfgpu_magic.child import CALLS
 from tfgpu_magic.config.runtime import environment
 from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate.process import conditions, ending, strays, wire
 from tfgpu_magic.isolate.process.protocol import FIGURE, ORDER, READY
+from tfgpu_magic.probe import CALLS
 
 _PIPE = 2**20  # bytes that a process may print while nobody listens
 _WORDS = 5  # lines of what it said last

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from tfgpu_magic import units
 from tfgpu_magic.config import requests
 from tfgpu_magic.config.flags import part
-from tfgpu_magic.config.grammar import find, nearest, usage
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.request import Memory, Request
+from tfgpu_magic.config.vocabulary import find, nearest, usage
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tfgpu_magic import units
 from tfgpu_magic.config.amount import Share, amount_bytes
+from tfgpu_magic.config.arguments import MOST_PARTS
+from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.config.reading import MOST_PARTS
 from tfgpu_magic.config.request import Request
 from tfgpu_magic.config.requests.default import Default
 from tfgpu_magic.config.requests.growth import Growth
@@ -21,7 +22,6 @@ from tfgpu_magic.config.requests.limit import Limit
 from tfgpu_magic.config.requests.pick import Pick
 from tfgpu_magic.config.requests.split import Split, SplitCpu
 from tfgpu_magic.config.requests.visible import Visible
-from tfgpu_magic.config.words import parse
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.words.table import WORDS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfgpu_magic.config.watch import LONGEST, _quote
+from tfgpu_magic.config.first_use import LONGEST, _quote
 
 
 @pytest.mark.parametrize(

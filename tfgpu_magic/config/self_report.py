@@ -12,8 +12,8 @@ from tfgpu_magic.config import runtime
 from tfgpu_magic.config.fallback import foreseen
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, in_words, renew
+from tfgpu_magic.config.process_state import DEVICES, ProcessState, Stage
 from tfgpu_magic.config.runtime import RUNTIME, devices
-from tfgpu_magic.config.state import DEVICES, Kernel, Stage
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
@@ -26,21 +26,21 @@ DEFAULT = "default: takes all"
 
 def report(snapshot: Snapshot) -> Report:
     """This kernel's own word on each GPU of the snapshot."""
-    kernel = RUNTIME.observe(snapshot.gpus, patience=PATIENCE)
-    plan = None if RUNTIME.plan is None else foreseen(RUNTIME.plan, snapshot, kernel)
+    process = RUNTIME.observe(snapshot.gpus, patience=PATIENCE)
+    plan = None if RUNTIME.plan is None else foreseen(RUNTIME.plan, snapshot, process)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
-    uses = _uses(kernel, plan, labels)
-    if uses or kernel.shown is not None:
+    uses = _uses(process, plan, labels)
+    if uses or process.shown is not None:
         named = {use.gpu for use in uses}
         uses += [GpuUse(gpu=label, policy="hidden") for label in labels.values() if label not in named]
-    waiting = plan is not None and kernel.stage is not Stage.READY
+    waiting = plan is not None and process.stage is not Stage.READY
     notes = renew(plan, snapshot, waits=plan.judged).notes if plan is not None and waiting else ()
     return Report(
         pid=os.getpid(),
-        summary=_summary(kernel, plan),
+        summary=_summary(process, plan),
         uses=tuple(uses),
-        notes=(*_changed(kernel), *_given(kernel), *notes),
-        stage=kernel.stage.value,
+        notes=(*_changed(process), *_given(process), *notes),
+        stage=process.stage.value,
     )
 
 
@@ -49,8 +49,8 @@ def brief() -> Report:
 
     It looks at no GPU, so any thread may ask for it at any time; under a millisecond once it was asked.
     """
-    kernel = RUNTIME.observe((), patience=0.0)
-    return Report(pid=os.getpid(), summary="", uses=tuple(_uses(kernel, RUNTIME.plan, {})), stage=kernel.stage.value)
+    process = RUNTIME.observe((), patience=0.0)
+    return Report(pid=os.getpid(), summary="", uses=tuple(_uses(process, RUNTIME.plan, {})), stage=process.stage.value)
 
 
 def without_us(snapshot: Snapshot) -> Snapshot:
@@ -89,14 +89,14 @@ def _freed(gpu: Gpu, own: int) -> int:
     return most if gpu.total is None else min(most, gpu.total)
 
 
-def _uses(kernel: Kernel, plan: Plan | None, labels: Mapping[str, str]) -> list[GpuUse]:
+def _uses(process: ProcessState, plan: Plan | None, labels: Mapping[str, str]) -> list[GpuUse]:
     """What is done with each GPU that TensorFlow sees or will see, and with those that only others use."""
     ready, figures = devices.logical(), frameworks.figures()
-    limits = _limits(kernel, plan)
-    grows = runtime.growth_in_force(kernel) if plan is None or plan.judged else plan.grows
+    limits = _limits(process, plan)
+    grows = runtime.growth_in_force(process) if plan is None or plan.judged else plan.grows
     uses: list[GpuUse] = []
     number = 0
-    for uuid in _seen(kernel, plan):
+    for uuid in _seen(process, plan):
         sizes = limits.get(uuid, ())
         logical = ready.get(uuid) or _expected(number, sizes)
         number += len(logical)
@@ -106,31 +106,33 @@ def _uses(kernel: Kernel, plan: Plan | None, labels: Mapping[str, str]) -> list[
     return uses + [GpuUse(gpu=labels.get(uuid, uuid), figures=its) for uuid, its in figures.items()]
 
 
-def _seen(kernel: Kernel, plan: Plan | None) -> Sequence[str]:
+def _seen(process: ProcessState, plan: Plan | None) -> Sequence[str]:
     """UUIDs of the GPUs that TensorFlow sees or will see, in its order."""
-    if kernel.tensorflow_sees is not None:
-        return kernel.tensorflow_sees
-    if plan is not None and not kernel.frozen:
+    if process.tensorflow_sees is not None:
+        return process.tensorflow_sees
+    if plan is not None and not process.frozen:
         return [str(device.gpu.uuid) for device in plan.devices]
-    return kernel.shown or ()
+    return process.shown or ()
 
 
-def _limits(kernel: Kernel, plan: Plan | None) -> Mapping[str, tuple[int, ...]]:
+def _limits(process: ProcessState, plan: Plan | None) -> Mapping[str, tuple[int, ...]]:
     """Bytes of the logical GPUs of each GPU: TensorFlow's own word once it has a list, else the plan's."""
-    if kernel.tensorflow_sees is not None:
+    if process.tensorflow_sees is not None:
         return runtime.limits_now()
     return {} if plan is None else {str(device.gpu.uuid): device.limits for device in plan.devices}
 
 
-def _given(kernel: Kernel) -> tuple[str, ...]:
+def _given(process: ProcessState) -> tuple[str, ...]:
     """What hides GPUs that we have not hidden."""
-    return (f"{DEVICES}={kernel.outside[DEVICES]!r} was not set by %tf_gpu.",) if DEVICES in kernel.outside else ()
+    return (f"{DEVICES}={process.outside[DEVICES]!r} was not set by %tf_gpu.",) if DEVICES in process.outside else ()
 
 
-def _changed(kernel: Kernel) -> tuple[str, ...]:
-    if not kernel.changed:
+def _changed(process: ProcessState) -> tuple[str, ...]:
+    if not process.changed:
         return ()
-    return (f"`{kernel.asked}` was asked for, and other code has changed settings since: {'; '.join(kernel.changed)}.",)
+    return (
+        f"`{process.asked}` was asked for, and other code has changed settings since: {'; '.join(process.changed)}.",
+    )
 
 
 def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
@@ -138,26 +140,26 @@ def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
     return tuple(LogicalGpu(name=f"GPU:{number + n}", limit=limit) for n, limit in enumerate(limits or (None,)))
 
 
-def _summary(kernel: Kernel, plan: Plan | None) -> str:
+def _summary(process: ProcessState, plan: Plan | None) -> str:
     """One sentence on how far TensorFlow has come and what was asked of it."""
     module = runtime.tensorflow()
     version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
     asked = f"`{plan.asked}`" if plan is not None and plan.asked.requests else ""
-    in_force = f" In force: {asked}." if asked and not kernel.changed else ""
-    if kernel.old:
+    in_force = f" In force: {asked}." if asked and not process.changed else ""
+    if process.old:
         version += " (older than 2.16, the oldest that tfgpu_magic was tested with)"
     if plan is not None and plan.acts_on_nothing:
         in_force = f" {asked} has no effect here: TensorFlow sees no GPU."
-    if kernel.forked:
+    if process.forked:
         return f"{version} used the GPUs when this process was forked, and cannot use them in it."
-    if kernel.broken:
-        return f"{version} failed to start for lack of memory on a GPU; restart this {kernel.host}."
-    if kernel.stage is Stage.READY:
-        since = f" {kernel.since}" if kernel.since else ""
-        return f"{version} is using {'the GPUs' if kernel.tensorflow_sees else 'the CPU'}{since}.{in_force}"
-    if kernel.stage is Stage.POISONED:
+    if process.broken:
+        return f"{version} failed to start for lack of memory on a GPU; restart this {process.host}."
+    if process.stage is Stage.READY:
+        since = f" {process.since}" if process.since else ""
+        return f"{version} is using {'the GPUs' if process.tensorflow_sees else 'the CPU'}{since}.{in_force}"
+    if process.stage is Stage.POISONED:
         return f"{version} is imported, and something holds a CUDA context; nothing can be set until a restart."
-    if kernel.stage is Stage.ABSENT:
+    if process.stage is Stage.ABSENT:
         waits = f" {asked} waits for its import." if plan is not None and plan.needs_tensorflow else in_force
         return f"TensorFlow is not imported yet.{waits if asked else ' No policy is set.'}"
     standing = in_force or ("" if asked else " No policy is set.")

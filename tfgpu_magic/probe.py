@@ -24,7 +24,7 @@ _asking: list[subprocess.Popen[str]] = []
 """Children that have not answered yet."""
 
 
-class Child:
+class Probe:
     """A Python process that asks and answers in text, and is left alone until it does or `PATIENCE` is over.
 
     A call into a driver can hang for good, even beyond the reach of SIGKILL; then only the child hangs. One that is

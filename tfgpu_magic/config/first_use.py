@@ -11,7 +11,7 @@ LONGEST = 60
 """Characters of a cell's line to quote."""
 
 
-class CellWatch:
+class FirstUseWatch:
     """Looks at the stage after each cell, in microseconds, until TensorFlow is awake."""
 
     def __init__(self, shell: Any) -> None:
@@ -54,16 +54,16 @@ class CellWatch:
 def _awake() -> bool:
     if "tensorflow" not in sys.modules:
         return False  # and what knows more is not imported yet, so that %load_ext costs nothing
+    from tfgpu_magic.config.process_state import Stage
     from tfgpu_magic.config.runtime import current_stage
-    from tfgpu_magic.config.state import Stage
 
     return current_stage() in (Stage.READY, Stage.POISONED)
 
 
 def _note_broken(error: BaseException) -> None:
     """Note a first op that failed for want of memory; later ops, when TensorFlow is ready, may fail as they like."""
+    from tfgpu_magic.config.process_state import Stage
     from tfgpu_magic.config.runtime import RUNTIME, current_stage
-    from tfgpu_magic.config.state import Stage
     from tfgpu_magic.frameworks import out_of_memory
 
     if current_stage() in (Stage.LISTED, Stage.POISONED) and out_of_memory(error) and _from_tensorflow(error):

@@ -9,8 +9,8 @@ from tfgpu_magic.config import refusal, visible
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.memory import Figures
 from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.config.process_state import DEVICES, LEAST_MULTIPROCESSORS, ProcessState
 from tfgpu_magic.config.request import Choice, GpuRef, Memory, Request
-from tfgpu_magic.config.state import DEVICES, LEAST_MULTIPROCESSORS, Kernel
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.sources import makers
 
@@ -25,7 +25,7 @@ They list an older GPU all the same, and whether its operations fail only a real
 
 
 @dataclass(slots=True)
-class Wish:
+class Resolved:
     """What is wanted. It lives only while a plan is made.
 
     Attributes:
@@ -69,41 +69,41 @@ class Wish:
         return Device(gpu=gpu, limits=limits or there, words=words)
 
 
-def fold(earlier: Policy, policy: Policy, snapshot: Snapshot, kernel: Kernel) -> Wish:
+def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: ProcessState) -> Resolved:
     """Take all words together: first which GPUs are seen, then what is taken of each, later words over earlier ones.
 
     Args:
         earlier: what was asked before and still counts.
         policy: what is asked now.
         snapshot: the machine's GPUs now.
-        kernel: this process now.
+        process: this process now.
 
     Raises:
         Refused: they name a GPU that is not there, or hidden, or more than can be picked; or they disagree on growth.
         TooLate: CUDA is running, and cannot be told any more.
     """
     together = earlier.then(policy)
-    wish = Wish(seen=seen_without_words(snapshot, kernel), limits=kernel.limits, there=snapshot.gpus)
+    wish = Resolved(seen=seen_without_words(snapshot, process), limits=process.limits, there=snapshot.gpus)
     if not snapshot.gpus:
         why = snapshot.error or f"This machine has no {makers()} GPU."
         wish.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
     memory, wish.choice, cpus = together.by_nature()
     if wish.choice is not None:
-        wish.seen = _choose(wish.choice, policy, snapshot, kernel)
+        wish.seen = _choose(wish.choice, policy, snapshot, process)
     for request in memory:
         _take(wish, request, policy, snapshot)
     wish.cpus = cpus[-1].count if cpus else None
     if len({request.grows for request in wish.memory}) > 1:
         raise refusal.growth_must_agree(policy, together.without(wish.dropped), wish.memory)
     wish.growth = wish.memory[0].grows if wish.memory else None
-    if wish.choice is None and kernel.frozen and set(kernel.given or ()) - set(kernel.shown or ()):
-        raise refusal.hidden_for_good(policy, kernel)
+    if wish.choice is None and process.frozen and set(process.given or ()) - set(process.shown or ()):
+        raise refusal.hidden_for_good(policy, process)
     return wish
 
 
-def seen_without_words(snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
+def seen_without_words(snapshot: Snapshot, process: ProcessState) -> list[Gpu]:
     """The GPUs that TensorFlow sees where nobody says which."""
-    return _with(kernel.shown if kernel.tensorflow_sees is None else kernel.tensorflow_sees, snapshot)
+    return _with(process.shown if process.tensorflow_sees is None else process.tensorflow_sees, snapshot)
 
 
 def _with(uuids: Sequence[str] | None, snapshot: Snapshot) -> list[Gpu]:
@@ -120,15 +120,15 @@ def _usable(gpus: Sequence[Gpu]) -> list[Gpu]:
     return whole or [gpu for gpu in gpus if gpu.instance is not None][:1]
 
 
-def _choose(request: Choice, policy: Policy, snapshot: Snapshot, kernel: Kernel) -> list[Gpu]:
+def _choose(request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState) -> list[Gpu]:
     """The GPUs that the words make TensorFlow see."""
-    gpus = list(request.choose(_Candidates(request, policy, snapshot, kernel)))
+    gpus = list(request.choose(_Candidates(request, policy, snapshot, process)))
     if request.refs:
         refusal.if_it_cannot_be_shown(gpus)
-    if not kernel.frozen:
+    if not process.frozen:
         return gpus
-    order = list(kernel.shown or ())
-    refusal.if_frozen(gpus, order, policy, kernel, ordered=bool(request.refs))
+    order = list(process.shown or ())
+    refusal.if_frozen(gpus, order, policy, process, ordered=bool(request.refs))
     return sorted(gpus, key=lambda gpu: order.index(str(gpu.uuid)))
 
 
@@ -139,15 +139,15 @@ class _Candidates:
     request: Choice
     policy: Policy
     snapshot: Snapshot
-    kernel: Kernel
+    process: ProcessState
 
     @property
     def claims(self) -> Mapping[str, float]:
-        return self.kernel.claims
+        return self.process.claims
 
     @property
     def bound(self) -> str:
-        variable = self.kernel.outside.get(DEVICES)
+        variable = self.process.outside.get(DEVICES)
         return "" if variable is None else f"{DEVICES}={variable!r} was not set by %tf_gpu, and leaves no other GPUs."
 
     def named(self, ref: GpuRef) -> Gpu:
@@ -158,20 +158,20 @@ class _Candidates:
 
     def given(self, count: int) -> Sequence[Gpu]:
         """Those that this process was given; where nobody gave it any, each MIG instance too."""
-        kernel, gpus = self.kernel, self.snapshot.gpus
-        if kernel.shown is None and DEVICES in kernel.outside:
-            raise refusal.order_unknown(kernel.outside[DEVICES])
-        if DEVICES in kernel.outside or kernel.frozen or not any(gpu.mig for gpu in gpus):
-            return _with(kernel.shown, self.snapshot)
+        process, gpus = self.process, self.snapshot.gpus
+        if process.shown is None and DEVICES in process.outside:
+            raise refusal.order_unknown(process.outside[DEVICES])
+        if DEVICES in process.outside or process.frozen or not any(gpu.mig for gpu in gpus):
+            return _with(process.shown, self.snapshot)
         # CUDA shows a process one instance, any that it is told, and nothing beside it.
         return [gpu for gpu in gpus if not gpu.mig and (gpu.instance is None or count == 1)]
 
     def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
         known = [gpu for gpu in given if not gpu.lost and gpu.free is not None]
-        return [gpu for gpu in known if not is_skipped(gpu, given, self.kernel)]
+        return [gpu for gpu in known if not is_skipped(gpu, given, self.process)]
 
     def best(self, gpus: Sequence[Gpu]) -> Sequence[Gpu]:
-        return [gpu for gpu in gpus if not is_old(gpu, self.kernel)] or gpus
+        return [gpu for gpu in gpus if not is_old(gpu, self.process)] or gpus
 
 
 def _known(ref: GpuRef, request: Request, policy: Policy, snapshot: Snapshot) -> Gpu:
@@ -187,7 +187,7 @@ def _known(ref: GpuRef, request: Request, policy: Policy, snapshot: Snapshot) ->
     return gpu
 
 
-def _take(wish: Wish, request: Memory, policy: Policy, snapshot: Snapshot) -> None:
+def _take(wish: Resolved, request: Memory, policy: Policy, snapshot: Snapshot) -> None:
     """Note what is wanted of every GPU, or of one; of a hidden one nothing can be."""
     if request.gpu is None:
         wish.everywhere = request
@@ -203,16 +203,16 @@ def _take(wish: Wish, request: Memory, policy: Policy, snapshot: Snapshot) -> No
         wish.notes.append(f"GPU {gpu.label} is hidden now, so `{request}` no longer counts.")
 
 
-def is_skipped(gpu: Gpu, seen: Sequence[Gpu], kernel: Kernel) -> bool:
+def is_skipped(gpu: Gpu, seen: Sequence[Gpu], process: ProcessState) -> bool:
     """Whether TensorFlow leaves this GPU out, or will, as it has too few multiprocessors beside the others."""
-    if kernel.tensorflow_sees is not None:
-        return gpu.uuid in kernel.skipped
+    if process.tensorflow_sees is not None:
+        return gpu.uuid in process.skipped
     known = [other.multiprocessors for other in seen if other.multiprocessors is not None]
     least = min(LEAST_SMS, max(known, default=LEAST_SMS))
-    setting = kernel.environment.get(LEAST_MULTIPROCESSORS, "")
+    setting = process.environment.get(LEAST_MULTIPROCESSORS, "")
     return gpu.multiprocessors is not None and gpu.multiprocessors < (int(setting) if setting.isdigit() else least)
 
 
-def is_old(gpu: Gpu, kernel: Kernel) -> bool:
+def is_old(gpu: Gpu, process: ProcessState) -> bool:
     """Whether TensorFlow's build may have no code for this GPU; once it has made its list, that is its own word."""
-    return kernel.tensorflow_sees is None and gpu.capability is not None and gpu.capability < LEAST_CAPABILITY
+    return process.tensorflow_sees is None and gpu.capability is not None and gpu.capability < LEAST_CAPABILITY

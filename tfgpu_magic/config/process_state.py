@@ -30,7 +30,7 @@ class Stage(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class ProcessState:
     """What matters about this process when a policy is to be applied.
 
     Attributes:

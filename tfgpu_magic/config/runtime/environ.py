@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from tfgpu_magic.config.state import VARIABLES
+from tfgpu_magic.config.process_state import VARIABLES
 
 
-class Ledger:
+class EnvironmentChanges:
     """Writes variables and remembers; what somebody else has changed since is theirs again."""
 
     def __init__(self) -> None:
