@@ -98,10 +98,10 @@ def _install(target: Path) -> Path | None:
 
 
 def _inside(runs: int, others: str) -> dict[str, dict[str, list[float]]]:
-    from tfgpu_magic.isolate.pool import KEEPER
+    from tfgpu_magic.isolate.pool import FORK_SERVER
 
-    nursery = KEEPER.nursery()
-    while not nursery.is_warm(1.0):
+    server = FORK_SERVER.process()
+    while not server.is_warm(1.0):
         pass
     with ProcessPoolExecutor(1, mp_context=_SPAWN) as pool:  # one that is warm, as ours is
         cases = _cases(pool, peer=others == "peer")

@@ -93,7 +93,7 @@ LONGEST = (
     "monitor/test_collector.py",
     "isolate/test_cell_end.py",
     "server/test_kernels.py",
-    "isolate/test_submitted.py",
+    "isolate/test_future.py",
     "isolate/test_executor.py",
     "isolate/test_cluster_trouble.py",
     "tf/test_hands.py",

@@ -92,7 +92,7 @@ def test_only_runtime_touches_tensorflow_and_a_handle_makes_its_model() -> None:
 
     assert importing == [
         "config/runtime/devices.py",
-        "isolate/values/handle.py",
+        "isolate/values/keras_objects.py",
     ]  # its load(), which is there to wake it
     assert {Path(room).parent.as_posix() for room in configuring} == {"config/runtime"}
 

@@ -32,9 +32,9 @@ def load(shell: InteractiveShell) -> None:
     if host() == "cell":
         return  # whose notebook's policy came along, unless the cell says another
     if magics.warm:
-        from tfgpu_magic.isolate.pool import KEEPER
+        from tfgpu_magic.isolate.pool import FORK_SERVER
 
-        KEEPER.nursery()
+        FORK_SERVER.process()
     if given := os.environ.get(VARIABLE, magics.policy):
         from tfgpu_magic import administrator
         from tfgpu_magic.config.runtime import RUNTIME
@@ -69,7 +69,7 @@ def unload(shell: InteractiveShell) -> None:
         shell.Completer.custom_matchers.remove(matcher)
     used = sys.modules.get("tfgpu_magic.isolate.pool")
     if used is not None and host() != "cell":  # whose own calls may outlive it
-        used.KEEPER.stop()  # 600 MB, which the next call, if any, has anew
+        used.FORK_SERVER.stop()  # 600 MB, which the next call, if any, has anew
 
 
 def resume(words: str) -> None:

@@ -13,7 +13,7 @@ from tfgpu_magic.config.plan import make
 from tfgpu_magic.config.request import Memory
 from tfgpu_magic.config.vocabulary import usage
 from tfgpu_magic.errors import PolicyError, Refused
-from tfgpu_magic.isolate.leases import asked, lowered, settle
+from tfgpu_magic.isolate.allocation import asked, lowered, settle
 
 MIB, GIB = 2**20, 2**30
 SPARE = (8 * GIB - 256 * MIB - 1536 * MIB) // 2

@@ -1,4 +1,4 @@
-"""Callers that lease GPUs of a machine of two, for the tests of the ledger and of the book."""
+"""Callers that lease GPUs of a machine of two, for the tests of leases and of the lease file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from tests.jupyter import until
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.isolate import offer
-from tfgpu_magic.isolate.book import Book
 from tfgpu_magic.isolate.lease import Abandoned
-from tfgpu_magic.isolate.ledger import Ledger
+from tfgpu_magic.isolate.lease_file import LeaseTable
+from tfgpu_magic.isolate.leases import Leases
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
 GIB = 2**30
@@ -27,16 +27,16 @@ def machine(gpus: int) -> Snapshot:
 
 
 @pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Ledger:
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> Leases:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(offer, "look", lambda *_: machine(2))
-    return Ledger(Book())
+    return Leases(LeaseTable())
 
 
 class Caller(threading.Thread):
     """Leases GPUs, and has them until it is told to let go."""
 
-    def __init__(self, led: Ledger, name: str, gpus: int = 1, words: str = "growth") -> None:
+    def __init__(self, led: Leases, name: str, gpus: int = 1, words: str = "growth") -> None:
         super().__init__(daemon=True, name=name)
         self._ledger, self._gpus, self._words = led, gpus, words
         self.has: tuple[int, ...] = ()
@@ -57,11 +57,11 @@ class Caller(threading.Thread):
         self.join()
 
 
-def waits(led: Ledger, callers: int) -> None:
-    """Until so many are in the book, and have said what they need or have it."""
+def waits(led: Leases, callers: int) -> None:
+    """Wait until so many are in the table, and have said what they need or have it."""
 
     def there() -> bool:
-        with led._changed, led._book.turn() as page:
+        with led._changed, led._table.turn() as page:
             entries = list(page.entries.values())
         return len(entries) == callers and all(entry.need or entry.claims for entry in entries)
 

@@ -1,4 +1,4 @@
-"""What isolated calls are tested on: a machine for all, a nursery that is warm in a moment, and nothing left over."""
+"""What isolated calls are tested on: a machine for all, a fork server that warms up in a moment, nothing left over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.isolate.notebook import Notebook, notebook
 from tests.isolate.resident import Resident
 from tests.isolate.rig import belongings
-from tfgpu_magic.isolate.pool import KEEPER
+from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.preload import PRELOAD
 from tfgpu_magic.simgpu import Machine
 
@@ -36,18 +36,18 @@ def resident(four_gpus: Resident) -> Iterator[Resident]:
 @pytest.fixture(scope="module")
 def quick() -> Iterator[None]:
     """Calls without TensorFlow, for the tests of one module."""
-    KEEPER.stop()
-    KEEPER.preload = ("numpy", "tfgpu_magic.control", "tests.isolate.deeds")
+    FORK_SERVER.stop()
+    FORK_SERVER.preload = ("numpy", "tfgpu_magic.control", "tests.isolate.deeds")
     yield
-    KEEPER.preload = PRELOAD
-    KEEPER.stop()
+    FORK_SERVER.preload = PRELOAD
+    FORK_SERVER.stop()
 
 
 @pytest.fixture
 def light(quick: None) -> Iterator[None]:
     """Calls without TensorFlow; afterwards no process of theirs lives and no descriptor or thread of theirs is left."""
-    nursery = KEEPER.nursery()
-    assert nursery.is_warm(20)
+    server = FORK_SERVER.process()
+    assert server.is_warm(20)
     gc.collect()  # what earlier tests have left would go in the midst of this one
     before, threads = belongings()
     yield
@@ -57,8 +57,8 @@ def light(quick: None) -> Iterator[None]:
         time.sleep(0.005)
         now, running = belongings()
         own = now.items() <= before.items() and running <= threads
-        own = own or KEEPER.nursery() is not nursery  # then it was the test's to end it
-        quiet = quiet + 1 if own and not psutil.Process(KEEPER.nursery().pid).children() else 0
+        own = own or FORK_SERVER.process() is not server  # then it was the test's to end it
+        quiet = quiet + 1 if own and not psutil.Process(FORK_SERVER.process().pid).children() else 0
     assert quiet, "a process, a descriptor or a thread was left"
 
 

@@ -255,8 +255,8 @@ def _refuse() -> None:
 
 
 def _only_not_in(grandparent: int) -> str:
-    nursery = Path(f"/proc/{grandparent}/stat").read_text().rsplit(")", 1)[1].split()[1]
-    if os.getpid() == int(nursery):
+    server = Path(f"/proc/{grandparent}/stat").read_text().rsplit(")", 1)[1].split()[1]
+    if os.getpid() == int(server):
         raise ValueError("not here")
     return "there"
 

@@ -1,4 +1,4 @@
-"""What a nursery is given to import so that it dies."""
+"""What a fork server is given to import so that it dies."""
 
 import os
 

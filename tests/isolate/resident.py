@@ -1,4 +1,4 @@
-"""A process on the simulated machine that runs the tests' functions one after the other: its nursery stays warm."""
+"""A process on the simulated machine that runs the tests' functions one after the other: its fork server stays warm."""
 
 from __future__ import annotations
 

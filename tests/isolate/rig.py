@@ -1,4 +1,4 @@
-"""What the tests of calls share: a screen that keeps what it is shown, calls that use it, and what we have open."""
+"""What the tests of calls share: a sink that keeps what it is shown, calls that use it, and what we have open."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.monitor.look import look
 
-RUNNER = "tfgpu_magic.isolate.process.infant:call"
+RUNNER = "tfgpu_magic.isolate.process.worker:call"
 MIB = 2**20
 
 
 class Paper:
-    """A screen that keeps a MiB of what is written, and counts the characters of all."""
+    """A sink that keeps a MiB of what is written, and counts the characters of all."""
 
     def __init__(self) -> None:
         self.text: dict[str, str] = {"stdout": "", "stderr": ""}
@@ -47,7 +47,7 @@ class Paper:
 def call(function: Callable[..., Any], *args: Any, timeout: float | None = None) -> tuple[Call, Paper]:
     """A call, and where its output is going to be."""
     work, paper = pickling.dump_call(function, args, {}), Paper()
-    return Call(work=work.parts, timeout=timeout, screen=paper), paper
+    return Call(work=work.parts, timeout=timeout, sink=paper), paper
 
 
 def run(

@@ -1,4 +1,4 @@
-"""What a nursery is given to import so that it is slow to become warm."""
+"""What a fork server is given to import so that it is slow to become warm."""
 
 import time
 

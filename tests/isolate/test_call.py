@@ -18,7 +18,7 @@ import pytest
 from tests.isolate import deeds
 from tests.isolate.rig import MIB, Paper, belongings, call, prepare, run
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.pool import KEEPER
+from tfgpu_magic.isolate.pool import FORK_SERVER
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -164,7 +164,7 @@ def test_a_fork_that_comes_to_the_end_of_the_call_does_not_answer_for_it(monkeyp
 
 def test_a_call_may_make_calls() -> None:
     def outer() -> int:
-        from tfgpu_magic.isolate.pool import KEEPER as THERE  # the call's own
+        from tfgpu_magic.isolate.pool import FORK_SERVER as THERE  # the call's own
 
         THERE.preload = ()
         return int(run(os.getpid, (), {}))
@@ -187,18 +187,18 @@ def test_many_calls_at_once_answer_each_its_own() -> None:
 
 def test_two_hundred_calls_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    nursery = psutil.Process(KEEPER.nursery().pid)
+    server = psutil.Process(FORK_SERVER.process().pid)
     array = np.zeros(4 * MIB, np.uint8)
 
     def some(count: int) -> tuple[object, tuple[int, int, int]]:
-        """What we and the nursery have after so many calls; and what an allocator may keep a little of."""
+        """What we and the fork server have after so many calls; and what an allocator may keep a little of."""
         for number in range(count):
             value = array if number % 10 == 0 else number
             np.testing.assert_array_equal(run(deeds.echo, (value,), {}), value)
-        time.sleep(0.05)  # in which the nursery closes its end of the last one
-        exact = (belongings(), nursery.num_fds(), nursery.num_threads(), nursery.children(), list(tmp_path.iterdir()))
+        time.sleep(0.05)  # in which the fork server closes its end of the last one
+        exact = (belongings(), server.num_fds(), server.num_threads(), server.children(), list(tmp_path.iterdir()))
         maps = len(Path("/proc/self/maps").read_text().splitlines())
-        return exact, (maps, psutil.Process().memory_info().rss, nursery.memory_info().rss)
+        return exact, (maps, psutil.Process().memory_info().rss, server.memory_info().rss)
 
     before, held = some(20)
     after, holds = some(200)

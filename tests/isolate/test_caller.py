@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 from tests.isolate import deeds
 from tfgpu_magic.errors import *
-from tfgpu_magic.isolate.pool import KEEPER
+from tfgpu_magic.isolate.pool import FORK_SERVER
 from tests.isolate.rig import run
-KEEPER.preload = ("numpy", "tests.isolate.deeds")
+FORK_SERVER.preload = ("numpy", "tests.isolate.deeds")
 """
 
 
@@ -87,8 +87,8 @@ def test_when_the_caller_is_killed_all_are_gone_within_a_second(loop: str, group
 
 def test_when_the_caller_is_killed_while_its_nursery_becomes_warm_that_ends_too(tmp_path: Path) -> None:
     code = """
-    KEEPER.preload = ("tests.isolate.slow",)
-    KEEPER.nursery()
+    FORK_SERVER.preload = ("tests.isolate.slow",)
+    FORK_SERVER.process()
     print("begun", flush=True)
     time.sleep(60)
     """
@@ -152,7 +152,7 @@ def test_a_script_that_ends_leaves_no_process_and_no_warning() -> None:
             kept.append(kept)
     del kept
     gc.collect()
-    print(KEEPER.nursery().pid)
+    print(FORK_SERVER.process().pid)
     """
     pid = int(told(code, env={"PYTHONDEVMODE": "1", "PYTHONWARNINGS": "error"}))
 
@@ -181,10 +181,10 @@ def test_a_forked_child_does_not_keep_the_nursery_alive() -> None:
     child = os.fork()
     if child == 0:
         time.sleep(60)
-    nursery = KEEPER.nursery().pid
+    server = FORK_SERVER.process().pid
     begin = time.monotonic()
-    KEEPER.stop()
-    print(Path(f"/proc/{nursery}").exists(), time.monotonic() - begin < 30)
+    FORK_SERVER.stop()
+    print(Path(f"/proc/{server}").exists(), time.monotonic() - begin < 30)
     os.kill(child, signal.SIGKILL)
     """
 
@@ -194,7 +194,7 @@ def test_a_forked_child_does_not_keep_the_nursery_alive() -> None:
 def test_a_forked_child_has_no_leases_of_its_parent() -> None:
     code = """
     from tfgpu_magic.config.policy import NOTHING
-    from tfgpu_magic.isolate.ledger import LEDGER
+    from tfgpu_magic.isolate.leases import LEDGER
     with LEDGER.lease(NOTHING, 1):
         child = os.fork()
         if child == 0:  # it waits for the GPU as anybody does, until its parent lets go of it
@@ -259,13 +259,13 @@ def test_where_no_process_can_be_started_that_is_told() -> None:
     code = """
     import resource
     print(run(deeds.nothing, (), {}))
-    resource.prlimit(KEEPER.nursery().pid, resource.RLIMIT_NPROC, (1, 1))
+    resource.prlimit(FORK_SERVER.process().pid, resource.RLIMIT_NPROC, (1, 1))
     begin = time.monotonic()
     try:
         run(deeds.nothing, (), {})
     except OSError as error:
         print(error.strerror, time.monotonic() - begin < 30)
-    KEEPER.stop()
+    FORK_SERVER.stop()
     resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
     try:
         run(deeds.nothing, (), {})

@@ -46,7 +46,7 @@ def test_a_call_whose_worker_is_killed_is_reported_and_not_run_again(
 ) -> None:
     future = executor.submit(on_cluster.wait_for, tmp_path / "never", tmp_path / "begun")
     (pid,) = until(lambda: pids(tmp_path / "begun"), PATIENCE)
-    _nursery, dask = psutil.Process(pid).parents()[:2]
+    _server, dask = psutil.Process(pid).parents()[:2]
     assert "forkserver" not in " ".join(dask.cmdline())
     dask.kill()
 

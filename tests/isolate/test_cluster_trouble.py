@@ -17,15 +17,15 @@ from tests.isolate import on_cluster
 from tests.isolate.clusters import Cluster, cluster, outcome, pids, running, scheduler, until, worker
 from tests.processes import PATIENCE
 from tfgpu_magic import IsolatedExecutor, Refused, WorkerDied
-from tfgpu_magic.isolate import listed
-from tfgpu_magic.isolate.cluster import arrival, link, parcel
+from tfgpu_magic.isolate import job_list
+from tfgpu_magic.isolate.cluster import arrival, link, message
 from tfgpu_magic.simgpu import Machine
 
 __all__ = ["cluster"]  # the fixture
 
 
 def test_what_dask_is_given_is_text_and_plain_data_and_no_code() -> None:
-    task = cloudpickle.dumps(link.task(b"an errand", [memoryview(b"work")]))
+    task = cloudpickle.dumps(link.task(b"a request", [memoryview(b"work")]))
     steps = [(step.name, argument) for step, argument, _ in pickletools.genops(task)]
     looked_up = [name for name, _ in steps if name in ("GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD")]
 
@@ -35,11 +35,11 @@ def test_what_dask_is_given_is_text_and_plain_data_and_no_code() -> None:
 
 
 def test_a_worker_of_another_python_is_named_and_lives_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = parcel.versions()
-    monkeypatch.setattr(parcel, "versions", lambda: here | {"Python": "3.7"})
+    here = message.versions()
+    monkeypatch.setattr(message, "versions", lambda: here | {"Python": "3.7"})
     with IsolatedExecutor(cluster=cluster.address) as executor:
         error = outcome(executor.submit(pow, 2, 3))
-        monkeypatch.setattr(parcel, "versions", lambda: here)
+        monkeypatch.setattr(message, "versions", lambda: here)
 
         assert isinstance(error, Refused)
         assert f"Python is {here['Python']} on " in str(error)
@@ -51,8 +51,8 @@ def test_a_worker_of_another_python_is_named_and_lives_on(cluster: Cluster, monk
 def test_versions_that_do_not_go_together_are_named(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    here = parcel.versions()
-    monkeypatch.setattr(parcel, "versions", lambda: here | {what: "0"})
+    here = message.versions()
+    monkeypatch.setattr(message, "versions", lambda: here | {what: "0"})
     with IsolatedExecutor(cluster=cluster.address) as executor:
         error = outcome(executor.submit(pow, 2, 3))
 
@@ -108,7 +108,7 @@ def test_a_call_that_runs_on_a_cluster_is_listed_and_can_be_stopped(cluster: Clu
     with IsolatedExecutor(cluster=cluster.address) as executor:
         future = executor.submit(on_cluster.wait_for, tmp_path / "never", tmp_path / "begun")
         until(lambda: future.running() and pids(tmp_path / "begun"), PATIENCE)
-        (standing,) = [one for one in listed.standings() if one.number == future.number]
+        (standing,) = [one for one in job_list.statuses() if one.number == future.number]
         future.stop()
 
         with pytest.raises(WorkerDied, match="The call was stopped"):

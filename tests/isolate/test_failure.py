@@ -95,21 +95,21 @@ def test_the_story_shows_the_calls_own_lines_and_none_of_ours() -> None:
     assert 'dict[str, int]()["first"]' in story
     assert 'raise ValueError("second") from error' in story
     assert "direct cause" in story
-    assert "infant.py" not in story
+    assert "worker.py" not in story
 
 
 def test_what_cannot_come_home_is_told_without_frames_of_ours() -> None:
     with pytest.raises(TypeError) as caught:
         run(deeds.numbers, (), {})
 
-    assert "infant.py" not in str(caught.value.__cause__)
+    assert "worker.py" not in str(caught.value.__cause__)
 
 
 def test_a_type_of_the_main_program_is_raised_as_that_type(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         """
-from tfgpu_magic.isolate.pool import KEEPER
+from tfgpu_magic.isolate.pool import FORK_SERVER
 from tests.isolate.rig import run
 
 class Mine(Exception):
@@ -121,7 +121,7 @@ def fail():
     raise Mine(code=7)
 
 if __name__ == "__main__":
-    KEEPER.preload = ()
+    FORK_SERVER.preload = ()
     try:
         run(fail, (), {})
     except Mine as error:

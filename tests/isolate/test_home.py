@@ -11,7 +11,7 @@ ROOT = str(Path(__file__).parents[2])
 BEGIN = """
 import enum
 from tfgpu_magic.errors import Raised
-from tfgpu_magic.isolate.pool import KEEPER
+from tfgpu_magic.isolate.pool import FORK_SERVER
 from tests.isolate.rig import run
 
 factor, history, config = 1, [1, 2, 3], {"lr": 1}
@@ -69,7 +69,7 @@ def raised(function, *arguments):
     except Exception as error:
         return error
 
-KEEPER.preload = ()
+FORK_SERVER.preload = ()
 classes = Foo, Colour, Diverged
 before = [dict(vars(one)) for one in classes]
 

@@ -1,268 +1,265 @@
-"""Which GPUs a call gets, as a table: what is free, what other calls of ours may take, and what is asked."""
+"""Who gets which GPUs when: the order of those who wait, drivers that hang, and calls within calls."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from tfgpu_magic.config.fit import Device
+from tests.isolate.callers import GIB, NOTHING, Caller, machine, two_gpus, waits
+from tests.jupyter import until
 from tfgpu_magic.config.parser import parse
-from tfgpu_magic.config.policy import NOTHING
-from tfgpu_magic.config.requests.limit import Limit
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate.claims import Claim, Holding
-from tfgpu_magic.isolate.leases import choose, lowered, places, settle
-from tfgpu_magic.isolate.offer import candidates
-from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.isolate import offer
+from tfgpu_magic.isolate.claims import Need
+from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseTable, Page, began
+from tfgpu_magic.isolate.leases import TICK, Leases
+from tfgpu_magic.isolate.process import inside
+from tfgpu_magic.monitor.snapshot import Process, Snapshot
 
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
-"""What is kept for CUDA's context on a GPU of 8 GiB."""
-
-WHOLE = None
+__all__ = ["two_gpus"]  # the fixture
 
 
-def gpu(index: int = 0, free: float | None = 8, total: float | None = 8) -> Gpu:
-    def size(gib: float | None) -> int | None:
-        return None if gib is None else int(gib * GIB)
+def test_those_who_wait_for_the_same_are_served_in_the_order_in_which_they_came(two_gpus: Leases) -> None:
+    callers = []
+    for number in range(10):
+        callers.append(Caller(two_gpus, str(number)))
+        waits(two_gpus, number + 1)
 
-    return Gpu(index=index, uuid=f"GPU-{index}", name="A GPU", total=size(total), free=size(free))
-
-
-def device(index: int = 0, free: float | None = 8, limit: float = 0, total: float | None = 8) -> Device:
-    """A GPU of which so much is asked, in GiB; 0 is no limit."""
-    limits = (int(limit * GIB),) if limit else ()
-    return Device(gpu=gpu(index, free, total), limits=limits, words=Limit(limits[0]) if limits else None)
-
-
-def claim(index: int, gib: float | None = WHOLE, pid: int | None = None) -> Claim:
-    return Claim(f"GPU-{index}", None if gib is None else int(gib * GIB), pid)
+    for number in range(8):
+        callers[number].end()
+        until(partial(getattr, callers[number + 2], "has"))
+        assert not any(caller.has for caller in callers[number + 3 :])
+    for caller in callers[8:]:
+        caller.end()
 
 
-def holds(index: int, pid: int, gib: float | None) -> Process:
-    return Process(gpu=str(index), pid=pid, kind="C", held=None if gib is None else int(gib * GIB))
+def test_who_needs_two_gpus_is_not_passed_for_ever_by_those_who_need_one(two_gpus: Leases) -> None:
+    first, second = Caller(two_gpus, "first"), Caller(two_gpus, "second")
+    until(lambda: first.has and second.has)
+    both = Caller(two_gpus, "both", gpus=2)
+    waits(two_gpus, 3)
+    late = Caller(two_gpus, "late")
+    waits(two_gpus, 4)
+    first.end()
+    time.sleep(0.5)  # in which it would get the GPU that is free
+
+    assert not late.has
+    second.end()
+    until(lambda: both.has)
+    assert not late.has
+    both.end()
+    until(lambda: late.has)
+    late.end()
 
 
-WAITS = None
-REFUSED = "refused"
+def test_who_waits_for_one_gpu_keeps_nobody_from_another(two_gpus: Leases) -> None:
+    has = Caller(two_gpus, "has", words="visible 0")
+    until(lambda: has.has)
+    waiting = Caller(two_gpus, "waiting", words="visible 0")
+    waits(two_gpus, 2)
+    other = Caller(two_gpus, "other")
+
+    until(lambda: other.has)
+    assert (other.has, waiting.has) == ((1,), ())
+    for caller in (waiting, other, has):
+        caller.end()
 
 
-@pytest.mark.parametrize(
-    ("devices", "processes", "claims", "count", "gets"),
-    [
-        # Without a limit: the emptiest that none of ours has.
-        ([device(0, 5), device(1, 7), device(2, 6)], [], [], 1, [1]),
-        ([device(0), device(1), device(2)], [], [], 1, [0]),
-        ([device(0, 5), device(1, 7), device(2, 6)], [], [claim(1)], 1, [2]),
-        ([device(0, 5), device(1, 7), device(2, 6)], [], [claim(1)], 2, [2, 0]),
-        ([device(0), device(1)], [], [claim(0), claim(1)], 1, WAITS),
-        ([device(0), device(1)], [], [claim(0)], 2, WAITS),
-        ([device(0)], [], [claim(0, 1)], 1, WAITS),  # one with a limit is there
-        # What others have filled is no GPU to wait for; what only ours have filled is.
-        ([device(0, 0.1), device(1, 7)], [], [], 1, [1]),
-        ([device(0, 0.1), device(1, 0.1)], [], [], 1, REFUSED),
-        ([device(0, 0.1), device(1, 0.1)], [], [claim(1)], 1, WAITS),
-        ([device(0, 0.1), device(1, 0.1)], [], [claim(1)], 2, REFUSED),
-        ([device(0), device(1)], [], [], 3, REFUSED),
-        ([], [], [], 1, REFUSED),
-        # With a limit: where most is left, with the context beside it.
-        ([device(0, 3, limit=2), device(1, 4, limit=2)], [], [], 1, [1]),
-        ([device(0, 2.25, limit=2)], [], [], 1, [0]),
-        ([device(0, 2.24, limit=2)], [], [], 1, REFUSED),
-        ([device(0, limit=8.1)], [], [claim(0, 1)], 1, REFUSED),  # never, so it does not wait
-        # What ours have not taken yet is theirs; what they have taken is missing already.
-        ([device(0, 8, limit=2)], [], [claim(0, 5.75)], 1, [0]),
-        ([device(0, 8, limit=2)], [], [claim(0, 5.76)], 1, WAITS),
-        ([device(0, 4, limit=2)], [holds(0, 7, 4)], [claim(0, 5.75, 7)], 1, [0]),
-        ([device(0, 4, limit=2)], [holds(0, 8, 4)], [claim(0, 5.75, 7)], 1, WAITS),
-        ([device(0, 4, limit=2)], [holds(1, 7, 4)], [claim(0, 5.75, 7)], 1, WAITS),
-        ([device(0, 2.25, limit=2)], [holds(0, 7, 6)], [claim(0, 5.75, 7)], 1, [0]),  # more than it said
-        ([device(0, 8, limit=2)], [], [claim(0, 2.25), claim(0, 2.25), claim(0, 2.25)], 1, WAITS),
-        ([device(0, 8, limit=2), device(1, 5, limit=2)], [], [claim(0, 4)], 1, [1]),
-        ([device(0, 8, limit=2)], [], [claim(0)], 1, WAITS),  # one without a limit has it to itself
-        # Where the driver does not tell, one at a time.
-        ([device(0, None, limit=2)], [], [], 1, [0]),
-        ([device(0, None, limit=2)], [], [claim(0, None)], 1, WAITS),
-        ([device(0, None, total=None)], [], [], 1, [0]),
-        ([device(0, 4, limit=2)], [holds(0, 7, None)], [claim(0, 1, 7)], 1, [0]),
-    ],
-)
-def test_a_call_gets(
-    devices: list[Device], processes: list[Process], claims: list[Claim], count: int, gets: list[int] | str | None
+def test_a_driver_that_was_slow_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = iter([Snapshot(time=time.time(), error="NVML did not answer within 1.5 s."), machine(1)])
+    monkeypatch.setattr(offer, "look", lambda *_: next(seen))
+
+    with Leases(LeaseTable()).lease(NOTHING, None) as lease:
+        assert [device.gpu.index for device in lease.devices] == [0]
+
+
+def test_a_driver_that_does_not_answer_is_not_the_absence_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offer, "look", lambda *_: Snapshot(time=time.time(), error="NVML hangs."))
+    led = Leases(LeaseTable())
+
+    with pytest.raises(Refused, match=r"(?s)NVML hangs\..*gpus=0"):
+        led.survey(NOTHING, None)
+    with pytest.raises(Refused, match=r"NVML hangs\."), led.lease(NOTHING, None):
+        pass
+
+
+def test_no_gpu_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offer, "look", lambda *_: Snapshot(time=time.time(), error="No driver.", absent=True))
+    led = Leases(LeaseTable())
+
+    assert led.survey(NOTHING, None) is None
+    with led.lease(NOTHING, None) as lease:
+        assert lease.devices == ()
+
+
+def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = Caller(two_gpus, "parent", gpus=2)
+    until(lambda: parent.has)
+    with two_gpus._changed, two_gpus._book.turn() as page:
+        (ticket,) = page.entries
+        need = Need(page.number(), 1, (("GPU-0", None), ("GPU-1", None)))
+        # Another process waits for the parent, so that nobody in it may wait behind that one.
+        page.put(Entry(ticket=need.ticket, slot=99, seen=time.monotonic() + 60, need=need))
+    two_gpus._started(ticket, os.getpid())
+    monkeypatch.setattr(inside, "running", True)
+
+    child, other = Caller(two_gpus, "child", words="visible 0"), Caller(two_gpus, "other", words="visible 1")
+    until(lambda: child.has and other.has)
+    for caller in (child, other, parent):
+        caller.end()
+
+
+def test_what_a_policy_takes_of_all_gpus_is_waited_for_too(two_gpus: Leases) -> None:
+    over = threading.Event()
+    order: list[str] = []
+
+    def job(name: str) -> None:
+        with two_gpus.share(parse("limit 60%"), waiting=lambda: order.append(f"{name} waits")):
+            order.append(name)
+            over.wait(20)
+
+    threads = [threading.Thread(target=job, args=(name,), daemon=True) for name in ("one", "other")]
+    for number, thread in enumerate(threads):
+        thread.start()
+        waits(two_gpus, number + 1)
+    until(lambda: len(order) == 2)
+    whole = Caller(two_gpus, "a GPU to itself")
+    waits(two_gpus, 3)
+    time.sleep(0.3)
+
+    assert order == ["one", "other waits"]
+    assert not whole.has
+    over.set()
+    until(lambda: len(order) == 3 and whole.has)
+    whole.end()
+    for thread in threads:
+        thread.join()
+
+
+class Interrupted(LeaseTable):
+    """A book whose reader is interrupted once: at a turn, when that has begun, or when it is over."""
+
+    def __init__(self, turn: int, late: bool) -> None:
+        super().__init__()
+        self._left, self._late = turn, late
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Page]:
+        self._left -= 1
+        now = self._left == 0
+        if now and not self._late:
+            raise KeyboardInterrupt
+        with super().turn() as page:
+            yield page
+        if now:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("turn", range(1, 6))
+def test_an_interrupt_leaves_no_call_in_the_book_whenever_it_comes(two_gpus: Leases, turn: int, late: bool) -> None:
+    del two_gpus
+    book = Interrupted(turn, late)
+    led = Leases(book)
+
+    with contextlib.suppress(KeyboardInterrupt), led.lease(NOTHING, 2) as lease:
+        lease.started(os.getpid())
+    with book.turn() as page:
+        left = [entry for entry in page.entries.values() if entry.claims]
+    caller = Caller(led, "next", gpus=2)
+    until(lambda: caller.has)
+    caller.end()
+
+    assert left == []  # which other processes would wait for
+    with book.turn() as page:
+        assert page.entries == {}
+
+
+def test_a_lease_that_ends_while_a_survey_looks_refuses_nobody(
+    two_gpus: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    try:
-        chosen = choose(devices, Holding(processes), claims, count)
-    except Refused:
-        assert gets == REFUSED
-    else:
-        assert (None if chosen is None else [one.gpu.index for one in chosen]) == gets
+    holders = [Caller(two_gpus, "one", words="visible 0"), Caller(two_gpus, "other", words="visible 1")]
+    until(lambda: all(holder.has for holder in holders))
+
+    def ending(*_: object) -> Snapshot:
+        """What the driver says before they end."""
+        if not any(holder.over.is_set() for holder in holders):
+            full = tuple(replace(gpu, free=0) for gpu in machine(2).gpus)
+            for holder in holders:
+                holder.end()
+            return Snapshot(time=time.time(), gpus=full)
+        return machine(2)
+
+    monkeypatch.setattr(offer, "look", ending)
+
+    assert two_gpus.survey(parse("limit 1GiB"), 1) == 12
 
 
-STRANGE = 2**22
-"""Pids from here on are another namespace's."""
+def test_one_look_at_a_time_serves_all_who_wait(two_gpus: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Caller(two_gpus, "first", gpus=2)
+    until(lambda: first.has)
+    waiting = [Caller(two_gpus, str(number), gpus=2) for number in range(10)]
+    waits(two_gpus, 11)
+    turns: list[float] = []
+    turn = two_gpus._book.turn
+
+    @contextlib.contextmanager
+    def counted() -> Iterator[Page]:
+        turns.append(time.monotonic())
+        with turn() as page:
+            yield page
+
+    def one_a_tick() -> bool:
+        """Whether that is so in a while; before it, all may still be telling each other that they have come."""
+        turns.clear()
+        begun = time.monotonic()
+        time.sleep(2 * TICK)
+        return 1 <= len(turns) <= (time.monotonic() - begun) / TICK + 1
+
+    monkeypatch.setattr(two_gpus._book, "turn", counted)
+    until(one_a_tick, seconds=20)
+    with two_gpus._changed, turn() as page:
+        seen = {entry.seen for entry in page.entries.values() if entry.need}
+    assert len(seen) == 1  # and so other processes know that all of them are there
+    for caller in (*waiting, first):
+        caller.over.set()
+    two_gpus.stir()
+    for caller in (*waiting, first):
+        caller.join()
 
 
-@pytest.mark.parametrize(
-    ("processes", "claims", "taken"),
-    [
-        # By pid where that is ours; else by one that is new, and each only once.
-        ([holds(0, 7, 2)], [claim(0, 2, 7)], [2]),
-        ([holds(0, STRANGE, 2)], [claim(0, 2, 7)], [2]),
-        ([holds(0, STRANGE, 1)], [claim(0, 2, 7)], [1]),
-        ([holds(0, STRANGE, 1), holds(0, STRANGE + 1, 2)], [claim(0, 2, 7), claim(0, 1, 8)], [2, 1]),
-        ([holds(0, STRANGE, 2)], [claim(0, 2, 7), claim(0, 2, 8)], [2, 0]),
-        ([holds(0, STRANGE, 2)], [claim(0, 2)], [0]),  # it has no process yet
-        ([holds(0, 9, 2)], [claim(0, 2, 7)], [0]),  # a process of here, which is not the call's
-        ([holds(1, STRANGE, 2)], [claim(0, 2, 7)], [0]),  # on another GPU
-        ([holds(0, STRANGE, 2)], [replace(claim(0, 2, 7), known=(STRANGE,))], [0]),  # it was there before
-    ],
-)
-def test_what_calls_have_taken_is_known_by_their_pids_or_where_those_are_anothers_by_who_came(
-    processes: list[Process], claims: list[Claim], taken: list[int]
-) -> None:
-    strangers = frozenset(row.pid for row in processes if row.pid >= STRANGE)
+def test_the_process_of_a_call_is_known_by_its_pid_and_its_beginning(two_gpus: Leases) -> None:
+    with two_gpus.lease(NOTHING, 1) as lease:
+        lease.started(os.getpid())
+        with two_gpus._book.turn() as page:
+            (claim,) = page.claims()
 
-    assert Holding(processes, strangers).of(claims, gpu()) == [gib * GIB for gib in taken]
+    assert (claim.pid, claim.began) == (os.getpid(), began(os.getpid()))
 
 
-def test_what_calls_have_taken_is_known_together_where_the_driver_tells_it_of_none() -> None:
-    claims = [claim(0, 2, 7), claim(0, 2, 8)]
-    used = replace(gpu(free=5.0), used=3 * GIB)
-    alone = Holding([holds(0, 7, None), holds(0, 8, None)])
-    beside = Holding([*alone.processes, holds(0, 9, None)])
+def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Leases) -> None:
+    first = Caller(two_gpus, "first", words="visible 0")
+    until(lambda: first.has)
+    with two_gpus._changed, two_gpus._book.turn() as page:
+        need = Need(page.number(), 2, (("GPU-0", None), ("GPU-1", None)))
+        # Its process is stopped: else the GPU that is free would be kept for it.
+        page.put(Entry(ticket=need.ticket, slot=99, seen=time.monotonic() - ABSENT - 1, need=need))
+    late = Caller(two_gpus, "late")
 
-    assert sum(alone.of(claims, used)) == 3 * GIB
-    assert beside.of(claims, used) == [0, 0]
-
-
-def test_four_calls_at_a_quarter_fit_where_the_driver_names_other_pids() -> None:
-    claims = [claim(0, 2, pid) for pid in (7, 8, 9)]
-    processes = [holds(0, STRANGE + n, 2) for n in range(3)]
-    holding = Holding(processes, frozenset(row.pid for row in processes))
-
-    assert choose([device(0, 2, limit=1.75)], holding, claims, 1) is not None
+    until(lambda: late.has)
+    for caller in (late, first):
+        caller.end()
 
 
-def test_a_refusal_names_who_is_in_the_way_on_each_gpu() -> None:
-    devices = [device(0, 1, limit=4), device(1, 2, limit=4)]
+def test_a_row_of_another_namespace_is_not_mistaken(two_gpus: Leases) -> None:
+    del two_gpus
+    rows = [Process(gpu="0", pid=os.getpid(), kind="C", held=GIB), Process(gpu="0", pid=2**22 + 1, kind="C", held=GIB)]
 
-    with pytest.raises(Refused) as refused:
-        choose(devices, Holding([holds(0, 7, 7), holds(1, 8, 6)]), [], 1, lambda: {7: "train.ipynb", 8: "anna"})
-
-    text = str(refused.value)
-    assert text.startswith("Not started. The call needs 1 GPU, and none have room for it.\n")
-    assert [word in text for word in ("GPU 0: the limit is 4 GiB", "GPU 1:", "train.ipynb", "anna")] == [True] * 4
-
-
-@pytest.mark.parametrize(
-    ("devices", "claims", "count", "calls"),
-    [
-        ([device(0)], [], 1, 1),
-        ([device(0), device(1), device(2)], [], 1, 3),
-        ([device(0), device(1), device(2)], [], 2, 1),
-        ([device(0), device(1), device(2, 0.1)], [], 1, 2),
-        ([device(0, 8, limit=1.75)], [], 1, 4),
-        ([device(0, 7.9, limit=1.75)], [], 1, 3),
-        ([device(0, 8, limit=1.75), device(1, 5, limit=1.75)], [], 1, 6),
-        ([device(0, 8, limit=1.75), device(1, 8, limit=1.75)], [], 2, 4),
-        ([device(0, None, limit=1.75), device(1, None)], [], 1, 2),
-        ([device(0, 1, limit=1.75)], [claim(0, 7)], 1, 4),  # ours will have gone
-        ([device(0, 1, limit=1.75)], [], 1, 1),  # whoever calls is told
-    ],
-)
-def test_as_many_calls_have_room(devices: list[Device], claims: list[Claim], count: int, calls: int) -> None:
-    assert places(devices, claims, count) == calls
-
-
-def snapshot(*gpus: Gpu) -> Snapshot:
-    return Snapshot(time=0.0, gpus=gpus)
-
-
-def limits(words: str, *gpus: Gpu) -> list[tuple[int, tuple[int, ...]]]:
-    return [(one.gpu.index, one.limits) for one in candidates(NOTHING, parse(words), snapshot(*gpus))]
-
-
-@pytest.fixture(autouse=True)
-def _no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-
-def test_a_percentage_is_of_all_that_the_process_holds() -> None:
-    assert limits("limit 25%", gpu()) == [(0, (2 * GIB - CONTEXT,))]
-    assert limits("limit 100%", gpu()) == [(0, (8 * GIB - CONTEXT,))]
-    assert limits("limit 2%", gpu()) == [(0, (0,))]
-    assert limits("limit 2GiB", gpu()) == [(0, (2 * GIB,))]
-
-
-def test_what_the_driver_keeps_is_nobodys_share() -> None:
-    kept = replace(gpu(free=7.5), reserved=GIB // 2)
-
-    assert limits("limit 25%", kept) == [(0, (int(7.5 * GIB / 4) - CONTEXT,))]
-    assert places(candidates(NOTHING, parse("limit 25%"), snapshot(kept)), [], 1) == 4
-
-
-def test_nothing_left_beside_the_context_is_refused_and_says_why() -> None:
-    with pytest.raises(Refused, match=r"(?s)too little to work with.*a percentage is all that its process holds"):
-        choose(candidates(NOTHING, parse("limit 3%"), snapshot(gpu())), Holding(), [], 1)
-
-
-def test_each_gpu_has_its_own_words() -> None:
-    assert limits("limit 0=1GiB 1=50%", gpu(0), gpu(1), gpu(2)) == [
-        (0, (GIB,)), (1, (4 * GIB - CONTEXT,)), (2, ()),
-    ]  # fmt: skip
-    assert limits("visible 2,0; limit 1GiB", gpu(0), gpu(1), gpu(2)) == [(2, (GIB,)), (0, (GIB,))]
-
-
-def test_what_is_hidden_from_this_process_is_hidden_from_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,1")
-
-    assert limits("growth", gpu(0), gpu(1), gpu(2)) == [(2, ()), (1, ())]
-
-
-def test_a_gpu_that_tensorflow_leaves_out_is_not_leased() -> None:
-    small = replace(gpu(1), multiprocessors=4)
-
-    assert limits("growth", replace(gpu(0), multiprocessors=80), small) == [(0, ())]
-
-
-def test_each_mig_instance_is_leased_by_itself() -> None:
-    parent = replace(gpu(0), mig=True)
-    instances = [replace(gpu(0, 4, 4), instance=number, uuid=f"MIG-{number}") for number in range(2)]
-    found = candidates(NOTHING, parse("growth"), snapshot(parent, *instances))
-
-    assert [one.gpu.uuid for one in found] == ["MIG-0", "MIG-1"]
-    assert str(settle(parse("growth"), found[1:])) == "visible MIG-1; growth"
-
-
-@pytest.mark.parametrize(
-    ("words", "gpus", "settled"),
-    [
-        ("limit 25%", [3], "visible 3; limit 1792MiB"),
-        ("limit 1GiB --grow", [1], "visible 1; limit 1GiB --grow"),
-        ("limit 25%", [0, 2], "visible 0,2; limit 0=1792MiB; limit 2=1792MiB"),
-        ("growth", [0], "visible 0; growth"),
-        ("growth", [2, 1], "visible 2,1; growth"),
-        ("growth off", [2], "visible 2; growth off"),
-        ("visible 0,1", [1], "visible 1"),
-        ("split 2", [1], "visible 1; split 2"),
-        ("split 1GiB 1GiB", [1], "visible 1; split 1GiB 1GiB"),
-        ("split 4 --cpu; limit 1GiB", [0], "split 4 --cpu; visible 0; limit 1GiB"),
-        ("limit 0=1GiB 1=2GiB", [1, 0], "visible 1,0; limit 1=2GiB; limit 0=1GiB"),
-        ("limit 0=1GiB", [0, 1], "visible 0,1; limit 0=1GiB"),
-    ],
-)
-def test_the_policy_of_the_process_names_its_gpus_and_bytes(words: str, gpus: list[int], settled: str) -> None:
-    devices = {one.gpu.index: one for one in candidates(NOTHING, parse(words), snapshot(*map(gpu, range(4))))}
-
-    assert str(settle(parse(words), [devices[index] for index in gpus])) == settled
-
-
-@pytest.mark.parametrize(
-    ("words", "limits"),
-    [("limit 60% --grow", [768 * MIB]), ("limit 60%", [4659 * MIB]), ("limit 256MiB --grow", [256 * MIB])],
-)
-def test_a_limit_that_is_grown_into_can_be_lowered_to_what_is_free(words: str, limits: list[int]) -> None:
-    (device,) = candidates(NOTHING, parse(words), snapshot(gpu(free=1)))
-
-    assert list(lowered(device).limits) == limits
+    assert offer.strangers(Snapshot(time=0.0, processes=tuple(rows))) == (2**22 + 1,)

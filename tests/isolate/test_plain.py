@@ -11,7 +11,7 @@ import pytest
 from tests.isolate.crossing import Sent, on_cpu, packages, receive, send, told
 from tests.processes import run
 from tfgpu_magic.isolate.values import plain
-from tfgpu_magic.isolate.values.handle import TrainingHistory
+from tfgpu_magic.isolate.values.keras_objects import TrainingHistory
 from tfgpu_magic.simgpu import Machine
 
 BIG = 2**18

@@ -23,7 +23,7 @@ from tests.isolate import deeds
 from tests.isolate.rig import call, prepare, run
 from tfgpu_magic.errors import TimedOut
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.pool import KEEPER
+from tfgpu_magic.isolate.pool import FORK_SERVER
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -180,9 +180,9 @@ def test_one_that_does_not_heed_is_killed(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_killed_holds_up_no_later_call(tmp_path: Path) -> None:
-    """As a process that hangs in a driver: the nursery's signals do not reach it."""
-    KEEPER.stop()
-    KEEPER.preload, before = (*KEEPER.preload, "tests.isolate.deathless"), KEEPER.preload
+    """As a process that hangs in a driver: the fork server's signals do not reach it."""
+    FORK_SERVER.stop()
+    FORK_SERVER.preload, before = (*FORK_SERVER.preload, "tests.isolate.deathless"), FORK_SERVER.preload
     try:
         *_, apart, _ = run(deeds.leave_processes, (str(tmp_path / "mark"),), {})
         begin = time.monotonic()
@@ -192,5 +192,5 @@ def test_what_cannot_be_killed_holds_up_no_later_call(tmp_path: Path) -> None:
         assert psutil.pid_exists(apart)
         os.kill(apart, signal.SIGKILL)
     finally:
-        KEEPER.preload = before
-        KEEPER.stop()
+        FORK_SERVER.preload = before
+        FORK_SERVER.stop()

@@ -8,7 +8,7 @@ import tfgpu_magic
 from tests.processes import run
 from tfgpu_magic import IsolatedExecutor, administrator, control, isolated
 from tfgpu_magic.config import parser
-from tfgpu_magic.isolate.ledger import LEDGER
+from tfgpu_magic.isolate.leases import LEASES
 from tfgpu_magic.simgpu import Machine
 
 KEPT = 128  # MiB: what the driver keeps of each GPU
@@ -77,7 +77,7 @@ def _in_calls(policy: str) -> list[str]:
 def _with_words(policy: str) -> list[str]:
     """What holds in a call that has a limit of its own; and what a cell that has one is to apply."""
     _stand(policy)
-    with LEDGER.share(parser.parse("limit 1GiB")) as lease:
+    with LEASES.share(parser.parse("limit 1GiB")) as lease:
         shared = str(lease.policy)
     return [isolated(policy="limit 1GiB")(_said)(), shared]
 

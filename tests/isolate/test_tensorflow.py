@@ -18,7 +18,7 @@ from tests.processes import run as run_on
 from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
-from tfgpu_magic.isolate.pool import KEEPER
+from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.simgpu import Machine
 
 
@@ -109,7 +109,7 @@ def test_memory_comes_back_however_a_call_ends(machine: Machine) -> None:
 
 
 def two_draws() -> tuple[tuple[float, ...], tuple[float, ...], int]:
-    return run(draw, (), {}), run(draw, (), {}), psutil.Process(KEEPER.nursery().pid).num_threads()
+    return run(draw, (), {}), run(draw, (), {}), psutil.Process(FORK_SERVER.process().pid).num_threads()
 
 
 def test_two_calls_draw_different_numbers(machine: Machine) -> None:

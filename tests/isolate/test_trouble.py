@@ -196,7 +196,7 @@ class Torn(Paper):
 
 def test_a_screen_that_fails_ends_the_call() -> None:
     one, _ = call(deeds.flood_lines, 10**12)
-    one.screen = Torn()
+    one.sink = Torn()
     with pytest.raises(ZeroDivisionError):
         one.run(prepare())
 

@@ -13,8 +13,8 @@ from tests.processes import QUIET
 from tfgpu_magic.simgpu import Machine
 
 IS_WARM = """
-from tfgpu_magic.isolate.pool import KEEPER
-print(KEEPER.nursery().pid, KEEPER.nursery().is_warm())
+from tfgpu_magic.isolate.pool import FORK_SERVER
+print(FORK_SERVER.process().pid, FORK_SERVER.process().is_warm())
 """
 
 

@@ -15,7 +15,7 @@ from IPython.core.events import EventManager, available_events
 from tests.slack import SLACK
 from tfgpu_magic import reporter
 from tfgpu_magic.config import self_report
-from tfgpu_magic.isolate import listed
+from tfgpu_magic.isolate import job_list
 from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.monitor.postings import PREFIX, Posting
 from tfgpu_magic.monitor.report import GpuUse, Report
@@ -116,7 +116,7 @@ def test_a_server_hears_of_a_kernel_with_a_job_in_time_however_slow_its_reports_
     monkeypatch.setattr(reporter, "AWAKE_EVERY", 0.2)
     monkeypatch.setattr(reporter, "SHARE", 1e-9)  # as on a busy machine: the next report comes in half a minute
     monkeypatch.setitem(
-        listed._listed, 0, listed.Standing(number=0, state=listed.RUNNING, seconds=0.0, pid=None, title="sleep")
+        job_list._listed, 0, job_list.JobStatus(number=0, state=job_list.RUNNING, seconds=0.0, pid=None, title="sleep")
     )
     reporting._shell.kernel = None
     reporting._busy = False
@@ -128,7 +128,7 @@ def test_a_server_hears_of_a_kernel_with_a_job_in_time_however_slow_its_reports_
 def test_jobs_that_are_being_imported_are_none_yet(
     here: Place, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "tfgpu_magic.isolate.listed", ModuleType("listed"))  # as another thread sees it
+    monkeypatch.setitem(sys.modules, "tfgpu_magic.isolate.job_list", ModuleType("listed"))  # as another thread sees it
     reporting.start()
     until(lambda: len(posted) > 1)
 

@@ -109,7 +109,7 @@ def test_nothing_else_can_be_stopped(server: Server, kernel: Kernel) -> None:
         execute(kernel.client, "import subprocess, sys; other = subprocess.Popen(['sleep', '60'])")
         pid = int(execute(kernel.client, "import os; print(os.getpid())"))
         family = [process.pid for process in psutil.Process(pid).children(recursive=True)]
-        pids = [pid, *family, child.pid, os.getpid(), 1, 2**22 + 1]  # its nursery is among them, which is no call
+        pids = [pid, *family, child.pid, os.getpid(), 1, 2**22 + 1]  # its fork server is among them, which is no call
 
         assert [post(server, {"pid": one, "kill": True}) for one in pids] == [404] * len(pids)
         assert all(map(psutil.pid_exists, pids[:-1]))

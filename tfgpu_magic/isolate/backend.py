@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate import shutdown
-from tfgpu_magic.isolate.submitted import Submitted
+from tfgpu_magic.isolate.future import CallFuture
 from tfgpu_magic.isolate.values import copies, pickling
 from tfgpu_magic.isolate.values.pickling import Reduce
 
@@ -52,7 +52,7 @@ class Backend(Protocol):
     door: Door
     most: int | None
 
-    def add(self, call: Submitted[Any]) -> None:
+    def add(self, call: CallFuture[Any]) -> None:
         """Run a call, when there is room for it.
 
         Raises:
@@ -78,7 +78,7 @@ def submit(
     kwargs: Mapping[str, Any],
     *,
     reduce: Reduce | None = None,
-) -> Submitted[T]:
+) -> CallFuture[T]:
     """Have a function called as everything is now: what becomes of its arguments while it waits is not its affair.
 
     Args:
@@ -94,7 +94,7 @@ def submit(
     Raises:
         RuntimeError: the backend takes no more calls.
     """
-    call: Submitted[T] = Submitted(pickling.name_of(function))
+    call: CallFuture[T] = CallFuture(pickling.name_of(function))
     backend.door.check()
     try:
         call.work = copies.copied(pickling.dump_call(function, args, kwargs, reduce=reduce))

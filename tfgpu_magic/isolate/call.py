@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tfgpu_magic.isolate.answer import Answer, timed_out
-from tfgpu_magic.isolate.pool import KEEPER
-from tfgpu_magic.isolate.process import ending, wire
-from tfgpu_magic.isolate.process.bell import Bell, heard_by
-from tfgpu_magic.isolate.process.keeper import Process
+from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.isolate.process import exit_cause, wire
+from tfgpu_magic.isolate.process.forkserver_client import WorkerProcess
+from tfgpu_magic.isolate.process.interrupt import InterruptEvent, setting_on_sigint
 from tfgpu_magic.isolate.process.order import ANSWER_ME, HEARD, LEAVE, SHOW, SHOWN, WORK, Facts, Order
-from tfgpu_magic.isolate.screen import Here, Screen
+from tfgpu_magic.isolate.sinks import OwnStreams, Sink
 
 GRACE = 5.0
 """Seconds from an interrupt to the end of a process that does not heed it: TensorFlow may sit in C++. As long may the
@@ -28,7 +28,7 @@ threads of a call go on when it has answered, and as long its process when they 
 
 _PATIENCE = 5.0  # seconds in which a process that is killed must be gone, or be seen to be going
 _TEARDOWN = 60.0  # seconds that one may be going: the system takes its memory apart, which may be hundreds of GiB
-_LONG = 0.7  # seconds after which the caller is told that the nursery is still becoming warm
+_LONG = 0.7  # seconds after which the caller is told that the fork server is still becoming warm
 _AT_ONCE = 2**20  # bytes read of its output at a time
 
 
@@ -39,7 +39,7 @@ class Call:
     Attributes:
         work: the parts of its values, until they are sent.
         timeout: seconds that it may take, from its process's start; None is no limit.
-        screen: where its output goes.
+        sink: where its output goes.
         started: called with its pid when it has one.
         warming: called once where it has to wait for TensorFlow's import.
         answered: called with its answer before its process ends; returns `LEAVE`, or `APART` to be called again with
@@ -50,20 +50,20 @@ class Call:
 
     work: Sequence[memoryview]
     timeout: float | None = None
-    screen: Screen = field(default_factory=Here)
+    sink: Sink = field(default_factory=OwnStreams)
     started: Callable[[int], None] = lambda _: None
     warming: Callable[[], None] = lambda: None
     answered: Callable[[Answer], str] | None = None
     pid: int | None = None
     status: int | None = None
-    _bell: Bell = field(default_factory=Bell)
+    _event: InterruptEvent = field(default_factory=InterruptEvent)
 
     def interrupt(self) -> None:
         """Ask it to stop as Ctrl-C does. It is killed when it has not heard that within `GRACE`, or is asked again.
 
         One that has heard it may take its time to save what it has; asked again, it has `GRACE` to end.
         """
-        self._bell.ring()
+        self._event.set()
 
     def run(self, order: Order) -> Answer:
         """Run it to its end. When this returns or raises, its process is gone, and so is all that it had started.
@@ -77,17 +77,17 @@ class Call:
             KeyboardInterrupt: it was interrupted and had to be killed; one that heeds an interrupt answers.
             OSError: no process could be started.
         """
-        kills = ending.memory_kills()
-        with self._bell, heard_by(self._bell):
-            process = KEEPER.start()
+        kills = exit_cause.memory_kills()
+        with self._event, setting_on_sigint(self._event):
+            process = FORK_SERVER.start()
             try:
-                answer = _Watch(self, order, process, self._bell).run()
+                answer = _Watch(self, order, process, self._event).run()
                 words = process.last_words() if answer is None else ""
             finally:
                 self.status = process.status
                 process.close()
         if answer is None:
-            raise ending.died(process.status or 0, kills, ending.memory_kills(), words)
+            raise exit_cause.died(process.status or 0, kills, exit_cause.memory_kills(), words)
         return answer
 
 
@@ -103,8 +103,8 @@ _BUSY = (_Step.RUNNING, _Step.ASKED, _Step.HEEDING)
 class _Watch:
     """Waits for all that a process may do, and does what is due meanwhile."""
 
-    def __init__(self, call: Call, order: Order, process: Process, bell: Bell) -> None:
-        self._call, self._process, self._bell = call, process, bell
+    def __init__(self, call: Call, order: Order, process: WorkerProcess, event: InterruptEvent) -> None:
+        self._call, self._process, self._event = call, process, event
         self._order = replace(order, grace=GRACE, lingers=call.answered is not None)
         self._selector = selectors.DefaultSelector()
         self._decoders = {
@@ -122,7 +122,7 @@ class _Watch:
     def run(self) -> Answer | None:
         """Watch it to its end; None where it ended without an answer."""
         with self._selector:
-            self._selector.register(self._bell, selectors.EVENT_READ, self._heed)
+            self._selector.register(self._event, selectors.EVENT_READ, self._heed)
             self._selector.register(self._process.told, selectors.EVENT_READ, self._be_told)
             while self._process.status is None and self._step is not _Step.GIVEN_UP:
                 wait = None if self._due is None else max(0.0, self._due - time.monotonic())
@@ -162,7 +162,7 @@ class _Watch:
         if not data:
             self._forget(descriptor)
         if text := decoder.decode(data, final=not data):
-            self._call.screen.write(stream, text)
+            self._call.sink.write(stream, text)
 
     def _hear(self) -> None:
         try:
@@ -176,7 +176,7 @@ class _Watch:
         elif message.kind == SHOW:
             for descriptor in self._decoders:  # what it printed before
                 self._read(descriptor)
-            self._call.screen.show(pickle.loads(message.parts[0]))  # noqa: S301  # from our own process
+            self._call.sink.show(pickle.loads(message.parts[0]))  # noqa: S301  # from our own process
             if message.parts[1:]:  # it has a number, and is waited for
                 self._say(SHOWN, message.parts[1:])
         elif message.kind == HEARD:
@@ -197,7 +197,7 @@ class _Watch:
         """Somebody wants it to stop; who says so twice does not want to wait."""
         if self._step not in _BUSY:
             return  # what is too late is not taken, so that whoever comes next hears it
-        for _ in range(self._bell.heard()):
+        for _ in range(self._event.taken()):
             if self._step is _Step.ASKED:
                 self._kill()
             elif self._step in _BUSY:
@@ -217,7 +217,7 @@ class _Watch:
         else:
             if self._answer is not None:
                 told = f"The call's process had answered {2 * GRACE:g} s before, did not end, and was killed.\n"
-                self._call.screen.write("stderr", told)
+                self._call.sink.write("stderr", told)
             self._kill()
 
     def _ask(self) -> None:
@@ -241,7 +241,7 @@ class _Watch:
         if self._step not in _BUSY:
             return
         self._step, self._due = _Step.LEAVING, time.monotonic() + 2 * GRACE
-        self._forget(self._bell)  # it is too late for it
+        self._forget(self._event)  # it is too late for it
 
     def _kill(self) -> None:
         self._process.signal(signal.SIGKILL)
@@ -250,7 +250,7 @@ class _Watch:
 
     def _wait_on(self) -> None:
         """Give it up when it hangs; one that the system takes apart is waited for."""
-        before, self._spent = self._spent, ending.spent(self._call.pid or 0)
+        before, self._spent = self._spent, exit_cause.spent(self._call.pid or 0)
         if time.monotonic() < self._last and (self._spent is None or self._spent != before):
             self._due = time.monotonic() + _PATIENCE
         else:
@@ -279,7 +279,7 @@ class _Watch:
             raise timed_out(self._call.timeout or 0.0)
         if self._interrupted:
             if self._step is not _Step.KILLED:
-                ended = ending.tell(self._process.status or 0)
+                ended = exit_cause.tell(self._process.status or 0)
                 raise KeyboardInterrupt(f"The call was interrupted, and its process ended without an answer: {ended}.")
             if self._heard:
                 raise KeyboardInterrupt(
@@ -287,10 +287,10 @@ class _Watch:
                 )
             raise KeyboardInterrupt(f"The call did not heed the interrupt within {GRACE:g} s, and was killed.")
         if self._step is _Step.GIVEN_UP:
-            raise ending.hung(self._call.pid or 0)
+            raise exit_cause.hung(self._call.pid or 0)
         status = self._process.status or 0
         if self._process.orphaned:
-            raise ending.orphaned(status, self._process.nursery_status())
+            raise exit_cause.orphaned(status, self._process.server_status())
         if self._cut and self._step is _Step.KILLED:
-            raise ending.cut_off(status)
+            raise exit_cause.cut_off(status)
         return None

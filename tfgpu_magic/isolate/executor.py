@@ -10,11 +10,11 @@ from concurrent.futures import Executor
 from typing import Any, ParamSpec, TypeVar
 
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.isolate import terms
+from tfgpu_magic.isolate import options
 from tfgpu_magic.isolate.backend import Backend, submit
 from tfgpu_magic.isolate.cluster.backend import Cluster
+from tfgpu_magic.isolate.future import CallFuture
 from tfgpu_magic.isolate.local import Local
-from tfgpu_magic.isolate.submitted import Submitted
 from tfgpu_magic.isolate.values import pickling
 
 P = ParamSpec("P")
@@ -69,7 +69,7 @@ class IsolatedExecutor(Executor):
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
     ) -> None:
-        asked = terms.read(policy, gpus, timeout)
+        asked = options.read(policy, gpus, timeout)
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")  # as the standard library says it
         self._first = None if initializer is None else (initializer, initargs)
@@ -81,7 +81,7 @@ class IsolatedExecutor(Executor):
             Local(asked, max_workers) if cluster is None else Cluster(asked, max_workers, cluster, security, wait)
         )
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Submitted[T]:
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> CallFuture[T]:
         """Have a function called, and return the future of its value; its `stop()` stops the call.
 
         The future raises what the function raises; `Unpicklable`, which names what cannot be sent; `WorkerDied`;

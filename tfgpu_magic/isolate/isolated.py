@@ -1,4 +1,4 @@
-"""`@isolated`: a function whose every call has a process of its own; what is asked for the calls, `terms` knows."""
+"""`@isolated`: a function whose every call has a process of its own; what is asked for the calls, `options` knows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.isolate import run, terms
+from tfgpu_magic.isolate import options, run
 from tfgpu_magic.isolate.backend import Backend, submit
 from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.future import CallFuture
 from tfgpu_magic.isolate.local import Local
+from tfgpu_magic.isolate.options import Options
 from tfgpu_magic.isolate.process import inside
-from tfgpu_magic.isolate.submitted import Submitted
-from tfgpu_magic.isolate.terms import Terms
 from tfgpu_magic.isolate.values import pickling
 
 P = ParamSpec("P")
@@ -63,7 +63,7 @@ def isolated(
     Examples:
         ``@isolated(policy="limit 4GiB", timeout="10m")``
     """
-    asked = _Asked(terms.read(policy, gpus, timeout))
+    asked = _Asked(options.read(policy, gpus, timeout))
     if function is None:
         return lambda function: Isolated(function, asked)
     return Isolated(function, asked)
@@ -72,8 +72,8 @@ def isolated(
 class _Asked:
     """What is asked for the calls of a function, and what runs those that are submitted."""
 
-    def __init__(self, what: Terms) -> None:
-        self.terms = what
+    def __init__(self, what: Options) -> None:
+        self.options = what
         self._lock = threading.Lock()
         self._backend: Backend | None = None
 
@@ -81,11 +81,11 @@ class _Asked:
         """What runs them, made when it is first needed."""
         with self._lock:
             if self._backend is None:
-                self._backend = Local(self.terms)
+                self._backend = Local(self.options)
             return self._backend
 
-    def __reduce__(self) -> tuple[type[_Asked], tuple[Terms]]:
-        return _Asked, (self.terms,)
+    def __reduce__(self) -> tuple[type[_Asked], tuple[Options]]:
+        return _Asked, (self.options,)
 
 
 class Isolated(Generic[P, R]):
@@ -116,7 +116,7 @@ class Isolated(Generic[P, R]):
         if inside.running:
             return self.__wrapped__(*args, **kwargs)
         __tracebackhide__ = True  # IPython's word for frames that tell nobody anything
-        what = self._asked.terms
+        what = self._asked.options
         function, values = _function(self.__wrapped__, args)
         try:
             work = pickling.dump_call(function, values, kwargs, reduce=_by_wrapper)
@@ -126,7 +126,7 @@ class Isolated(Generic[P, R]):
             raise error.with_traceback(None)  # noqa: B904  # of our own frames
         return value
 
-    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Submitted[R]:
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> CallFuture[R]:
         """Have it called in a process of its own, with GPUs of its own, and return the future of its value.
 
         The future's `stop()` stops the call.

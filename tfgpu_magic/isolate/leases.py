@@ -1,206 +1,300 @@
-"""Which GPUs an isolated call may have beside other calls of this user, and with what policy. Pure.
+"""The GPUs that calls of this process have now: each leases its own, and the lease ends with the call's process.
 
-Without a limit in its policy a call has a GPU to itself among our calls; with one it shares the GPU with others, as
-far as there is room. Ours are those of every process of this user; `book` knows them.
+What other processes of this user have is in the lease file that all of them share, and so is the order of those who wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
-from tfgpu_magic.config import fit
+from tfgpu_magic import control
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.memory import context_bytes, whole
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.config.request import reference
-from tfgpu_magic.config.requests.visible import Visible
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate.claims import Claim, Holding, Need, key, size
-from tfgpu_magic.monitor.snapshot import Gpu
+from tfgpu_magic.isolate import allocation, offer
+from tfgpu_magic.isolate.claims import Claim, Need, key, size
+from tfgpu_magic.isolate.demand import Alternative, Demand, DemandForAll, alternatives
+from tfgpu_magic.isolate.lease import Abandoned, Lease
+from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseFile, LeaseTable, Page, began
+from tfgpu_magic.isolate.process import inside
+from tfgpu_magic.monitor.snapshot import Snapshot
+
+TICK = 0.25
+"""Seconds between two looks into the lease file while a call waits: what other processes do there wakes nobody here."""
+
+_FRESH = 5.0  # seconds in which GPUs that were seen are taken to be so still, if no lease has ended
 
 
-def choose(
-    devices: Sequence[Device],
-    holding: Holding,
-    claims: Sequence[Claim],
-    count: int,
-    names: Callable[[], Mapping[int, str]] = dict,
-) -> tuple[Device, ...] | None:
-    """Choose a call's GPUs: of those that have room the ones with most memory left.
-
-    Args:
-        devices: the GPUs that it may have, as they are now, and what it would take of each.
-        holding: who holds what on them now.
-        claims: what other calls of ours may take.
-        count: how many it needs.
-        names: tells who is behind each pid; asked only to say who is in the way.
-
-    Returns:
-        The GPUs, or None where only our own calls are in the way, and it has to wait for one to end.
-
-    Raises:
-        Refused: there are too few GPUs, or others hold what it needs.
-    """
-    if len(devices) < count:
-        there = f"there {'is' if len(devices) == 1 else 'are'} {len(devices) or 'none'}"
-        raise Refused(f"Not started. {gpus(count)} for each call cannot be had: {there} here.")
-    left = [_left(device, holding, claims) for device in devices]
-    fitting = [number for number, device in enumerate(left) if device is not None and not fit.problems([device])]
-    if len(fitting) >= count:
-        best = sorted(fitting, key=lambda number: -((left[number] or devices[number]).gpu.free or 0))
-        return tuple(devices[number] for number in best[:count])
-    found = fit.problems([_at_best(device, claims) for device in devices])
-    if len(devices) - len(found) >= count:
-        return None
-    have = f"{len(devices) - len(found) or 'none'} ha{'s' if len(devices) - len(found) == 1 else 've'} room"
-    lines = [
-        f"Not started. The call needs {gpus(count)}, and {have} for it.",
-        fit.tell(found, holding.processes, names()),
-        *dict.fromkeys(device.words.lease_note for device in devices if device.words and device.words.lease_note),
-    ]
-    emptied = fit.problems([_emptied(device) for device in devices])
-    raise Refused("\n".join(lines), crowded=len(devices) - len(emptied) >= count)
-
-
-def choose_in_turn(
-    devices: Sequence[Device],
-    holding: Holding,
-    claims: Sequence[Claim],
-    count: int,
-    ahead: Sequence[Need],
-    gpus: Sequence[Gpu],
-    names: Callable[[], Mapping[int, str]] = dict,
-) -> tuple[Device, ...] | None:
-    """Choose as `choose` does, with others waiting ahead: whoever passes leaves them what they wait for.
-
-    Who can be served now is, before us. One who cannot must still fit beside all that has passed it, us included, when
-    those have ended that were there before it came. So nobody waits for ever, and none whose GPUs are others' at all.
+class Leases:
+    """The leases that this process's calls have now. Any thread may ask.
 
     Args:
-        devices: as in `choose`.
-        holding: as in `choose`.
-        claims: as in `choose`.
-        count: as in `choose`.
-        ahead: what those wait for who came before, in their order.
-        gpus: all GPUs, as they are now.
-        names: as in `choose`.
-
-    Raises:
-        Refused: as `choose` does.
+        table: where they and others' are written.
     """
-    if choose(devices, holding, claims, count, names) is None:
-        return None
-    there, taken, blocked = {key(gpu): gpu for gpu in gpus}, list(claims), list[Need]()
-    for need in ahead:
-        theirs = need.devices(there)
+
+    def __init__(self, table: LeaseTable) -> None:
+        self._table = table
+        self._changed = threading.Condition()
+        self._looking = threading.Lock()
+        self._seen = (-1, Snapshot(time=0.0))
+        self._wishes: set[Demand] = set()
+        self._waiting: set[int] = set()
+        self._known, self._looked = -1, 0.0
+
+    def survey(self, policy: Policy, gpus: int | None) -> int | None:
+        """How many calls at once the GPUs have room for; None where there is no GPU to be shared out.
+
+        Args:
+            policy: what is asked beyond what holds in this process.
+            gpus: how many GPUs each call gets; None is one, where there is one.
+
+        Raises:
+            Refused: not even one call could have what is asked, or the driver does not answer.
+        """
+        since = time.time()
+        while True:
+            ended, snapshot = self._look(since)
+            with self._turn() as page:
+                if page.ended == ended:  # else what one that ended meanwhile held is in the snapshot, as if others'
+                    claims = _others(page)
+                    break
+
+        def room(here: Policy) -> int | None:
+            devices = offer.offered(here, policy, snapshot, gpus)
+            if devices is None:
+                return None
+            allocation.choose(devices, offer.holding(snapshot), claims, gpus or 1, lambda: control.names(snapshot))
+            return allocation.places(devices, claims, gpus or 1)
+
+        return offer.first(functools.partial(room, here) for here in offer.nearest_first(snapshot))
+
+    def lease(
+        self,
+        policy: Policy,
+        gpus: int | None,
+        *,
+        wanted: Callable[[], bool] = lambda: True,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> contextlib.AbstractContextManager[Lease]:
+        """Lease GPUs for a call, which ends with the block; waits while other calls of ours are in the way.
+
+        Args:
+            policy: what is asked beyond what holds in this process.
+            gpus: how many GPUs; None is one, where there is one.
+            wanted: whether there is still need for it, asked again at each `stir`.
+            waiting: called once where it has to wait.
+
+        Raises:
+            Refused: others are in the way, or the driver does not answer.
+            Abandoned: it is no longer wanted.
+        """
+        return self._leased(Demand(policy=policy, gpus=gpus, wanted=wanted, waiting=waiting))
+
+    def share(
+        self,
+        policy: Policy,
+        *,
+        wanted: Callable[[], bool] = lambda: True,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> contextlib.AbstractContextManager[Lease]:
+        """Lease what a policy takes of every GPU that this process sees; else as `lease`.
+
+        Where others than our calls are in the way, that is not said here: whoever applies the policy says it better.
+        """
+        return self._leased(DemandForAll(policy=policy, gpus=None, wanted=wanted, waiting=waiting))
+
+    def stir(self) -> None:
+        """Have all who wait ask again whether they are wanted."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def forget(self) -> None:
+        """In a process that was forked of the ledger's own: its calls are another's."""
+        self._changed, self._looking = threading.Condition(), threading.Lock()  # a thread that is not here had them
+        self._wishes, self._waiting = set(), set()
+        self._table.forget()
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[Page]:
+        """Have the table alone, without those calls of ours that are over, wherever an interrupt has met them.
+
+        All who wait are told when it has changed, by us or by others.
+        """
+        with self._changed, self._table.turn() as page:
+            calls = {demand.ticket for demand in self._wishes.copy()}
+            for entry in list(page.entries.values()):
+                if entry.slot == self._table.slot and entry.ticket not in calls:
+                    page.drop(entry.ticket)
+            yield page
+            if self._known != page.changes:
+                self._known = page.changes
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def _leased(self, demand: Demand) -> Iterator[Lease]:
         try:
-            chosen = choose(theirs, holding, taken, need.count)
-        except Refused:
-            continue  # and it will be told so
-        if chosen is None:
-            blocked.append(need)
+            self._wishes.add(demand)
+            with self._turn() as page:
+                demand.ticket = page.number()
+                page.entries[demand.ticket] = Entry(ticket=demand.ticket, slot=self._table.slot, seen=time.monotonic())
+            try:
+                policy, devices = self._take(demand)
+            except Refused as error:
+                demand.refuse(error)
+                policy, devices = control.inherited(demand.snapshot).then(demand.policy), ()
+                self._wishes.discard(demand)  # it runs without GPUs of its own, and nobody waits behind it
+                self._tidy()
+            yield Lease(policy, demand.snapshot, devices, started=functools.partial(self._started, demand.ticket))
+        finally:
+            self._wishes.discard(demand)  # before anything that can be interrupted: it is over, whoever strikes it out
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Strike out what is over; an interrupt meanwhile comes when that is done."""
+        try:
+            with self._turn():
+                pass
+        except KeyboardInterrupt:
+            with self._turn():
+                pass
+            raise
+
+    def _take(self, demand: Demand) -> tuple[Policy, tuple[Device, ...]]:
+        """Take what is wished, a policy and GPUs; wait for it where other calls of ours are in the way."""
+        since, told = demand.came, False
+        while demand.wanted():
+            ended, snapshot = self._look(since)
+            demand.snapshot = snapshot
+            since = time.time() - _FRESH
+            possible = list(alternatives(demand, snapshot))
+            with self._turn() as page:
+                if page.ended != ended:  # what one that ended meanwhile held is in the snapshot, as if others'
+                    continue
+                find = functools.partial(self._found, page, demand, snapshot)
+                found = offer.first(functools.partial(find, way) for way in possible)
+                if found is not None:
+                    self._enter(page, demand, found[1])
+                    return found
+                changes = page.changes
+            if told:
+                self._wait(changes, demand)
+            if not told:
+                demand.waiting()
+                told = True
+        raise Abandoned
+
+    def _enter(self, page: Page, demand: Demand, devices: tuple[Device, ...]) -> None:
+        """Write down what a call has from now on, if it is any GPU's."""
+        if not devices:
+            page.drop(demand.ticket)
+            return
+        since, known = page.number(), offer.strangers(demand.snapshot)
+        claims = tuple(Claim(key(one.gpu), size(one), since=since, known=known) for one in devices)
+        page.put(replace(page.entries[demand.ticket], need=None, claims=claims))
+
+    def _found(
+        self, page: Page, demand: Demand, snapshot: Snapshot, way: Alternative
+    ) -> tuple[Policy, tuple[Device, ...]] | None:
+        """What a call gets in one way, its policy and its GPUs; None where it has to wait.
+
+        Raises:
+            Refused: not in this way.
+        """
+        together = way.here.then(demand.policy)
+        if isinstance(way.devices, Refused):
+            raise way.devices
+        if way.devices is None:
+            return together, ()
+        chosen = self._chosen(page, demand, way.devices, snapshot)
+        return None if chosen is None else (demand.settle(together, chosen), chosen)
+
+    def _chosen(
+        self, page: Page, demand: Demand, devices: tuple[Device, ...], snapshot: Snapshot
+    ) -> tuple[Device, ...] | None:
+        """What a call gets now, if it is its turn; what it waits for is written down."""
+        count, now = demand.count(devices), time.monotonic()
+        need = Need.of(demand.ticket, devices, count)
+        own = page.entries[demand.ticket]
+        if own.need is None:
+            page.put(replace(own, need=need, seen=now))
         else:
-            taken += [Claim(key(device.gpu), size(device), since=_NOW) for device in chosen]
+            page.entries[demand.ticket] = replace(own, need=need, seen=now)
+        before = [entry for ticket, entry in page.entries.items() if ticket < demand.ticket and not entry.claims]
+        if any(entry.need is None and entry.slot == self._table.slot for entry in before):
+            return None  # who came before, and is still looking
+        ahead = [entry.need for entry in before if entry.need is not None and now - entry.seen < ABSENT]
+        return allocation.choose_in_turn(
+            devices,
+            offer.holding(snapshot),
+            _others(page),
+            count,
+            () if inside.running else ahead,  # who has waited so long may wait for the very call that we are in
+            snapshot.gpus,
+            lambda: control.names(snapshot),
+        )
 
-    def spares(*mine: Device) -> bool:
-        passing = [Claim(key(device.gpu), size(device), since=_NOW) for device in mine]
-        return all(_fits_later(need, there, [*taken, *passing]) for need in blocked)
+    def _look(self, since: float) -> tuple[int, Snapshot]:
+        """How many leases had ended, and the GPUs as they were then, or later; not before a time."""
+        with self._looking:
+            with self._turn() as page:
+                ended = page.ended
+            if self._seen[0] != ended or self._seen[1].time < since:
+                self._seen = (ended, offer.see())
+            return self._seen
 
-    chosen = choose(devices, holding, taken, count)
-    if chosen is None or spares(*chosen):
-        return chosen
-    other = [device for device in devices if spares(device)]
-    if len(other) < count:
-        return None
-    try:
-        chosen = choose(other, holding, taken, count)
-    except Refused:  # of these; others would do, when those who wait have had them
-        return None
-    return chosen if chosen is not None and spares(*chosen) else None
+    def _wait(self, changes: int, demand: Demand) -> None:
+        """Wait until something has changed in the table, or the call is not wanted."""
+        with self._changed:
+            self._waiting.add(demand.ticket)
+            try:
+                while demand.wanted() and self._known == changes:
+                    if time.monotonic() - self._looked < TICK:
+                        self._changed.wait(TICK)
+                    else:
+                        self._look_after()
+            finally:
+                self._waiting.discard(demand.ticket)
 
+    def _look_after(self) -> None:
+        """Look into the table for all who wait here, and say there that they do."""
+        with self._turn() as page:
+            self._looked = time.monotonic()
+            for ticket in self._waiting & page.entries.keys():
+                page.entries[ticket] = replace(page.entries[ticket], seen=self._looked)
 
-_NOW = 2**63  # later than every number that was given
-
-
-def _fits_later(need: Need, gpus: Mapping[str, Gpu], claims: Sequence[Claim]) -> bool:
-    """Tell whether who waits will fit beside what was claimed since it came, when all that was before has ended."""
-    later = [claim for claim in claims if claim.since > need.ticket]
-    left = (_left(_emptied(device), Holding(), later) for device in need.devices(gpus))
-    return sum(device is not None and not fit.problems([device]) for device in left) >= need.count
-
-
-def _emptied(device: Device) -> Device:
-    """The GPU as it is when nobody uses it, as far as that can be known."""
-    return replace(device, gpu=replace(device.gpu, free=_usable(device.gpu)))
-
-
-def places(devices: Sequence[Device], claims: Sequence[Claim], count: int) -> int:
-    """How many calls of `count` GPUs each have room at once when no other call of ours runs; at least 1."""
-    fitting = [device for device in (_at_best(device, claims) for device in devices) if not fit.problems([device])]
-    room = 0
-    for device in fitting:
-        needed = size(device)
-        room += 1 if needed is None else (device.gpu.free or 0) // needed
-    return max(1, room // count)
-
-
-def _left(device: Device, holding: Holding, claims: Sequence[Claim]) -> Device | None:
-    """The GPU without what calls of ours may still take of it; None where it cannot be shared with them."""
-    gpu, ours = device.gpu, [claim for claim in claims if claim.gpu == key(device.gpu)]
-    if not ours:
-        return device
-    if size(device) is None or gpu.free is None:
-        return None
-    free = gpu.free
-    for claim, held in zip(ours, holding.of(ours, gpu), strict=True):
-        if claim.size is None:
-            return None
-        free -= max(0, claim.size - held)
-    return replace(device, gpu=replace(gpu, free=max(0, free)))
+    def _started(self, ticket: int, pid: int) -> None:
+        """Know the process of a call that has its GPUs."""
+        with self._turn() as page:
+            if (entry := page.entries.get(ticket)) is not None:
+                known = tuple(replace(one, pid=pid, began=began(pid)) for one in entry.claims)
+                page.entries[ticket] = replace(entry, claims=known)
 
 
-def _at_best(device: Device, claims: Sequence[Claim]) -> Device:
-    """The GPU as it may be when our calls there have ended: how much of it others hold is seen then."""
-    if device.gpu.free is None or all(claim.gpu != key(device.gpu) for claim in claims):
-        return device
-    return _emptied(device)
+LEASES = Leases(LeaseFile())
+"""This process's own."""
+
+os.register_at_fork(after_in_child=LEASES.forget)
 
 
-def _usable(gpu: Gpu) -> int | None:
-    """Bytes that processes can share: what driver and firmware keep is never theirs."""
-    return None if gpu.total is None else gpu.total - (gpu.reserved or 0)
+def _others(page: Page) -> list[Claim]:
+    """What all have but for the calls that this process runs in: what is theirs is ours, and so is the room for it."""
+    family = _family() if inside.running else frozenset()
+    return [claim for claim in page.claims() if claim.pid not in family]
 
 
-def gpus(count: int) -> str:
-    """So many GPUs, in words."""
-    return f"{count} GPU{'s' * (count != 1)}"
-
-
-def asked(device: Device) -> Device:
-    """What an isolated call takes of a GPU, where its words ask for what is in `device`."""
-    if device.words is None:
-        return device
-    context = context_bytes(device.gpu.total or 0)
-    return replace(device, limits=device.words.leased(device.limits, _usable(device.gpu) or 0, context))
-
-
-def lowered(device: Device) -> Device:
-    """The same with a limit that is grown into no higher than what is free, beside CUDA's context."""
-    free, total, words = device.gpu.free, device.gpu.total, device.words
-    if words is None or not words.grows or len(device.limits) != 1 or free is None or total is None:
-        return device
-    room = whole(max(0, free - context_bytes(total)))
-    return replace(device, limits=(min(room, *device.limits),))
-
-
-def settle(policy: Policy, devices: Sequence[Device]) -> Policy:
-    """The policy for a process that has these GPUs: they are named, and what it takes of each is in bytes."""
-    chosen = Visible(tuple(reference(device.gpu) for device in devices))
-    memory = [
-        device.words.settled(device.limits, None if len(devices) == 1 else reference(device.gpu))
-        for device in devices
-        if device.words is not None
-    ]
-    _, _, cpus = policy.by_nature()  # the others are in the devices
-    return Policy((*cpus, chosen, *dict.fromkeys(memory)))
+def _family() -> frozenset[int]:
+    """This process and its ancestors."""
+    found: set[int] = set()
+    pid = os.getpid()
+    while pid > 1 and pid not in found:
+        found.add(pid)
+        with contextlib.suppress(OSError):
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return frozenset(found)

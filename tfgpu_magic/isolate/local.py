@@ -11,36 +11,36 @@ from tfgpu_magic.errors import WorkerDied
 from tfgpu_magic.isolate import shutdown
 from tfgpu_magic.isolate.backend import ENDED, STOPPED, Door
 from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.future import CallFuture
 from tfgpu_magic.isolate.lease import Abandoned
-from tfgpu_magic.isolate.ledger import LEDGER
+from tfgpu_magic.isolate.leases import LEASES
+from tfgpu_magic.isolate.options import Options
 from tfgpu_magic.isolate.run import function, leased, run
-from tfgpu_magic.isolate.submitted import Submitted
-from tfgpu_magic.isolate.terms import Terms
 
 
 class Local:
     """A `Backend` of this machine.
 
     Args:
-        terms: what is asked for each call.
+        options: what is asked for each call.
         most: how many run at once; by default as many as there is room for.
 
     Raises:
         Refused: no call could have what is asked.
     """
 
-    def __init__(self, terms: Terms, most: int | None = None) -> None:
-        room = None if terms.gpus == 0 else LEDGER.survey(terms.policy, terms.gpus)
+    def __init__(self, options: Options, most: int | None = None) -> None:
+        room = None if options.gpus == 0 else LEASES.survey(options.policy, options.gpus)
         self.door = Door()
         self.most: int | None = most or room or len(os.sched_getaffinity(0))
-        self._terms = terms
+        self._options = options
         self._ended = False
-        self._waiting: deque[Submitted[Any]] = deque()
-        self._running: set[Submitted[Any]] = set()
+        self._waiting: deque[CallFuture[Any]] = deque()
+        self._running: set[CallFuture[Any]] = set()
         self._threads = 0
         shutdown.add(self)
 
-    def add(self, call: Submitted[Any]) -> None:
+    def add(self, call: CallFuture[Any]) -> None:
         """Run a call, in a thread of ours."""
         with self.door.changed:
             self.door.check()
@@ -87,12 +87,12 @@ class Local:
                 self._running.discard(call)
             del call
 
-    def _run(self, call: Submitted[Any]) -> None:
+    def _run(self, call: CallFuture[Any]) -> None:
         """Run a call to its end."""
         call.enlist()
         try:
-            one = Call(work=call.take().parts, timeout=self._terms.timeout, screen=call.screen)
-            lease = leased(self._terms, lambda: not call.stopped)
+            one = Call(work=call.take().parts, timeout=self._options.timeout, sink=call.sink)
+            lease = leased(self._options, lambda: not call.stopped)
             value = run(one, lease, function(), begun=call.begin).value()
         except BaseException as error:  # also KeyboardInterrupt: it is the call's, and not this thread's
             call.forget()
@@ -101,7 +101,7 @@ class Local:
             call.forget()
             call.set_result(value)
 
-    def _told(self, call: Submitted[Any], error: BaseException) -> BaseException:
+    def _told(self, call: CallFuture[Any], error: BaseException) -> BaseException:
         """What a call's future raises, where running it has raised something."""
         if not (call.stopped and isinstance(error, KeyboardInterrupt | WorkerDied | Abandoned)):
             return error

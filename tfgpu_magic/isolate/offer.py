@@ -12,9 +12,9 @@ from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.process_state import DEVICES
 from tfgpu_magic.config.resolver import is_old, is_skipped, resolve
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import leases
-from tfgpu_magic.isolate.book import lives
+from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.claims import Holding
+from tfgpu_magic.isolate.lease_file import lives
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -63,8 +63,10 @@ def candidates(here: Policy, policy: Policy, snapshot: Snapshot) -> tuple[Device
         Refused: the words name a GPU that is not there, or hidden.
     """
     fallen = here != control.current().settled
-    devices = (leases.asked(device) for device in seen(here, policy, snapshot))
-    return tuple(leases.lowered(device) if fallen and device.words in here.requests else device for device in devices)
+    devices = (allocation.asked(device) for device in seen(here, policy, snapshot))
+    return tuple(
+        allocation.lowered(device) if fallen and device.words in here.requests else device for device in devices
+    )
 
 
 def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
@@ -74,10 +76,10 @@ def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
         Refused: as `candidates` does.
     """
     kernel = control.anew(snapshot)
-    wish = resolve(here, policy, snapshot, kernel)
-    if wish.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
-        wish.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if told
-    used = [device for device in wish.devices() if not is_skipped(device.gpu, wish.seen, kernel)]
+    demand = resolve(here, policy, snapshot, kernel)
+    if demand.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
+        demand.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if told
+    used = [device for device in demand.devices() if not is_skipped(device.gpu, demand.seen, kernel)]
     return iter([device for device in used if not is_old(device.gpu, kernel)] or used)
 
 
@@ -85,7 +87,7 @@ def offered(here: Policy, policy: Policy, snapshot: Snapshot, gpus: int | None) 
     """The GPUs to choose from; None where there are none, and none are asked for by number."""
     devices = candidates(here, policy, snapshot)
     if not devices and gpus is not None and snapshot.error:
-        raise Refused(f"Not started. {leases.gpus(gpus)} for each call cannot be had. {snapshot.error}")
+        raise Refused(f"Not started. {allocation.gpus(gpus)} for each call cannot be had. {snapshot.error}")
     return devices if devices or gpus is not None else None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tfgpu_magic import control
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.isolate.lease import Lease
-from tfgpu_magic.isolate.process import precision, station
+from tfgpu_magic.isolate.process import inherited, keras_settings
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.values.guard import ROOTS
 
@@ -27,10 +27,10 @@ def order(lease: Lease, runner: str, *, imported: frozenset[str] | None = None) 
         directory=str(Path.cwd()),
         path=tuple(sys.path),
         arguments=tuple(sys.argv),
-        station=station.here(),
+        inherited=inherited.here(),
         apply=control.apply,
         policy=lease.policy,
         snapshot=lease.snapshot,
         imported=ROOTS & sys.modules.keys() if imported is None else imported,
-        precision=precision.read(),
+        precision=keras_settings.read(),
     )

@@ -14,11 +14,11 @@ from tfgpu_magic.isolate import prepare
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.lease import Lease
-from tfgpu_magic.isolate.ledger import LEDGER
-from tfgpu_magic.isolate.terms import Terms
+from tfgpu_magic.isolate.leases import LEASES
+from tfgpu_magic.isolate.options import Options
 
-_FUNCTION = "tfgpu_magic.isolate.process.infant:call"
-_FUNCTION_WITH_DISPLAYS = "tfgpu_magic.isolate.cells.displayed:call"
+_FUNCTION = "tfgpu_magic.isolate.process.worker:call"
+_FUNCTION_WITH_DISPLAYS = "tfgpu_magic.isolate.cells.call_displays:call"
 
 
 def run(
@@ -56,19 +56,19 @@ def function() -> str:
     return _FUNCTION if shell() is None else _FUNCTION_WITH_DISPLAYS
 
 
-def leased(terms: Terms, wanted: Callable[[], bool] = lambda: True) -> AbstractContextManager[Lease]:
+def leased(options: Options, wanted: Callable[[], bool] = lambda: True) -> AbstractContextManager[Lease]:
     """GPUs that no other call of ours has; none, where none are asked for.
 
     Args:
-        terms: what is asked.
+        options: what is asked.
         wanted: whether there is still need for it, while it waits.
     """
-    if terms.gpus != 0:
-        return LEDGER.lease(terms.policy, terms.gpus, wanted=wanted)
-    _, _, cpus = control.inherited().then(terms.policy).by_nature()  # there is no GPU for the others
+    if options.gpus != 0:
+        return LEASES.lease(options.policy, options.gpus, wanted=wanted)
+    _, _, cpus = control.inherited().then(options.policy).by_nature()  # there is no GPU for the others
     return contextlib.nullcontext(Lease(Policy(cpus), environment=visible.variable(())))
 
 
-def as_here(terms: Terms) -> AbstractContextManager[Lease]:
+def as_here(options: Options) -> AbstractContextManager[Lease]:
     """The GPUs as this process would see them; nothing is looked at, and nothing reserved."""
-    return contextlib.nullcontext(Lease(control.inherited().then(terms.policy)))
+    return contextlib.nullcontext(Lease(control.inherited().then(options.policy)))

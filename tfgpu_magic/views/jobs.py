@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.views import html, text, words
 
 if TYPE_CHECKING:
-    from tfgpu_magic.isolate.listed import Standing
+    from tfgpu_magic.isolate.job_list import JobStatus
     from tfgpu_magic.monitor.snapshot import Snapshot
 
 _HEADS = (">Job", "<State", ">Time", ">PID", "<Held", "<What")
@@ -25,7 +25,7 @@ class Jobs:
         snapshot: what the driver says that each holds.
     """
 
-    standings: tuple[Standing, ...]
+    standings: tuple[JobStatus, ...]
     snapshot: Snapshot
 
     def __repr__(self) -> str:
@@ -36,7 +36,7 @@ class Jobs:
         rows = ["".join(map(html.cell, _HEADS, self._row(job))) for job in self.standings]
         return html.page(html.grid("Jobs", _HEADS, rows) if rows else f"<p>{html.prose(_NONE)}</p>")
 
-    def _row(self, job: Standing) -> list[str]:
+    def _row(self, job: JobStatus) -> list[str]:
         held = [
             f"{words.with_unit(process.held)} of GPU {process.gpu}"
             for process in self.snapshot.processes

@@ -45,18 +45,18 @@ _NAMES = re.compile(r"(?:^| )-[io](?:[ =](?:\S*,)?)?$")
 
 
 def _prepare(said: Line, cell: str, shell: Any) -> Callable[[], object]:
-    from tfgpu_magic.isolate.cells import jobs, words  # calls are a room that few need
+    from tfgpu_magic.isolate.cells import jobs, line  # calls are a room that few need
 
-    return jobs.begin(shell, words.parse(said.rest, _ABOVE), cell)
+    return jobs.begin(shell, line.parse(said.rest, _ABOVE), cell)
 
 
 def _answer(said: Line) -> None:
     """Get ready for isolated cells, without waiting for it."""
     if said.rest != _WARM:
         raise PolicyError(f"`isolate` stands above a cell: {_USAGE}")
-    from tfgpu_magic.isolate.pool import KEEPER  # as above
+    from tfgpu_magic.isolate.pool import FORK_SERVER  # as above
 
-    KEEPER.nursery()
+    FORK_SERVER.process()
     print("Getting ready for isolated cells: TensorFlow is being imported for them.")
 
 

@@ -17,15 +17,15 @@ _STOP = "stop"
 
 def _answer(said: Line) -> Jobs:
     """List the jobs, once the one that is to be stopped is told so."""
-    from tfgpu_magic.isolate import listed  # calls are a room that few need
+    from tfgpu_magic.isolate import job_list  # calls are a room that few need
     from tfgpu_magic.views.jobs import Jobs
 
     verb, _, number = said.rest.partition(" ")
-    if said.rest and not (verb == _STOP and number.isdecimal() and listed.stop(int(number))):
-        running = ", ".join(map(str, listed.running()))
+    if said.rest and not (verb == _STOP and number.isdecimal() and job_list.stop(int(number))):
+        running = ", ".join(map(str, job_list.running()))
         these = f"Job {running} can be stopped." if running else "No job runs."
         raise PolicyError(f"`jobs {said.rest}` cannot be done. {these}{WORD.forms}")
-    return Jobs(tuple(listed.standings()), look())
+    return Jobs(tuple(job_list.statuses()), look())
 
 
 def _offers(said: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:

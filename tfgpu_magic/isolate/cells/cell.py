@@ -13,23 +13,23 @@ from typing import Any
 
 from tfgpu_magic import control, frameworks
 from tfgpu_magic.errors import TfGpuError, Unpicklable
-from tfgpu_magic.isolate import leases
+from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.cells.arrival import Arrival, arrive
-from tfgpu_magic.isolate.cells.between import afterwards, between, display_once
-from tfgpu_magic.isolate.cells.closing import Closing, close, crowd
+from tfgpu_magic.isolate.cells.deferred import afterwards, deferred, display_once
 from tfgpu_magic.isolate.cells.errors import as_told, debug_no_frames, hint, not_run, raised
 from tfgpu_magic.isolate.cells.facts import CellSettings
 from tfgpu_magic.isolate.cells.inputs import chosen, pickled
+from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.cells.names import names
-from tfgpu_magic.isolate.cells.words import Asked
+from tfgpu_magic.isolate.cells.summary import Summary, crowd, summarise
 from tfgpu_magic.isolate.lease import Abandoned, Lease
-from tfgpu_magic.isolate.ledger import LEDGER
-from tfgpu_magic.isolate.process import ending
+from tfgpu_magic.isolate.leases import LEASES
+from tfgpu_magic.isolate.process import exit_cause
 from tfgpu_magic.isolate.process.order import APART, LEAVE
 from tfgpu_magic.isolate.run import run
-from tfgpu_magic.isolate.screen import Screen
+from tfgpu_magic.isolate.sinks import Sink
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -46,11 +46,11 @@ class Cell:
         shell: the notebook's IPython.
         asked: what its line asks.
         body: its text.
-        screen: where its output goes.
+        sink: where its output goes.
 
     Attributes:
         title: its first line that says more than an import does.
-        screen: where its output goes.
+        sink: where its output goes.
         settle: puts the names that it has brought into the notebook, where that waits for the end of another cell.
 
     Raises:
@@ -59,8 +59,8 @@ class Cell:
         Unpicklable: something that it reads cannot be sent.
     """
 
-    def __init__(self, shell: Any, asked: Asked, body: str, screen: Screen) -> None:
-        self._shell, self._asked, self.screen = shell, asked, screen
+    def __init__(self, shell: Any, asked: CellLine, body: str, sink: Sink) -> None:
+        self._shell, self._asked, self.sink = shell, asked, sink
         self.title = _title(body)
         self._before: Snapshot | None = None
         seen = names(shell.transform_cell(body))
@@ -82,7 +82,7 @@ class Cell:
         self._call: Call | None = None
         self._answered: Answer | None = None
         self._arrival: Arrival | None = None
-        self._between = between(shell) if asked.detach else None
+        self._between = deferred(shell) if asked.detach else None
         self._stopped = False
         self.settle: Callable[[], None] = lambda: None
 
@@ -96,7 +96,7 @@ class Cell:
         self._stopped = True
         if self._call is not None:
             self._call.interrupt()
-        LEDGER.stir()
+        LEASES.stir()
 
     def run(self) -> Any:
         """Run it, show how it ended, bring its names into the notebook, and return its value.
@@ -121,7 +121,7 @@ class Cell:
         except (TfGpuError, OSError, KeyboardInterrupt) as error:
             if self._answered is None:
                 if self.pid is not None:
-                    self._show(close((), None, look(), self.pid, time.monotonic() - begin))
+                    self._show(summarise((), None, look(), self.pid, time.monotonic() - begin))
                 return None, as_told(self._stop_from_outside() or error.with_traceback(None))
             answer = self._answered
             interrupt = as_told(KeyboardInterrupt("The cell had ended, and what it gives is here."))
@@ -136,7 +136,7 @@ class Cell:
         if told is not None or facts.shown is None or (value is None and "" not in arrival.lost):
             return None, told
         if "" in arrival.lost:
-            self.screen.show({"data": facts.shown[0], "metadata": facts.shown[1]})
+            self.sink.show({"data": facts.shown[0], "metadata": facts.shown[1]})
         elif not self._asked.detach and facts.shown[0].keys() - {"text/plain"}:
             # The text is that of what came home: an array, and no tensor.
             display_once(self._shell, value, facts.shown)
@@ -145,7 +145,7 @@ class Cell:
     def _tell(self, answer: Answer, arrival: Arrival, error: BaseException | None) -> None:
         """Show how it ended."""
         uses = answer.facts.uses
-        closing = close(
+        closing = summarise(
             uses,
             self._before,
             self._look_again(answer),
@@ -164,8 +164,8 @@ class Cell:
         work, self._work = self._work, ()
         call = Call(
             work=work,
-            timeout=self._asked.terms.timeout,
-            screen=self.screen,
+            timeout=self._asked.options.timeout,
+            sink=self.sink,
             warming=self._tell_of_warming,
             answered=self._take,
         )
@@ -184,12 +184,12 @@ class Cell:
 
         What its own words take, that is: the notebook's policy holds in cells, too, that never use a GPU.
         """
-        asked = self._asked.terms
+        asked = self._asked.options
         if asked.gpus is not None:
-            waiting = self._tell_of_waiting(leases.gpus(asked.gpus))
-            return LEDGER.lease(asked.policy, asked.gpus, wanted=self._wanted, waiting=waiting)
+            waiting = self._tell_of_waiting(allocation.gpus(asked.gpus))
+            return LEASES.lease(asked.policy, asked.gpus, wanted=self._wanted, waiting=waiting)
         if any(request.limited for request in asked.policy.memory):
-            return LEDGER.share(asked.policy, wanted=self._wanted, waiting=self._tell_of_waiting("GPU memory"))
+            return LEASES.share(asked.policy, wanted=self._wanted, waiting=self._tell_of_waiting("GPU memory"))
         policy = control.inherited().then(asked.policy)
         return contextlib.nullcontext(Lease(policy, look() if policy.requests else None))
 
@@ -208,7 +208,7 @@ class Cell:
         status = None if self._call is None else self._call.status
         if status not in (-signal.SIGINT, -signal.SIGTERM):
             return None
-        return KeyboardInterrupt(f"The cell was stopped from outside: {ending.tell(status)}.")
+        return KeyboardInterrupt(f"The cell was stopped from outside: {exit_cause.tell(status)}.")
 
     def _put(self, values: dict[str, object]) -> None:
         """Put names into the notebook: those of a job amid no other cell."""
@@ -230,7 +230,7 @@ class Cell:
         if value is None:
             return as_told(error)
         if self._asked.detach:  # whose value only the job can give
-            self.screen.write("stderr", f"{error}\n")
+            self.sink.write("stderr", f"{error}\n")
             return None
         self._shell.displayhook(value)
         return as_told(error)
@@ -239,20 +239,20 @@ class Cell:
         return not self._stopped
 
     def _tell_of_waiting(self, what: str) -> Callable[[], None]:
-        return lambda: self.screen.write("stdout", f"Waits for {what}, which other calls of yours have.\n")
+        return lambda: self.sink.write("stdout", f"Waits for {what}, which other calls of yours have.\n")
 
     def _tell_of_warming(self) -> None:
-        self.screen.write("stdout", "The first isolated cell waits some seconds for TensorFlow's import.\n")
+        self.sink.write("stdout", "The first isolated cell waits some seconds for TensorFlow's import.\n")
 
     def _look_again(self, answer: Answer) -> Snapshot | None:
         """See what its process still holds, if it held anything."""
         before = self._before.processes if self._before is not None else ()
         return look() if answer.facts.uses or any(row.pid == self.pid for row in before) else None
 
-    def _show(self, closing: Closing) -> None:
+    def _show(self, closing: Summary) -> None:
         """Show it at the end: of a cell, below its value or its error."""
         data, metadata = self._shell.display_formatter.format(closing)
-        show = functools.partial(self.screen.show, {"data": data, "metadata": metadata})
+        show = functools.partial(self.sink.show, {"data": data, "metadata": metadata})
         if self._asked.detach:
             show()
         else:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfgpu_magic.errors import PolicyError, Unpicklable
-from tfgpu_magic.isolate.cells.words import Asked
+from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.pickling import Pickled
 
@@ -15,7 +15,7 @@ _SHELLS_OWN = frozenset({"get_ipython", "exit", "quit", "open"})
 same: `_`, `Out`, and whatever a startup file defines."""
 
 
-def chosen(shell: Any, reads: frozenset[str], asked: Asked) -> dict[str, object]:
+def chosen(shell: Any, reads: frozenset[str], asked: CellLine) -> dict[str, object]:
     """The names to send, with what they stand for.
 
     Args:

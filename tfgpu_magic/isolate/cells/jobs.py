@@ -1,4 +1,4 @@
-"""Isolated cells that go on by themselves: futures, whose output comes below their cell. `listed` knows them all."""
+"""Isolated cells that go on by themselves: futures, whose output comes below their cell. `job_list` knows them all."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tfgpu_magic.isolate.cells.cell import Cell
-from tfgpu_magic.isolate.cells.words import Asked
-from tfgpu_magic.isolate.listed import RUNNING, Listed
-from tfgpu_magic.isolate.screen import Here, below
+from tfgpu_magic.isolate.cells.line import CellLine
+from tfgpu_magic.isolate.job_list import RUNNING, JobFuture
+from tfgpu_magic.isolate.sinks import OwnStreams, below
 
 
-class Job(Listed[Any]):
+class Job(JobFuture[Any]):
     """An isolated cell that goes on while the notebook does other things; a `concurrent.futures.Future` of its value.
 
     `job.result()` waits for it and gives its value, or raises what it raised. Its ``-o`` names are put into the
@@ -85,11 +85,11 @@ class Job(Listed[Any]):
             self.set_exception(error.with_traceback(None))  # which is ours, and would keep the cell
             lines = getattr(error, "_render_traceback_", list)() or [f"{type(error).__name__}: {error}"]
             with contextlib.suppress(Exception):  # a kernel that is ending hears nothing any more
-                cell.screen.write("stderr", "\n".join(lines) + "\n")
+                cell.sink.write("stderr", "\n".join(lines) + "\n")
         self.remember()
 
 
-def begin(shell: Any, asked: Asked, source: str) -> Callable[[], object]:
+def begin(shell: Any, asked: CellLine, source: str) -> Callable[[], object]:
     """Get a cell ready; what is returned runs it and gives its value, or has it go on and gives its job."""
-    cell = Cell(shell, asked, source, below(shell) if asked.detach else Here())
+    cell = Cell(shell, asked, source, below(shell) if asked.detach else OwnStreams())
     return functools.partial(Job, cell) if asked.detach else cell.run

@@ -26,12 +26,12 @@ from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.cells.displays import Home, Hook, Publisher, as_json
 from tfgpu_magic.isolate.cells.facts import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.surroundings import Surroundings
-from tfgpu_magic.isolate.process import infant, room
+from tfgpu_magic.isolate.process import host_memory, worker
 from tfgpu_magic.isolate.process.order import Order
-from tfgpu_magic.isolate.process.outcome import Outcome, raised
+from tfgpu_magic.isolate.process.result import Result, raised
 from tfgpu_magic.isolate.values import pickling
-from tfgpu_magic.isolate.values.giving import give
 from tfgpu_magic.isolate.values.pickling import Pickled
+from tfgpu_magic.isolate.values.returned import give
 
 Piece = tuple[tuple[str, ...], Pickled]
 """A pickle of a dict of what comes home, and the names in it."""
@@ -67,7 +67,7 @@ class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPytho
         self.shown = tuple(stb)
 
 
-def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Outcome:
+def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Result:
     """Run a cell: the runner of `%%tf_gpu isolate`; the first part of its work, and of what it gives, is about it."""
     settings: CellSettings = pickle.loads(work[0])  # noqa: S301  # from our own kernel
     shell = _shell(connection, settings)
@@ -76,7 +76,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     shell.extension_manager.load_extension(_EXTENSION)
     before, surroundings = dict(namespace), Surroundings(namespace)
     result = shell.run_cell(settings.source, store_history=False)
-    infant.be_done()
+    worker.be_done()
     error = result.error_before_exec or result.error_in_exec
     if error is not None:
         shell.displayhook()  # shows a value that came before it
@@ -107,10 +107,10 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     )
     failed = () if error is None else raised(error, shown=shell.shown)
 
-    def outcome(pieces: Sequence[Piece], apart: Callable[[], Outcome] | None = None) -> Outcome:
+    def outcome(pieces: Sequence[Piece], apart: Callable[[], Result] | None = None) -> Result:
         told = replace(facts, given=tuple((names, len(pickled.parts)) for names, pickled in pieces))
         parts = (part for _, pickled in pieces for part in pickled.parts)
-        return Outcome(values=[memoryview(pickle.dumps(told)), *parts], error=failed, apart=apart)
+        return Result(values=[memoryview(pickle.dumps(told)), *parts], error=failed, apart=apart)
 
     with contextlib.suppress(Exception):  # whatever the cell has made of its shell
         shell.extension_manager.unload_extension(_EXTENSION)  # its report leaves the board: nothing runs at the exit
@@ -172,7 +172,7 @@ def _give(values: Mapping[str, object], order: Order) -> tuple[list[Piece], dict
     """Pickle what comes home, together where that can be; and say what cannot come."""
     try:
         together = give(dict(values), "", order.imported)
-        room.demand(together.size)
+        host_memory.demand(together.size)
     except (Unpicklable, OSError):
         pieces, refused = _apart(values, order)
     else:
@@ -187,7 +187,7 @@ def _with_room(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[str, str]]:
     rest, refused = sorted(pieces, key=lambda piece: piece[1].size), dict[str, str]()
     while rest:
         try:
-            room.demand(sum(pickled.size for _, pickled in rest))
+            host_memory.demand(sum(pickled.size for _, pickled in rest))
         except OSError as error:
             names, _ = rest.pop()
             refused |= dict.fromkeys(names, str(error.strerror))

@@ -10,8 +10,8 @@ ABSENT, OTHER = "absent", "other version"
 """How a task ends that is not understood, before the machine's name, and why it is not, or what has which version."""
 
 
-def run(versions, errand, work):  # type: ignore[no-untyped-def]  # it is text
-    """Run a call of a caller with these versions, if they are those of here as far as that matters; see `parcel`."""
+def run(versions, request, work):  # type: ignore[no-untyped-def]  # it is text
+    """Run a call of a caller with these versions, if they are those of here as far as that matters; see `message`."""
     import importlib.metadata
     import socket
     import sys
@@ -30,4 +30,4 @@ def run(versions, errand, work):  # type: ignore[no-untyped-def]  # it is text
     except ImportError as error:
         return [ABSENT, where, str(error)]
     theirs = versions["tfgpu-magic"]
-    return remote.run(errand, work) if __version__ == theirs else [OTHER, where, "tfgpu-magic", __version__]
+    return remote.run(request, work) if __version__ == theirs else [OTHER, where, "tfgpu-magic", __version__]

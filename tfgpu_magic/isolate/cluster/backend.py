@@ -30,12 +30,12 @@ from tfgpu_magic import units
 from tfgpu_magic.errors import TfGpuError, Unpicklable, WorkerDied
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.backend import ENDED, STOPPED, Door
-from tfgpu_magic.isolate.cluster import parcel, troubles
+from tfgpu_magic.isolate.cluster import errors, message
 from tfgpu_magic.isolate.cluster.link import Link
-from tfgpu_magic.isolate.cluster.parcel import Errand
+from tfgpu_magic.isolate.cluster.message import CallRequest
 from tfgpu_magic.isolate.cluster.sent import Sent, raised
-from tfgpu_magic.isolate.submitted import Submitted
-from tfgpu_magic.isolate.terms import Terms
+from tfgpu_magic.isolate.future import CallFuture
+from tfgpu_magic.isolate.options import Options
 
 PATIENCE = 20.0
 """Seconds in which there must be a worker with GPUs enough, and room on them: a nanny needs a few for a new one."""
@@ -52,7 +52,7 @@ class Cluster:
     with this process.
 
     Args:
-        terms: what is asked for each call.
+        options: what is asked for each call.
         most: how many calls Dask has at once; None is all.
         cluster: as in `Link`.
         security: as in `Link`.
@@ -63,11 +63,13 @@ class Cluster:
         Refused: there is no such cluster.
     """
 
-    def __init__(self, terms: Terms, most: int | None, cluster: Any, security: Any, wait: float | str | None) -> None:
+    def __init__(
+        self, options: Options, most: int | None, cluster: Any, security: Any, wait: float | str | None
+    ) -> None:
         self.door = Door()
         self.most = most
-        self._terms = terms
-        self._gpus = 1 if terms.gpus is None else terms.gpus
+        self._options = options
+        self._gpus = 1 if options.gpus is None else options.gpus
         self._patience = PATIENCE if wait is None else units.seconds(wait)
         self._link = Link(cluster, security)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -79,11 +81,11 @@ class Cluster:
         self._thread = threading.Thread(target=self._work, name="tfgpu_magic-cluster", daemon=True)
         self._thread.start()
 
-    def add(self, call: Submitted[Any]) -> None:
+    def add(self, call: CallFuture[Any]) -> None:
         """Send a call, when there is room for it."""
-        sent = Sent(Errand.of(call.title, self._terms, self._link.topic), call.take(), call)
+        sent = Sent(CallRequest.of(call.title, self._options, self._link.topic), call.take(), call)
         call.add_done_callback(partial(self._note, sent))
-        call.ring = lambda: self._inbox.put(partial(self._stop, sent))
+        call.interrupt = lambda: self._inbox.put(partial(self._stop, sent))
         with self.door.changed:
             self.door.check()
             self._queue.append(sent)
@@ -142,9 +144,11 @@ class Cluster:
                 self._send(call)
 
     def _send(self, call: Sent) -> None:
-        self._out[call.errand.key] = call
+        self._out[call.request.key] = call
         try:
-            call.task = self._link.send(call.errand, call.work, self._gpus, self._later(self._hear, call), call.workers)
+            call.task = self._link.send(
+                call.request, call.work, self._gpus, self._later(self._hear, call), call.workers
+            )
         except Exception as error:  # whatever Dask raises where its client is closed
             self._settle(call, error=self._lost(call, error))
         else:
@@ -152,11 +156,11 @@ class Cluster:
 
     def _later(self, do: Callable[..., None], call: Sent) -> Callable[[Any], None]:
         """What others call to have something done by our thread."""
-        key = call.errand.key
+        key = call.request.key
 
         def done(told: Any) -> None:
             # What is told of an attempt that was given up is told of nobody.
-            self._inbox.put(lambda: do(call, told) if call.errand.key == key else None)
+            self._inbox.put(lambda: do(call, told) if call.request.key == key else None)
 
         return done
 
@@ -164,35 +168,35 @@ class Cluster:
         """Be told of a call that it has begun, or what it printed."""
         if "text" in message:
             with contextlib.suppress(Exception):  # a closed stream; the call goes on
-                call.future.screen.write(message["stream"], message["text"])
+                call.future.sink.write(message["stream"], message["text"])
         elif call.place is None and not call.future.done():
             call.place = message["place"]
             if not call.future.set_running_or_notify_cancel():
                 self._forget(call)
             else:
-                call.future.begun, call.future.title = True, f"{call.errand.name}, on {call.place}"
+                call.future.begun, call.future.title = True, f"{call.request.name}, on {call.place}"
                 call.future.enlist()
 
     def _take(self, call: Sent, task: Any) -> None:
         """Take what became of a call from Dask."""
-        if call.errand.key not in self._out:
+        if call.request.key not in self._out:
             return
         try:
             kind, place, *parts = task.result()
-            if kind == parcel.FULL:
+            if kind == message.FULL:
                 call.refusal = raised(place, parts[1:])
                 self._rest(call, parts[0])
                 return
         except BaseException as error:  # also CancelledError, which Dask raises where the connection was lost
             self._settle(call, error=self._lost(call, error))
             return
-        if kind not in (parcel.ANSWERED, parcel.RAISED):
-            self._settle(call, error=troubles.refusal(kind, place, parts, call.place))
-        elif kind == parcel.RAISED:
+        if kind not in (message.ANSWERED, message.RAISED):
+            self._settle(call, error=errors.refusal(kind, place, parts, call.place))
+        elif kind == message.RAISED:
             self._settle(call, error=raised(place, parts))
         else:
             try:
-                value = Answer(values=tuple(map(parcel.unpacked, parts))).value()
+                value = Answer(values=tuple(map(message.unpacked, parts))).value()
             except Unpicklable as error:
                 self._settle(call, error=error)
             else:
@@ -211,14 +215,14 @@ class Cluster:
 
     def _stop(self, call: Sent) -> None:
         """End a call that runs."""
-        if call.errand.key in self._out:
+        if call.request.key in self._out:
             self._settle(call, error=WorkerDied(STOPPED, stopped=True))
 
     def _drop(self, call: Sent) -> None:
         """Forget a call that was cancelled."""
         if call in self._queue:
             self._queue.remove(call)
-        elif call in self._resting or call.errand.key in self._out:
+        elif call in self._resting or call.request.key in self._out:
             self._forget(call)
         else:
             return
@@ -230,21 +234,21 @@ class Cluster:
 
     def _forget(self, call: Sent) -> None:
         """Let go of what Dask has of it; where it still runs, its worker sees that, and ends it."""
-        self._out.pop(call.errand.key, None)
+        self._out.pop(call.request.key, None)
         if call in self._resting:
             self._resting.remove(call)
         if call.task is not None:
-            self._link.forget(call.errand.key, call.task)
-            self._spent.append(call.errand.guard)
+            self._link.forget(call.request.key, call.task)
+            self._spent.append(call.request.guard)
         self._inbox.put(self._go_on)
 
     def _rest(self, call: Sent, address: str) -> None:
         """Have a call tried on another worker, where one has no room for it, or is gone before it began."""
         now = time.monotonic()
         call.full[address] = call.since = now
-        del self._out[call.errand.key]
-        self._link.forget(call.errand.key, call.task)
-        call.task, call.errand = None, call.errand.again()
+        del self._out[call.request.key]
+        self._link.forget(call.request.key, call.task)
+        call.task, call.request = None, call.request.again()
         self._resting.append(call)
         self._wake(self._link.gpus() or {})
         self._inbox.put(self._go_on)
@@ -260,7 +264,7 @@ class Cluster:
                 call.rested, call.workers = call.rested + now - call.since, workers
                 self._send(call)
             elif call.rested + now - call.since >= self._patience:
-                self._settle(call, error=call.refusal or troubles.gone(None))
+                self._settle(call, error=call.refusal or errors.gone(None))
 
     def _look(self) -> None:
         """See whether there are workers for what waits; fail it where there are none for long."""
@@ -285,8 +289,8 @@ class Cluster:
     def _nobody(self, call: Sent, gpus: Mapping[str, float]) -> TfGpuError:
         """What is wrong where no worker can have a call."""
         if call.place is not None:
-            return troubles.gone(call.place)
-        return troubles.nobody(self._gpus, self._patience, gpus, self._link.address)
+            return errors.gone(call.place)
+        return errors.nobody(self._gpus, self._patience, gpus, self._link.address)
 
     def _lost(self, call: Sent, error: BaseException) -> TfGpuError:
-        return troubles.lost(error, call.place, self._link.address, cut_off=self._link.is_lost())
+        return errors.lost(error, call.place, self._link.address, cut_off=self._link.is_lost())

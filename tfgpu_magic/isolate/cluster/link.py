@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate.cluster import arrival, parcel
-from tfgpu_magic.isolate.cluster.parcel import Errand
+from tfgpu_magic.isolate.cluster import arrival, message
+from tfgpu_magic.isolate.cluster.message import CallRequest
 from tfgpu_magic.isolate.values.pickling import Pickled
 
 CONNECT = 10.0
@@ -79,11 +79,13 @@ class Link:
             if self._table.links == 1:
                 self._client.subscribe_topic(self.topic, self._table.hear)
 
-    def send(self, errand: Errand, work: Pickled, gpus: int, hear: Hear, workers: Sequence[str] | None = None) -> Any:
+    def send(
+        self, request: CallRequest, work: Pickled, gpus: int, hear: Hear, workers: Sequence[str] | None = None
+    ) -> Any:
         """Have a call run, once, by a worker with as many GPUs; its task is returned, and its messages are heard.
 
         Args:
-            errand: what the worker is told of it.
+            request: what the worker is told of it.
             work: its values.
             gpus: how many of the resource ``GPU`` it takes.
             hear: is given what the worker tells.
@@ -91,14 +93,14 @@ class Link:
         """
         import dask
 
-        self._table.tasks[errand.key] = hear
+        self._table.tasks[request.key] = hear
         with _LOCK, dask.config.set({_LARGE: sys.maxsize}):  # what Dask advises then is for its own tasks
             return self._client.submit(
-                *task(pickle.dumps(errand), work.parts),
-                key=errand.key,
+                *task(pickle.dumps(request), work.parts),
+                key=request.key,
                 workers=workers,
                 fifo_timeout=0,  # Dask would take those of one moment for one task, and run them in any order
-                resources={parcel.GPU: gpus} if gpus else None,
+                resources={message.GPU: gpus} if gpus else None,
                 retries=0,
                 pure=False,
             )
@@ -125,7 +127,7 @@ class Link:
             workers = self._client.scheduler_info()["workers"]
         except Exception:  # it is lost just now
             return None
-        return {address: float(worker.get("resources", {}).get(parcel.GPU, 0)) for address, worker in workers.items()}
+        return {address: float(worker.get("resources", {}).get(message.GPU, 0)) for address, worker in workers.items()}
 
     def is_lost(self) -> bool:
         """Tell whether there is no connection now."""
@@ -141,10 +143,14 @@ class Link:
             self._client.close()
 
 
-def task(errand: bytes, work: Sequence[memoryview]) -> tuple[Any, ...]:
+def task(request: bytes, work: Sequence[memoryview]) -> tuple[Any, ...]:
     """What Dask is to call, and with what: a function of Python's own, which runs text. No code of ours is sent."""
     source = Path(arrival.__file__).read_text()
-    return eval, _RUN, {"source": source, "call": [parcel.versions(), errand, [parcel.packed(part) for part in work]]}
+    return (
+        eval,
+        _RUN,
+        {"source": source, "call": [message.versions(), request, [message.packed(part) for part in work]]},
+    )
 
 
 _RUN = "(lambda space: (exec(source, space), space['run'](*call))[1])({'__name__': 'tfgpu_magic.arrival'})"

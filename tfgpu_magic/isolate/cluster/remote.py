@@ -21,12 +21,12 @@ from typing import Any
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import run as running
 from tfgpu_magic.isolate.call import Call
-from tfgpu_magic.isolate.cluster import parcel
-from tfgpu_magic.isolate.cluster.parcel import Errand
+from tfgpu_magic.isolate.cluster import message
+from tfgpu_magic.isolate.cluster.message import CallRequest
 from tfgpu_magic.isolate.lease import Abandoned
-from tfgpu_magic.isolate.ledger import LEDGER
-from tfgpu_magic.isolate.pool import KEEPER
-from tfgpu_magic.isolate.screen import Screen
+from tfgpu_magic.isolate.leases import LEASES
+from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.isolate.sinks import Sink
 from tfgpu_magic.isolate.values import failure
 
 TICK = 0.1
@@ -46,19 +46,19 @@ class _Again(Exception):
 
 
 def dask_setup(_worker: Any) -> None:
-    """Warm the nursery when the worker starts: ``dask worker … --preload tfgpu_magic.isolate.cluster.remote``."""
-    KEEPER.nursery()
+    """Warm the fork server when the worker starts: ``dask worker … --preload tfgpu_magic.isolate.cluster.remote``."""
+    FORK_SERVER.process()
 
 
-def run(errand: bytes, work: Sequence[Any]) -> list[Any]:
+def run(request: bytes, work: Sequence[Any]) -> list[Any]:
     """Run a call to its end, in a thread of a Dask worker; what becomes of it is told, and nothing raised.
 
     Returns:
-        How it ended, the machine's name, and the parts of what it gave; see `parcel`.
+        How it ended, the machine's name, and the parts of what it gave; see `message`.
     """
     import distributed
 
-    told: Errand = pickle.loads(errand)  # noqa: S301  # from a caller that may have us run anything
+    told: CallRequest = pickle.loads(request)  # noqa: S301  # from a caller that may have us run anything
     worker = distributed.get_worker()
     place = f"{socket.gethostname()} (Dask worker {worker.name})"
     guard = distributed.Event(told.guard)
@@ -71,33 +71,33 @@ def run(errand: bytes, work: Sequence[Any]) -> list[Any]:
             watch.begin(call, place)
 
         try:
-            call = Call(work=tuple(map(parcel.unpacked, work)), timeout=told.terms.timeout, screen=watch)
-            lease = running.leased(told.terms, lambda: watch.wanted)
+            call = Call(work=tuple(map(message.unpacked, work)), timeout=told.options.timeout, sink=watch)
+            lease = running.leased(told.options, lambda: watch.wanted)
             answer = running.run(call, lease, running.function(), imported=told.imported, begun=begin)
         except (_Again, Abandoned):
-            return [parcel.LOST, place]
+            return [message.LOST, place]
         except Refused as error:
             if error.crowded:
-                return [parcel.FULL, place, worker.address, *_raised(error)]
-            return [parcel.RAISED, place, *_raised(error)]
+                return [message.FULL, place, worker.address, *_raised(error)]
+            return [message.RAISED, place, *_raised(error)]
         except BaseException as error:  # also KeyboardInterrupt: it is the call's, and not the worker's
-            return [parcel.RAISED, place, *_raised(error)]
+            return [message.RAISED, place, *_raised(error)]
         finally:
             if not watch.wanted:  # its caller may have been killed; the scheduler has forgotten the task before us
                 guard.clear()
     late = answer.error() if answer.late is not None else None
     if late is not None:
-        return [parcel.RAISED, place, *_raised(late)]
+        return [message.RAISED, place, *_raised(late)]
     if answer.failed:
-        return [parcel.RAISED, place, *map(parcel.packed, answer.failure)]
-    return [parcel.ANSWERED, place, *map(parcel.packed, answer.values)]
+        return [message.RAISED, place, *map(message.packed, answer.failure)]
+    return [message.ANSWERED, place, *map(message.packed, answer.values)]
 
 
-class _Watch(Screen):
+class _Watch(Sink):
     """Tells a call's output to its caller, and stops the call when that does not want it any more."""
 
-    def __init__(self, worker: Any, errand: Errand) -> None:
-        self._worker, self._errand = worker, errand
+    def __init__(self, worker: Any, request: CallRequest) -> None:
+        self._worker, self._request = worker, request
         self._lock = threading.Lock()
         self._waiting: deque[tuple[str, str]] = deque()
         self._kept = self._left_out = 0
@@ -120,7 +120,7 @@ class _Watch(Screen):
     def begin(self, call: Call, place: str) -> None:
         """Know the call that begins, and have its caller know."""
         self._call = call
-        self._worker.log_event(self._errand.topic, {"call": self._errand.key, "place": place})
+        self._worker.log_event(self._request.topic, {"call": self._request.key, "place": place})
         if not self.wanted:
             raise Abandoned
 
@@ -143,10 +143,10 @@ class _Watch(Screen):
     def _run(self) -> None:
         while not self._over.wait(TICK):
             self._tell()
-            task = self._worker.state.tasks.get(self._errand.key)
+            task = self._worker.state.tasks.get(self._request.key)
             if self.wanted and (task is None or task.state not in _WANTED):
                 self.wanted = False
-                LEDGER.stir()
+                LEASES.stir()
                 if self._call is not None:
                     self._call.interrupt()
 
@@ -162,10 +162,10 @@ class _Watch(Screen):
             left_out, self._left_out = self._left_out, 0
         if left_out:
             text = f"\n[{left_out} characters that it printed were left out: it prints faster than they travel]\n{text}"
-        self._worker.log_event(self._errand.topic, {"call": self._errand.key, "stream": stream, "text": text})
+        self._worker.log_event(self._request.topic, {"call": self._request.key, "stream": stream, "text": text})
         return True
 
 
 def _raised(error: BaseException) -> list[Any]:
     told, pickled = failure.capture(error)
-    return [pickle.dumps(told), *map(parcel.packed, pickled.parts)]
+    return [pickle.dumps(told), *map(message.packed, pickled.parts)]

@@ -8,9 +8,9 @@ from typing import Any
 
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.isolate.answer import Answer
-from tfgpu_magic.isolate.cluster import parcel
-from tfgpu_magic.isolate.cluster.parcel import Errand
-from tfgpu_magic.isolate.submitted import Submitted
+from tfgpu_magic.isolate.cluster import message
+from tfgpu_magic.isolate.cluster.message import CallRequest
+from tfgpu_magic.isolate.future import CallFuture
 from tfgpu_magic.isolate.values.pickling import Pickled
 
 
@@ -19,7 +19,7 @@ class Sent:
     """A call that has not come home.
 
     Attributes:
-        errand: what its worker is told.
+        request: what its worker is told.
         work: its values.
         future: what its caller has.
         task: what Dask has; None while it waits here.
@@ -31,9 +31,9 @@ class Sent:
         refusal: what the last of them said.
     """
 
-    errand: Errand
+    request: CallRequest
     work: Pickled
-    future: Submitted[Any]
+    future: CallFuture[Any]
     task: Any = None
     workers: Sequence[str] | None = None
     place: str | None = None
@@ -45,7 +45,7 @@ class Sent:
 
 def raised(place: str, parts: Sequence[Any]) -> BaseException:
     """What a call raised, which says where."""
-    error = Answer(failure=tuple(map(parcel.unpacked, parts))).error()
+    error = Answer(failure=tuple(map(message.unpacked, parts))).error()
     assert error is not None  # noqa: S101  # it failed
     if isinstance(error, TfGpuError):
         error.place = place

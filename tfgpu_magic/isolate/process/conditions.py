@@ -1,4 +1,4 @@
-"""What TensorFlow's import goes by, and so a nursery that has imported it: when that changes, it is stale."""
+"""What TensorFlow's import goes by, and so a fork server that has imported it: when that changes, it is stale."""
 
 from __future__ import annotations
 

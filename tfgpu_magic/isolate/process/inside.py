@@ -1,4 +1,4 @@
-"""Whether this process is that of an isolated call: `infant` says so, and who would start another asks."""
+"""Whether this process is that of an isolated call: `worker` says so, and who would start another asks."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tfgpu_magic.config.policy import NOTHING, Policy
-from tfgpu_magic.isolate.process.station import Station
+from tfgpu_magic.isolate.process.inherited import Inherited
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -28,7 +28,7 @@ class Order:
     """How a call's process is to be set up, before it sees any value of the call.
 
     Attributes:
-        runner: the function that runs the call, ``module:name``; see `outcome.Runner`.
+        runner: the function that runs the call, ``module:name``; see `result.Runner`.
         environment: every environment variable.
         directory: the working directory.
         path: where modules are imported from.
@@ -38,7 +38,7 @@ class Order:
         policy: what is asked of TensorFlow's GPUs.
         snapshot: the GPUs, as they were when the policy was chosen; None to look anew.
         imported: which of `guard.ROOTS` the caller has imported; no other may come home.
-        precision: Keras' settings for the whole process, as `precision.read` gives them.
+        precision: Keras' settings for the whole process, as `keras_settings.read` gives them.
         lingers: whether the process waits for leave when it has answered, so that what it holds can be seen
             and what it gives be taken.
         grace: seconds that threads may go on when the call has ended.
@@ -49,7 +49,7 @@ class Order:
     directory: str
     path: tuple[str, ...]
     arguments: tuple[str, ...] = ()
-    station: Station = field(default_factory=Station)
+    inherited: Inherited = field(default_factory=Inherited)
     apply: Callable[..., object]
     policy: Policy = NOTHING
     snapshot: Snapshot | None = None

@@ -1,4 +1,4 @@
-"""What a kernel and its nursery say to each other: plain bytes over a socket, and over a pipe of each call's own."""
+"""The protocol between a kernel and its fork server: plain bytes over a socket, and over one pipe for each call."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ ORDER = struct.Struct("=qq")
 its pid and its exit status go to, its connection, its output and its error output."""
 
 READY = b"ready"
-"""What a nursery says when everything is imported, and after it how many milliseconds that took."""
+"""What a fork server says when everything is imported, and after it how many milliseconds that took."""

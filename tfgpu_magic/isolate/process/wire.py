@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfgpu_magic.isolate.process import room
+from tfgpu_magic.isolate.process import host_memory
 
 INLINE = 16 * 2**10
 """Bytes up to which a part travels in the packet itself."""
@@ -64,7 +64,7 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
     Raises:
         OSError: the other end is closed (`BrokenPipeError`), or there is no memory for the large parts.
     """
-    room.demand(sum(len(part) for part in parts if len(part) > INLINE))
+    host_memory.demand(sum(len(part) for part in parts if len(part) > INLINE))
     memories: list[_Memory] = []
     shared: int | None = None
     group: int | None = None

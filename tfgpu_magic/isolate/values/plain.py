@@ -29,7 +29,7 @@ from cloudpickle.cloudpickle import subimport
 
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.values.guard import ROOTS
-from tfgpu_magic.isolate.values.handle import ModelHandle, TrainingHistory
+from tfgpu_magic.isolate.values.keras_objects import ModelHandle, TrainingHistory
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,4 +1,4 @@
-"""Goes through a cell's syntax in the order in which it runs; what that settles, `tally` keeps."""
+"""Goes through a cell's syntax in the order in which it runs; what that settles, `assignment` keeps."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
+from tfgpu_magic.isolate.cells.names.assignment import Assignments, ClassBody, Settled, met
 from tfgpu_magic.isolate.cells.names.changes import changed
 from tfgpu_magic.isolate.cells.names.functions import Function, Functions, mentioned
 from tfgpu_magic.isolate.cells.names.magics import meaning
 from tfgpu_magic.isolate.cells.names.syntax import bounds, parameters, swallows, unsure
-from tfgpu_magic.isolate.cells.names.tally import ClassBody, Settled, Tally, met
 
 _ALIKE = {
     "AsyncFor": "For",
@@ -27,7 +27,7 @@ _ALIKE = {
 """Which nodes are walked as which others are."""
 
 
-def walked(source: str) -> Tally:
+def walked(source: str) -> Assignments:
     """Tally what Python does to names; nothing at all if it does not compile."""
     walk = _Walk()
     walk.run(source)
@@ -42,7 +42,7 @@ class _Turn(ast.AST):
         self.target = target
 
 
-class _Walk(Tally, ast.NodeVisitor):
+class _Walk(Assignments, ast.NodeVisitor):
     """Tallies a cell's names. A loop is walked once: nothing is ever unsettled, so its first turn sees most."""
 
     def __init__(self) -> None:

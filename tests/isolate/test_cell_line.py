@@ -1,0 +1,94 @@
+"""The line of an isolated cell: what it may say, and what it is told when it cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from tests.config.test_parser import policies
+from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.isolate.cells import line as lines
+from tfgpu_magic.isolate.cells.line import CellLine
+from tfgpu_magic.isolate.options import Options
+from tfgpu_magic.words.isolate import WORD
+
+
+def parse(line: str) -> CellLine:
+    assert WORD.above is not None
+    return lines.parse(line, WORD.above)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", CellLine()),
+        ("-i x,y -o z", CellLine(inputs=("x", "y"), outputs=("z",))),
+        ("-i -", CellLine(inputs=())),
+        ("-i +x", CellLine(also=("x",))),
+        ("-i +x,+y,z", CellLine(also=("x", "y", "z"))),
+        ("-o a,b,a", CellLine(outputs=("a", "b"))),
+        ("-o=a", CellLine(outputs=("a",))),
+        ("--timeout 10m --gpus 2 --detach", CellLine(options=Options(timeout=600.0, gpus=2), detach=True)),
+        ("--timeout=1.5h", CellLine(options=Options(timeout=5400.0))),
+    ],
+)
+def test_flags(line: str, expected: CellLine) -> None:
+    assert parse(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "policy"),
+    [
+        ("", str(NOTHING)),
+        ("limit 2GiB", "limit 2GiB"),
+        ("--limit 2GiB", "limit 2GiB"),
+        ("--limit=2GiB", "limit 2GiB"),
+        ("--limit 25% --grow -o x", "limit 25% --grow"),
+        ("--growth --gpus 1", "growth"),
+        ("--visible 0 --limit 2GiB", "visible 0; limit 2GiB"),
+        ("pick 2 --need 2GiB; growth", "pick 2 --need 2GiB; growth"),
+        ("limit 2GiB --grow; visible 0", "limit 2GiB --grow; visible 0"),
+        ("limit 2GiB --grow;visible 0 --gpus 1", "limit 2GiB --grow; visible 0"),
+        ("--limit 2GiB --grow; --visible 0", "limit 2GiB --grow; visible 0"),
+        ("split 2 --cpu; growth", "split 2 --cpu; growth"),
+        ("-o x LIMIT 2GiB", "limit 2GiB"),
+    ],
+)
+def test_a_policy_is_words_or_flags(line: str, policy: str) -> None:
+    assert str(parse(line).options.policy) == policy
+
+
+@given(policies)
+def test_any_policy_can_be_said_above_a_cell(policy: Policy) -> None:
+    assert parse(str(policy)).options.policy == policy
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("-i", "-i needs NAMES."),
+        ("-o --detach", "-o needs NAMES."),
+        ("-o a -o b", "-o is given twice."),
+        ("--detach=1", "--detach takes no value."),
+        ("-o a.b", "'a.b' is not a name."),
+        ("-o a, b", "'b' stands apart. Write names with commas and no blanks between them"),
+        ("-o a b", "'b' stands apart."),
+        ("--gpu 1", "Did you mean '--gpus'?"),
+        ("--outputs x", "Did you mean '-o'?"),
+        ("--inputs x", "Did you mean '-i'?"),
+        ("--background", "Did you mean '--detach'?"),
+        ("--gpus 0", "For none, say `visible none`."),
+        ("--help", "bring these names back"),
+        ("--gpus 0", "--gpus is a number from 1"),
+        ("--timeout 5", "5 of what? Write 5s or 5m."),
+        ("--timeout 0s", "'0s' cannot be waited for"),
+        ("--limit", "A limit of how much?"),
+        ("--lmit 2GiB", "Did you mean '--limit'?"),
+    ],
+)
+def test_what_cannot_be_read_is_said(line: str, said: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        parse(line)
+
+    assert said in str(caught.value)

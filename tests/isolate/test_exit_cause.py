@@ -1,0 +1,93 @@
+"""How a process ended is told in words that help."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tfgpu_magic.isolate.process import exit_cause
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (3, "exit status 3"),
+        (-signal.SIGSEGV, "SIGSEGV, segmentation fault"),
+        (-signal.SIGKILL, "SIGKILL, killed"),
+        (-signal.SIGABRT, "SIGABRT, aborted"),
+        (-(signal.SIGRTMIN + 3), f"signal {signal.SIGRTMIN + 3}"),
+    ],
+)
+def test_a_status_is_told_in_words(status: int, told: str) -> None:
+    assert exit_cause.tell(status).lower().startswith(told.lower())
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        (None, None, "cannot be told here"),
+        (3, None, "cannot be told here"),
+        (3, 3, "the kernel's out-of-memory killer did not"),
+        (3, 4, "most likely memory ran out"),
+    ],
+)
+def test_a_kill_names_the_out_of_memory_killer_as_far_as_it_can(before: int | None, now: int | None, told: str) -> None:
+    assert told in str(exit_cause.died(-signal.SIGKILL, before, now))
+
+
+def test_another_signal_is_not_blamed_on_memory() -> None:
+    died = exit_cause.died(-signal.SIGSEGV, 3, 4)
+
+    assert str(died).endswith("SIGSEGV, segmentation fault.")
+    assert (died.signal, died.memory) == (signal.SIGSEGV, False)
+
+
+@pytest.mark.parametrize(("before", "now", "memory"), [(None, 4, None), (3, 3, False), (3, 4, True)])
+def test_a_program_can_ask_whether_memory_ran_out(before: int | None, now: int | None, memory: bool | None) -> None:
+    died = exit_cause.died(-signal.SIGKILL, before, now)
+
+    assert (died.status, died.signal, died.memory) == (-signal.SIGKILL, signal.SIGKILL, memory)
+
+
+@pytest.mark.parametrize(("state", "spent"), [("D", 12), ("R", None), ("Z", None)])
+def test_only_a_process_that_waits_in_the_system_may_hang(state: str, spent: int | None, tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/stat").write_text(f"7 (a (b) c) {state} 1 7 7 0 -1 4194560 1 2 3 4 5 7 0 0 20 0\n")
+
+    assert exit_cause.spent(7, tmp_path) == spent
+    assert exit_cause.spent(8, tmp_path) is None
+
+
+def system(root: Path, *, vmstat: int | None = None, events: int | None = None) -> int | None:
+    """The kills on a machine whose files say so."""
+    proc, cgroups = root / "proc", root / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (cgroups / "user/session").mkdir(parents=True)
+    (proc / "self/cgroup").write_text("3:cpu:/\n0::/user/session\n")
+    if vmstat is not None:
+        (proc / "vmstat").write_text(f"pgfault 7\noom_kill {vmstat}\nswap_ra 1\n")
+    if events is not None:
+        (cgroups / "user/session/memory.events").write_text(f"oom 9\noom_kill {events}\noom_group_kill 0\n")
+    return exit_cause.memory_kills(proc, cgroups)
+
+
+@pytest.mark.parametrize(
+    ("vmstat", "events", "kills"), [(None, None, None), (2, None, 2), (None, 3, 3), (2, 3, 5), (0, 0, 0)]
+)
+def test_kills_are_counted_where_they_are_told(
+    tmp_path: Path, vmstat: int | None, events: int | None, kills: int | None
+) -> None:
+    assert system(tmp_path, vmstat=vmstat, events=events) == kills
+
+
+def test_no_proc_is_no_count(tmp_path: Path) -> None:
+    assert exit_cause.memory_kills(tmp_path, tmp_path) is None
+
+
+def test_this_machine_is_read() -> None:
+    kills = exit_cause.memory_kills()
+
+    assert kills is not None
+    assert kills >= 0

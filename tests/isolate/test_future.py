@@ -1,0 +1,184 @@
+"""Submitted calls: what they were given, how they are stopped, and what they do to the end of their process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.jupyter import until
+from tests.processes import QUIET
+from tfgpu_magic import IsolatedExecutor, WorkerDied, isolated
+from tfgpu_magic.isolate import job_list
+from tfgpu_magic.isolate.values import copies, pickling
+
+
+def wait_for(file: Path) -> None:
+    file.with_suffix(".begun").touch()
+    while not file.exists():
+        time.sleep(0.01)
+
+
+def begun(file: Path) -> bool:
+    return file.with_suffix(".begun").exists()
+
+
+@pytest.mark.usefixtures("light")
+def test_a_call_that_waits_has_its_arguments_as_they_were_when_it_was_submitted(tmp_path: Path) -> None:
+    options, array = {"rate": 0}, np.zeros(2**18)
+    with IsolatedExecutor(1, gpus=0) as executor:
+        executor.submit(wait_for, tmp_path / "go")
+        futures = []
+        for number in range(1, 4):
+            options["rate"] = number
+            array += 1
+            futures.append(executor.submit(lambda given, values: (given["rate"], values.sum()), options, array))
+        (tmp_path / "go").touch()
+
+        assert [future.result() for future in futures] == [(n, n * 2**18) for n in (1, 2, 3)]
+
+
+@pytest.mark.usefixtures("light")
+def test_a_call_that_waits_has_the_globals_of_then(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+            import sys, time
+            from tfgpu_magic import IsolatedExecutor
+
+            def rate():
+                time.sleep(0.1)
+                return RATE
+
+            if __name__ == "__main__":
+                with IsolatedExecutor(1, gpus=0) as executor:
+                    futures = []
+                    for RATE in (1, 2, 3):
+                        futures.append(executor.submit(rate))
+                    print(*(future.result() for future in futures))
+        """)
+    )
+    done = subprocess.run([sys.executable, script], env={**os.environ, **QUIET}, capture_output=True, text=True)
+
+    assert done.stdout == "1 2 3\n"
+
+
+def test_an_array_that_many_calls_read_is_copied_once() -> None:
+    array = np.arange(2**18)
+    one, other = (copies.copied(pickling.dump((number, array))) for number in range(2))
+    array += 1
+    later = copies.copied(pickling.dump(array))
+
+    assert one.buffers[0] is other.buffers[0]
+    assert later.buffers[0] is not one.buffers[0]
+    np.testing.assert_array_equal(array, pickling.load(later.parts))
+    np.testing.assert_array_equal(array - 1, pickling.load(one.parts)[1])
+
+
+@pytest.mark.usefixtures("light")
+def test_a_submitted_call_can_be_stopped_and_the_executor_goes_on(tmp_path: Path) -> None:
+    with IsolatedExecutor(1, gpus=0) as executor:
+        runs, waits = executor.submit(wait_for, tmp_path / "never"), executor.submit(abs, -1)
+        until(lambda: begun(tmp_path / "never"))
+        runs.stop()
+        waits.stop()
+
+        with pytest.raises(WorkerDied, match="The call was stopped"):
+            runs.result(30)
+        assert waits.cancelled()
+        assert executor.submit(abs, -2).result(30) == 2
+
+
+@pytest.mark.usefixtures("light")
+def test_a_submitted_call_is_listed_among_the_jobs_and_stopped_by_its_number(tmp_path: Path) -> None:
+    @isolated(gpus=0)
+    def train(file: Path) -> None:
+        wait_for(file)
+
+    future = train.submit(tmp_path / "never")
+    until(lambda: begun(tmp_path / "never"))
+    (standing,) = [one for one in job_list.statuses() if one.number == future.number]
+
+    assert (standing.state, standing.pid) == (job_list.RUNNING, future.pid)
+    assert "train" in standing.title
+    job_list.stop(standing.number)
+    with pytest.raises(WorkerDied, match="The call was stopped"):
+        future.result(30)
+    assert future.number not in [one.number for one in job_list.statuses()]
+    train._asked.backend().shutdown(wait=True, cancel=False)
+
+
+def fails() -> None:
+    raise ValueError("of the call's own")
+
+
+def test_the_traceback_of_a_call_has_no_frames_of_ours(quick: None) -> None:
+    with IsolatedExecutor(1, gpus=0) as executor, pytest.raises(ValueError, match="own") as submitted:
+        executor.submit(fails).result()
+    with pytest.raises(ValueError, match="own") as called:
+        isolated(fails)()
+
+    ours = f"{os.sep}tfgpu_magic{os.sep}isolate{os.sep}"
+    frames = [traceback.extract_tb(error.value.__traceback__) for error in (submitted, called)]
+    assert [sum(ours in frame.filename for frame in found) for found in frames] == [0, 1]  # the one that was called
+
+
+# What holds up the end of a process
+
+
+AT_THE_END = """
+import sys, time
+from tfgpu_magic import IsolatedExecutor
+
+def work():
+    print("begun", flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    executor = IsolatedExecutor(1, gpus=0)
+    future = executor.submit(work)
+    {last}
+"""
+
+
+@pytest.mark.parametrize("last", ["future.result()", "time.sleep(60)", "pass"])
+def test_ctrl_c_ends_a_script_and_its_submitted_calls(tmp_path: Path, last: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(AT_THE_END.format(last=last))
+    with subprocess.Popen(
+        [sys.executable, script], env={**os.environ, **QUIET}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=40)  # seconds; the call would take 60
+
+    assert "KeyboardInterrupt" in err
+    until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in family))
+
+
+def test_a_process_that_was_forked_waits_for_no_call_of_its_parent(quick: None, tmp_path: Path) -> None:
+    with IsolatedExecutor(1, gpus=0) as executor:
+        executor.submit(wait_for, tmp_path / "go")
+        until(lambda: begun(tmp_path / "go"))
+        child = os.fork()
+        if child == 0:
+            try:
+                threading._shutdown()  # type: ignore[attr-defined]  # as its end does
+            finally:
+                os._exit(0)
+        gone = until(lambda: os.waitpid(child, os.WNOHANG)[0], seconds=20)
+        (tmp_path / "go").touch()
+
+    assert gone == child

@@ -1,0 +1,135 @@
+"""A copy for which there is no memory is refused, before the system kills whoever writes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.isolate import deeds
+from tests.isolate.rig import MIB, run
+from tests.isolate.test_caller import start
+from tfgpu_magic.isolate.process import host_memory
+
+GIB = 2**30
+
+
+def system(root: Path, *, cgroup: str, files: dict[str, str], available: int = 8 * GIB, swap: int = 0) -> int | None:
+    """What is left on a machine whose files say so."""
+    (root / "proc/self").mkdir(parents=True)
+    meminfo = (
+        f"MemFree:  1 kB\nMemAvailable:  {available // 1024} kB\nSwapFree:  {swap // 1024} kB\nHugePages_Free:  0\n"
+    )
+    (root / "proc/meminfo").write_text(meminfo)
+    (root / "proc/self/cgroup").write_text(cgroup)
+    for name, text in files.items():
+        (root / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "cgroup" / name).write_text(text)
+    return host_memory.left(root / "proc", root / "cgroup")
+
+
+V1 = "5:pids:/\n4:cpu,memory:/docker/one\n0::/\n"
+V2 = "0::/user/session\n"
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "left"),
+    [
+        (V2, {}, 8 * GIB),
+        (V2, {"user/session/memory.max": "max\n", "user/session/memory.current": "5\n"}, 8 * GIB),
+        (V2, {"user/session/memory.max": f"{4 * GIB}", "user/session/memory.current": f"{GIB}"}, 3 * GIB),
+        (V2, {"user/memory.max": f"{2 * GIB}", "user/memory.current": f"{3 * GIB}"}, 0),
+        (V2, {"memory.max": f"{4 * GIB}", "memory.current": f"{GIB}"}, 3 * GIB),
+        (
+            V2,
+            {
+                "user/session/memory.max": f"{4 * GIB}",
+                "user/session/memory.current": f"{3 * GIB}",
+                "user/session/memory.stat": f"file 9\ninactive_file {GIB}\nactive_file {GIB}\n",
+            },
+            3 * GIB,
+        ),
+        (
+            V1,
+            {
+                "memory/docker/one/memory.limit_in_bytes": f"{4 * GIB}",
+                "memory/docker/one/memory.usage_in_bytes": f"{3 * GIB}",
+                "memory/docker/one/memory.stat": f"inactive_file 7\ntotal_inactive_file {GIB}\n",
+            },
+            2 * GIB,
+        ),
+        (
+            V1,
+            {"memory/memory.limit_in_bytes": f"{2**63 - 4096}", "memory/memory.usage_in_bytes": f"{3 * GIB}"},
+            8 * GIB,
+        ),
+        ("nonsense", {}, 8 * GIB),
+    ],
+)
+def test_the_least_of_all_limits_counts(cgroup: str, files: dict[str, str], left: int, tmp_path: Path) -> None:
+    assert system(tmp_path, cgroup=cgroup, files=files) == left
+
+
+def test_swap_is_room_too(tmp_path: Path) -> None:
+    assert system(tmp_path, cgroup=V2, files={}, swap=GIB) == 9 * GIB
+
+
+def test_where_nobody_tells_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory, "PROC", tmp_path)
+
+    assert host_memory.left(tmp_path, tmp_path) is None
+
+
+def test_this_machine_is_read() -> None:
+    left = host_memory.left()
+
+    assert left is not None
+    assert 0 < left < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 100
+
+
+@pytest.mark.usefixtures("light")
+def test_an_argument_without_room_is_refused_and_a_small_one_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory, "left", lambda: 200 * MIB)
+
+    with pytest.raises(OSError, match=r"no room for 180 MiB of memory to share .*: 200 MiB are free"):
+        run(deeds.echo, (np.zeros(180 * MIB, np.uint8),), {})
+    assert run(deeds.echo, (np.zeros(MIB, np.uint8),), {}).nbytes == MIB
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    """A cgroup of 300 MiB."""
+    root, limit = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+    if not root.exists():
+        root, limit = Path("/sys/fs/cgroup"), "memory.max"
+    folder = root / f"tfgpu-magic-{os.getpid()}"
+    try:
+        folder.mkdir()
+        (folder / limit).write_text(str(300 * MIB))
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made here: {error}")
+    yield folder
+    folder.rmdir()
+
+
+def test_a_caller_whose_memory_would_run_out_lives_and_is_told(cgroup: Path) -> None:
+    code = f"""
+    Path("{cgroup}/cgroup.procs").write_text(str(os.getpid()))
+    array = np.ones(180 * 2**20, np.uint8)
+    try:
+        run(deeds.echo, (array,), {{}})
+    except OSError as error:
+        print(error.strerror)
+    del array
+    print(run(deeds.echo, (2,), {{}}))
+    FORK_SERVER.stop()
+    """
+    with start(code) as program:
+        out, err = program.communicate(timeout=60)
+
+    assert (program.returncode, err) == (0, "")
+    assert out.startswith("There is no room for 180 MiB of memory to share with another process: ")
+    assert out.endswith("are free\n2\n")

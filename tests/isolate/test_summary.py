@@ -1,0 +1,129 @@
+"""What is said at the end of an isolated cell: figures that were seen, and N/A where they were not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tfgpu_magic.isolate.cells.facts import CellFacts
+from tfgpu_magic.isolate.cells.summary import Summary, crowd, summarise
+from tfgpu_magic.monitor.report import Figure, GpuUse
+from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+
+MIB, GIB = 2**20, 2**30
+PID = 42
+
+
+def machine(*held: int, used: int = 0, error: str | None = None) -> Snapshot:
+    """A machine with as many GPUs as there are figures, of which our process holds so much."""
+    return Snapshot(
+        time=0.0,
+        gpus=tuple(Gpu(index=n, uuid=f"GPU-{n}", used=used + size) for n, size in enumerate(held)),
+        processes=tuple(Process(gpu=str(n), pid=PID, kind="C", held=size) for n, size in enumerate(held) if size),
+        error=error,
+    )
+
+
+def use(*peaks: int | None, gpu: int = 0) -> GpuUse:
+    what = "peaks" if len(peaks) > 1 else "peak"
+    figure = Figure(framework="TensorFlow", what=what, size=sum(peak or 0 for peak in peaks), peak=True)
+    return GpuUse(gpu=f"GPU-{gpu}", figures=(figure,))
+
+
+@pytest.mark.parametrize(
+    ("uses", "before", "after", "said"),
+    [
+        ([use(3 * GIB)], machine(4 * GIB), machine(0), "peak 3 GiB in use on GPU 0, 4 GiB of GPU 0 given back"),
+        ([use(GIB, GIB)], machine(3 * GIB), machine(0), "peaks 2 GiB in use on GPU 0, 3 GiB of GPU 0 given back"),
+        (
+            [use(1)],
+            machine(GIB, 256 * MIB),
+            machine(0, 0),
+            "peak below 1 MiB in use on GPU 0, 1 GiB of GPU 0 and 256 MiB",
+        ),
+        (
+            [],
+            machine(GIB, 2 * GIB, 256 * MIB, 256 * MIB),
+            machine(0, 0, 0, 0),
+            "1 GiB of GPU 0 and 2 GiB of GPU 1 and 512 MiB of 2 other GPUs given back",
+        ),
+        ([], machine(0), None, "no GPU memory held"),
+        ([], machine(GIB), machine(GIB), "and its process still holds 1 GiB of GPU 0"),
+        ([], None, machine(0), "no GPU memory held any more"),
+        ([use(GIB)], machine(0, used=3 * GIB), machine(0, used=GIB), "about 2 GiB of GPU 0 given back"),
+        ([use(GIB)], machine(0, used=GIB), machine(0, used=GIB), "what it gave back is N/A"),
+        (
+            [use(GIB)],
+            machine(0, error="NVML did not answer"),
+            machine(0),
+            "what it held is N/A: the driver was not heard",
+        ),
+        ([], machine(GIB), machine(0, error="NVML did not answer"), "what it held is N/A: the driver was not heard"),
+    ],
+)
+def test_what_was_used_and_given_back(
+    uses: list[GpuUse], before: Snapshot | None, after: Snapshot | None, said: str
+) -> None:
+    assert said in repr(summarise(uses, before, after, PID, 1.5))
+
+
+def test_what_stayed_behind_is_named_with_the_way_to_bring_it() -> None:
+    facts = CellFacts(stays=("x", "model"), lacks=("y",), kept={"ds": "it cannot be sent."})
+
+    assert repr(summarise([], machine(0), None, PID, 90, facts)).splitlines() == [
+        "Isolated: 1 min 30 s, no GPU memory held.",
+        "ds stays in its process: it cannot be sent.",
+        "Not there to bring back: y.",
+        "Gone with its process: x, model. To bring back: -o x,model",
+    ]
+
+
+def test_a_cell_that_failed_is_not_told_what_it_might_have_brought_back() -> None:
+    facts = CellFacts(stays=("x",), kept={})
+
+    assert "Gone" not in repr(summarise([], machine(0), None, PID, 1, facts, failed=True))
+
+
+def test_in_html_nothing_of_a_cell_is_markup() -> None:
+    facts = CellFacts(kept={"x": "<b>no</b>"})
+
+    assert "&lt;b&gt;" in summarise([], machine(0), None, PID, 1, facts)._repr_html_()
+
+
+def test_what_was_changed_in_place_is_named_with_the_way_to_bring_it() -> None:
+    facts = CellFacts(changed=("results", "df"), kept={})
+
+    assert repr(summarise([], machine(0), None, PID, 1, facts)).splitlines()[1:] == [
+        "Changed only there: results, df. To bring back: -o results,df"
+    ]
+
+
+def test_of_many_changed_variables_only_some_are_named() -> None:
+    facts = CellFacts(variables=tuple("ABCDEFG"), moved=True, kept={})
+
+    assert repr(summarise([], machine(0), None, PID, 1, facts)).splitlines()[1:] == [
+        "Changed only there: the working directory, $A, $B, $C, $D, $E, and 2 more."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("neighbour", "policy", "limited", "said"),
+    [
+        (True, "growth", (), "Others held of GPU 0: b.ipynb 3 GiB."),
+        (False, "limit 1GiB", ("GPU-0",), "Nobody else held GPU 0. The cell's own `limit 1GiB` lets it have no more."),
+    ],
+)
+def test_why_memory_ran_out_is_told_in_whole_sentences(
+    neighbour: bool, policy: str, limited: tuple[str, ...], said: str
+) -> None:
+    other = Process(gpu="0", pid=43, kind="C", held=3 * GIB)
+    seen = machine(GIB)
+    seen = replace(seen, processes=(*seen.processes, *([other] if neighbour else [])))
+    uses = [replace(use(GIB), policy=policy)]
+
+    assert repr(crowd(uses, limited, seen, PID, {43: "b.ipynb"})).splitlines()[0] == said
+
+
+def test_what_is_to_be_typed_is_marked_so_in_html() -> None:
+    assert "<code>--gpus 1</code>" in Summary(("`--gpus 1` gives a cell the GPU with most free memory.",))._repr_html_()

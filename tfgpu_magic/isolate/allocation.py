@@ -1,0 +1,206 @@
+"""Which GPUs an isolated call may have beside other calls of this user, and with what policy. Pure.
+
+Without a limit in its policy a call has a GPU to itself among our calls; with one it shares the GPU with others, as
+far as there is room. Ours are those of every process of this user; `lease_file` knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from tfgpu_magic.config import fit
+from tfgpu_magic.config.fit import Device
+from tfgpu_magic.config.memory import context_bytes, whole
+from tfgpu_magic.config.policy import Policy
+from tfgpu_magic.config.request import reference
+from tfgpu_magic.config.requests.visible import Visible
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.isolate.claims import Claim, Holding, Need, key, size
+from tfgpu_magic.monitor.snapshot import Gpu
+
+
+def choose(
+    devices: Sequence[Device],
+    holding: Holding,
+    claims: Sequence[Claim],
+    count: int,
+    names: Callable[[], Mapping[int, str]] = dict,
+) -> tuple[Device, ...] | None:
+    """Choose a call's GPUs: of those that have room the ones with most memory left.
+
+    Args:
+        devices: the GPUs that it may have, as they are now, and what it would take of each.
+        holding: who holds what on them now.
+        claims: what other calls of ours may take.
+        count: how many it needs.
+        names: tells who is behind each pid; asked only to say who is in the way.
+
+    Returns:
+        The GPUs, or None where only our own calls are in the way, and it has to wait for one to end.
+
+    Raises:
+        Refused: there are too few GPUs, or others hold what it needs.
+    """
+    if len(devices) < count:
+        there = f"there {'is' if len(devices) == 1 else 'are'} {len(devices) or 'none'}"
+        raise Refused(f"Not started. {gpus(count)} for each call cannot be had: {there} here.")
+    left = [_left(device, holding, claims) for device in devices]
+    fitting = [number for number, device in enumerate(left) if device is not None and not fit.problems([device])]
+    if len(fitting) >= count:
+        best = sorted(fitting, key=lambda number: -((left[number] or devices[number]).gpu.free or 0))
+        return tuple(devices[number] for number in best[:count])
+    found = fit.problems([_at_best(device, claims) for device in devices])
+    if len(devices) - len(found) >= count:
+        return None
+    have = f"{len(devices) - len(found) or 'none'} ha{'s' if len(devices) - len(found) == 1 else 've'} room"
+    lines = [
+        f"Not started. The call needs {gpus(count)}, and {have} for it.",
+        fit.tell(found, holding.processes, names()),
+        *dict.fromkeys(device.words.lease_note for device in devices if device.words and device.words.lease_note),
+    ]
+    emptied = fit.problems([_emptied(device) for device in devices])
+    raise Refused("\n".join(lines), crowded=len(devices) - len(emptied) >= count)
+
+
+def choose_in_turn(
+    devices: Sequence[Device],
+    holding: Holding,
+    claims: Sequence[Claim],
+    count: int,
+    ahead: Sequence[Need],
+    gpus: Sequence[Gpu],
+    names: Callable[[], Mapping[int, str]] = dict,
+) -> tuple[Device, ...] | None:
+    """Choose as `choose` does, with others waiting ahead: whoever passes leaves them what they wait for.
+
+    Who can be served now is, before us. One who cannot must still fit beside all that has passed it, us included, when
+    those have ended that were there before it came. So nobody waits for ever, and none whose GPUs are others' at all.
+
+    Args:
+        devices: as in `choose`.
+        holding: as in `choose`.
+        claims: as in `choose`.
+        count: as in `choose`.
+        ahead: what those wait for who came before, in their order.
+        gpus: all GPUs, as they are now.
+        names: as in `choose`.
+
+    Raises:
+        Refused: as `choose` does.
+    """
+    if choose(devices, holding, claims, count, names) is None:
+        return None
+    there, taken, blocked = {key(gpu): gpu for gpu in gpus}, list(claims), list[Need]()
+    for need in ahead:
+        theirs = need.devices(there)
+        try:
+            chosen = choose(theirs, holding, taken, need.count)
+        except Refused:
+            continue  # and it will be told so
+        if chosen is None:
+            blocked.append(need)
+        else:
+            taken += [Claim(key(device.gpu), size(device), since=_NOW) for device in chosen]
+
+    def spares(*mine: Device) -> bool:
+        passing = [Claim(key(device.gpu), size(device), since=_NOW) for device in mine]
+        return all(_fits_later(need, there, [*taken, *passing]) for need in blocked)
+
+    chosen = choose(devices, holding, taken, count)
+    if chosen is None or spares(*chosen):
+        return chosen
+    other = [device for device in devices if spares(device)]
+    if len(other) < count:
+        return None
+    try:
+        chosen = choose(other, holding, taken, count)
+    except Refused:  # of these; others would do, when those who wait have had them
+        return None
+    return chosen if chosen is not None and spares(*chosen) else None
+
+
+_NOW = 2**63  # later than every number that was given
+
+
+def _fits_later(need: Need, gpus: Mapping[str, Gpu], claims: Sequence[Claim]) -> bool:
+    """Tell whether who waits will fit beside what was claimed since it came, when all that was before has ended."""
+    later = [claim for claim in claims if claim.since > need.ticket]
+    left = (_left(_emptied(device), Holding(), later) for device in need.devices(gpus))
+    return sum(device is not None and not fit.problems([device]) for device in left) >= need.count
+
+
+def _emptied(device: Device) -> Device:
+    """The GPU as it is when nobody uses it, as far as that can be known."""
+    return replace(device, gpu=replace(device.gpu, free=_usable(device.gpu)))
+
+
+def places(devices: Sequence[Device], claims: Sequence[Claim], count: int) -> int:
+    """How many calls of `count` GPUs each have room at once when no other call of ours runs; at least 1."""
+    fitting = [device for device in (_at_best(device, claims) for device in devices) if not fit.problems([device])]
+    room = 0
+    for device in fitting:
+        needed = size(device)
+        room += 1 if needed is None else (device.gpu.free or 0) // needed
+    return max(1, room // count)
+
+
+def _left(device: Device, holding: Holding, claims: Sequence[Claim]) -> Device | None:
+    """The GPU without what calls of ours may still take of it; None where it cannot be shared with them."""
+    gpu, ours = device.gpu, [claim for claim in claims if claim.gpu == key(device.gpu)]
+    if not ours:
+        return device
+    if size(device) is None or gpu.free is None:
+        return None
+    free = gpu.free
+    for claim, held in zip(ours, holding.of(ours, gpu), strict=True):
+        if claim.size is None:
+            return None
+        free -= max(0, claim.size - held)
+    return replace(device, gpu=replace(gpu, free=max(0, free)))
+
+
+def _at_best(device: Device, claims: Sequence[Claim]) -> Device:
+    """The GPU as it may be when our calls there have ended: how much of it others hold is seen then."""
+    if device.gpu.free is None or all(claim.gpu != key(device.gpu) for claim in claims):
+        return device
+    return _emptied(device)
+
+
+def _usable(gpu: Gpu) -> int | None:
+    """Bytes that processes can share: what driver and firmware keep is never theirs."""
+    return None if gpu.total is None else gpu.total - (gpu.reserved or 0)
+
+
+def gpus(count: int) -> str:
+    """So many GPUs, in words."""
+    return f"{count} GPU{'s' * (count != 1)}"
+
+
+def asked(device: Device) -> Device:
+    """What an isolated call takes of a GPU, where its words ask for what is in `device`."""
+    if device.words is None:
+        return device
+    context = context_bytes(device.gpu.total or 0)
+    return replace(device, limits=device.words.leased(device.limits, _usable(device.gpu) or 0, context))
+
+
+def lowered(device: Device) -> Device:
+    """The same with a limit that is grown into no higher than what is free, beside CUDA's context."""
+    free, total, words = device.gpu.free, device.gpu.total, device.words
+    if words is None or not words.grows or len(device.limits) != 1 or free is None or total is None:
+        return device
+    room = whole(max(0, free - context_bytes(total)))
+    return replace(device, limits=(min(room, *device.limits),))
+
+
+def settle(policy: Policy, devices: Sequence[Device]) -> Policy:
+    """The policy for a process that has these GPUs: they are named, and what it takes of each is in bytes."""
+    chosen = Visible(tuple(reference(device.gpu) for device in devices))
+    memory = [
+        device.words.settled(device.limits, None if len(devices) == 1 else reference(device.gpu))
+        for device in devices
+        if device.words is not None
+    ]
+    _, _, cpus = policy.by_nature()  # the others are in the devices
+    return Policy((*cpus, chosen, *dict.fromkeys(memory)))

@@ -1,0 +1,96 @@
+"""What waits for a value to be shown, or a cell to end: a picture, the line below it, names that jobs bring."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Action = Callable[[], None]
+
+
+def afterwards(shell: Any, action: Action) -> None:
+    """Do something when the cell that runs is over, and has shown its value or its error."""
+
+    def once() -> None:
+        shell.events.unregister("post_execute", once)
+        action()
+
+    shell.events.register("post_execute", once)
+
+
+def display_once(shell: Any, value: object, shown: tuple[Mapping[str, Any], Mapping[str, Any]]) -> None:
+    """Have IPython display a value as the cell's process did, which knows more of how: of a figure, its picture.
+
+    At once, or not at all: by the next cell it may have changed.
+    """
+    hook = shell.displayhook
+
+    def forget() -> None:
+        hook.__dict__.pop("compute_format_data", None)
+
+    def compute(result: object) -> Any:
+        forget()
+        return shown if result is value else hook.compute_format_data(result)
+
+    hook.compute_format_data = compute
+    afterwards(shell, forget)
+
+
+class Deferred:
+    """Does what must not come amid a cell when none runs. It is made by a cell."""
+
+    def __init__(self, shell: Any) -> None:
+        self._lock = threading.RLock()
+        self._depth = 1  # of cells that run cells
+        self._waiting: list[Action] = []
+        shell.events.register("pre_execute", self._begin)
+        shell.events.register("post_execute", self._end)
+
+    def do(self, action: Action) -> Action:
+        """Do something now if no cell runs, else after it; from any thread. What is returned does it at once."""
+        once = _Once(action)
+        with self._lock:
+            if self._depth:
+                self._waiting.append(once)
+            else:
+                once()
+        return once
+
+    def _begin(self) -> None:
+        with self._lock:
+            self._depth += 1
+
+    def _end(self) -> None:
+        with self._lock:
+            self._depth = max(0, self._depth - 1)
+            if not self._depth:
+                waiting, self._waiting = self._waiting, []
+                for action in waiting:
+                    action()
+
+
+class _Once:
+    """An action that is done the first time; it keeps nothing then."""
+
+    def __init__(self, action: Action) -> None:
+        self._lock = threading.RLock()
+        self._action: Action | None = action
+
+    def __call__(self) -> None:
+        with self._lock:
+            action, self._action = self._action, None
+            if action is not None:
+                action()
+
+
+_known: weakref.WeakKeyDictionary[Any, Deferred] = weakref.WeakKeyDictionary()
+
+
+def deferred(shell: Any) -> Deferred:
+    """The one of a shell; the first time it is asked for by a cell."""
+    found = _known.get(shell)
+    if found is None:
+        found = _known[shell] = Deferred(shell)
+    return found

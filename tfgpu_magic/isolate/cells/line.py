@@ -1,0 +1,107 @@
+"""The line of `%%tf_gpu isolate`: flags and policy words in, plain data out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tfgpu_magic import units
+from tfgpu_magic.config import parser, vocabulary
+from tfgpu_magic.config.arguments import MOST_PARTS
+from tfgpu_magic.config.flags import part
+from tfgpu_magic.config.policy import NOTHING
+from tfgpu_magic.config.word import Above
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.isolate.options import Options
+
+_WORDS = {word.name for word in vocabulary.POLICY_WORDS}
+_NAMES = "Write names with commas and no blanks between them: `x,y`."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellLine:
+    """What the line of an isolated cell asks.
+
+    Attributes:
+        inputs: the names to send; None for those that the cell reads.
+        also: the names to send besides those.
+        outputs: the names to bring back.
+        options: what is asked for it as for any call; no number of GPUs where nothing is said.
+        detach: whether the notebook goes on meanwhile.
+    """
+
+    inputs: tuple[str, ...] | None = None
+    also: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    options: Options = field(default_factory=Options)
+    detach: bool = False
+
+
+def parse(line: str, form: Above) -> CellLine:
+    """Read what follows `isolate`; a policy word may be a flag there, as in `--limit 2GiB`.
+
+    Raises:
+        PolicyError: it cannot be read; the error says which part.
+    """
+    tokens = line.replace(";", " ; ").split()
+    _together(tokens)
+    lacks = {flag.name: flag.takes and f"{flag.name} needs {flag.takes}." for flag in form.flags}
+    rest, given = part(tokens, lacks, f" {form.usage}")
+    policy: list[str] = []
+    for token in rest:
+        policy += _word(token, form, begun=bool(policy))
+    sent = given.get("-i")
+    more = sent is not None and sent.startswith("+")
+    return CellLine(
+        inputs=None if sent is None or more else _names(sent),
+        also=_names(sent.replace("+", "")) if sent is not None and more else (),
+        outputs=_names(given.get("-o", "-")),
+        options=Options(
+            policy=parser.parse(" ".join(policy)) if policy else NOTHING,
+            gpus=_count(given["--gpus"]) if "--gpus" in given else None,
+            timeout=units.seconds(given["--timeout"]) if "--timeout" in given else None,
+        ),
+        detach="--detach" in given,
+    )
+
+
+def _together(tokens: Sequence[str]) -> None:
+    """Refuse a name that stands behind a list of names, apart from it."""
+    for place, token in enumerate(tokens):
+        if token.partition("=")[0] in ("-i", "-o"):
+            behind = place + (1 if "=" in token[:-1] else 2)
+            for name in tokens[behind : behind + 1]:
+                if name.rstrip(",").isidentifier() and name.lower() not in _WORDS:
+                    raise PolicyError(f"{name!r} stands apart. {_NAMES}")
+
+
+def _word(token: str, form: Above, *, begun: bool) -> Iterator[str]:
+    """A token of the policy: a flag that is a word of its own begins the next request."""
+    names = {f"--{name}" for name in _WORDS}
+    known = names | {flag for word in vocabulary.POLICY_WORDS for flag, _ in word.flags if begun}
+    flag = token.partition("=")[0].lower()
+    if flag == "--help":
+        raise PolicyError(f"{form.usage}\n{vocabulary.flags(form.flags)}")
+    if token.startswith("-") and flag not in known:
+        tried = {tried: one.name for one in form.flags for tried in one.tried}
+        near = vocabulary.nearest(flag, [*sorted(known), *(one.name for one in form.flags)], tried)
+        raise PolicyError(f"isolate has no flag {flag!r}.{near} {form.usage}")
+    if flag in names:
+        if begun:
+            yield ";"
+        token = token[2:].replace("=", " ", 1)
+    yield token
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name for name in text.split(",") if name and name != "-"))
+    for name in names:
+        if not name.isidentifier():
+            raise PolicyError(f"{name!r} is not a name. {_NAMES}")
+    return names
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_PARTS:
+        raise PolicyError(f"--gpus is a number from 1 to {MOST_PARTS}, not {text!r}. For none, say `visible none`.")
+    return int(text)

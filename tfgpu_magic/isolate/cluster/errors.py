@@ -1,0 +1,71 @@
+"""What is wrong with a call that a cluster does not run, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tfgpu_magic.errors import Refused, TfGpuError, WorkerDied
+from tfgpu_magic.isolate.cluster import arrival, message
+
+
+def gone(place: str | None) -> WorkerDied:
+    """The worker that a call had begun on is lost."""
+    return WorkerDied(
+        f"The call began on {place or 'a machine'}, whose Dask worker was lost before the answer was here. "
+        "It was not run again."
+    )
+
+
+def nobody(needed: int, seconds: float, workers: Mapping[str, float], scheduler: str) -> Refused:
+    """No worker has so many GPUs, after so many seconds."""
+    there = ", ".join(f"{address} (GPU={count:g})" for address, count in workers.items()) or "none"
+    least = max(needed, 1)
+    return Refused(
+        f"Not started. No Dask worker offers {needed} GPU{'s' * (needed != 1)}, after {seconds:g} s (wait=). "
+        f"The workers there are: {there}.\nStart one on a machine with GPUs: "
+        f'dask worker {scheduler} --resources "GPU={least}"; or LocalCluster(resources={{"GPU": {least}}}).'
+    )
+
+
+def lost(error: BaseException, place: str | None, scheduler: str, *, cut_off: bool) -> TfGpuError:
+    """Dask has no answer.
+
+    Args:
+        error: what it says.
+        place: where the call had begun, if it had.
+        scheduler: its address.
+        cut_off: whether the connection to it is lost.
+    """
+    kind = type(error).__name__
+    if kind == "KilledWorker":
+        return gone(place)
+    if "Cancelled" in kind or cut_off:
+        done = "ran to its end" if place else "began"
+        return WorkerDied(
+            f"The connection to the Dask scheduler at {scheduler} was lost, and the call with it: it is "
+            f"not known whether it {done}. It is not run again."
+        )
+    return Refused(f"Dask could not run the call: {kind}: {error}")
+
+
+def refusal(kind: str, place: str, parts: Sequence[str], begun: str | None) -> TfGpuError:
+    """A worker did not run a call.
+
+    Args:
+        kind: why, as `arrival` and `message` have it.
+        place: where.
+        parts: what more it says.
+        begun: where the call had begun before, if that is known.
+    """
+    if kind == arrival.ABSENT:
+        return Refused(
+            f"Not started. There is no tfgpu_magic on {place}, where the Dask worker is: {parts[0]}. "
+            "Install it there: pip install 'tfgpu-magic[dask]'"
+        )
+    if kind == arrival.OTHER:
+        what, theirs = parts
+        return Refused(
+            f"Not started. {what} is {theirs} on {place}, where the Dask worker is, and "
+            f"{message.versions()[what]} here. Have the same version there."
+        )
+    return gone(begun)

@@ -1,0 +1,69 @@
+"""A call that was submitted, as its caller has it: a future, which can also be stopped, and which jobs are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tfgpu_magic.isolate import sinks
+from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.job_list import JobFuture
+from tfgpu_magic.isolate.lease import Abandoned
+from tfgpu_magic.isolate.leases import LEASES
+from tfgpu_magic.isolate.values.pickling import Pickled
+
+T = TypeVar("T")
+
+
+class CallFuture(JobFuture[T]):
+    """The future of an isolated call.
+
+    Attributes:
+        work: its values, as they were when it was submitted; None once it has begun.
+        sink: where its output goes: to the cell that submitted it.
+        stopped: whether somebody has stopped it.
+        begun: whether it has begun.
+        interrupt: tells what runs it that it is to stop.
+    """
+
+    def __init__(self, title: str) -> None:
+        super().__init__(title)
+        self.work: Pickled | None = None
+        self.sink = sinks.submitted()
+        self.stopped = False
+        self.begun = False
+        self.interrupt: Callable[[], None] = lambda: None
+        self._call: Call | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, once it has one."""
+        return None if self._call is None else self._call.pid
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a GPU."""
+        return not self.begun
+
+    def stop(self) -> None:
+        """Cancel it where it has not begun; else interrupt it, as Ctrl-C does, and kill it at the second time.
+
+        Its future then raises `WorkerDied`. It is killed, too, where it does not heed the interrupt.
+        """
+        if self.cancel():
+            return
+        self.stopped = True
+        self.interrupt()
+        LEASES.stir()
+
+    def take(self) -> Pickled:
+        """Its values, once: they are large, and it does not need them when it has sent them."""
+        work, self.work = self.work, None
+        assert work is not None  # noqa: S101  # it runs once
+        return work
+
+    def begin(self, call: Call) -> None:
+        """Know the call that is about to run."""
+        self._call, self.interrupt, self.begun = call, call.interrupt, True
+        if self.stopped:
+            raise Abandoned

@@ -1,0 +1,42 @@
+"""What is asked for isolated calls, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfgpu_magic import units
+from tfgpu_magic.config import parser
+from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.errors import PolicyError
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked for each call.
+
+    Attributes:
+        policy: what its TensorFlow is asked beyond what holds in this process.
+        gpus: how many GPUs it gets; 0 hides them all, and None is one where there is one.
+        timeout: seconds that it may take.
+    """
+
+    policy: Policy = NOTHING
+    gpus: int | None = None
+    timeout: float | None = None
+
+
+def read(policy: str | Policy | None, gpus: int | None, timeout: float | str | None) -> Options:
+    """Check what is asked, as far as that can be done without a look at the GPUs.
+
+    Raises:
+        PolicyError: the words are no policy, the number is none of GPUs, or the time is no time.
+    """
+    asked = parser.parse(policy) if isinstance(policy, str) else policy or NOTHING
+    if gpus is not None and (not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 0):
+        raise PolicyError(f"gpus={gpus!r} is no number of GPUs. Write how many each call gets: 1, or 0 to hide them.")
+    if asked.choice is not None and asked.choice.picks:
+        raise PolicyError(
+            f"`{asked.choice}` is not for isolated calls: each gets the GPUs with most memory left, as many as gpus= "
+            "says."
+        )
+    return Options(asked, gpus, None if timeout is None else units.seconds(timeout))

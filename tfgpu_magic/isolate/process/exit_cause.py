@@ -1,0 +1,127 @@
+"""How a process ended, as an error: signal, exit status, and whether the kernel's out-of-memory killer was at work."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import sys
+from pathlib import Path
+
+from tfgpu_magic.errors import WorkerDied
+
+_HERE, _SHELL = str(Path(__file__).parents[1]), "/IPython/core/"
+PROC = Path("/proc")
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def tell(status: int | None) -> str:
+    """An exit status in words.
+
+    Args:
+        status: as `subprocess` has it: negative for a signal; None where nobody knows.
+    """
+    if status is None:
+        return "nobody knows how"
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+    what = (signal.strsignal(-status) or "").partition(" (")[0].lower()
+    return f"{name}, {what}" if what else name
+
+
+def memory_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
+    """How often the out-of-memory killer has killed, in our cgroup or on this machine; None where nobody tells.
+
+    Of two readings a difference says that it was at work, and an equality that it was not.
+    Source: proc(5), ``/proc/vmstat``; the kernel's cgroup-v2 documentation, ``memory.events``.
+    """
+    counts: list[int] = []
+    with contextlib.suppress(OSError):
+        ours = re.search(r"^0::(/.*)$", (proc / "self/cgroup").read_text(), re.MULTILINE)
+        counts += _count(cgroups / (ours[1].strip("/") if ours else "") / "memory.events")
+    counts += _count(proc / "vmstat")
+    return sum(counts) if counts else None
+
+
+def _count(file: Path) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(number) for number in re.findall(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)]
+    return []
+
+
+def spent(pid: int, proc: Path = PROC) -> int | None:
+    """Ticks of CPU time that a process has spent so far; None where it does not hang: it runs, or has ended.
+
+    Source: proc(5), ``/proc/pid/stat``: the state, and user and system time.
+    """
+    with contextlib.suppress(OSError):
+        state, *fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return int(fields[10]) + int(fields[11]) if state == "D" else None
+    return None
+
+
+def died(status: int, kills_before: int | None, kills_now: int | None, last_words: str = "") -> WorkerDied:
+    """The error of a call whose process gave no answer.
+
+    Args:
+        status: its exit status, as in `tell`.
+        kills_before: what `memory_kills` gave before it began.
+        kills_now: what that gives now.
+        last_words: what Python's `faulthandler` wrote when it crashed.
+    """
+    said = "\n".join([f"The call's process ended without an answer: {tell(status)}.", *_places(last_words)])
+    if status != -signal.SIGKILL:
+        return WorkerDied(said, status=status, memory=False)
+    if kills_before is None or kills_now is None:
+        who, memory = "Whether the kernel's out-of-memory killer sent it cannot be told here.", None
+    elif kills_now > kills_before:
+        who, memory = "The kernel's out-of-memory killer was at work meanwhile: most likely memory ran out.", True
+    else:
+        who, memory = "Somebody sent it; the kernel's out-of-memory killer did not.", False
+    return WorkerDied(f"{said} {who}", status=status, memory=memory)
+
+
+def hung(pid: int) -> WorkerDied:
+    """The error of a call whose process does not end."""
+    return WorkerDied(
+        f"The call's process (pid {pid}) does not end, even killed: it hangs in a driver, and keeps what it holds."
+    )
+
+
+def orphaned(status: int, server: int | None) -> WorkerDied:
+    """The error of a call whose fork server has died, with the exit statuses of both."""
+    return WorkerDied(
+        f"The process that starts isolated calls has died ({tell(server)}), and this call with it. "
+        "The next call gets a new one.",
+        status=status,
+    )
+
+
+def cut_off(status: int) -> WorkerDied:
+    """The error of a call that could not answer any more."""
+    return WorkerDied(
+        "The call has closed its connection to this process, a file descriptor that was not its own. "
+        "No answer could come any more, and it was killed.",
+        status=status,
+    )
+
+
+def _places(last_words: str) -> list[str]:
+    """Where it crashed: the frames of the user's own code, the innermost first."""
+    frames = re.findall(r'^  File "(.+)", line (\d+) in (.+)$', last_words, re.MULTILINE)
+    ours = next((n for n, (file, *_) in enumerate(frames) if file.startswith(_HERE) or _SHELL in file), len(frames))
+    found = [(_short(file), *where) for file, *where in frames[:ours]]
+    return [
+        f"  {'in' if n else 'It crashed in'} {file}, line {line}, {name}" for n, (file, line, name) in enumerate(found)
+    ]
+
+
+def _short(file: str) -> str:
+    """A file as it is imported; a cell as IPython calls it."""
+    bases = sorted((base.rstrip("/") for base in sys.path if file.startswith(f"{base.rstrip('/')}/") and base), key=len)
+    name = file.removeprefix(f"{bases[-1]}/") if bases else file
+    return re.sub(r"<ipython-input-(\d+)-.*>", r"Cell In[\1]", name)

@@ -1,0 +1,71 @@
+"""An interrupt that breaks nothing off: a thread that waits for descriptors sees it among them, and acts on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+
+class InterruptEvent:
+    """Set by any thread or a signal handler, and seen by one thread that waits for descriptors."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a signal handler may set it in the midst of this
+        self._descriptor: int | None = None
+        self._early = 0
+
+    def set(self) -> None:
+        """Set it; a wait that begins later sees it then."""
+        with self._lock:
+            if self._descriptor is None:
+                self._early += 1
+            else:
+                os.eventfd_write(self._descriptor, 1)
+
+    def taken(self) -> int:
+        """Return how often it was set since this was asked last."""
+        with contextlib.suppress(BlockingIOError):
+            return os.eventfd_read(self.fileno())
+        return 0
+
+    def fileno(self) -> int:
+        """Return what a selector waits for."""
+        assert self._descriptor is not None  # noqa: S101  # it is waited for
+        return self._descriptor
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._descriptor = os.eventfd(self._early, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            descriptor, self._descriptor = self.fileno(), None
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def setting_on_sigint(event: InterruptEvent) -> Iterator[None]:
+    """Have Ctrl-C set the event, where it would raise KeyboardInterrupt amid our own work.
+
+    An interrupt that has not been acted on when this ends is raised then.
+    """
+    if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
+        yield
+        return
+    interrupted = False
+
+    def handle(*_: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        event.set()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if interrupted and event.taken():
+            signal.raise_signal(signal.SIGINT)

@@ -1,0 +1,116 @@
+"""Where the output of a call is seen: this process's own streams and display, or the cell that began a job."""
+
+from __future__ import annotations
+
+import contextvars
+import copy
+import sys
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tfgpu_magic.host import shell
+
+
+class Sink(Protocol):
+    """Where output goes."""
+
+    def write(self, stream: str, text: str) -> None:
+        """Write text to ``stdout`` or ``stderr``."""
+
+    def show(self, message: Mapping[str, Any]) -> None:
+        """Show a display: ``data`` and ``metadata`` by MIME type, ``transient``, ``update``; or clear what is shown."""
+
+
+class OwnStreams:
+    """This process's own streams, and the display of the thread's cell."""
+
+    def write(self, stream: str, text: str) -> None:
+        """Write as `print` does, and at once; the call takes its streams to be UTF-8, and this one may not be."""
+        file = getattr(sys, stream)
+        if file is None:  # as in a service
+            return
+        try:
+            file.write(text)
+        except UnicodeEncodeError as error:
+            file.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+        file.flush()
+
+    def show(self, message: Mapping[str, Any]) -> None:
+        """Publish it as a cell of this process would; without IPython, its text is printed."""
+        here = shell()
+        if here is None:
+            self.write("stdout", str(message.get("data", {}).get("text/plain", "")) + "\n")
+        elif "clear" in message:
+            here.display_pub.clear_output(wait=message["clear"])
+        else:
+            here.display_pub.publish(**message)
+
+
+class CellOutput:
+    """The output of the cell that is running now in a kernel, also when it runs no more.
+
+    Source: Jupyter's messaging protocol: an output belongs to the cell of the request that is its parent.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._parent = copy.deepcopy(kernel.get_parent())
+
+    def write(self, stream: str, text: str) -> None:
+        """Write to the cell's stream."""
+        self._send("stream", {"name": stream, "text": text})
+
+    def show(self, message: Mapping[str, Any]) -> None:
+        """Show it below the cell's other output."""
+        if "clear" in message:
+            self._send("clear_output", {"wait": message["clear"]})
+            return
+        content = {
+            "data": message["data"],
+            "metadata": message["metadata"],
+            "transient": message.get("transient") or {},
+        }
+        self._send("update_display_data" if message.get("update") else "display_data", content)
+
+    def _send(self, kind: str, content: dict[str, Any]) -> None:
+        self._kernel.session.send(self._kernel.iopub_socket, kind, content, parent=self._parent, ident=kind.encode())
+
+
+class SubmittingCell:
+    """Here for as long as the cell runs that is running now in a kernel, or none after it; then that cell's output.
+
+    What captures the output of a cell captures that of its calls too; and what comes later is not the next cell's.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._here, self._there = OwnStreams(), CellOutput(kernel)
+        self._request = self._running()
+
+    def write(self, stream: str, text: str) -> None:
+        """Write to the cell's stream."""
+        self._sink().write(stream, text)
+
+    def show(self, message: Mapping[str, Any]) -> None:
+        """Show it below the cell's other output."""
+        self._sink().show(message)
+
+    def _sink(self) -> Sink:
+        return self._here if self._running() == self._request else self._there
+
+    def _running(self) -> object:
+        # In a context of its own: a thread of the cell's might have the cell's for ever.
+        parent = contextvars.Context().run(self._kernel.get_parent)
+        return parent.get("header", {}).get("msg_id")
+
+
+def submitted() -> Sink:
+    """The sink for a call that this process's cell submits, if it runs cells."""
+    kernel = getattr(shell(), "kernel", None)
+    return OwnStreams() if kernel is None else SubmittingCell(kernel)
+
+
+def below(shell: Any) -> Sink:
+    """The sink for a call that a shell's cell leaves running: it is below that cell, where there are cells."""
+    kernel = getattr(shell, "kernel", None)
+    return OwnStreams() if kernel is None else CellOutput(kernel)
