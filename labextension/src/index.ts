@@ -37,29 +37,29 @@ function activate(
   registry: ISettingRegistry | null,
   translator: ITranslator | null
 ): void {
-  const words = (translator ?? nullTranslator).load('tfgpu_magic');
-  const stream = new Stream(world(app.serviceManager.serverSettings), words);
+  const trans = (translator ?? nullTranslator).load('tfgpu_magic');
+  const stream = new Stream(world(app.serviceManager.serverSettings), trans);
   let choices: Choices = USUAL;
 
   const panel = new Panel(stream, {
-    words,
-    actions: actions({ app, words, unit: () => choices.unit, store: stream }),
+    trans,
+    actions: actions({ app, trans, unit: () => choices.unit, store: stream }),
     ordered: order => ordered(order)
   });
   panel.id = 'tfgpu-magic-panel';
   panel.title.icon = chipIcon;
-  panel.title.caption = words.__('GPU Memory');
+  panel.title.caption = trans.__('GPU Memory');
   panel.node.setAttribute('role', 'region');
-  panel.node.setAttribute('aria-label', words.__('GPU memory'));
+  panel.node.setAttribute('aria-label', trans.__('GPU memory'));
 
-  addCommands(app, { words, panel, stream, palette });
-  place(app, panel, words.__('GPU Memory'));
+  addCommands(app, { trans, panel, stream, palette });
+  place(app, panel, trans.__('GPU Memory'));
   restorer?.add(panel, panel.id);
-  keepSaved(app, words);
+  keepSaved(app, trans);
   followCurrent(app, panel, path => panel.set({ current: path }));
 
   const open = (): void => void app.commands.execute(OPEN);
-  const item = statusBar ? new StatusItem(stream, words, open) : null;
+  const item = statusBar ? new StatusItem(stream, trans, open) : null;
   if (statusBar && item) {
     statusBar.registerStatusItem(ID, {
       item,
@@ -76,12 +76,12 @@ function activate(
     const full = (state && !state.error ? alarm.check(state, choices.threshold) : []).map(label => {
       const gpu = state!.gpus[label]!;
       const percent = Math.min(100, Math.floor((100 * (gpu.used ?? 0)) / (gpu.total ?? 1)));
-      return words.__('GPU %1 is %2% full: %3', label, percent, share(gpu.used, gpu.total, choices.unit));
+      return trans.__('GPU %1 is %2% full: %3', label, percent, share(gpu.used, gpu.total, choices.unit));
     });
     if (full.length) {
       Notification.warning(full.join('. '), {
         autoClose: 10_000,
-        actions: [{ label: words.__('Show who holds it'), callback: open }]
+        actions: [{ label: trans.__('Show who holds it'), callback: open }]
       });
     }
   });

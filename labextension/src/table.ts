@@ -1,6 +1,6 @@
 // The store behind the widget: the server's stream where the page has one, else the kernel's word, and neither when nobody looks.
 
-import { ModelStore, type Model } from './kernel';
+import { ModelStore, type Model } from './model-store';
 import { asSeenBy, gpus } from './own';
 import type { Stream } from './lab/stream';
 import type { History } from './view/history';

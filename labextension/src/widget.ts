@@ -1,11 +1,11 @@
 // The widget's module for anywidget: one store for all views of a kernel's model.
 
-import type { Model } from './kernel';
+import type { Model } from './model-store';
 import { Stream } from './lab/stream';
 import { server, world } from './page';
 import { Table } from './table';
 import { mount } from './view/mount';
-import { ENGLISH } from './view/words';
+import { ENGLISH } from './view/translation';
 
 interface Widget {
   initialize(context: { model: Model }): () => void;

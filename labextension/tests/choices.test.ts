@@ -47,7 +47,7 @@ beforeEach(() => {
   unhandled = [];
   said = [];
   process.on('unhandledRejection', note);
-  mock.method(console, 'error', (...words: unknown[]) => said.push(...words));
+  mock.method(console, 'error', (...trans: unknown[]) => said.push(...trans));
 });
 afterEach(() => {
   process.off('unhandledRejection', note);

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { facts } from '../src/view/facts';
 import type { Row } from '../src/view/wire';
-import { ENGLISH } from '../src/view/words';
+import { ENGLISH } from '../src/view/translation';
 import { GIB, row } from './make';
 
 const MIB = 2 ** 20;
@@ -38,7 +38,7 @@ test('what is too small for that unit has one of its own', () => {
   assert.equal(line(tensorflow(0, GIB)), 'in use 0.0, peak 1.0');
 });
 
-test('a GPU on which nothing was ever made says so in two words', () => {
+test('a GPU on which nothing was ever made says so in two trans', () => {
   assert.equal(line({ ...tensorflow(0, 0), policy: 'growth' }), 'never used, growth');
 });
 

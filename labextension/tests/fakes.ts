@@ -1,6 +1,6 @@
 // What tests put in place of a page's world: a kernel's model, a signal, and a server's socket.
 
-import type { Model } from '../src/kernel';
+import type { Model } from '../src/model-store';
 import { type Answer, type Socket, type World } from '../src/lab/stream';
 import { VERSION, type State } from '../src/view/wire';
 import { state } from './make';

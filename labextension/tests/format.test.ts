@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ago, cut, figure, share, short, withUnit } from '../src/view/format';
-import { ENGLISH } from '../src/view/words';
+import { ENGLISH } from '../src/view/translation';
 import { GIB } from './make';
 
 test('sizes have one decimal, and what is little is not nothing', () => {
@@ -52,7 +52,7 @@ test('a notebook is called by its file', () => {
   assert.equal(short('python'), 'python');
 });
 
-test('words take their arguments in any order, and only once', () => {
+test('trans take their arguments in any order, and only once', () => {
   assert.equal(ENGLISH.__('%2 on %1', 'x', '%1'), '%1 on x');
   assert.equal(ENGLISH._n('%1 row', '%1 rows', 2), '2 rows');
   assert.equal(ENGLISH._n('%1 row', '%1 rows', 1), '1 row');

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { Stream } from '../src/lab/stream';
 import type { Link } from '../src/view/store';
 import { VERSION } from '../src/view/wire';
-import { ENGLISH } from '../src/view/words';
+import { ENGLISH } from '../src/view/translation';
 import { FakeWorld, full } from './fakes';
 import { GIB, state } from './make';
 
@@ -91,7 +91,7 @@ test('a lost connection keeps the state, and waits longer each time until a mess
 });
 
 test('a server that says no is understood, and asked again in minutes', async () => {
-  for (const [answer, words] of [
+  for (const [answer, trans] of [
     ['not there', /not enabled or failed to load/],
     ['not allowed', /not allow/],
     ['not logged in', /not logged in .* reload/]
@@ -102,7 +102,7 @@ test('a server that says no is understood, and asked again in minutes', async ()
     world.last.onclose?.();
     await new Promise(setImmediate);
 
-    assert.match(reason(stream.link), words);
+    assert.match(reason(stream.link), trans);
     assert.deepEqual(
       world.timers.map(timer => timer.milliseconds),
       [300_000]
@@ -268,7 +268,7 @@ test('the server hears whether processes are looked at or memory alone, once eac
   const world = new FakeWorld();
   const stream = new Stream(world, ENGLISH);
   stream.want('status bar', 'memory');
-  assert.deepEqual(world.last.sent, []); // a connection takes words once it is open
+  assert.deepEqual(world.last.sent, []); // a connection takes trans once it is open
   world.last.say(full());
   world.last.say(full(2));
   stream.want('panel', 'processes');

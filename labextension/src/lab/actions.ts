@@ -6,7 +6,7 @@ import { URLExt } from '@jupyterlab/coreutils';
 import { KernelAPI, ServerConnection, type Kernel, type Session } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { cut, type Unit } from '../view/format';
-import type { Actions } from '../view/look';
+import type { Actions } from '../view/options';
 import type { Store } from '../view/store';
 import type { Row } from '../view/wire';
 import { Asked } from './asked';
@@ -14,12 +14,12 @@ import { ending, SHOWN } from './ending';
 
 export interface Surroundings {
   app: JupyterFrontEnd;
-  words: TranslationBundle;
+  trans: TranslationBundle;
   unit: () => Unit;
   store: Store;
 }
 
-export function actions({ app, words, unit, store }: Surroundings): Required<Actions> {
+export function actions({ app, trans, unit, store }: Surroundings): Required<Actions> {
   const { kernels, sessions, serverSettings } = app.serviceManager;
   const asked = new Asked(store);
 
@@ -27,8 +27,8 @@ export function actions({ app, words, unit, store }: Surroundings): Required<Act
   async function confirmed(row: Row, ask: { title: string; label: string; failed: string }, act: () => Promise<void>) {
     const answer = await showDialog({
       title: ask.title,
-      body: ending(row, store.state, unit(), words),
-      buttons: [Dialog.cancelButton({ label: words.__('Cancel') }), Dialog.warnButton({ label: ask.label })],
+      body: ending(row, store.state, unit(), trans),
+      buttons: [Dialog.cancelButton({ label: trans.__('Cancel') }), Dialog.warnButton({ label: ask.label })],
       defaultButton: 0
     });
     if (!answer.button.accept) {
@@ -73,13 +73,13 @@ export function actions({ app, words, unit, store }: Surroundings): Required<Act
     const name = cut(row.owner, SHOWN);
     const kill = asked.has(pid);
     const answer = await showDialog({
-      title: kill ? words.__('Kill %1?', name) : words.__('Stop %1?', name),
+      title: kill ? trans.__('Kill %1?', name) : trans.__('Stop %1?', name),
       body: kill
-        ? words.__('It was asked to stop, and still runs. What it has not saved is lost; its notebook goes on.')
-        : words.__('It is interrupted, as by Ctrl-C. Its notebook goes on, and keeps its variables.'),
+        ? trans.__('It was asked to stop, and still runs. What it has not saved is lost; its notebook goes on.')
+        : trans.__('It is interrupted, as by Ctrl-C. Its notebook goes on, and keeps its variables.'),
       buttons: [
-        Dialog.cancelButton({ label: words.__('Cancel') }),
-        Dialog.warnButton({ label: kill ? words.__('Kill') : words.__('Stop') })
+        Dialog.cancelButton({ label: trans.__('Cancel') }),
+        Dialog.warnButton({ label: kill ? trans.__('Kill') : trans.__('Stop') })
       ],
       defaultButton: 0
     });
@@ -95,7 +95,7 @@ export function actions({ app, words, unit, store }: Surroundings): Required<Act
         throw new ServerConnection.ResponseError(response); // 404: it has ended by itself
       }
     } catch (error) {
-      await failed(words.__('%1 was not stopped', name), error);
+      await failed(trans.__('%1 was not stopped', name), error);
     }
   }
 
@@ -103,16 +103,16 @@ export function actions({ app, words, unit, store }: Surroundings): Required<Act
     open(row) {
       void app.commands
         .execute('docmanager:open', { path: row.path ?? '' })
-        .catch((error: unknown) => failed(words.__('%1 cannot be opened', cut(row.owner, SHOWN)), error));
+        .catch((error: unknown) => failed(trans.__('%1 cannot be opened', cut(row.owner, SHOWN)), error));
     },
     restart(row) {
       const { kernel } = row;
       const name = cut(row.owner, SHOWN);
       if (kernel !== undefined) {
         const ask = {
-          title: words.__('Restart the kernel of %1?', name),
-          label: words.__('Restart'),
-          failed: words.__('The kernel of %1 was not restarted', name)
+          title: trans.__('Restart the kernel of %1?', name),
+          label: trans.__('Restart'),
+          failed: trans.__('The kernel of %1 was not restarted', name)
         };
         void confirmed(row, ask, () => restart(kernel));
       }
@@ -122,9 +122,9 @@ export function actions({ app, words, unit, store }: Surroundings): Required<Act
       const name = cut(row.owner, SHOWN);
       if (kernel !== undefined) {
         const ask = {
-          title: words.__('Shut down the kernel of %1?', name),
-          label: words.__('Shut Down'),
-          failed: words.__('The kernel of %1 was not shut down', name)
+          title: trans.__('Shut down the kernel of %1?', name),
+          label: trans.__('Shut Down'),
+          failed: trans.__('The kernel of %1 was not shut down', name)
         };
         void confirmed(row, ask, () => shutDown(kernel));
       }

@@ -12,17 +12,17 @@ export const OPEN = 'tfgpu-magic:open';
 export const REFRESH = 'tfgpu-magic:refresh';
 
 interface Parts {
-  words: TranslationBundle;
+  trans: TranslationBundle;
   panel: Panel;
   stream: Stream;
   palette: ICommandPalette | null;
 }
 
-export function addCommands(app: JupyterFrontEnd, { words, panel, stream, palette }: Parts): void {
+export function addCommands(app: JupyterFrontEnd, { trans, panel, stream, palette }: Parts): void {
   const none = { args: { type: 'object', properties: {} } } as const;
   app.commands.addCommand(OPEN, {
-    label: words.__('Show GPU Memory'),
-    caption: words.__('Show who holds the memory of which GPU, by notebook'),
+    label: trans.__('Show GPU Memory'),
+    caption: trans.__('Show who holds the memory of which GPU, by notebook'),
     icon: chipIcon,
     describedBy: none,
     execute: () => {
@@ -31,12 +31,12 @@ export function addCommands(app: JupyterFrontEnd, { words, panel, stream, palett
     }
   });
   app.commands.addCommand(REFRESH, {
-    label: words.__('Refresh GPU Memory'),
-    caption: words.__('Connect anew to the figures of the GPUs'),
+    label: trans.__('Refresh GPU Memory'),
+    caption: trans.__('Connect anew to the figures of the GPUs'),
     describedBy: none,
     execute: () => stream.reconnect()
   });
   for (const command of [OPEN, REFRESH]) {
-    palette?.addItem({ command, category: words.__('GPU') });
+    palette?.addItem({ command, category: trans.__('GPU') });
   }
 }

@@ -3,24 +3,24 @@
 import { cut, withUnit, type Unit } from '../view/format';
 import { labels } from '../view/model';
 import type { Row, State } from '../view/wire';
-import type { Words } from '../view/words';
+import type { Translation } from '../view/translation';
 
 /** Characters of a name in a dialog. */
 export const SHOWN = 100;
 
 /** Say what ends with the kernel behind a row. */
-export function ending(row: Row, state: State | null, unit: Unit, words: Words): string {
+export function ending(row: Row, state: State | null, unit: Unit, trans: Translation): string {
   const sentences = [
-    row.state === 'busy' ? words.__('It is busy.') : '',
-    comesBack(row, state, unit, words),
-    words.__('Its variables are lost.'),
-    shared(row, words)
+    row.state === 'busy' ? trans.__('It is busy.') : '',
+    comesBack(row, state, unit, trans),
+    trans.__('Its variables are lost.'),
+    shared(row, trans)
   ];
   return sentences.filter(Boolean).join(' ');
 }
 
 /** Say what a kernel gives back: `48.0 GiB on GPU 0 come back.`, or nothing where it is not known. */
-function comesBack(row: Row, state: State | null, unit: Unit, words: Words): string {
+function comesBack(row: Row, state: State | null, unit: Unit, trans: Translation): string {
   const held = new Map<string, number>();
   for (const other of Object.values(state?.rows ?? {})) {
     if (other.kernel === row.kernel) {
@@ -29,12 +29,12 @@ function comesBack(row: Row, state: State | null, unit: Unit, words: Words): str
   }
   const sizes = (state ? labels(state) : [])
     .filter(label => held.get(label))
-    .map(label => words.__('%1 on GPU %2', withUnit(held.get(label), unit), label));
-  return sizes.length ? words.__('%1 come back.', sizes.join(', ')) : '';
+    .map(label => trans.__('%1 on GPU %2', withUnit(held.get(label), unit), label));
+  return sizes.length ? trans.__('%1 come back.', sizes.join(', ')) : '';
 }
 
 /** Say who else loses a kernel's variables, or nothing where that is nobody. */
-function shared(row: Row, words: Words): string {
+function shared(row: Row, trans: Translation): string {
   const names = (row.also ?? []).map(name => cut(name, SHOWN));
-  return names.length ? words.__('They are those of %1 too.', names.join(', ')) : '';
+  return names.length ? trans.__('They are those of %1 too.', names.join(', ')) : '';
 }

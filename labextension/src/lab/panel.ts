@@ -2,7 +2,7 @@
 
 import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
-import type { Options } from '../view/look';
+import type { Options } from '../view/options';
 import { mount, type View } from '../view/mount';
 import type { Stream } from './stream';
 

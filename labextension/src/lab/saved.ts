@@ -2,7 +2,7 @@
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { Widget } from '@lumino/widgets';
-import type { Words } from '../view/words';
+import type { Translation } from '../view/translation';
 
 const VIEW = 'application/vnd.jupyter.widget-view+json';
 const HTML = 'text/html';
@@ -30,29 +30,29 @@ interface Registry {
 }
 
 /** Watch over the tables in all notebooks that are opened from now on. */
-export function keepSaved(app: JupyterFrontEnd, words: Words): void {
+export function keepSaved(app: JupyterFrontEnd, trans: Translation): void {
   app.docRegistry.addWidgetExtension('Notebook', {
     createNew(panel: Widget & { content?: Widget & { rendermime?: Registry } }) {
       const registry = panel.content?.rendermime;
       if (registry) {
-        watch(registry, words);
+        watch(registry, trans);
       }
     }
   });
 }
 
 /** Widgets' factories come late, when their manager is there; all of them are to have the fallback. */
-function watch(registry: Registry, words: Words): void {
+function watch(registry: Registry, trans: Translation): void {
   const add = registry.addFactory.bind(registry);
   registry.addFactory = (factory, rank) =>
-    add(factory.mimeTypes.includes(VIEW) ? withFallback(factory, registry, words) : factory, rank);
+    add(factory.mimeTypes.includes(VIEW) ? withFallback(factory, registry, trans) : factory, rank);
   const there = registry.getFactory(VIEW);
   if (there) {
     registry.addFactory(there, registry.getRank(VIEW));
   }
 }
 
-function withFallback(factory: Factory, registry: Registry, words: Words): Factory {
+function withFallback(factory: Factory, registry: Registry, trans: Translation): Factory {
   return {
     ...factory,
     createRenderer(options) {
@@ -62,7 +62,7 @@ function withFallback(factory: Factory, registry: Registry, words: Words): Facto
         await render(model);
         const html = model.data[HTML];
         if (!renderer.isDisposed && renderer.node.textContent.startsWith(ERROR) && String(html).startsWith(OURS)) {
-          await fall(renderer, registry.createRenderer(HTML), model, words);
+          await fall(renderer, registry.createRenderer(HTML), model, trans);
         }
       };
       return renderer;
@@ -70,10 +70,10 @@ function withFallback(factory: Factory, registry: Registry, words: Words): Facto
   };
 }
 
-async function fall(renderer: Renderer, table: Renderer, model: Data, words: Words): Promise<void> {
+async function fall(renderer: Renderer, table: Renderer, model: Data, trans: Translation): Promise<void> {
   const said = document.createElement('p');
   said.className = 'tfgpu-saved';
-  said.textContent = words.__('As it was when its cell ran. Run the cell again for the live table.');
+  said.textContent = trans.__('As it was when its cell ran. Run the cell again for the live table.');
   await table.renderModel(model);
   renderer.node.replaceChildren(said, table.node);
   renderer.disposed.connect(() => table.dispose());

@@ -13,7 +13,7 @@ export class StatusItem extends Widget {
   /** @param opened - called when it is clicked. */
   constructor(
     private store: Store,
-    private words: TranslationBundle,
+    private trans: TranslationBundle,
     private opened: () => void
   ) {
     super();
@@ -58,7 +58,7 @@ export class StatusItem extends Widget {
   }
 
   private drawGpu(state: State, label: string, old: boolean): void {
-    const { words, unit } = this;
+    const { trans, unit } = this;
     const gpu = state.gpus[label]!;
     const percent = Math.min(100, (100 * (gpu.used ?? 0)) / (gpu.total ?? 1));
     render(
@@ -69,7 +69,7 @@ export class StatusItem extends Widget {
         @pointerenter=${this.describe}
         @focus=${this.describe}
       >
-        <span>${words.__('GPU %1', label)}</span>
+        <span>${trans.__('GPU %1', label)}</span>
         <span class="tfgpu-status-bar" aria-hidden="true"><span style="width:${percent.toFixed(0)}%"></span></span>
         <span>${share(gpu.used, gpu.total, unit)}</span>
       </button>`,
@@ -79,12 +79,12 @@ export class StatusItem extends Widget {
 
   /** Say more where somebody points: a title that is written each second costs as much as the rest of the item. */
   private describe = (event: Event): void => {
-    const { words, unit } = this;
+    const { trans, unit } = this;
     const { state } = this.store;
     const lines = (state ? labels(state) : []).map(name =>
-      words.__('GPU %1: %2', name, gpuText(state!.gpus[name]!, unit))
+      trans.__('GPU %1: %2', name, gpuText(state!.gpus[name]!, unit))
     );
-    const all = [...lines, words.__('Click for the notebooks that hold it')];
+    const all = [...lines, trans.__('Click for the notebooks that hold it')];
     (event.currentTarget as HTMLElement).title = all.join('\n');
   };
 

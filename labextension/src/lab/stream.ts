@@ -4,7 +4,7 @@ import { History } from '../view/history';
 import { merge } from '../view/patch';
 import { Listeners, type Link, type Store } from '../view/store';
 import { VERSION, type Full, type Message, type State } from '../view/wire';
-import type { Words } from '../view/words';
+import type { Translation } from '../view/translation';
 
 /** What is used of a WebSocket. */
 export type Socket = Pick<WebSocket, 'onmessage' | 'onclose' | 'send' | 'close'>;
@@ -43,7 +43,7 @@ const POLL = 10;
 export class Stream implements Store {
   constructor(
     private world: World,
-    private words: Words
+    private trans: Translation
   ) {}
 
   /** Say what somebody looks at, or that they no longer do; without anybody there is no connection. */
@@ -169,7 +169,7 @@ export class Stream implements Store {
   }
 
   private otherVersion(): void {
-    this.refuse(this.words.__('The server speaks another version of tfgpu_magic than this page: reload the page.'));
+    this.refuse(this.trans.__('The server speaks another version of tfgpu_magic than this page: reload the page.'));
   }
 
   /** Say why there is nothing to see, and ask again in a few minutes. */
@@ -202,14 +202,14 @@ export class Stream implements Store {
     if (!this.needed || (this.link.kind === 'live' && !this.polled)) {
       return;
     }
-    const { words } = this;
+    const { trans } = this;
     if (answer === 'not allowed') {
-      this.refuse(words.__('This server does not allow you to see its GPUs.'));
+      this.refuse(trans.__('This server does not allow you to see its GPUs.'));
     } else if (answer === 'not logged in') {
-      this.refuse(words.__('You are not logged in to this server any more: reload the page.'));
+      this.refuse(trans.__('You are not logged in to this server any more: reload the page.'));
     } else if (answer === 'not there') {
       this.refuse(
-        words.__(
+        trans.__(
           'The server extension is not enabled or failed to load, so there is nobody to ask. The log of the server says which. `jupyter server extension enable tfgpu_magic.server` enables it; then restart the server.'
         )
       );
@@ -239,7 +239,7 @@ export class Stream implements Store {
     }
     this.state = this.begin(message, POLL);
     this.history.append(this.state);
-    const slow = this.words.__(
+    const slow = this.trans.__(
       'WebSockets do not come through to this server, as behind some proxies: it is asked every %1 s instead.',
       this.granted
     );

@@ -2,7 +2,7 @@
 
 import { cut, figure, withUnit, type Unit } from './format';
 import type { Row } from './wire';
-import type { Words } from './words';
+import type { Translation } from './translation';
 
 /** Characters of a policy that are shown. */
 const SHOWN = 200;
@@ -14,23 +14,24 @@ export type Fact = readonly [what: string, value: string];
 const OWN = 'TensorFlow';
 
 /** What frameworks say of a row's process, and the policy that it goes by. */
-export function facts(row: Row, unit: Unit, words: Words): Fact[] {
+export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
   const { [OWN]: own = {}, ...others } = row.figures ?? {};
   const policy: Fact[] = row.policy ? [['', cut(row.policy, SHOWN)]] : [];
   return [
-    ...said('', own, unit, words),
+    ...said('', own, unit, trans),
     ...policy,
-    ...Object.entries(others).flatMap(([name, its]) => said(`${name} `, its, unit, words))
+    ...Object.entries(others).flatMap(([name, its]) => said(`${name} `, its, unit, trans))
   ];
 }
 
 /** A framework's figures; its name stands before the first. */
-function said(name: string, figures: Record<string, number>, unit: Unit, words: Words): Fact[] {
+function said(name: string, figures: Record<string, number>, unit: Unit, trans: Translation): Fact[] {
   const all = Object.entries(figures);
   if (all.length && all.every(([, size]) => size === 0)) {
-    return [[name + words.__('never used'), '']]; // as of the other GPUs of a TensorFlow that was told nothing
+    return [[name + trans.__('never used'), '']]; // as of the other GPUs of a TensorFlow that was told nothing
   }
-  return all.map(([what, size], index) => [(index ? '' : name) + words.__(what), small(size, unit)]);
+  // eslint-disable-next-line jupyter/no-dynamic-translation -- frameworks name their figures; a catalogue may have them
+  return all.map(([what, size], index) => [(index ? '' : name) + trans.__(what), small(size, unit)]);
 }
 
 /** A figure in the unit that stands above; what is too small for that has one of its own. */

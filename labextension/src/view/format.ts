@@ -1,6 +1,6 @@
 // Figures and names as people read them. Pure; the same figures as in the tables that a cell shows.
 
-import type { Words } from './words';
+import type { Translation } from './translation';
 
 export type Unit = 'GiB' | 'GB' | 'MiB';
 
@@ -35,17 +35,17 @@ export function share(used: number | undefined, total: number | undefined, unit:
 }
 
 /** How long ago, in one unit: `now`, `5 min`, `2 h`, `3 d`. */
-export function ago(seconds: number, words: Words): string {
+export function ago(seconds: number, trans: Translation): string {
   if (seconds < 60) {
     return '';
   }
   if (seconds < 3600) {
-    return words.__('%1 min', Math.floor(seconds / 60));
+    return trans.__('%1 min', Math.floor(seconds / 60));
   }
   if (seconds < 2 * 86400) {
-    return words.__('%1 h', Math.floor(seconds / 3600));
+    return trans.__('%1 h', Math.floor(seconds / 3600));
   }
-  return words.__('%1 d', Math.floor(seconds / 86400));
+  return trans.__('%1 d', Math.floor(seconds / 86400));
 }
 
 /** A time of the day, as the reader writes it: `14:02:31`; with its date where it is of another day. */

@@ -5,7 +5,7 @@ import { guard } from 'lit-html/directives/guard.js';
 import { repeat } from 'lit-html/directives/repeat.js';
 import { cut, share, short, UNKNOWN, withUnit, type Unit } from './format';
 import { SPAN, type History } from './history';
-import { toneClass, type Look } from './look';
+import { toneClass, type Look } from './options';
 import { nearlyFull, own, type Entry } from './model';
 import { parts, type Part } from './parts';
 import { isCurrent, rowView } from './row';
@@ -38,7 +38,7 @@ export function gpuView(data: GpuData, look: Look): TemplateResult {
   const all = look.show.others ? entries : entries.filter(({ row }) => own(row));
   const shown = look.unfolded.has(label) ? all : folded(all, look);
   const kind = label.includes('.') ? ' tfgpu-view-instance' : '';
-  return html`<div class="tfgpu-view-gpu${kind}" role="group" aria-label=${look.words.__('GPU %1', label)}>
+  return html`<div class="tfgpu-view-gpu${kind}" role="group" aria-label=${look.trans.__('GPU %1', label)}>
     <div class="tfgpu-view-machine">
       ${guard([gpu, look.version], () => header(label, gpu, look))} ${bar(gpu, entries, look)}
       ${
@@ -70,13 +70,13 @@ function folded(entries: readonly Entry[], look: Look): readonly Entry[] {
 }
 
 /** What stands for the rows that are not shown. */
-function more(label: string, all: readonly Entry[], shown: number, { words, unit }: Look): TemplateResult {
+function more(label: string, all: readonly Entry[], shown: number, { trans, unit }: Look): TemplateResult {
   const count = all.length - shown;
   return html`<li class="tfgpu-view-more">
     <button class="tfgpu-view-text-button" type="button" data-do="unfold" data-label=${label}>
-      ${words._n('Show %1 more', 'Show %1 more', count)}
+      ${trans._n('Show %1 more', 'Show %1 more', count)}
     </button>
-    <span>${words.__('%1 in all', withUnit(sum(all), unit))}</span>
+    <span>${trans.__('%1 in all', withUnit(sum(all), unit))}</span>
   </li>`;
 }
 
@@ -84,7 +84,7 @@ function sum(entries: readonly Entry[]): number {
   return entries.reduce((total, { row }) => total + (row.held ?? 0), 0);
 }
 
-function header(label: string, gpu: Gpu, { words, unit }: Look): TemplateResult {
+function header(label: string, gpu: Gpu, { trans, unit }: Look): TemplateResult {
   const kernel = cut([gpu.logical, gpu.policy].filter(Boolean).join(' · '), 200);
   const unknown = gpu.used === undefined && gpu.total === undefined;
   const full = nearlyFull(gpu);
@@ -94,15 +94,15 @@ function header(label: string, gpu: Gpu, { words, unit }: Look): TemplateResult 
   return html`<div class="tfgpu-view-title" role="heading" aria-level="3">
       <span class="tfgpu-view-number">${label}</span>
       <span class="tfgpu-view-name" title=${cut(gpu.name, 1000)}><bdi>${cut(gpu.name, 200)}</bdi></span>
-      ${gpu.mig ? tag(words.__('MIG'), words.__('Cut into instances, which have lines of their own')) : nothing}
-      ${gpu.unified ? tag(words.__('unified'), words.__('It shares its memory with the processor')) : nothing}
+      ${gpu.mig ? tag(trans.__('MIG'), trans.__('Cut into instances, which have lines of their own')) : nothing}
+      ${gpu.unified ? tag(trans.__('unified'), trans.__('It shares its memory with the processor')) : nothing}
       <span class="tfgpu-view-logical" title=${kernel}>${kernel}</span>
-      ${full === undefined ? nothing : html`<span class="tfgpu-view-full" title=${words.__('Nearly full: %1 free', withUnit(gpu.free, unit))}>${words.__('%1%', full)}</span>`}
+      ${full === undefined ? nothing : html`<span class="tfgpu-view-full" title=${trans.__('Nearly full: %1 free', withUnit(gpu.free, unit))}>${trans.__('%1%', full)}</span>`}
       <span class="tfgpu-view-figure">${figures(gpu, unit)}</span>
     </div>
     ${
       trouble
-        ? html`<div class="tfgpu-view-trouble">${unknown ? words.__('N/A: %1', trouble) : trouble}</div>`
+        ? html`<div class="tfgpu-view-trouble">${unknown ? trans.__('N/A: %1', trouble) : trouble}</div>`
         : nothing
     }`;
 }
@@ -137,16 +137,16 @@ function edge(part: Part): boolean {
   return part.what === 'others' || part.what === 'free';
 }
 
-function partName({ what, row, count }: Part, gpu: Gpu, { words }: Look): string {
+function partName({ what, row, count }: Part, gpu: Gpu, { trans }: Look): string {
   switch (what) {
     case 'own':
       return cut(row?.owner ?? '', 60);
     case 'small':
-      return words._n('%1 smaller one of yours', '%1 smaller ones of yours', count);
+      return trans._n('%1 smaller one of yours', '%1 smaller ones of yours', count);
     case 'others':
-      return gpu.rest ?? words.__('others');
+      return gpu.rest ?? trans.__('others');
     case 'free':
-      return words.__('free');
+      return trans.__('free');
   }
 }
 
@@ -170,7 +170,7 @@ function segment(part: Part, gpu: Gpu, percent: number, look: Look): TemplateRes
           : '';
   // It changes each second, and is rarely read: it is written where somebody points.
   const say = (event: Event): void => {
-    const title = look.words.__('%1: %2', partName(part, gpu, look), share(part.size, gpu.total, look.unit));
+    const title = look.trans.__('%1: %2', partName(part, gpu, look), share(part.size, gpu.total, look.unit));
     (event.currentTarget as HTMLElement).title = title;
   };
   return html`<span class="tfgpu-view-part ${kind}" style="width:${percent.toFixed(2)}%" @pointerenter=${say}
@@ -178,14 +178,14 @@ function segment(part: Part, gpu: Gpu, percent: number, look: Look): TemplateRes
   >`;
 }
 
-function trace(key: string, gpu: Gpu, history: History, { words, unit }: Look): unknown {
+function trace(key: string, gpu: Gpu, history: History, { trans, unit }: Look): unknown {
   const line = history.path(key, gpu.total ?? 0, WIDTH, HEIGHT);
   if (!line) {
     return nothing;
   }
-  const span = words.__('%1 min', SPAN / 60);
+  const span = trans.__('%1 min', SPAN / 60);
   const most = withUnit(history.most(key), unit);
-  const label = words.__('Used in the last %1: %2 at most, of %3', span, most, withUnit(gpu.total, unit));
+  const label = trans.__('Used in the last %1: %2 at most, of %3', span, most, withUnit(gpu.total, unit));
   return html`<div class="tfgpu-view-trace" title=${label}>
     <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img" aria-label=${label}>
       ${svg`<path d=${line} vector-effect="non-scaling-stroke" />`}

@@ -2,11 +2,11 @@
 
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { clock, cut } from './format';
-import type { Look } from './look';
+import type { Look } from './options';
 import { ORDERS, type Order } from './model';
 import type { Link } from './store';
 import type { State } from './wire';
-import type { Words } from './words';
+import type { Translation } from './translation';
 
 /** What tries the view without a GPU. */
 const TRY = 'python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab';
@@ -15,10 +15,10 @@ const TRY = 'python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab';
 const LONGEST = 1000;
 
 export function head(state: State | null, link: Link, look: Look): TemplateResult {
-  const { words } = look;
-  const fresh = freshness(state, link, words);
+  const { trans } = look;
+  const fresh = freshness(state, link, trans);
   return html`<div class="tfgpu-view-head">
-    <span class="tfgpu-view-heading" role="heading" aria-level="2">${words.__('GPU memory')}</span>
+    <span class="tfgpu-view-heading" role="heading" aria-level="2">${trans.__('GPU memory')}</span>
     <span class="tfgpu-view-link" data-kind=${fresh.kind} role="status"
       >${fresh.text}${fresh.every ? html`<span class="tfgpu-view-every"> · ${fresh.every}</span>` : nothing}</span
     >
@@ -26,27 +26,27 @@ export function head(state: State | null, link: Link, look: Look): TemplateResul
       state?.simulated
         ? html`<span
             class="tfgpu-view-tag"
-            title=${words.__('Memory is counted as on real GPUs; what they compute means nothing')}
-            >${words.__('simulated')}</span
+            title=${trans.__('Memory is counted as on real GPUs; what they compute means nothing')}
+            >${trans.__('simulated')}</span
           >`
         : nothing
     }
     ${
       look.refresh
-        ? html`<button class="tfgpu-view-text-button" type="button" data-do="refresh">${words.__('Refresh')}</button>`
+        ? html`<button class="tfgpu-view-text-button" type="button" data-do="refresh">${trans.__('Refresh')}</button>`
         : nothing
     }
     ${state && Object.keys(state.rows).length ? orders(look) : nothing}
   </div>`;
 }
 
-function orders({ words, order }: Look): TemplateResult {
+function orders({ trans, order }: Look): TemplateResult {
   const names: Record<Order, string> = {
-    held: words.__('by memory'),
-    name: words.__('by name'),
-    activity: words.__('by activity')
+    held: trans.__('by memory'),
+    name: trans.__('by name'),
+    activity: trans.__('by activity')
   };
-  return html`<select class="tfgpu-view-order" aria-label=${words.__('Order of the rows')} .value=${order}>
+  return html`<select class="tfgpu-view-order" aria-label=${trans.__('Order of the rows')} .value=${order}>
     ${ORDERS.map(name => html`<option value=${name} ?selected=${name === order}>${names[name]}</option>`)}
   </select>`;
 }
@@ -56,32 +56,36 @@ export function old(state: State | null, link: Link): boolean {
   return state?.stale !== undefined || (state !== null && link.kind !== 'live');
 }
 
-function freshness(state: State | null, link: Link, words: Words): { kind: string; text: string; every?: string } {
+function freshness(
+  state: State | null,
+  link: Link,
+  trans: Translation
+): { kind: string; text: string; every?: string } {
   if (link.kind === 'connecting') {
-    return { kind: 'lost', text: words.__('connecting…') };
+    return { kind: 'lost', text: trans.__('connecting…') };
   }
   if (link.kind === 'lost') {
-    const text = state?.time ? words.__('reconnecting… as of %1', clock(state.time)) : words.__('reconnecting…');
+    const text = state?.time ? trans.__('reconnecting… as of %1', clock(state.time)) : trans.__('reconnecting…');
     return { kind: 'lost', text };
   }
   if (state?.stale !== undefined) {
-    return { kind: 'stale', text: words.__('stale since %1', clock(state.stale)) };
+    return { kind: 'stale', text: trans.__('stale since %1', clock(state.stale)) };
   }
   if (link.kind === 'live' && !state?.error) {
     const every = Math.max(link.every ?? 0, state?.every ?? 0);
-    return { kind: 'live', text: words.__('live'), every: every ? words.__('%1 s', every) : '' };
+    return { kind: 'live', text: trans.__('live'), every: every ? trans.__('%1 s', every) : '' };
   }
-  return { kind: 'saved', text: state?.time && link.kind !== 'live' ? words.__('as of %1', clock(state.time)) : '' };
+  return { kind: 'saved', text: state?.time && link.kind !== 'live' ? trans.__('as of %1', clock(state.time)) : '' };
 }
 
 /** What stands in place of figures, or why there are none to come. */
-export function notices(state: State | null, link: Link, words: Words): unknown {
+export function notices(state: State | null, link: Link, trans: Translation): unknown {
   if (link.kind === 'refused') {
     return html`<p class="tfgpu-view-notice" role="alert">${prose(link.reason)}</p>`;
   }
   if (state?.error) {
     return html`<p class="tfgpu-view-notice">${prose(state.error)}</p>
-      ${state.absent ? hint(words) : nothing}`;
+      ${state.absent ? hint(trans) : nothing}`;
   }
   if (!state) {
     return nothing;
@@ -89,21 +93,21 @@ export function notices(state: State | null, link: Link, words: Words): unknown 
   const silent = Object.values(state.gpus).some(gpu => gpu.error);
   return Object.keys(state.rows).length || silent
     ? nothing
-    : html`<p class="tfgpu-view-nobody">${words.__('No process holds GPU memory')}</p>`;
+    : html`<p class="tfgpu-view-nobody">${trans.__('No process holds GPU memory')}</p>`;
 }
 
-function hint(words: Words): TemplateResult {
-  return html`<p class="tfgpu-view-notice">${words.__('To try it without a GPU, on a simulated machine:')}</p>
+function hint(trans: Translation): TemplateResult {
+  return html`<p class="tfgpu-view-notice">${trans.__('To try it without a GPU, on a simulated machine:')}</p>
     <pre class="tfgpu-view-try" tabindex="0">${TRY}</pre>
-    <p class="tfgpu-view-notice">${words.__('More about it: "A machine of simulated GPUs" in the README.')}</p>`;
+    <p class="tfgpu-view-notice">${trans.__('More about it: "A machine of simulated GPUs" in the README.')}</p>`;
 }
 
 /** What a reader must know, below. */
-export function notes(state: State | null, link: Link, { words, show }: Look): unknown {
+export function notes(state: State | null, link: Link, { trans, show }: Look): unknown {
   const slow = link.kind === 'live' && link.slow ? [link.slow] : [];
   const lines = [...slow, ...(state?.notes ?? [])];
   return lines.length && show.notes
-    ? html`<ul class="tfgpu-view-notes" aria-label=${words.__('Notes')}>
+    ? html`<ul class="tfgpu-view-notes" aria-label=${trans.__('Notes')}>
         ${lines.map(line => html`<li>${prose(line)}</li>`)}
       </ul>`
     : nothing;

@@ -4,10 +4,10 @@ import { html, render } from 'lit-html';
 import { repeat } from 'lit-html/directives/repeat.js';
 import { gpuView } from './gpu';
 import { head, notes, notices, old } from './head';
-import type { Look, Options } from './look';
+import type { Look, Options } from './options';
 import { labels, ORDERS, Sorter, type Order } from './model';
 import type { Store } from './store';
-import { ENGLISH } from './words';
+import { ENGLISH } from './translation';
 
 export interface View {
   /** Change some of the options. */
@@ -65,7 +65,7 @@ class Drawing {
     const { options } = this;
     this.version += 1;
     return {
-      words: options.words ?? ENGLISH,
+      trans: options.trans ?? ENGLISH,
       unit: options.unit ?? 'GiB',
       order: options.order ?? 'held',
       show: { others: true, history: true, notes: true, ...options.show },
@@ -97,7 +97,7 @@ class Drawing {
     this.root.classList.toggle('tfgpu-view-old', old(state, link));
     const keep = keepFocus(this.root, this.element);
     render(
-      html`${head(state, link, look)} ${notices(state, link, look.words)}
+      html`${head(state, link, look)} ${notices(state, link, look.trans)}
       ${repeat(
         all,
         label => label,

@@ -5,10 +5,10 @@ import { guard } from 'lit-html/directives/guard.js';
 import { facts } from './facts';
 import { ago, cut, withUnit } from './format';
 import { RESTART, SHUT_DOWN, STOP } from './icons';
-import { toneClass, type Actions, type Look } from './look';
+import { toneClass, type Actions, type Look } from './options';
 import { own, type Entry } from './model';
 import type { Row } from './wire';
-import type { Words } from './words';
+import type { Translation } from './translation';
 
 /** Characters of a name that are shown, and said in full. */
 const SHOWN = 200;
@@ -19,7 +19,7 @@ export function rowView(entry: Entry, now: number, look: Look): unknown {
   const { row } = entry;
   const current = isCurrent(row, look);
   const tone = own(row) ? (row.tone ?? 0) : -1;
-  const state = stateText(row, now, look.words);
+  const state = stateText(row, now, look.trans);
   return guard([row, state, tone, current, look.version], () => draw(entry, { state, tone, current }, look));
 }
 
@@ -29,15 +29,15 @@ export function isCurrent(row: Row, look: Look): boolean {
 }
 
 /** What a row's process does: `busy`, `idle 2 h`. That it has ended, its name says. */
-export function stateText(row: Row, now: number, words: Words): string {
+export function stateText(row: Row, now: number, trans: Translation): string {
   if (row.who === 'gone') {
     return '';
   }
   if (row.state === 'idle') {
-    const since = row.active === undefined ? '' : ago(now - row.active, words);
-    return since ? words.__('idle %1', since) : words.__('idle');
+    const since = row.active === undefined ? '' : ago(now - row.active, trans);
+    return since ? trans.__('idle %1', since) : trans.__('idle');
   }
-  return row.state === 'busy' ? words.__('busy') : (row.state ?? '');
+  return row.state === 'busy' ? trans.__('busy') : (row.state ?? '');
 }
 
 interface Seen {
@@ -47,10 +47,10 @@ interface Seen {
 }
 
 function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
-  const { words, unit, actions } = look;
+  const { trans, unit, actions } = look;
   const quiet = !own(row);
   const kinds = `${quiet ? ' tfgpu-view-quiet' : ''}${seen.current ? ' tfgpu-view-current' : ''}`;
-  const about = title(row, words);
+  const about = title(row, trans);
   const name = html`<bdi>${cut(row.owner, SHOWN)}</bdi>`;
   return html`<li class="tfgpu-view-row${kinds}" data-key=${key} aria-current=${seen.current ? 'true' : nothing}>
     <span class="tfgpu-view-key ${quiet ? 'tfgpu-view-rest' : toneClass(seen.tone)}" aria-hidden="true"></span>
@@ -60,24 +60,24 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
         : html`<span class="tfgpu-view-owner" title=${about}>${name}</span>`
     }
     <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${seen.state}</span>
-    ${buttons(row, actions, words)}
+    ${buttons(row, actions, trans)}
     <span class="tfgpu-view-held">${withUnit(row.held, unit)}</span>
     ${detail(row, look)}
   </li>`;
 }
 
-function title(row: Row, words: Words): string {
+function title(row: Row, trans: Translation): string {
   // A process that a notebook started has the notebook's path, and a name of its own, which a narrow row cuts.
   const named = row.path?.endsWith(row.owner) ? [] : [cut(row.owner, SAID)];
   const lines = [...named, ...(row.path === undefined ? [] : [cut(row.path, SAID)])];
   if (row.pid !== undefined && own(row)) {
-    lines.push(words.__('process %1', row.pid));
+    lines.push(trans.__('process %1', row.pid));
   }
   return lines.join('\n');
 }
 
 /** What can be done with a row: with a kernel, or with an isolated call; another child is its kernel's business. */
-function buttons(row: Row, actions: Actions, words: Words): unknown {
+function buttons(row: Row, actions: Actions, trans: Translation): unknown {
   const name = cut(row.owner, SHOWN);
   const button = (what: keyof Actions, label: string, icon: TemplateResult): unknown =>
     actions[what]
@@ -89,17 +89,17 @@ function buttons(row: Row, actions: Actions, words: Words): unknown {
     return nothing;
   }
   const all = row.call
-    ? [button('stop', words.__('Stop %1…', name), STOP)]
+    ? [button('stop', trans.__('Stop %1…', name), STOP)]
     : [
-        button('restart', words.__('Restart the kernel of %1…', name), RESTART),
-        button('shutDown', words.__('Shut down the kernel of %1…', name), SHUT_DOWN)
+        button('restart', trans.__('Restart the kernel of %1…', name), RESTART),
+        button('shutDown', trans.__('Shut down the kernel of %1…', name), SHUT_DOWN)
       ];
   return all.some(one => one !== nothing) ? html`<span class="tfgpu-view-buttons">${all}</span>` : nothing;
 }
 
 /** The second line: what is known besides; units stand above. */
-function detail(row: Row, { words, unit }: Look): unknown {
-  const all = facts(row, unit, words);
+function detail(row: Row, { trans, unit }: Look): unknown {
+  const all = facts(row, unit, trans);
   if (!all.length && !row.spare) {
     return nothing;
   }
@@ -109,7 +109,7 @@ function detail(row: Row, { words, unit }: Look): unknown {
         html`<span class="tfgpu-view-fact"><span class="tfgpu-view-what">${what}</span> <span>${value}</span></span> `
     )}${
       row.spare
-        ? html`<span class="tfgpu-view-back">${words.__('%1 could come back', withUnit(row.held, unit))}</span>`
+        ? html`<span class="tfgpu-view-back">${trans.__('%1 could come back', withUnit(row.held, unit))}</span>`
         : nothing
     }</span
   >`;

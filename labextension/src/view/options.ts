@@ -3,7 +3,7 @@
 import type { Unit } from './format';
 import type { Order } from './model';
 import type { Row } from './wire';
-import type { Words } from './words';
+import type { Translation } from './translation';
 
 /** What can be done with the kernel behind a row. What is missing is not offered. */
 export interface Actions {
@@ -22,7 +22,7 @@ export interface Shown {
 }
 
 export interface Options {
-  words?: Words;
+  trans?: Translation;
   unit?: Unit;
   order?: Order;
   /** Told when the reader chose another order. */
@@ -39,7 +39,7 @@ export interface Options {
 
 /** Options made whole, and what a drawing needs besides. */
 export interface Look {
-  words: Words;
+  trans: Translation;
   unit: Unit;
   order: Order;
   show: Required<Shown>;

@@ -1,6 +1,6 @@
 // Sentences in the reader's language: the two functions of JupyterLab's TranslationBundle that are used, and their stand-in.
 
-export interface Words {
+export interface Translation {
   /** Translate; `%1` and so on are replaced by the arguments. */
   __(text: string, ...args: unknown[]): string;
   /** The same, by a number, which is `%1`. */
@@ -8,7 +8,7 @@ export interface Words {
 }
 
 /** English, for where nobody translates. */
-export const ENGLISH: Words = {
+export const ENGLISH: Translation = {
   __: fill,
   _n: (one, many, count, ...args) => fill(count === 1 ? one : many, count, ...args)
 };

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, mock, test } from 'node:test';
-import { ModelStore } from '../src/kernel';
+import { ModelStore } from '../src/model-store';
 import { FakeModel } from './fakes';
 import { GIB, state } from './make';
 
