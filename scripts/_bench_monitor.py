@@ -79,7 +79,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
     import pynvml
 
     from tfgpu_magic.monitor import board, collector
-    from tfgpu_magic.monitor.place import Place
+    from tfgpu_magic.monitor.directory import BoardDirectory
     from tfgpu_magic.monitor.readers import Readers
     from tfgpu_magic.monitor.snapshot import Parser
 
@@ -92,7 +92,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
             pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
             pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
 
-    place = Place()
+    place = BoardDirectory()
     source, writer, reader = Readers(), board.Writer(place), board.Reader(place)
     last = collector.read(source, None, "graphics")
 

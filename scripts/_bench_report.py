@@ -121,9 +121,9 @@ def _rate(step: Callable[[], None], seconds: float) -> float:
 
 def _every(reporter: Reporter) -> float:
     """Return the seconds between two reports, counted over ten."""
-    from tfgpu_magic.monitor.postings import Posting
+    from tfgpu_magic.monitor.report_files import ReportFile
 
-    with mock.patch.object(Posting, "post", autospec=True) as post:
+    with mock.patch.object(ReportFile, "post", autospec=True) as post:
         reporter.start()
         time.sleep(10)
         reporter.stop()

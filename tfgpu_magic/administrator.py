@@ -116,9 +116,9 @@ def picking(policy: Policy) -> contextlib.AbstractContextManager[Mapping[str, fl
 
 def names(snapshot: Snapshot) -> dict[int, str]:
     """Who is behind each pid, in words, as the table names them."""
-    from tfgpu_magic.monitor import once  # psutil is slow to import, and only a refusal names anyone
+    from tfgpu_magic.monitor import one_look  # psutil is slow to import, and only a refusal names anyone
 
-    found = once.owners({process.pid for process in snapshot.processes})
+    found = one_look.owners({process.pid for process in snapshot.processes})
     return {
         pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text
         for pid, owner in found.items()

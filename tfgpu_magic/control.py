@@ -199,7 +199,7 @@ def status(timeout: float = 1.5) -> Status:
         The status, even where there is no driver or it hangs; then it says so. TensorFlow is not woken.
     """
     from tfgpu_magic.config import self_report  # what shows a table is not needed to set TensorFlow up
-    from tfgpu_magic.monitor import once
+    from tfgpu_magic.monitor import one_look
     from tfgpu_magic.views.status import shown
 
-    return shown(once.table(self_report.report, timeout=timeout))
+    return shown(one_look.table(self_report.report, timeout=timeout))

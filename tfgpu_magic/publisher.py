@@ -11,10 +11,10 @@ from typing import Any
 from tfgpu_magic.config import self_report
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.commands import notebook_path
-from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.postings import AT_LEAST_EVERY, Posting
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.process_names import notebook_path
 from tfgpu_magic.monitor.report import Report
+from tfgpu_magic.monitor.report_files import AT_LEAST_EVERY, ReportFile
 
 __all__ = ["AT_LEAST_EVERY", "Publisher"]
 
@@ -33,7 +33,7 @@ class Publisher:
         self.ready = False
         self._shell = shell
         self._used_since: float | None = None
-        self._posting: Posting | None = None
+        self._report_file: ReportFile | None = None
 
     def publish(self, *, busy: bool, active: float) -> None:
         """Put a new report in place of the last one; a board that cannot be written to costs this kernel nothing.
@@ -56,17 +56,17 @@ class Publisher:
 
     def close(self) -> None:
         """Take the last report away."""
-        if self._posting is not None:
+        if self._report_file is not None:
             with contextlib.suppress(OSError):
-                self._posting.close()
+                self._report_file.close()
 
-    def _place(self) -> Posting:
-        if self._posting is None or not self._posting.is_there():
-            old, self._posting = self._posting, None
+    def _place(self) -> ReportFile:
+        if self._report_file is None or not self._report_file.is_there():
+            old, self._report_file = self._report_file, None
             if old is not None:
                 old.close()
-            self._posting = Posting(Place())
-        return self._posting
+            self._report_file = ReportFile(BoardDirectory())
+        return self._report_file
 
 
 def _notebook(shell: Any) -> str:

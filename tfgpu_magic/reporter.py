@@ -124,8 +124,8 @@ class Reporter:
     def _look_for_jobs(self) -> None:
         """See whether cells and calls go on by themselves: they would end with their kernel, which is not idle then."""
         listed: Any = sys.modules.get("tfgpu_magic.isolate.job_list")
-        standings = getattr(listed, "standings", tuple)  # a cell may be importing it, and has run half of it
-        running = any(one.state in (listed.WAITING, listed.RUNNING) for one in standings())
+        statuses = getattr(listed, "statuses", tuple)  # a cell may be importing it, and has run half of it
+        running = any(one.state in (listed.WAITING, listed.RUNNING) for one in statuses())
         if self._jobs and not running:
             self._active = time.time()
         self._jobs = running

@@ -14,7 +14,7 @@ from tests.tf.on_machine import touch_every_gpu
 from tfgpu_magic.config import self_report
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.monitor.rows import ProcessRow
-from tfgpu_magic.monitor.viewing import Viewing
+from tfgpu_magic.monitor.watcher import Watcher
 
 pytestmark = pytest.mark.gpu
 
@@ -102,11 +102,11 @@ def _seen_live() -> tuple[ProcessRow, int]:
 
     tfgpu_magic.apply("visible 0; limit 2GiB")
     kept = tf.zeros(256 * MIB // 4)
-    viewing = Viewing(kernel=os.getpid(), report=self_report.report)
-    viewing.live.wait(30)
+    watcher = Watcher(kernel=os.getpid(), report=self_report.report)
+    watcher.live.wait(30)
     time.sleep(15)  # lists are read more rarely where they are slow
-    (row,) = [row for row in viewing.see().processes if row.who == "this"]
-    viewing.close()
+    (row,) = [row for row in watcher.see().processes if row.who == "this"]
+    watcher.close()
     assert kept.shape[0]
     return row, held()
 

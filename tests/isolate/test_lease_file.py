@@ -35,10 +35,10 @@ def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LeaseFil
 
 OTHER = """
     import sys, time
-    from tfgpu_magic.isolate.lease_file import Entry, SharedBook
+    from tfgpu_magic.isolate.lease_file import Entry, LeaseFile
     from tfgpu_magic.isolate.claims import Claim, Need
 
-    book = SharedBook()
+    book = LeaseFile()
     with book.turn() as page:
         ticket = page.number()
         claims = (Claim("GPU-0", None, pid={pid}, began={began}, since=ticket),)

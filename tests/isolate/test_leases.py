@@ -102,7 +102,7 @@ def test_no_gpu_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = Caller(two_gpus, "parent", gpus=2)
     until(lambda: parent.has)
-    with two_gpus._changed, two_gpus._book.turn() as page:
+    with two_gpus._changed, two_gpus._table.turn() as page:
         (ticket,) = page.entries
         need = Need(page.number(), 1, (("GPU-0", None), ("GPU-1", None)))
         # Another process waits for the parent, so that nobody in it may wait behind that one.
@@ -208,7 +208,7 @@ def test_one_look_at_a_time_serves_all_who_wait(two_gpus: Leases, monkeypatch: p
     waiting = [Caller(two_gpus, str(number), gpus=2) for number in range(10)]
     waits(two_gpus, 11)
     turns: list[float] = []
-    turn = two_gpus._book.turn
+    turn = two_gpus._table.turn
 
     @contextlib.contextmanager
     def counted() -> Iterator[Page]:
@@ -223,7 +223,7 @@ def test_one_look_at_a_time_serves_all_who_wait(two_gpus: Leases, monkeypatch: p
         time.sleep(2 * TICK)
         return 1 <= len(turns) <= (time.monotonic() - begun) / TICK + 1
 
-    monkeypatch.setattr(two_gpus._book, "turn", counted)
+    monkeypatch.setattr(two_gpus._table, "turn", counted)
     until(one_a_tick, seconds=20)
     with two_gpus._changed, turn() as page:
         seen = {entry.seen for entry in page.entries.values() if entry.need}
@@ -238,7 +238,7 @@ def test_one_look_at_a_time_serves_all_who_wait(two_gpus: Leases, monkeypatch: p
 def test_the_process_of_a_call_is_known_by_its_pid_and_its_beginning(two_gpus: Leases) -> None:
     with two_gpus.lease(NOTHING, 1) as lease:
         lease.started(os.getpid())
-        with two_gpus._book.turn() as page:
+        with two_gpus._table.turn() as page:
             (claim,) = page.claims()
 
     assert (claim.pid, claim.began) == (os.getpid(), began(os.getpid()))
@@ -247,7 +247,7 @@ def test_the_process_of_a_call_is_known_by_its_pid_and_its_beginning(two_gpus: L
 def test_whom_nobody_looks_after_is_not_waited_for(two_gpus: Leases) -> None:
     first = Caller(two_gpus, "first", words="visible 0")
     until(lambda: first.has)
-    with two_gpus._changed, two_gpus._book.turn() as page:
+    with two_gpus._changed, two_gpus._table.turn() as page:
         need = Need(page.number(), 2, (("GPU-0", None), ("GPU-1", None)))
         # Its process is stopped: else the GPU that is free would be kept for it.
         page.put(Entry(ticket=need.ticket, slot=99, seen=time.monotonic() - ABSENT - 1, need=need))

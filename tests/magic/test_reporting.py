@@ -16,9 +16,9 @@ from tests.slack import SLACK
 from tfgpu_magic import reporter
 from tfgpu_magic.config import self_report
 from tfgpu_magic.isolate import job_list
-from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.postings import PREFIX, Posting
+from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report import GpuUse, Report
+from tfgpu_magic.monitor.report_files import PREFIX, ReportFile
 from tfgpu_magic.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ SAID = Report(pid=os.getpid(), summary="", uses=(GpuUse(gpu="GPU-1", policy="gro
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BoardDirectory]:
     monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
     monkeypatch.setattr(self_report, "brief", lambda: SAID)
     monkeypatch.setattr(reporter, "EVERY", 0.02)
     monkeypatch.setattr(reporter, "_GATHER", 0.0)
-    with Place() as here:
+    with BoardDirectory() as here:
         yield here
 
 
@@ -43,13 +43,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 def posted(monkeypatch: pytest.MonkeyPatch) -> list[Report]:
     """What is posted."""
     posted: list[Report] = []
-    post = Posting.post
+    post = ReportFile.post
 
-    def remember(self: Posting, report: Report) -> None:
+    def remember(self: ReportFile, report: Report) -> None:
         post(self, report)
         posted.append(report)
 
-    monkeypatch.setattr(Posting, "post", remember)
+    monkeypatch.setattr(ReportFile, "post", remember)
     return posted
 
 
@@ -76,7 +76,7 @@ def fail(*_: object) -> Any:
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_figures_that_cannot_be_had_are_unknown_until_they_can(
-    here: Place, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+    here: BoardDirectory, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reporting.start()
     until(lambda: posted and posted[-1].uses)
@@ -87,7 +87,7 @@ def test_figures_that_cannot_be_had_are_unknown_until_they_can(
 
 
 def test_a_report_that_comes_after_the_end_leaves_nothing_behind(
-    here: Place, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+    here: BoardDirectory, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, go_on = threading.Event(), threading.Event()
 
@@ -109,7 +109,7 @@ def test_a_report_that_comes_after_the_end_leaves_nothing_behind(
 
 
 def test_a_server_hears_of_a_kernel_with_a_job_in_time_however_slow_its_reports_are(
-    here: Place, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+    here: BoardDirectory, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[Any] = []
     monkeypatch.setattr(reporter, "_say_something", said.append)
@@ -126,7 +126,7 @@ def test_a_server_hears_of_a_kernel_with_a_job_in_time_however_slow_its_reports_
 
 
 def test_jobs_that_are_being_imported_are_none_yet(
-    here: Place, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+    here: BoardDirectory, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tfgpu_magic.isolate.job_list", ModuleType("listed"))  # as another thread sees it
     reporting.start()
@@ -134,7 +134,7 @@ def test_jobs_that_are_being_imported_are_none_yet(
 
 
 def test_a_kernel_that_ends_waits_for_no_pause(
-    here: Place, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+    here: BoardDirectory, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reporting.start()
     until(lambda: posted)
@@ -147,7 +147,7 @@ def test_a_kernel_that_ends_waits_for_no_pause(
 
 
 def test_where_no_report_can_be_posted_nothing_piles_up(
-    here: Place, reporting: Reporter, monkeypatch: pytest.MonkeyPatch
+    here: BoardDirectory, reporting: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
 
@@ -155,7 +155,7 @@ def test_where_no_report_can_be_posted_nothing_piles_up(
         tried.append(1)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Place, "replace", refuse)
+    monkeypatch.setattr(BoardDirectory, "replace", refuse)
     reporting.start()
     until(lambda: len(tried) > 1)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208

@@ -10,10 +10,10 @@ import psutil
 import pytest
 
 from tests.monitor.boards import PATIENCE, collectors
-from tfgpu_magic.monitor import place
+from tfgpu_magic.monitor import directory
 from tfgpu_magic.monitor.board import Reader, Writer
+from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.place import Place
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -44,20 +44,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def here(folder: Path) -> Iterator[Place]:
-    with Place() as here:
+def here(folder: Path) -> Iterator[BoardDirectory]:
+    with BoardDirectory() as here:
         yield here
 
 
 @pytest.fixture
-def writer(here: Place) -> Iterator[Writer]:
+def writer(here: BoardDirectory) -> Iterator[Writer]:
     writer = Writer(here)
     yield writer
     writer.close()
 
 
 @pytest.fixture
-def reader(here: Place) -> Iterator[Reader]:
+def reader(here: BoardDirectory) -> Iterator[Reader]:
     reader = Reader(here)
     yield reader
     reader.close()
@@ -79,8 +79,8 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("TFGPU_MAGIC_DIR", raising=False)
     for name in ("run", "tmp", "home"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(place, "_RUNTIME", tmp_path / "run")
-    monkeypatch.setattr(place, "_TEMPORARY", tmp_path / "tmp")
+    monkeypatch.setattr(directory, "_RUNTIME", tmp_path / "run")
+    monkeypatch.setattr(directory, "_TEMPORARY", tmp_path / "tmp")
     monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_dir=str(tmp_path / "home")))
     return tmp_path
 

@@ -17,7 +17,7 @@ from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import Notebook, by_user
 from tfgpu_magic.monitor.rows import UNATTRIBUTED
-from tfgpu_magic.monitor.viewing import Viewing
+from tfgpu_magic.monitor.watcher import Watcher
 from tfgpu_magic.simgpu.build import libraries
 
 if TYPE_CHECKING:
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 BEGIN = """
 import os, sys, time
 from pathlib import Path
-from tfgpu_magic.monitor import place
-place._RUNTIME, place._TEMPORARY = Path(sys.argv[1], "run"), Path(sys.argv[1], "tmp")
+from tfgpu_magic.monitor import directory
+directory._RUNTIME, directory._TEMPORARY = Path(sys.argv[1], "run"), Path(sys.argv[1], "tmp")
 """
 KERNEL = (
     BEGIN
     + """
-from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.postings import Posting
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.report_files import ReportFile
 from tfgpu_magic.monitor.report import Report
-posting = Posting(Place())
-posting.post(Report(pid=os.getpid(), summary=sys.argv[2]))
+report_file = ReportFile(BoardDirectory())
+report_file.post(Report(pid=os.getpid(), summary=sys.argv[2]))
 print(flush=True)
 sys.stdin.read()
-posting.close()
+report_file.close()
 """
 )
 LOOKER = (
@@ -232,7 +232,7 @@ def test_foreign_pids_name_nobody_here_and_a_kernel_of_the_same_number_keeps_its
         machine.add_row(pid, 0, held)
     until(live, lambda seen: len(seen.snapshot.processes) == 2, 20)
     notebooks = {quiet.pid: Notebook(name="quiet.ipynb", kernel="k")}
-    table = Viewing(live).see(notebooks)
+    table = Watcher(live).see(notebooks)
     quiet.kill()
     quiet.wait()
 

@@ -21,7 +21,7 @@ from tests.monitor.boards import GIB, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import board
 from tfgpu_magic.monitor.board import BOARD, Reader, Writer
-from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def test_a_writer_that_never_came_is_missed_too(reader: Reader, monkeypatch: pyt
     assert reader.look().stale_since == pytest.approx(time.time(), abs=5)
 
 
-def test_a_new_writer_goes_on_where_one_ended(here: Place, writer: Writer, reader: Reader) -> None:
+def test_a_new_writer_goes_on_where_one_ended(here: BoardDirectory, writer: Writer, reader: Reader) -> None:
     writer.publish(snapshot(3))
     before = reader.look().message
     again = Writer(here)
@@ -147,7 +147,7 @@ def _write_without_pause(seconds: float) -> None:
     messages = [snapshot(count) for count in (399, 400)]
     texts = {len(message.processes): message.to_json() for message in messages}
     quick = mock.patch.object(Snapshot, "to_json", lambda message: texts[len(message.processes)])
-    with Place() as here, quick:
+    with BoardDirectory() as here, quick:
         writer = Writer(here)
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -188,7 +188,7 @@ def test_a_reader_that_the_writer_overtakes_reads_again(
 
 
 def test_a_writer_that_died_in_the_middle_leaves_the_message_before(
-    folder: Path, here: Place, writer: Writer, reader: Reader
+    folder: Path, here: BoardDirectory, writer: Writer, reader: Reader
 ) -> None:
     writer.publish(snapshot(3))
     with (folder / here.name(BOARD)).open("r+b") as file:
@@ -200,7 +200,7 @@ def test_a_writer_that_died_in_the_middle_leaves_the_message_before(
 
 @pytest.mark.parametrize("content", [b"", b"short", b"\0" * 10_000, b"#!/bin/sh\n" * 1000])
 def test_a_file_that_is_no_board_is_replaced(folder: Path, content: bytes) -> None:
-    with Place() as here:
+    with BoardDirectory() as here:
         (folder / here.name(BOARD)).write_bytes(content)
         reader = Reader(here)
         seen = reader.look()
@@ -215,7 +215,7 @@ def test_a_file_that_is_no_board_is_replaced(folder: Path, content: bytes) -> No
 
 @pytest.mark.parametrize("what", ["VERSION", "boot"])
 def test_a_board_of_another_layout_or_boot_is_replaced(
-    here: Place, writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch, what: str
+    here: BoardDirectory, writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     writer.publish(snapshot(3))
     monkeypatch.setattr(board, what, 77 if what == "VERSION" else lambda: 77)
@@ -230,7 +230,7 @@ def test_a_board_of_another_layout_or_boot_is_replaced(
 
 
 def test_a_truncated_board_harms_nobody_and_is_whole_again_with_the_next_message(
-    folder: Path, here: Place, writer: Writer, reader: Reader
+    folder: Path, here: BoardDirectory, writer: Writer, reader: Reader
 ) -> None:
     writer.publish(snapshot(3))
     reader.look()
@@ -242,7 +242,7 @@ def test_a_truncated_board_harms_nobody_and_is_whole_again_with_the_next_message
     assert reader.look().snapshot == snapshot(4)
 
 
-def test_a_writer_knows_when_its_board_is_no_longer_found(folder: Path, here: Place, writer: Writer) -> None:
+def test_a_writer_knows_when_its_board_is_no_longer_found(folder: Path, here: BoardDirectory, writer: Writer) -> None:
     assert writer.is_there()
     (folder / here.name(BOARD)).rename(folder / "elsewhere")
     assert not writer.is_there()
@@ -250,7 +250,7 @@ def test_a_writer_knows_when_its_board_is_no_longer_found(folder: Path, here: Pl
 
 @root_only
 def test_no_room_for_a_board_is_said(small_disk: Path) -> None:
-    with Place() as here:
+    with BoardDirectory() as here:
         fill(small_disk)
         with pytest.raises(MonitorError, match="No space left"):
             Writer(here)
@@ -258,7 +258,7 @@ def test_no_room_for_a_board_is_said(small_disk: Path) -> None:
 
 @root_only
 def test_a_board_that_is_there_goes_on_on_a_full_disk(small_disk: Path) -> None:
-    with Place() as here:
+    with BoardDirectory() as here:
         writer, reader = Writer(here), Reader(here)
         writer.publish(snapshot(1))
         filler = fill(small_disk)
@@ -275,7 +275,7 @@ def test_a_board_that_is_there_goes_on_on_a_full_disk(small_disk: Path) -> None:
         writer.close()
 
 
-def test_a_limit_on_files_is_an_error_in_words(here: Place) -> None:
+def test_a_limit_on_files_is_an_error_in_words(here: BoardDirectory) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
     try:

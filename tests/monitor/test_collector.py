@@ -87,8 +87,8 @@ def test_nvml_is_called_as_often_for_twenty_as_for_one(machine: Machine, live: L
     one = calls([live])
     lookers = [Live() for _ in range(20)]
     twenty = calls(lookers)
-    for looker in lookers:
-        looker.close()
+    for board_reader in lookers:
+        board_reader.close()
 
     assert sum(one) > 0
     assert all(abs(a - b) <= 2 * 2 for a, b in zip(one, twenty, strict=True))  # a reading more or less, of two GPUs
@@ -148,12 +148,12 @@ def test_of_racing_starters_one_wins_and_the_others_leave_quietly(machine: Machi
 def test_many_that_begin_to_look_at_once_start_one(machine: Machine, machine_folder: Path) -> None:
     command = [sys.executable, "-c", LOOKER]
     lookers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    for looker in lookers:
-        assert looker.stdout
-        assert int(looker.stdout.readline()) > 0
+    for board_reader in lookers:
+        assert board_reader.stdout
+        assert int(board_reader.stdout.readline()) > 0
     found = collectors(machine)
-    for looker in lookers:
-        looker.communicate("", timeout=10)
+    for board_reader in lookers:
+        board_reader.communicate("", timeout=10)
 
     assert len(found) == 1
 
@@ -162,14 +162,14 @@ def test_it_is_detached_from_whoever_started_it(machine: Machine, machine_folder
     with (machine_folder.parent / "open").open("w") as file:
         os.set_inheritable(file.fileno(), True)
         code = f"import os; os.environ['SECRET'] = 's'; os.chdir('/tmp')\n{LOOKER}"
-        looker = subprocess.Popen(
+        board_reader = subprocess.Popen(
             [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False
         )
-        assert looker.stdout
-        looker.stdout.readline()
+        assert board_reader.stdout
+        board_reader.stdout.readline()
     (collector,) = collectors(machine)
-    os.kill(looker.pid, signal.SIGKILL)
-    looker.communicate()
+    os.kill(board_reader.pid, signal.SIGKILL)
+    board_reader.communicate()
 
     opened = {
         Path(f"/proc/{collector.pid}/fd/{fd.name}").readlink() for fd in Path(f"/proc/{collector.pid}/fd").iterdir()
@@ -177,7 +177,7 @@ def test_it_is_detached_from_whoever_started_it(machine: Machine, machine_folder
     ours = {path for path in opened if not path.is_relative_to(machine_folder)}
     assert {str(path) for path in ours} <= {"/dev/null", str(machine.path)}
     assert os.getsid(collector.pid) not in (os.getsid(0), os.getsid(os.getpid()))
-    assert (collector.cwd(), collector.ppid() == looker.pid) == ("/", False)
+    assert (collector.cwd(), collector.ppid() == board_reader.pid) == ("/", False)
     assert "SECRET" not in collector.environ()
     assert collector.is_running()
 

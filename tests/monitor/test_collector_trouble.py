@@ -16,8 +16,8 @@ from tests.monitor.boards import GIB, NOBODY, PATIENCE, collectors, fresh, gone,
 from tests.slack import SLACK
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import BOARD, LOCK
+from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.place import Place
 
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
@@ -141,7 +141,7 @@ def test_a_file_removed_replaced_or_truncated_comes_back(
     machine: Machine, live: Live, machine_folder: Path, name: str, how: str
 ) -> None:
     live.wait()
-    with Place() as place:
+    with BoardDirectory() as place:
         path = machine_folder / place.name(name)
     if how == "truncated":
         os.truncate(path, 0)

@@ -12,7 +12,7 @@ from tfgpu_magic.monitor.board import BOARD, Reader, Writer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tfgpu_magic.monitor.place import Place
+    from tfgpu_magic.monitor.directory import BoardDirectory
 
 
 def test_the_last_ten_minutes_are_known_by_the_second_and_an_hour_by_ten(writer: Writer, reader: Reader) -> None:
@@ -27,7 +27,7 @@ def test_the_last_ten_minutes_are_known_by_the_second_and_an_hour_by_ten(writer:
     assert past.times[-1] - past.times[0] >= 2980  # 50 minutes, of which the last ten are finer
 
 
-def test_the_past_outlives_the_writer(here: Place, writer: Writer, reader: Reader) -> None:
+def test_the_past_outlives_the_writer(here: BoardDirectory, writer: Writer, reader: Reader) -> None:
     for second in range(2000):
         writer.publish(snapshot(at=1e9 + second, used=second))
     before = reader.history()
@@ -66,7 +66,7 @@ def test_a_clock_that_is_set_back_leaves_nothing_in_the_future_and_goes_on(write
 
 
 def test_a_clock_that_was_set_back_between_two_writers_does_not_hold_the_second_up(
-    here: Place, writer: Writer, reader: Reader
+    here: BoardDirectory, writer: Writer, reader: Reader
 ) -> None:
     for at in range(100):
         writer.publish(snapshot(at=1e9 + at))
@@ -77,7 +77,7 @@ def test_a_clock_that_was_set_back_between_two_writers_does_not_hold_the_second_
     assert reader.history().times == tuple(1e9 + at for at in range(51))
 
 
-def test_half_a_point_is_no_point(folder: Path, here: Place, writer: Writer, reader: Reader) -> None:
+def test_half_a_point_is_no_point(folder: Path, here: BoardDirectory, writer: Writer, reader: Reader) -> None:
     for second in range(3):
         writer.publish(snapshot(at=1e9 + second))
     with (folder / here.name(BOARD)).open("r+b") as file:

@@ -245,7 +245,7 @@ def test_who_waits_longer_than_a_second_gets_a_word(machine: Machine) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_while_a_child_cannot_be_killed_no_other_joins_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck: list[subprocess.Popen[str]] = []
-    monkeypatch.setattr(subprocess.Popen, "kill", stuck.append)  # as in uninterruptible sleep
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: stuck.append(process))  # as in uninterruptible sleep
     machine.hang("nvmlDeviceGetMemoryInfo", 60)
     look(timeout=5)
     machine.clear_faults()

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tfgpu_magic.monitor import opened
-from tfgpu_magic.monitor.commands import short_command
-from tfgpu_magic.monitor.opened import opens_driver
+from tfgpu_magic.monitor import driver_users
+from tfgpu_magic.monitor.driver_users import opens_driver
 from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners, by_user
+from tfgpu_magic.monitor.process_names import short_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -207,7 +207,7 @@ def test_a_pid_of_mine_that_has_no_driver_open_has_ended_where_others_are_named(
 def test_a_device_of_the_driver_that_is_open_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
     before = opens_driver(os.getpid())
-    monkeypatch.setattr(opened, "_DEVICES", ("/dev/null",))
+    monkeypatch.setattr(driver_users, "_DEVICES", ("/dev/null",))
     with Path("/dev/null").open():
         assert (before, opens_driver(os.getpid()), opens_driver(2**22 + 1)) == (False, True, None)
 

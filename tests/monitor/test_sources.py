@@ -53,7 +53,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.look import look
-from tfgpu_magic.monitor.viewing import Viewing
+from tfgpu_magic.monitor.watcher import Watcher
 from tfgpu_magic.views import message
 
 seen = look(30)
@@ -62,11 +62,11 @@ shell.run_line_magic("load_ext", "tfgpu_magic")
 with capture_output() as heard:
     shell.run_cell("%tf_gpu")
 text = heard.stdout + "".join(output.data.get("text/plain", "") for output in heard.outputs)
-viewing = Viewing(Live(linger=1))
+watcher = Watcher(Live(linger=1))
 end = time.monotonic() + 60
-while not (board := viewing.live.wait(30).snapshot).listed_at and time.monotonic() < end:
+while not (board := watcher.live.wait(30).snapshot).listed_at and time.monotonic() < end:
     time.sleep(0.1)
-state = message.state(viewing.see())
+state = message.state(watcher.see())
 print(json.dumps([json.loads(seen.to_json()), json.loads(board.to_json()), text, state]))
 """
 
@@ -131,4 +131,4 @@ def test_only_its_own_files_name_a_maker() -> None:
     rooms = [path for room in ("monitor", "views", "server") for path in sorted((HOUSE / room).rglob("*.py"))]
     naming = [path.name for path in rooms if re.search("nvidia|nvml|0x10de", path.read_text(), re.IGNORECASE)]
 
-    assert naming == ["merge.py", "nvidia.py", "nvml.py", "source.py", "sources.py", "trouble.py"]
+    assert naming == ["merge.py", "nvidia.py", "nvml.py", "nvml_codes.py", "source.py", "sources.py"]

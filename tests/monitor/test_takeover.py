@@ -16,8 +16,8 @@ from tests.monitor.boards import GIB, collectors, until
 from tests.slack import SLACK
 from tfgpu_magic.monitor import takeover
 from tfgpu_magic.monitor.board import Look, Message
+from tfgpu_magic.monitor.driver_sleep import ASLEEP
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.nap import ASLEEP
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
 from tfgpu_magic.monitor.takeover import AGAIN, BLIND, RARELY, Doubt
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tfgpu_magic.monitor.place import Place
+    from tfgpu_magic.monitor.directory import BoardDirectory
     from tfgpu_magic.simgpu import Machine
 
 LOOKER = """
@@ -50,7 +50,7 @@ def gpus() -> str:
 
 
 @contextmanager
-def looker(how: str) -> Iterator[list[str]]:
+def board_reader(how: str) -> Iterator[list[str]]:
     """Have somebody look until the block ends; what is said is given."""
     command = [sys.executable, "-c", LOOKER, how]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -70,7 +70,7 @@ def test_one_that_finds_no_library_gives_way_to_one_that_does_and_sees_the_gpus_
 ) -> None:
     monkeypatch.setattr(takeover, "BLIND", 0.3)
     neighbour = machine.add_neighbour("9GiB@1")
-    with looker("blind") as said:
+    with board_reader("blind") as said:
         first = oldest(machine)
         with Live(linger=3) as live:
             seen = until(live, lambda seen: bool(seen.snapshot.processes), 20)
@@ -89,7 +89,7 @@ def test_where_there_is_no_driver_the_first_collector_stays_whoever_else_tries(
     machine: Machine, machine_folder: Path
 ) -> None:
     machine.remove_driver()
-    with looker("sees") as first, looker("blind") as second:
+    with board_reader("sees") as first, board_reader("blind") as second:
         stays = oldest(machine)
         tried: set[int] = set()
         end = time.monotonic() + 30 * SLACK
@@ -102,7 +102,7 @@ def test_where_there_is_no_driver_the_first_collector_stays_whoever_else_tries(
     assert all(error != "None" for error in (*first, *second))
 
 
-def test_where_nothing_was_read_yet_the_one_that_reads_is_let_alone(here: Place) -> None:
+def test_where_nothing_was_read_yet_the_one_that_reads_is_let_alone(here: BoardDirectory) -> None:
     def sees() -> bool:
         raise AssertionError("the driver is asked")
 

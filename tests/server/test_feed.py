@@ -18,8 +18,8 @@ from tests.views.test_message import applied
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.server import feed as feeding
+from tfgpu_magic.server.board_reader import BROKEN, BoardReader
 from tfgpu_magic.server.feed import Client, Feed
-from tfgpu_magic.server.looker import BROKEN, Looker
 from tfgpu_magic.server.states import States
 from tfgpu_magic.server.worker import Worker
 from tfgpu_magic.views import message
@@ -96,7 +96,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOOK_EVERY", "STATE_EVERY"):
         monkeypatch.setattr(feeding, name, 0.01)
     monkeypatch.setattr(feeding, "PATIENCE", 0.2)
-    monkeypatch.setattr(feeding, "Looker", Counting)
+    monkeypatch.setattr(feeding, "BoardReader", Counting)
 
 
 async def nobody() -> dict[int, Notebook]:
@@ -172,11 +172,11 @@ def test_nobody_looks_when_there_is_no_client() -> None:
         await page.until(lambda: page.texts)
         feed.leave(page.client)
         await asyncio.sleep(0.1)
-        looker: Any = feed._looker
-        before = looker.count
+        board_reader: Any = feed._board_reader
+        before = board_reader.count
         await asyncio.sleep(0.2)
 
-        assert looker.count == before
+        assert board_reader.count == before
         again = Page(feed)
         await page.until(lambda: len(again.texts) > 2)
         assert again.kinds[:2] == ["full", "tick"]
@@ -188,8 +188,8 @@ def test_a_look_that_hangs_is_stale_holds_up_nothing_and_heals() -> None:
     async def test(feed: Feed) -> None:
         page = Page(feed)
         await page.until(lambda: len(page.texts) > 2)
-        looker: Any = feed._looker
-        looker.go.clear()
+        board_reader: Any = feed._board_reader
+        board_reader.go.clear()
         await page.until(lambda: b'"stale"' in page.texts[-1])
         stale = json.loads(page.texts[-1])["patch"]["stale"]
         sent, begun = len(page.texts), time.monotonic()
@@ -202,7 +202,7 @@ def test_a_look_that_hangs_is_stale_holds_up_nothing_and_heals() -> None:
         assert abs(time.time() - stale) < 2 * SLACK
         assert "stale" in answer["state"]
         assert "stale" in json.loads(late.texts[0])["state"]
-        looker.go.set()
+        board_reader.go.set()
         await page.until(lambda: b'"stale":null' in page.texts[-1] or b'"stale"' not in page.texts[-1])
 
     with_feed(test)
@@ -253,9 +253,9 @@ def test_a_fault_of_ours_ends_the_streams_and_the_next_one_begins_anew(
 
 
 def test_a_look_that_fails_is_a_state_and_said_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
-    looker = Looker(LOG)
-    looker._viewing = SimpleNamespace(live=None)  # type: ignore[assignment]
-    seen = [looker.see({}) for _ in range(3)]
+    board_reader = BoardReader(LOG)
+    board_reader._watcher = SimpleNamespace(live=None)  # type: ignore[assignment]
+    seen = [board_reader.see({}) for _ in range(3)]
 
     assert [one and one["error"] for one in seen] == [BROKEN, None, None]
     assert caplog.text.count("Traceback") == 1
@@ -302,10 +302,10 @@ def test_two_who_come_at_once_wait_for_the_same_answer_of_the_managers(caplog: p
         return train
 
     async def test(feed: Feed) -> None:
-        looker: Any = feed._looker
+        board_reader: Any = feed._board_reader
         await asyncio.gather(*(feed.full() for _ in range(3)))
 
-        assert looker.asked[0] == train
+        assert board_reader.asked[0] == train
 
     with_feed(test, take_a_moment)
     assert not caplog.records
@@ -335,14 +335,14 @@ def test_managers_that_do_not_answer_stop_no_stream_and_are_asked_once(caplog: p
 def test_lists_of_processes_are_wanted_as_long_as_one_client_looks_at_them() -> None:
     async def test(feed: Feed) -> None:
         bar, panel = Page(feed), Page(feed)
-        looker: Any = feed._looker
+        board_reader: Any = feed._board_reader
 
         async def wanted(bar_looks: bool, panel_looks: bool) -> bool:
             feed.attend(bar.client, processes=bar_looks)
             feed.attend(panel.client, processes=panel_looks)
-            count = len(looker.processes)
-            await bar.until(lambda: len(looker.processes) > count + 1)
-            return bool(looker.processes[-1])
+            count = len(board_reader.processes)
+            await bar.until(lambda: len(board_reader.processes) > count + 1)
+            return bool(board_reader.processes[-1])
 
         assert [await wanted(*both) for both in ((True, True), (False, True), (False, False))] == [True, True, False]
         feed.leave(panel.client)

@@ -88,8 +88,10 @@ def test_a_kernel_with_a_detached_job_says_that_it_is_busy_until_the_job_ends(tm
         kernel = Kernel(server, "job.ipynb")
         pid = execute(kernel.client, "import os; print(os.getpid())").strip()
         reports = (
-            "from tfgpu_magic.monitor.place import Place\nfrom tfgpu_magic.monitor.postings import Postings\n"
-            f"with Place() as place: print([one.busy for one in Postings(place).read() if one.pid == {pid}])"
+            "from tfgpu_magic.monitor.directory import BoardDirectory\n"
+            "from tfgpu_magic.monitor.report_files import ReportFiles\n"
+            "with BoardDirectory() as place: "
+            f"print([one.busy for one in ReportFiles(place).read() if one.pid == {pid}])"
         )
         execute(kernel.client, "%load_ext tfgpu_magic")
         execute(kernel.client, "%%tf_gpu isolate --detach\nimport time; time.sleep(600)")

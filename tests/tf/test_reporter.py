@@ -22,9 +22,9 @@ from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.frameworks.torch import Torch
-from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.postings import Postings
+from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report import Figure, Report
+from tfgpu_magic.monitor.report_files import ReportFiles
 from tfgpu_magic.publisher import Publisher, _notebook
 from tfgpu_magic.reporter import Reporter
 from tfgpu_magic.simgpu import Machine
@@ -36,13 +36,13 @@ KEEP = "import tensorflow as tf; kept = tf.zeros(128 * 2**20 // 4)"
 @contextmanager
 def board(machine: Machine) -> Iterator[Callable[..., Report]]:
     """Read the machine's board until a report is as is wanted."""
-    with mock.patch.dict(os.environ, machine.environ()), Place() as place:
-        postings = Postings(place)
+    with mock.patch.dict(os.environ, machine.environ()), BoardDirectory() as place:
+        report_files = ReportFiles(place)
 
         def wait(wanted: Callable[[Report], object] = lambda _: True, *, seconds: float = 10) -> Report:
             end = time.monotonic() + seconds * SLACK
             while True:
-                found = postings.read()
+                found = report_files.read()
                 with contextlib.suppress(LookupError):
                     if wanted(found[0]):
                         return found[0]
@@ -180,7 +180,7 @@ def _grow_in_a_long_cell() -> None:
 
 
 def _reports() -> tuple[str, ...]:
-    with Place() as place:
+    with BoardDirectory() as place:
         return tuple(place.names("report-"))
 
 
@@ -201,7 +201,7 @@ def _unload() -> tuple[int, int]:
 
 def _remove_the_board() -> bool:
     cells(KEEP)
-    with Place() as place:
+    with BoardDirectory() as place:
         path = place.path
     assert _until(_reports)
     path.rename(Path(f"{path}-moved-{os.getpid()}"))

@@ -13,8 +13,8 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 
 from tfgpu_magic.control import status
-from tfgpu_magic.monitor import once
-from tfgpu_magic.monitor.once import HANGS
+from tfgpu_magic.monitor import one_look
+from tfgpu_magic.monitor.one_look import HANGS
 from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.views.status import Status, shown
@@ -63,11 +63,11 @@ def test_processes_that_cannot_be_read_hold_up_no_cell_and_no_more_than_once(
 
 KERNEL = """
 import os, sys, time
-from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.postings import Posting
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.report_files import ReportFile
 from tfgpu_magic.monitor.report import Report
-posting = Posting(Place())
-posting.post(Report(pid=os.getpid(), summary="", notebook="/home/me/train.ipynb"))
+report_file = ReportFile(BoardDirectory())
+report_file.post(Report(pid=os.getpid(), summary="", notebook="/home/me/train.ipynb"))
 gpus = open(os.environ["TFGPU_SIMGPU"])
 print(flush=True)
 sys.stdin.readline()
@@ -105,7 +105,7 @@ def test_a_refusal_names_who_holds_memory_as_the_table_does(tmp_path: Path) -> N
 def test_a_status_is_had_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
 
-    status = shown(once.table(lambda _: Report(pid=1, summary="TensorFlow is not imported."), timeout=5))
+    status = shown(one_look.table(lambda _: Report(pid=1, summary="TensorFlow is not imported."), timeout=5))
 
     assert status.table.summary == "TensorFlow is not imported."
     assert "TensorFlow is not imported." in repr(status)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tfgpu_magic.views.phrases import called
 from tfgpu_magic.views.text import render
-from tfgpu_magic.views.words import called
 
 from .tables import ABSENT, BUSY, EMPTY, HOSTILE, process, torch
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 
 
-class Viewing:
+class Watcher:
     """Stands for what is watched: what it does is the test's."""
 
     def __init__(self, **_: object) -> None:
@@ -42,7 +42,7 @@ class Viewing:
 @pytest.fixture(autouse=True)
 def ticker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(widget, "_TICKER", widget._Ticker())
-    monkeypatch.setattr(widget, "Viewing", Viewing)
+    monkeypatch.setattr(widget, "Watcher", Watcher)
     monkeypatch.setattr(widget, "EVERY", 0.02)
     monkeypatch.setattr(presence, "EVERY", 0.02)
 
@@ -74,7 +74,7 @@ def test_a_look_that_fails_is_said_in_the_table_until_one_succeeds(
     table: MemoryTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Viewing, "see", fail)
+        patch.setattr(Watcher, "see", fail)
         until(lambda: "something is wrong in tfgpu_magic" in table.state.get("error", ""))
     until(changes(table))
 
@@ -99,13 +99,13 @@ def test_while_a_look_hangs_the_table_is_closed_and_opened_all_the_same(
 ) -> None:
     hangs, go_on = threading.Event(), threading.Event()
 
-    def hang(_: Viewing) -> Any:
+    def hang(_: Watcher) -> Any:
         hangs.set()
         go_on.wait(30)
         return Table()
 
     monkeypatch.setattr(widget, "PATIENCE", 0.1)
-    monkeypatch.setattr(Viewing, "see", hang)
+    monkeypatch.setattr(Watcher, "see", hang)
     assert hangs.wait(10 * SLACK)
     try:
         begin = time.monotonic()
@@ -127,7 +127,7 @@ def test_while_a_look_hangs_the_table_is_closed_and_opened_all_the_same(
 def test_a_cell_waits_for_no_look_that_hangs(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
 
-    def hang(_: Viewing) -> Any:
+    def hang(_: Watcher) -> Any:
         go_on.wait(10)
         return Table()
 
@@ -135,7 +135,7 @@ def test_a_cell_waits_for_no_look_that_hangs(how: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(widget, "PATIENCE", 0.1)
     before = MemoryTable() if how == "refreshed" else None
     with monkeypatch.context() as patch:
-        patch.setattr(Viewing, "see", hang)
+        patch.setattr(Watcher, "see", hang)
         table = MemoryTable()
         seen = table.state
         go_on.set()

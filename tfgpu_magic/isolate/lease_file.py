@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.isolate.claims import Claim, Need
-from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.directory import BoardDirectory
 
 NAME = "leases-2"
 """The file, with the version of what stands in it."""
@@ -118,7 +118,7 @@ class LeaseFile(LeaseTable):
 
     def __init__(self) -> None:
         super().__init__()
-        self._place: Place | None = None
+        self._place: BoardDirectory | None = None
         self._file = -1
         self._untold = (0, 0)
 
@@ -157,7 +157,7 @@ class LeaseFile(LeaseTable):
             return True
         self._close()
         with contextlib.suppress(MonitorError, OSError):
-            self._place = Place()
+            self._place = BoardDirectory()
             self._file = self._place.open(NAME, os.O_RDWR | os.O_CREAT)
             if (slot := self._new_slot()) is not None:
                 own = {ticket: replace(entry, slot=slot) for ticket, entry in self._own().items()}

@@ -1,6 +1,6 @@
 """The GPUs that calls of this process have now: each leases its own, and the lease ends with the call's process.
 
-What other processes of this user have is in the lease file that all of them share, and so is the order of those who wait.
+What other processes of this user have is in the lease file that they share, and so is the order of those that wait.
 """
 
 from __future__ import annotations

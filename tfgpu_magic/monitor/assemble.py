@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.owners import notebook_of
 from tfgpu_magic.monitor.rows import Table, make
-from tfgpu_magic.monitor.spoken import spoken
+from tfgpu_magic.monitor.self_reported import self_reported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ def assemble(
         reports: what other kernels say of themselves.
         notebooks: what is known of kernels, by pid, as `together` has it.
     """
-    return spoken(make(snapshot, owners, own, reports, notebooks), own, reports, notebooks)
+    return self_reported(make(snapshot, owners, own, reports, notebooks), own, reports, notebooks)
 
 
 def together(reports: Iterable[Report], served: Mapping[int, Notebook]) -> dict[int, Notebook]:

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import history
-from tfgpu_magic.monitor.place import boot
+from tfgpu_magic.monitor.directory import boot
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.place import Place
+    from tfgpu_magic.monitor.directory import BoardDirectory
 
 VERSION = 3
 """Of this layout and of the messages' JSON. Files of different versions have different names, and never meet."""
@@ -119,7 +119,7 @@ class Writer:
         MonitorError: the file cannot be made.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BoardDirectory) -> None:
         self._place = place
         try:
             self._fd = place.open(BOARD, os.O_RDWR)
@@ -207,7 +207,7 @@ class Reader:
         place: where the board is, or will be.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BoardDirectory) -> None:
         self._place = place
         self._fd = -1
         self._message = NOTHING
@@ -216,7 +216,7 @@ class Reader:
             0, 0, 0, 0, 0.0, time.monotonic(), time.time(), math.inf
         )  # a writer is expected from now on
 
-    def move(self, place: Place) -> None:
+    def move(self, place: BoardDirectory) -> None:
         """Look there from now on; until something is published there, what was seen last stays in sight."""
         self.close()
         self._place = place

@@ -12,7 +12,7 @@ from tfgpu_magic.errors import MonitorError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tfgpu_magic.monitor.place import Place
+    from tfgpu_magic.monitor.directory import BoardDirectory
 
 
 LOCK = "pick"
@@ -51,10 +51,10 @@ def announced_by(announce: Callable[[], None] | None) -> None:
     _announce = announce or (lambda: None)
 
 
-def _place() -> Place:
-    from tfgpu_magic.monitor.place import Place  # speed of %load_ext: only to pick is the board needed
+def _place() -> BoardDirectory:
+    from tfgpu_magic.monitor.directory import BoardDirectory  # speed of %load_ext: only to pick is the board needed
 
-    return Place()
+    return BoardDirectory()
 
 
 def _lock(fd: int) -> None:
@@ -70,11 +70,11 @@ def _lock(fd: int) -> None:
             return
 
 
-def _counted(place: Place) -> Mapping[str, float]:
-    from tfgpu_magic.monitor.postings import Everywhere  # speed of %load_ext, as above
+def _counted(place: BoardDirectory) -> Mapping[str, float]:
+    from tfgpu_magic.monitor.report_files import AllReportFiles  # speed of %load_ext, as above
 
     claims: dict[str, float] = {}
-    with contextlib.closing(Everywhere(place)) as everywhere:
+    with contextlib.closing(AllReportFiles(place)) as everywhere:
         for report in everywhere.read():
             for use in report.uses:  # what a kernel posts is of the GPUs that it uses or will use, and of no others
                 claims[use.gpu] = claims.get(use.gpu, 0.0) + 1.0

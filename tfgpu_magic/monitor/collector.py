@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import lockfile, takeover
 from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
-from tfgpu_magic.monitor.carry import carry
-from tfgpu_magic.monitor.nap import ASLEEP, Nap
-from tfgpu_magic.monitor.place import Place
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.driver_sleep import ASLEEP, DriverSleep
+from tfgpu_magic.monitor.fill_in import fill_in
 from tfgpu_magic.monitor.readers import Readers
 from tfgpu_magic.monitor.schedule import Schedule, Wanted
 from tfgpu_magic.monitor.settings import LIBRARIES, LINGER, NAME, PATIENCE
@@ -38,7 +38,7 @@ MOVED = 16 * 2**20
 _PAUSE = 0.5  # seconds between two looks whether a GPU that sleeps was woken, or a driver that fails is due
 
 
-def collect(place: Place, *, linger: float = LINGER, patience: float = PATIENCE) -> bool:
+def collect(place: BoardDirectory, *, linger: float = LINGER, patience: float = PATIENCE) -> bool:
     """Be the collector, until nobody looks or the board is gone.
 
     Args:
@@ -70,7 +70,7 @@ def collect(place: Place, *, linger: float = LINGER, patience: float = PATIENCE)
     return True
 
 
-def _lock(place: Place) -> int | None:
+def _lock(place: BoardDirectory) -> int | None:
     """Take the lock, unless another process has it for longer than a reader needs to see whether anybody has."""
     for _ in range(20):
         fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
@@ -83,7 +83,7 @@ def _lock(place: Place) -> int | None:
     return None
 
 
-def _write(place: Place, lock: int, writer: Writer, *, linger: float, patience: float) -> None:
+def _write(place: BoardDirectory, lock: int, writer: Writer, *, linger: float, patience: float) -> None:
     readings = _Readings(lock, writer, patience)
     looked, stamp = time.monotonic(), 0
     while writer.is_there() and place.holds(LOCK, lock) and not readings.give_way():
@@ -104,7 +104,7 @@ class _Readings:
     """What is read and published, from one look at the clock to the next."""
 
     def __init__(self, lock: int, writer: Writer, patience: float) -> None:
-        self._reader, self._schedule, self._nap = _readers(), Schedule(), Nap()
+        self._reader, self._schedule, self._nap = _readers(), Schedule(), DriverSleep()
         self._lock, self._writer, self._patience = lock, writer, patience
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, int | None] = {}
@@ -202,14 +202,14 @@ def read(reader: Reader, before: Snapshot | None, kind: str) -> Snapshot:
     """Ask the drivers for a kind of reading, and complete it from the one before."""
     processes, graphics = kind != "memory", kind == "graphics"
     fresh = reader.read(processes=processes, graphics=graphics)
-    return carry(fresh, before, processes=processes, graphics=graphics)
+    return fill_in(fresh, before, processes=processes, graphics=graphics)
 
 
 def main(linger: float = LINGER, patience: float = PATIENCE) -> None:
     """Be the collector, or leave quietly if there is one."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(NAME)
-    with contextlib.suppress(MonitorError), Place() as place:  # readers find the reason for themselves
+    with contextlib.suppress(MonitorError), BoardDirectory() as place:  # readers find the reason for themselves
         collect(place, linger=linger, patience=patience)
 
 

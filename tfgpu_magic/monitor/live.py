@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK, NOTHING, Look, Message, Reader
-from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.postings import Everywhere
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.report_files import AllReportFiles
 from tfgpu_magic.monitor.schedule import Wanted
 from tfgpu_magic.monitor.settings import LINGER, PATIENCE
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
@@ -53,9 +53,9 @@ class Live:
     def __init__(self, *, linger: float = LINGER, patience: float = PATIENCE, every: float = 1.0) -> None:
         self._options = (str(linger), str(patience))
         self._wanted = Wanted(every, 2.0 * every)
-        self._place: Place | None = None
+        self._place: BoardDirectory | None = None
         self._reader: Reader | None = None
-        self._postings: Everywhere | None = None
+        self._report_files: AllReportFiles | None = None
         self._check_at = self._place_at = 0.0
         self._doubt = Doubt()
 
@@ -79,11 +79,11 @@ class Live:
         """Let go of the board. A later look opens it again."""
         if self._reader is not None:
             self._reader.close()
-        if self._postings is not None:
-            self._postings.close()
+        if self._report_files is not None:
+            self._report_files.close()
         if self._place is not None:
             self._place.close()
-        self._place = self._reader = self._postings = None
+        self._place = self._reader = self._report_files = None
 
     @property
     def passed_over(self) -> str:
@@ -140,7 +140,7 @@ class Live:
             MonitorError: as `look`.
         """
         self._open()
-        return self._postings.read() if self._postings is not None else ()
+        return self._report_files.read() if self._report_files is not None else ()
 
     def ensure(self) -> None:
         """See to it that there is a collector, and let it know that somebody looks. Looks do that.
@@ -162,35 +162,35 @@ class Live:
         except OSError as error:
             raise MonitorError(f"no collector could be started in {place.path} ({error.strerror}).") from error
 
-    def _placed(self) -> Place:
+    def _placed(self) -> BoardDirectory:
         """Return the directory, found anew now and then: a login brings a better one, and a driver other GPUs."""
         place, now = self._place, time.monotonic()
         if place is not None and place.is_there():
             if now < self._place_at:
                 return place
-            new = Place()
+            new = BoardDirectory()
             if new.same(place):
                 place.passed_over = new.passed_over
                 new.close()
                 new = place
         else:
-            new = Place()
+            new = BoardDirectory()
         self._place_at = now + PLACE_EVERY
         if new is not place:
             try:
-                postings = Everywhere(new)
+                report_files = AllReportFiles(new)
             except BaseException:
                 new.close()
                 raise
             self._reader = self._reader or Reader(new)
             self._reader.move(new)
-            if self._postings is not None:
-                self._postings.close()
-            self._postings, self._place = postings, new
+            if self._report_files is not None:
+                self._report_files.close()
+            self._report_files, self._place = report_files, new
             if place is not None:
                 place.close()
-        elif self._postings is not None:
-            self._postings.find()
+        elif self._report_files is not None:
+            self._report_files.find()
         return new
 
     def _open(self) -> Reader:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pynvml
 
-from tfgpu_magic.monitor import trouble
+from tfgpu_magic.monitor import nvml_codes
 from tfgpu_magic.monitor.merge import ROW_OF_535, ROWS, known, merge, rows
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
@@ -45,7 +45,7 @@ class _Device:
 
     handle: Any
     gpu: Gpu
-    code: int = trouble.OK
+    code: int = nvml_codes.OK
 
 
 class Reader:
@@ -96,9 +96,9 @@ class Reader:
             The snapshot. Its `error` says why there is none; each `Gpu.error` speaks for one GPU.
         """
         code = self._start() or self._recount()
-        if code != trouble.OK:
+        if code != nvml_codes.OK:
             self.close()
-            error, absent = trouble.starting(code), code in trouble.ABSENT
+            error, absent = nvml_codes.starting(code), code in nvml_codes.ABSENT
             return Snapshot(time=time.time(), driver=self._driver, error=error, absent=absent)
         gpus: list[Gpu] = []
         rows: list[Process] = []
@@ -111,7 +111,7 @@ class Reader:
             invalid.extend([gpu.label] if dropped else [])
         if any(gpu.error for gpu in gpus):
             self._recount_at = 0.0  # a handle may be stale, and a lost GPU may come back
-        notes = [] if not invalid else [trouble.invalid(invalid)]
+        notes = [] if not invalid else [nvml_codes.invalid(invalid)]
         if any(gpu.reserved is None and gpu.used is not None and not gpu.unified for gpu in gpus):
             notes.append("This driver counts the memory that it reserves for itself as used.")
         now = time.time()
@@ -127,11 +127,11 @@ class Reader:
     def _start(self) -> int:
         """Initialise NVML unless that is done, and return its code."""
         if self._open:
-            return trouble.OK
+            return nvml_codes.OK
         code = _init()
-        if code == trouble.NO_LIBRARY and _preload(self._folders):
+        if code == nvml_codes.NO_LIBRARY and _preload(self._folders):
             code = _init()
-        if code != trouble.OK:
+        if code != nvml_codes.OK:
             return code
         self._open = True
         self._driver = _text("nvmlSystemGetDriverVersion")
@@ -139,30 +139,30 @@ class Reader:
         self._row_of_535 = _has("nvmlDeviceGetConfComputeMemSizeInfo") and not _has(
             "nvmlDeviceGetRunningProcessDetailList"
         )
-        return trouble.OK
+        return nvml_codes.OK
 
     def _recount(self) -> int:
         """List the devices anew, unless that was done lately, and return NVML's code."""
         if time.monotonic() < self._recount_at:
-            return trouble.OK
+            return nvml_codes.OK
         count = c_uint()
         code = _call("nvmlDeviceGetCount_v2", byref(count))
-        if code != trouble.OK or not count.value:
-            return code or trouble.NO_GPU
+        if code != nvml_codes.OK or not count.value:
+            return code or nvml_codes.NO_GPU
         before = {device.gpu.label: device.gpu for device in self._devices}
         self._devices = [device for index in range(count.value) for device in self._find(index, before)]
         self._recount_at = time.monotonic() + RECOUNT_EVERY
-        return trouble.OK
+        return nvml_codes.OK
 
     def _find(self, index: int, before: dict[str, Gpu]) -> list[_Device]:
         """Find the GPU of one index and its MIG instances; `before` says what stood there, if the GPU is lost now."""
         gpu = before.get(str(index), Gpu(index=index))
         handle = pynvml.c_nvmlDevice_t()
         code = _call("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
-        if code != trouble.OK:
+        if code != nvml_codes.OK:
             return [_Device(None, gpu, code)]
         mode, pending = c_uint(), c_uint()
-        mig = _call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == trouble.OK and mode.value == 1
+        mig = _call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == nvml_codes.OK and mode.value == 1
         gpu = replace(self._learn(handle, gpu), index=index, mig=mig)
         return [_Device(handle, gpu), *(self._instances(handle, gpu) if mig else [])]
 
@@ -170,7 +170,7 @@ class Reader:
         """Find the MIG instances of a GPU, numbered as nvidia-smi's process table does, by GPU instance."""
         parts = [pynvml.c_nvmlDevice_t() for _ in range(_number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)]
         give = "nvmlDeviceGetMigDeviceHandleByIndex"
-        parts = [part for at, part in enumerate(parts) if _call(give, handle, c_uint(at), byref(part)) == trouble.OK]
+        parts = [part for at, part in enumerate(parts) if _call(give, handle, c_uint(at), byref(part)) == nvml_codes.OK]
         numbers = [_number("nvmlDeviceGetGpuInstanceId", part) for part in parts]
         if None in numbers or len(set(numbers)) < len(numbers):  # one GPU instance may have several compute instances
             numbers = list(range(len(parts)))
@@ -189,7 +189,7 @@ class Reader:
         if uuid not in self._facts:
             major, minor = c_int(), c_int()
             code = _call("nvmlDeviceGetCudaComputeCapability", handle, byref(major), byref(minor))
-            capability = (major.value, minor.value) if code == trouble.OK else before.capability
+            capability = (major.value, minor.value) if code == nvml_codes.OK else before.capability
             self._facts[uuid] = Gpu(
                 index=before.index,
                 uuid=uuid,
@@ -203,46 +203,48 @@ class Reader:
         """Read one device: its figures, its processes of these kinds, and whether any row was invalid."""
         handle, gpu = device.handle, device.gpu
         if handle is None:
-            lost = device.code in trouble.LOST
-            return replace(gpu, listed=False, lost=lost, error=trouble.reading(device.code)), [], False
+            lost = device.code in nvml_codes.LOST
+            return replace(gpu, listed=False, lost=lost, error=nvml_codes.reading(device.code)), [], False
         code, figures = _memory(handle)
-        if code in trouble.LOST:
-            return replace(gpu, listed=False, lost=True, error=trouble.reading(code)), [], False
+        if code in nvml_codes.LOST:
+            return replace(gpu, listed=False, lost=True, error=nvml_codes.reading(code)), [], False
         if gpu.mig:  # its instances have the processes, and only administrators may read the whole
-            error = None if code in (trouble.OK, trouble.NO_PERMISSION) else trouble.reading(code)
+            error = None if code in (nvml_codes.OK, nvml_codes.NO_PERMISSION) else nvml_codes.reading(code)
             return replace(gpu, **figures, listed=False, error=error), [], False
         # No figures, or zeros: the GPU shares the machine's memory (Jetson, GB10), if the lists work all the same.
-        bare = code == trouble.NOT_SUPPORTED or (code == trouble.OK and not figures["total"])
+        bare = code == nvml_codes.NOT_SUPPORTED or (code == nvml_codes.OK and not figures["total"])
         total = _machine_memory() if bare else figures.get("total")
         lists = {kind: self._list(_LISTS[kind], handle) for kind in kinds}
-        listing = lists["C"][0] if lists else trouble.OK
+        listing = lists["C"][0] if lists else nvml_codes.OK
         held_by, dropped = merge(
             gpu.label, ((kind, rows) for kind, (_, rows) in lists.items()), total=total, pid_max=LARGEST_PID
         )
-        if bare and listing == trouble.OK:
+        if bare and listing == nvml_codes.OK:
             used = _sum(held_by) if lists else None
-            figures, code = {"total": total, "used": used, "free": _available(), "unified": True}, trouble.OK
+            figures, code = {"total": total, "used": used, "free": _available(), "unified": True}, nvml_codes.OK
         error = None
-        if code != trouble.OK:
-            error = trouble.reading(code)
-        elif listing != trouble.OK:
-            error = f"no list of processes: {trouble.reading(listing)}"
-        listed, refused = bool(lists) and listing == trouble.OK, code == trouble.OK != listing
+        if code != nvml_codes.OK:
+            error = nvml_codes.reading(code)
+        elif listing != nvml_codes.OK:
+            error = f"no list of processes: {nvml_codes.reading(listing)}"
+        listed, refused = bool(lists) and listing == nvml_codes.OK, code == nvml_codes.OK != listing
         return replace(gpu, **figures, listed=listed, refused=refused, error=error), held_by, dropped
 
     def _list(self, function: str, handle: Any) -> tuple[int, list[tuple[int, int]]]:
         """Read one list in one call, of the newest version that the driver has: its code, and (pid, bytes) rows."""
-        code = trouble.MISSING
+        code = nvml_codes.MISSING
         for version, row in ROWS.items():
             layout = ROW_OF_535 if version == "_v3" and self._row_of_535 else row
             for _ in range(4):
                 count = c_uint(self._room)
                 code = _call(function + version, handle, byref(count), self._buffer)
-                if code != trouble.TOO_SMALL:
+                if code != nvml_codes.TOO_SMALL:
                     break
                 self._make_room(2 * max(self._room, min(count.value, 2**16)))
-            if code != trouble.MISSING:
-                return code, rows(self._buffer.raw, min(count.value, self._room), layout) if code == trouble.OK else []
+            if code != nvml_codes.MISSING:
+                return code, rows(
+                    self._buffer.raw, min(count.value, self._room), layout
+                ) if code == nvml_codes.OK else []
         return code, []
 
     def _make_room(self, count: int) -> None:
@@ -255,8 +257,8 @@ def _init() -> int:
     try:
         pynvml.nvmlInit()
     except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:  # the second is no NVMLError
-        return int(getattr(error, "value", trouble.OTHER_VERSION))
-    return trouble.OK
+        return int(getattr(error, "value", nvml_codes.OTHER_VERSION))
+    return nvml_codes.OK
 
 
 def _preload(folders: Iterable[str]) -> bool:
@@ -286,22 +288,22 @@ def _has(function: str) -> bool:
 def _text(function: str, *handle: object) -> str | None:
     text = create_string_buffer(96)
     code = _call(function, *handle, text, c_uint(len(text)))
-    return text.value.decode(errors="replace") or None if code == trouble.OK else None
+    return text.value.decode(errors="replace") or None if code == nvml_codes.OK else None
 
 
 def _number(function: str, handle: object) -> int | None:
     number = c_uint()
-    return number.value if _call(function, handle, byref(number)) == trouble.OK else None
+    return number.value if _call(function, handle, byref(number)) == nvml_codes.OK else None
 
 
 def _memory(handle: object) -> tuple[int, dict[str, Any]]:
     """Ask for the memory of a device: NVML's code, and the fields of `Gpu` that it tells, in bytes."""
     memory = pynvml.c_nvmlMemory_v2_t(version=pynvml.nvmlMemory_v2)
     code = _call("nvmlDeviceGetMemoryInfo_v2", handle, byref(memory))
-    if code in (trouble.MISSING, trouble.NOT_SUPPORTED, trouble.OTHER_VERSION):
+    if code in (nvml_codes.MISSING, nvml_codes.NOT_SUPPORTED, nvml_codes.OTHER_VERSION):
         memory = pynvml.c_nvmlMemory_t()
         code = _call("nvmlDeviceGetMemoryInfo", handle, byref(memory))
-    if code != trouble.OK:
+    if code != nvml_codes.OK:
         return code, {}
     reserved = known(memory.reserved) if hasattr(memory, "reserved") else None
     return code, {
@@ -312,7 +314,7 @@ def _memory(handle: object) -> tuple[int, dict[str, Any]]:
 def _multiprocessors(handle: object, capability: tuple[int, int] | None) -> int | None:
     """Count a device's multiprocessors: NVML tells cores, and what part of them an instance has."""
     part = pynvml.c_nvmlDeviceAttributes()
-    if _call("nvmlDeviceGetAttributes_v2", handle, byref(part)) == trouble.OK and part.multiprocessorCount:
+    if _call("nvmlDeviceGetAttributes_v2", handle, byref(part)) == nvml_codes.OK and part.multiprocessorCount:
         return int(part.multiprocessorCount)
     cores = _number("nvmlDeviceGetNumGpuCores", handle)
     if not cores or capability is None or not (6, 0) <= capability < (13, 0):

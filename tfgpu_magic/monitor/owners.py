@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil
 
-from tfgpu_magic.monitor.commands import ISOLATED, command, notebook
-from tfgpu_magic.monitor.opened import opens_driver
+from tfgpu_magic.monitor.driver_users import opens_driver
+from tfgpu_magic.monitor.process_names import ISOLATED, command, notebook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -79,7 +79,7 @@ class Report:
     """One kernel's own word.
 
     Attributes:
-        pid: the kernel's process id, in its own namespace; one that was read has the reader's (`postings`).
+        pid: the kernel's process id, in its own namespace; one that was read has the reader's (`report_files`).
         summary: one sentence for people, such as ``TensorFlow 2.21.0 is using the GPUs since In [3].``
         uses: a `GpuUse` for each GPU that the kernel knows something about.
         notes: what a reader must know besides, a sentence each.

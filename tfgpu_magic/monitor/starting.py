@@ -19,7 +19,7 @@ from tfgpu_magic.monitor.libraries import search_path
 from tfgpu_magic.monitor.settings import LIBRARIES, NAME
 
 if TYPE_CHECKING:
-    from tfgpu_magic.monitor.place import Place
+    from tfgpu_magic.monitor.directory import BoardDirectory
 
 _FIRST, _LONGEST = 1.0, 15.0  # seconds between two attempts to start a collector
 _KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
@@ -32,7 +32,7 @@ _CODE = (
 )
 
 
-def begin(place: Place, fd: int) -> bool:
+def begin(place: BoardDirectory, fd: int) -> bool:
     """Tell whether a collector is to be started now, by us: none has the lock, and none is on its way.
 
     The lock is held for microseconds, and let go before it is closed: a process that is forked meanwhile has the
@@ -54,7 +54,7 @@ def begin(place: Place, fd: int) -> bool:
         fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-def start(options: tuple[str, str], place: Place) -> None:
+def start(options: tuple[str, str], place: BoardDirectory) -> None:
     """Start a collector that outlives us: a session of its own, and nothing of ours but a few variables.
 
     It is told its directory, and to search for the driver's library where the system does: what a kernel was given to

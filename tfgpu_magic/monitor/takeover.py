@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK, Reader
-from tfgpu_magic.monitor.nap import ASLEEP
+from tfgpu_magic.monitor.driver_sleep import ASLEEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tfgpu_magic.monitor.board import Look
-    from tfgpu_magic.monitor.place import Place
+    from tfgpu_magic.monitor.directory import BoardDirectory
     from tfgpu_magic.monitor.snapshot import Snapshot
 
 BLIND = 3.0
@@ -61,7 +61,7 @@ def asked(lock: int) -> bool:
     return 0 <= time.monotonic() - lockfile.asked_to_leave(lock) < LEAVES
 
 
-def take_over(place: Place, sees: Callable[[], bool]) -> int | None:
+def take_over(place: BoardDirectory, sees: Callable[[], bool]) -> int | None:
     """Take the collector's place, if that one is blind.
 
     Args:

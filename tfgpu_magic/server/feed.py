@@ -11,7 +11,7 @@ from tornado.websocket import WebSocketClosedError
 
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.rows import Table
-from tfgpu_magic.server.looker import Looker
+from tfgpu_magic.server.board_reader import BoardReader
 from tfgpu_magic.server.states import States
 from tfgpu_magic.server.worker import Worker
 from tfgpu_magic.views import message
@@ -101,7 +101,7 @@ class Feed:
         self.closed = False
         self._kernels = kernels
         self._log = log
-        self._looker, self._worker = Looker(log, every=every), Worker()
+        self._board_reader, self._worker = BoardReader(log, every=every), Worker()
         self._looking: asyncio.Future[State | None] | None = None
         self._state: State | None = None
         self._state_at = float("-inf")
@@ -153,7 +153,7 @@ class Feed:
             if task is not None:
                 task.cancel()
         self._dismiss()
-        self._worker.close(self._looker.close)
+        self._worker.close(self._board_reader.close)
 
     async def _run(self) -> None:
         try:
@@ -188,7 +188,7 @@ class Feed:
         end = time.monotonic() + FIRST
         while True:
             await self._look()
-            if self._hung or self._looker.settled or time.monotonic() > end:
+            if self._hung or self._board_reader.settled or time.monotonic() > end:
                 return
             await asyncio.sleep(_PAUSE)
 
@@ -231,7 +231,7 @@ class Feed:
 
     def _begin(self, kernels: Mapping[int, Notebook]) -> asyncio.Future[State | None]:
         processes = not self._clients or any(client.processes for client in self._clients)
-        looking = self._worker.do(partial(self._looker.see, kernels, processes=processes))
+        looking = self._worker.do(partial(self._board_reader.see, kernels, processes=processes))
         looking.add_done_callback(self._ended)
         return looking
 
@@ -274,7 +274,7 @@ class Feed:
         """Write all of the newest state, once for all who need it at that pace, and say which it is."""
         sequence, state = self._states.sequence, self._states.newest
         if self._full is None or self._full[0] != sequence:
-            self._full = sequence, self._worker.do(partial(self._looker.full, sequence, state))
+            self._full = sequence, self._worker.do(partial(self._board_reader.full, sequence, state))
             self._paced = {}
         writing = self._full[1]
         done, _ = await asyncio.wait({writing}, timeout=0 if self._hung else PATIENCE)

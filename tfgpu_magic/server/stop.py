@@ -13,7 +13,7 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
-from tfgpu_magic.monitor.commands import is_call
+from tfgpu_magic.monitor.process_names import is_call
 from tfgpu_magic.server.handlers import RESOURCE
 from tfgpu_magic.server.worker import Worker
 

@@ -10,7 +10,7 @@ import re
 from html import escape
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.views import words
+from tfgpu_magic.views import phrases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,7 +71,7 @@ def render(table: Table, *, longest: int = 60, here: str = "notebook") -> str:
         here: what the process that looks is called.
     """
     body = _error(table) if table.error else _tables(table, longest, here)
-    remarks = "".join(map(remark, words.remarks(table)))
+    remarks = "".join(map(remark, phrases.remarks(table)))
     return page(body + remarks)
 
 
@@ -81,17 +81,17 @@ def page(body: str) -> str:
 
 
 def _error(table: Table) -> str:
-    page = f"<p><strong>{_safe(words.plain(table.error or '', longest=400))}</strong></p>"
-    return page + (f"<p>{_safe(words.TRY)}<br><code>{_safe(words.TRY_COMMAND)}</code></p>" if table.absent else "")
+    page = f"<p><strong>{_safe(phrases.plain(table.error or '', longest=400))}</strong></p>"
+    return page + (f"<p>{_safe(phrases.TRY)}<br><code>{_safe(phrases.TRY_COMMAND)}</code></p>" if table.absent else "")
 
 
 def _tables(table: Table, longest: int, here: str) -> str:
-    kernel = words.of_kernel(table)
+    kernel = phrases.of_kernel(table)
     heads = _GPU_HEADS + (("<TF", f"<This {here}", "<Policy") if kernel else ())
     gpus = grid("GPU memory", heads, (_gpu(row) + (_kernel(row) if kernel else "") for row in table.gpus))
     legend = _legend(table)
     if not table.processes:
-        return gpus + legend + "".join(f"<p>{_safe(line)}</p>" for line in words.nobody(table))
+        return gpus + legend + "".join(f"<p>{_safe(line)}</p>" for line in phrases.nobody(table))
     return (
         gpus
         + legend
@@ -146,17 +146,17 @@ def _side(head: str) -> str:
 
 
 def _gpu(row: GpuRow) -> str:
-    name = f'<td class="tfgpu-name">{_safe(words.name(row))}</td>'
+    name = f'<td class="tfgpu-name">{_safe(phrases.name(row))}</td>'
     start = f'<th scope="row" class="tfgpu-n">{_safe(row.gpu)}</th>{name}'
     if row.error and row.used is None:
-        return f'{start}<td colspan="2">N/A: {_safe(words.plain(row.error, longest=100))}.</td>'
-    free = f'<td class="tfgpu-n">{_safe(words.with_unit(row.free))}</td>'
-    return f'{start}<td class="tfgpu-held">{_safe(words.held(row))}{_bar(row)}</td>{free}'
+        return f'{start}<td colspan="2">N/A: {_safe(phrases.plain(row.error, longest=100))}.</td>'
+    free = f'<td class="tfgpu-n">{_safe(phrases.with_unit(row.free))}</td>'
+    return f'{start}<td class="tfgpu-held">{_safe(phrases.held(row))}{_bar(row)}</td>{free}'
 
 
 def _kernel(row: GpuRow) -> str:
-    logical, policy = _safe(row.logical or "-"), _safe(words.plain(row.policy))
-    return f'<td>{logical}</td><td class="tfgpu-use">{_safe(words.use(row))}</td><td>{policy}</td>'
+    logical, policy = _safe(row.logical or "-"), _safe(phrases.plain(row.policy))
+    return f'<td>{logical}</td><td class="tfgpu-use">{_safe(phrases.use(row))}</td><td>{policy}</td>'
 
 
 def _bar(row: GpuRow) -> str:
@@ -165,7 +165,7 @@ def _bar(row: GpuRow) -> str:
     if not row.shares or not whole:
         return ""
     said = _safe(
-        ", ".join([*(f"{share.text} {words.with_unit(share.size)}" for share in row.shares), *words.kept(row)])
+        ", ".join([*(f"{share.text} {phrases.with_unit(share.size)}" for share in row.shares), *phrases.kept(row)])
     )
     parts = "".join(
         f'<span class="tfgpu-{share.who}" style="width:{100 * share.size / whole:.2f}%"></span>' for share in row.shares
@@ -175,12 +175,12 @@ def _bar(row: GpuRow) -> str:
 
 def _process(row: ProcessRow, now: float, longest: int) -> str:
     # bdi: a right-to-left name stays in its cell.
-    figures = "".join(f"<br>{_safe(line)}" for line in words.figures(row))
-    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(words.owner(row, now, longest=longest))}</bdi>{figures}"
+    figures = "".join(f"<br>{_safe(line)}" for line in phrases.figures(row))
+    owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(phrases.owner(row, now, longest=longest))}</bdi>{figures}"
     return (
-        f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{words.pid(row)}</td>'
+        f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{phrases.pid(row)}</td>'
         f'<td>{_safe(row.kind or "-")}</td><th scope="row" class="tfgpu-name">{owner}</th>'
-        f'<td class="tfgpu-n">{_safe(words.with_unit(row.held))}</td>'
+        f'<td class="tfgpu-n">{_safe(phrases.with_unit(row.held))}</td>'
     )
 
 

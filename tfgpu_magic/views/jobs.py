@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.views import html, text, words
+from tfgpu_magic.views import html, phrases, text
 
 if TYPE_CHECKING:
     from tfgpu_magic.isolate.job_list import JobStatus
@@ -21,27 +21,27 @@ class Jobs:
     """The jobs of this kernel; IPython shows them as HTML or as text.
 
     Attributes:
-        standings: how each stands.
+        statuses: how each stands.
         snapshot: what the driver says that each holds.
     """
 
-    standings: tuple[JobStatus, ...]
+    statuses: tuple[JobStatus, ...]
     snapshot: Snapshot
 
     def __repr__(self) -> str:
-        rows = [self._row(job) for job in self.standings]
+        rows = [self._row(job) for job in self.statuses]
         return "\n".join(text.columns(_HEADS, rows)) if rows else _NONE
 
     def _repr_html_(self) -> str:
-        rows = ["".join(map(html.cell, _HEADS, self._row(job))) for job in self.standings]
+        rows = ["".join(map(html.cell, _HEADS, self._row(job))) for job in self.statuses]
         return html.page(html.grid("Jobs", _HEADS, rows) if rows else f"<p>{html.prose(_NONE)}</p>")
 
     def _row(self, job: JobStatus) -> list[str]:
         held = [
-            f"{words.with_unit(process.held)} of GPU {process.gpu}"
+            f"{phrases.with_unit(process.held)} of GPU {process.gpu}"
             for process in self.snapshot.processes
             if process.pid == job.pid
         ]
         pid = "-" if job.pid is None else str(job.pid)
-        line = words.plain(job.title, longest=_LONGEST)
-        return [str(job.number), job.state, words.seconds(job.seconds), pid, ", ".join(held) or "-", line]
+        line = phrases.plain(job.title, longest=_LONGEST)
+        return [str(job.number), job.state, phrases.seconds(job.seconds), pid, ", ".join(held) or "-", line]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
-from tfgpu_magic.views import words
+from tfgpu_magic.views import phrases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -115,10 +115,10 @@ def state(table: Table) -> State:
         "time": round(table.time, 3),
         "stale": None if table.stale_since is None else round(table.stale_since, 3),
         "every": every if (every := round(table.every)) > 1 else None,
-        "error": table.error and words.plain(table.error, longest=400),
+        "error": table.error and phrases.plain(table.error, longest=400),
         "absent": table.absent or None,
         "simulated": table.simulated or None,
-        "notes": [words.plain(note, longest=400) for note in (table.summary, *table.notes) if note] or None,
+        "notes": [phrases.plain(note, longest=400) for note in (table.summary, *table.notes) if note] or None,
         "gpus": {row.gpu: _gpu(row) for row in table.gpus},
         "rows": _rows(table),
     }))  # fmt: skip
@@ -191,11 +191,11 @@ def _gpu(row: GpuRow) -> Gpu:
     others = next((share for share in row.shares if share.who == "others"), None)
     return cast("Gpu", _known({
         "uuid": row.uuid,
-        "name": words.plain(row.name),
+        "name": phrases.plain(row.name),
         "used": row.used,
         "total": row.total,
         "free": row.free,
-        "error": row.error and words.plain(row.error, longest=100),
+        "error": row.error and phrases.plain(row.error, longest=100),
         "mig": row.mig or None,
         "unified": row.unified or None,
         "logical": row.logical or None,
@@ -217,11 +217,11 @@ def _row(row: ProcessRow, now: float) -> Row:
         "pid": row.pid if row.pid and row.pid > 0 else None,
         "kind": row.kind or None,
         "who": row.who,
-        "owner": words.plain(row.owner, longest=LONGEST),
+        "owner": phrases.plain(row.owner, longest=LONGEST),
         # A path of another server, or of none, leads nowhere here.
         "path": (served.path or None) if served else None,
         "kernel": served.kernel if served else None,
-        "also": [words.plain(name, longest=LONGEST) for name in served.also] or None if served else None,
+        "also": [phrases.plain(name, longest=LONGEST) for name in served.also] or None if served else None,
         "state": (notebook.state or None) if notebook else None,
         "active": round(notebook.active, 1) if notebook and notebook.active is not None else None,
         "child": row.child or None,
@@ -238,7 +238,7 @@ def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:
     """Write figures by framework and name, and not as a list, of which a patch would have all when one has changed."""
     by_framework: dict[str, dict[str, int]] = {}
     for figure in figures:
-        by_framework.setdefault(words.plain(figure.framework), {})[words.plain(figure.what)] = figure.size
+        by_framework.setdefault(phrases.plain(figure.framework), {})[phrases.plain(figure.what)] = figure.size
     return by_framework
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.host import here
-from tfgpu_magic.views import html, text, words
+from tfgpu_magic.views import html, phrases, text
 
 if TYPE_CHECKING:
     from typing import Protocol
@@ -50,4 +50,4 @@ class Status:
 
 def shown(table: Table) -> Status:
     """Make of a table what `%tf_gpu` answers here."""
-    return Status(words.called(table, here()), here())
+    return Status(phrases.called(table, here()), here())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.views import words
+from tfgpu_magic.views import phrases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,27 +24,27 @@ def render(table: Table, *, longest: int = 40, here: str = "notebook") -> str:
         here: what the process that looks is called.
     """
     if table.error:
-        lines = [words.plain(table.error, longest=400)]
-        lines += [words.TRY, "  " + words.TRY_COMMAND] if table.absent else []
-        return "\n".join([*lines, *words.remarks(table)])
-    gpus = [_gpu(row, none="-" if words.of_kernel(table) else "") for row in table.gpus]
+        lines = [phrases.plain(table.error, longest=400)]
+        lines += [phrases.TRY, "  " + phrases.TRY_COMMAND] if table.absent else []
+        return "\n".join([*lines, *phrases.remarks(table)])
+    gpus = [_gpu(row, none="-" if phrases.of_kernel(table) else "") for row in table.gpus]
     processes = [line for row in table.processes for line in _process(row, table.time, longest)]
     lines = columns((">GPU", "<Name", "<TF", ">Held", ">Free", f"<This {here}", "<Policy"), gpus)
-    lines += columns(_PROCESS_COLUMNS, processes) if processes else words.nobody(table)
-    return "\n".join([*lines, *words.remarks(table)])
+    lines += columns(_PROCESS_COLUMNS, processes) if processes else phrases.nobody(table)
+    return "\n".join([*lines, *phrases.remarks(table)])
 
 
 def _gpu(row: GpuRow, *, none: str) -> list[str]:
-    start = [row.gpu, words.name(row), row.logical or none]
+    start = [row.gpu, phrases.name(row), row.logical or none]
     if row.error and row.used is None:
-        return [*start, f"N/A: {words.plain(row.error, longest=100)}."]
-    return [*start, words.held(row), words.with_unit(row.free), words.use(row), words.plain(row.policy)]
+        return [*start, f"N/A: {phrases.plain(row.error, longest=100)}."]
+    return [*start, phrases.held(row), phrases.with_unit(row.free), phrases.use(row), phrases.plain(row.policy)]
 
 
 def _process(row: ProcessRow, now: float, longest: int) -> list[list[str]]:
-    owner = words.owner(row, now, longest=longest)
-    line = [row.gpu, words.pid(row), row.kind or "-", owner, words.with_unit(row.held)]
-    return [line, *(["", "", "", f"  {said}", ""] for said in words.figures(row))]
+    owner = phrases.owner(row, now, longest=longest)
+    line = [row.gpu, phrases.pid(row), row.kind or "-", owner, phrases.with_unit(row.held)]
+    return [line, *(["", "", "", f"  {said}", ""] for said in phrases.figures(row))]
 
 
 def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -21,7 +21,7 @@ from tfgpu_magic.config import self_report
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.rows import Table
-from tfgpu_magic.monitor.viewing import Viewing, failure
+from tfgpu_magic.monitor.watcher import Watcher, failure
 from tfgpu_magic.views import html, message, text
 from tfgpu_magic.views.presence import EVERY, Presence
 
@@ -183,9 +183,9 @@ class _Ticker:
     def __init__(self) -> None:
         self._table: MemoryTable | None = None
         self._lock = threading.Lock()  # of the table and the thread; never held while anything is looked at
-        self._looking = threading.Lock()  # a Viewing is for one thread at a time
+        self._looking = threading.Lock()  # a Watcher is for one thread at a time
         self._looked_at = float("-inf")
-        self._viewing: Viewing | None = None
+        self._watcher: Watcher | None = None
         self._thread: threading.Thread | None = None
 
     def go(self, table: MemoryTable) -> None:
@@ -213,22 +213,22 @@ class _Ticker:
             self._looking.release()
 
     def _see(self, *, past: bool) -> Drawn:
-        viewing = self._viewing = self._viewing or Viewing(kernel=os.getpid(), report=self_report.report)
+        watcher = self._watcher = self._watcher or Watcher(kernel=os.getpid(), report=self_report.report)
         if time.monotonic() - self._looked_at > AWAY:
             with contextlib.suppress(MonitorError):  # which is said at once, by the next line
-                viewing.live.wait(1.5)  # a table that opens with figures is worth the wait
+                watcher.live.wait(1.5)  # a table that opens with figures is worth the wait
         self._looked_at = time.monotonic()
-        table = viewing.see()
-        return table, message.past(viewing.history(), seconds=600, most=POINTS) if past else None
+        table = watcher.see()
+        return table, message.past(watcher.history(), seconds=600, most=POINTS) if past else None
 
     def _run(self) -> None:
         while (table := self._next()) is not None:
             with contextlib.suppress(Exception):  # it may be closed meanwhile, or the kernel end
                 table.show(*self._look(past=False))
         with self._looking:
-            if self._viewing is not None:
-                self._viewing.close()
-                self._viewing = None
+            if self._watcher is not None:
+                self._watcher.close()
+                self._watcher = None
 
     def _next(self) -> MemoryTable | None:
         """Wait for the next look, and return the table that it is for; None ends the thread."""

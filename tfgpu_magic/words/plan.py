@@ -7,19 +7,19 @@ from tfgpu_magic.config import completions
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.errors import TooLate
-from tfgpu_magic.views.outcome import Outcome
+from tfgpu_magic.views.plan import PlanAnswer
 
 
-def _answer(said: Line) -> Outcome:
+def _answer(said: Line) -> PlanAnswer:
     policy = said.rest
     if not policy:
-        return Outcome(control.waiting(), control.standing(control.current(), current_stage()))
+        return PlanAnswer(control.waiting(), control.standing(control.current(), current_stage()))
     try:
-        return Outcome(plan := control.plan(policy), f"`{str(plan.asked) or policy}` would do this:")
+        return PlanAnswer(plan := control.plan(policy), f"`{str(plan.asked) or policy}` would do this:")
     except TooLate as error:
         plan = control.foresee(policy)
         after = f"After a restart, `{str(plan.asked) or policy}` would do this:"
-        return Outcome(plan, f"{error.reason} {after}")
+        return PlanAnswer(plan, f"{error.reason} {after}")
 
 
 WORD = Word(

@@ -12,7 +12,7 @@ from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.look import PATIENCE, Looking
-from tfgpu_magic.views.outcome import Outcome
+from tfgpu_magic.views.plan import PlanAnswer
 
 
 def word(first: Word) -> Word:
@@ -34,7 +34,7 @@ def word(first: Word) -> Word:
     )
 
 
-def _answer(said: Line) -> Outcome:
+def _answer(said: Line) -> PlanAnswer:
     """Apply a policy here; or if it is too late, and that is wanted, in a new kernel."""
     looking = Looking(PATIENCE)  # while the words are read
     try:
@@ -46,7 +46,7 @@ def _answer(said: Line) -> Outcome:
         if host() != "kernel":
             raise
     else:
-        return Outcome(plan, control.standing(plan, current_stage()))
+        return PlanAnswer(plan, control.standing(plan, current_stage()))
     from tfgpu_magic.restart import restart  # Jupyter Server's part of the house
 
     return restart(str(asked) or "default")

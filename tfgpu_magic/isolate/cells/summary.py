@@ -10,7 +10,7 @@ from tfgpu_magic.isolate.cells.facts import CellFacts
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded
-from tfgpu_magic.views import html, words
+from tfgpu_magic.views import html, phrases
 
 _MOST_VARIABLES = 5  # that are named: a file of settings may have a hundred
 
@@ -55,7 +55,7 @@ def summarise(
         lost: why something could not be made again in the notebook, by name; the value's name is empty.
         hint: a name of the notebook's that it may have missed.
     """
-    told = [words.seconds(seconds), *_peaks(uses, before), _back(uses, before, after, pid)]
+    told = [phrases.seconds(seconds), *_peaks(uses, before), _back(uses, before, after, pid)]
     lines = [f"Isolated: {', '.join(told)}."]
     if facts is None:
         return Summary(tuple(lines))

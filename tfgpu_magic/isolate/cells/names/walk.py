@@ -28,7 +28,7 @@ _ALIKE = {
 
 
 def walked(source: str) -> Assignments:
-    """Tally what Python does to names; nothing at all if it does not compile."""
+    """Note what Python does to names; nothing at all if it does not compile."""
     walk = _Walk()
     walk.run(source)
     return walk

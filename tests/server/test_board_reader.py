@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.server.looker import Looker
+from tfgpu_magic.server.board_reader import BoardReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 KERNEL = """
 import os, sys
 from tests.figures import tensorflow
-from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.postings import Posting
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.report_files import ReportFile
 from tfgpu_magic.monitor.report import GpuUse, Report
-posting = Posting(Place())
+report_file = ReportFile(BoardDirectory())
 for used in (1, 2):
-    posting.post(Report(pid=1, summary="", uses=(GpuUse(gpu="0", figures=tensorflow(used, used)),)))
+    report_file.post(Report(pid=1, summary="", uses=(GpuUse(gpu="0", figures=tensorflow(used, used)),)))
     print(flush=True)
     sys.stdin.readline()
 """
 
 
-def until(looker: Looker, *, fresh: bool = False) -> State:
+def until(board_reader: BoardReader, *, fresh: bool = False) -> State:
     """Look until there is something new."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
-        seen = looker.see({})
-        if seen is not None and (looker.settled or not fresh):
+        seen = board_reader.see({})
+        if seen is not None and (board_reader.settled or not fresh):
             return seen
         time.sleep(0.05)
     raise AssertionError("nothing new")
@@ -49,20 +49,20 @@ def test_what_a_kernel_says_is_news_while_the_driver_is_not_read(
 ) -> None:
     for name, value in (machine.environ() | {"TFGPU_MAGIC_DIR": str(tmp_path / "board")}).items():
         monkeypatch.setenv(name, value)
-    looker = Looker(logging.getLogger("test"), every=300)
-    read = until(looker, fresh=True)["time"]
+    board_reader = BoardReader(logging.getLogger("test"), every=300)
+    read = until(board_reader, fresh=True)["time"]
     with subprocess.Popen([sys.executable, "-c", KERNEL], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as kernel:
         assert kernel.stdin
         assert kernel.stdout
         kernel.stdout.readline()
-        first = until(looker)
-        unchanged = looker.see({})
+        first = until(board_reader)
+        unchanged = board_reader.see({})
         kernel.stdin.write(b"\n")
         kernel.stdin.flush()
         kernel.stdout.readline()
-        second = until(looker)
+        second = until(board_reader)
         kernel.kill()
-    looker.close()
+    board_reader.close()
 
     assert [one["time"] for one in (first, second)] == [read, read]
     assert unchanged is None
@@ -74,11 +74,11 @@ def test_a_board_that_is_not_where_it_should_be_is_said_in_the_log_once(
 ) -> None:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
     monkeypatch.setattr(Live, "passed_over", "/tmp/it belongs to another user. Ask your administrator to remove it.")
-    looker = Looker(logging.getLogger("test"))
+    board_reader = BoardReader(logging.getLogger("test"))
     for number in range(3):
-        looker._viewing._before = (number,)
-        looker.see({})
-    looker.close()
+        board_reader._watcher._before = (number,)
+        board_reader.see({})
+    board_reader.close()
 
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "Ask your administrator" in caplog.text

@@ -12,18 +12,18 @@ import pytest
 
 from tests.monitor.boards import NOBODY, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import board, live, place
+from tfgpu_magic.monitor import board, directory, live
 from tfgpu_magic.monitor.board import BOARD, LOCK, Reader, Writer
+from tfgpu_magic.monitor.directory import BoardDirectory, directories, elsewhere
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.place import Place, directories, elsewhere
-from tfgpu_magic.monitor.postings import Posting, Postings
 from tfgpu_magic.monitor.report import Report
+from tfgpu_magic.monitor.report_files import ReportFile, ReportFiles
 
 
 def taken() -> str:
     """The folder that a board is in now."""
-    with Place() as here:
-        return here.path.relative_to(place._TEMPORARY.parent).parts[0]
+    with BoardDirectory() as here:
+        return here.path.relative_to(directory._TEMPORARY.parent).parts[0]
 
 
 def test_a_directory_that_is_named_is_the_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_nobody_can_switch_off_anothers_board_and_the_administrator_is_asked(hom
     squatted = homes / "tmp" / "tfgpu_magic-0"
     squatted.mkdir(mode=0o700) if how == "directory" else squatted.symlink_to(homes / "run")
     os.chown(squatted, NOBODY, NOBODY, follow_symlinks=False)
-    with Place() as here:
+    with BoardDirectory() as here:
         assert here.path == homes / "home/.cache/tfgpu_magic"
         assert str(squatted) in here.passed_over
         assert "Ask your administrator to remove it" in here.passed_over
@@ -69,23 +69,23 @@ def test_nobody_can_switch_off_anothers_board_and_the_administrator_is_asked(hom
 
 
 def test_the_best_one_needs_no_word(homes: Path) -> None:
-    with Place() as here:
+    with BoardDirectory() as here:
         assert here.passed_over == ""
 
 
 def test_another_machine_that_shares_the_directory_has_files_of_its_own(
-    folder: Path, writer: Writer, here: Place, monkeypatch: pytest.MonkeyPatch
+    folder: Path, writer: Writer, here: BoardDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.publish(snapshot(3))
-    Posting(Place()).post(Report(pid=1, summary=""))
-    monkeypatch.setattr(place, "boot", lambda: 77)
-    with Place(folder) as there:
+    ReportFile(BoardDirectory()).post(Report(pid=1, summary=""))
+    monkeypatch.setattr(directory, "boot", lambda: 77)
+    with BoardDirectory(folder) as there:
         reader = Reader(there)
         seen = reader.look()
         other = Writer(there)
 
         assert seen.message is board.NOTHING
-        assert Postings(there).read() == ()
+        assert ReportFiles(there).read() == ()
         assert other.is_there()
         assert writer.is_there()
         assert there.name(LOCK) != here.name(LOCK)
@@ -95,20 +95,20 @@ def test_another_machine_that_shares_the_directory_has_files_of_its_own(
 
 @pytest.mark.parametrize("what", ["pids", "devices"])
 def test_another_view_of_the_gpus_has_a_board_of_its_own_and_the_same_reports(
-    folder: Path, writer: Writer, here: Place, monkeypatch: pytest.MonkeyPatch, what: str
+    folder: Path, writer: Writer, here: BoardDirectory, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     writer.publish(snapshot(3))
     if what == "pids":
         monkeypatch.setattr(os, "readlink", lambda _: "pid:[77]")
     else:
-        monkeypatch.setattr(place, "_devices", lambda: ["null"])
-    with Place(folder) as there:
+        monkeypatch.setattr(directory, "_devices", lambda: ["null"])
+    with BoardDirectory(folder) as there:
         assert not there.same(here)
         assert {there.name(name) == here.name(name) for name in (BOARD, LOCK)} == {False}
         assert there.name("report-1-7") == here.name("report-1-7")
 
 
-def test_what_nobody_writes_to_any_more_is_removed(folder: Path, here: Place) -> None:
+def test_what_nobody_writes_to_any_more_is_removed(folder: Path, here: BoardDirectory) -> None:
     for name, days in (("board-1-0123", 40), ("board-1-4567", 20), (here.name("report-1-8"), 40)):
         (folder / name).touch()
         os.utime(folder / name, (0, time.time() - 86400 * days))
@@ -126,7 +126,7 @@ def unknowable(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_home_that_cannot_be_looked_into_is_no_place_for_a_board_and_no_trouble(unknowable: Path) -> None:
-    with Place() as here:
+    with BoardDirectory() as here:
         assert (here.path.parent.name, elsewhere(here)) == ("tmp", [])
 
 
@@ -136,7 +136,7 @@ def test_a_directory_that_cannot_be_looked_into_is_refused_in_a_sentence(
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(unknowable / "board"))
 
     with pytest.raises(MonitorError, match=r"cannot be used \(.*name another directory in TFGPU_MAGIC_DIR\.$"):
-        Place()
+        BoardDirectory()
 
 
 def test_looks_go_on_beside_a_home_that_cannot_be_looked_into(
@@ -149,10 +149,10 @@ def test_looks_go_on_beside_a_home_that_cannot_be_looked_into(
 
 
 def test_looks_that_fail_leave_no_directory_open(homes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_: Place) -> None:
+    def fails(_: BoardDirectory) -> None:
         raise MonitorError("no")
 
-    monkeypatch.setattr(live, "Everywhere", fails)
+    monkeypatch.setattr(live, "AllReportFiles", fails)
     with Live() as one:
         before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
         for _ in range(3):
@@ -162,7 +162,7 @@ def test_looks_that_fail_leave_no_directory_open(homes: Path, monkeypatch: pytes
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
-def test_it_and_its_files_are_for_nobody_else(folder: Path, here: Place, writer: Writer) -> None:
+def test_it_and_its_files_are_for_nobody_else(folder: Path, here: BoardDirectory, writer: Writer) -> None:
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / here.name(BOARD))]
 
     assert modes == [0o700, 0o600]
@@ -173,14 +173,14 @@ def test_a_link_is_refused_and_not_followed(tmp_path: Path, folder: Path) -> Non
     folder.symlink_to(tmp_path / "target")
 
     with pytest.raises(MonitorError, match="is a link"):
-        Place()
+        BoardDirectory()
 
 
 def test_a_file_in_its_place_is_refused(folder: Path) -> None:
     folder.write_text("")
 
     with pytest.raises(MonitorError, match=r"TFGPU_MAGIC_DIR\.$"):
-        Place()
+        BoardDirectory()
 
 
 def test_one_that_others_may_enter_is_refused(folder: Path) -> None:
@@ -188,7 +188,7 @@ def test_one_that_others_may_enter_is_refused(folder: Path) -> None:
     folder.chmod(0o755)
 
     with pytest.raises(MonitorError, match=r"open to other users \(mode 755; chmod 700 closes it\)"):
-        Place()
+        BoardDirectory()
 
 
 @root_only
@@ -197,11 +197,13 @@ def test_one_of_another_user_is_refused(folder: Path) -> None:
     os.chown(folder, NOBODY, NOBODY)
 
     with pytest.raises(MonitorError, match=f"belongs to another user \\({NOBODY}, and you are 0\\)"):
-        Place()
+        BoardDirectory()
 
 
 @pytest.mark.parametrize("how", ["link", "hard link", "pipe", "directory"])
-def test_a_file_that_is_not_plain_is_refused_at_once(tmp_path: Path, folder: Path, here: Place, how: str) -> None:
+def test_a_file_that_is_not_plain_is_refused_at_once(
+    tmp_path: Path, folder: Path, here: BoardDirectory, how: str
+) -> None:
     (tmp_path / "precious").write_text("precious")
     if how == "link":
         (folder / here.name(LOCK)).symlink_to(tmp_path / "precious")
@@ -217,7 +219,7 @@ def test_a_file_that_is_not_plain_is_refused_at_once(tmp_path: Path, folder: Pat
 
 
 @root_only
-def test_a_file_of_another_user_is_refused(folder: Path, here: Place) -> None:
+def test_a_file_of_another_user_is_refused(folder: Path, here: BoardDirectory) -> None:
     (folder / here.name(LOCK)).touch()
     os.chown(folder / here.name(LOCK), NOBODY, NOBODY)
 
@@ -227,7 +229,7 @@ def test_a_file_of_another_user_is_refused(folder: Path, here: Place) -> None:
 
 def test_a_link_at_the_boards_place_is_replaced_and_its_target_left_alone(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "precious").write_text("precious")
-    with Place() as here:
+    with BoardDirectory() as here:
         (folder / here.name(BOARD)).symlink_to(tmp_path / "precious")
         writer = Writer(here)
         writer.publish(snapshot())
@@ -241,8 +243,8 @@ def test_a_simulated_machine_has_a_board_of_its_own(
     folder: Path, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.publish(snapshot(3))
-    monkeypatch.setenv(place._SIMULATED, "/somewhere/machine")
-    with Place() as simulated:
+    monkeypatch.setenv(directory._SIMULATED, "/somewhere/machine")
+    with BoardDirectory() as simulated:
         reader = Reader(simulated)
 
         assert simulated.simulated
@@ -252,4 +254,4 @@ def test_a_simulated_machine_has_a_board_of_its_own(
 def test_the_variable_of_a_simulated_machine_is_the_simulators() -> None:
     from tfgpu_magic.simgpu import ENVIRONMENT
 
-    assert place._SIMULATED == ENVIRONMENT
+    assert directory._SIMULATED == ENVIRONMENT

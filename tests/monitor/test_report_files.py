@@ -15,9 +15,9 @@ import pytest
 
 from tests.figures import pytorch, tensorflow
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.postings import PATIENCE, PREFIX, Posting, Postings
+from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
+from tfgpu_magic.monitor.report_files import PATIENCE, PREFIX, ReportFile, ReportFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,20 +45,20 @@ REPORT = Report(
 )
 KERNEL = """
 import os, sys
-from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.postings import Posting, Postings
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.report_files import ReportFile, ReportFiles
 from tfgpu_magic.monitor.report import Report
-posting = Posting(Place())
-posting.post(Report(pid=os.getpid(), summary=sys.argv[1]))
+report_file = ReportFile(BoardDirectory())
+report_file.post(Report(pid=os.getpid(), summary=sys.argv[1]))
 {then}
 print(flush=True)
 sys.stdin.read()
-posting.close()
+report_file.close()
 """
 
 
 @pytest.fixture
-def start(here: Place) -> Iterator[Start]:
+def start(here: BoardDirectory) -> Iterator[Start]:
     """Start kernels that post a report, then do something, and wait to be told to end."""
     started = []
 
@@ -75,11 +75,11 @@ def start(here: Place) -> Iterator[Start]:
         process.communicate()
 
 
-def summaries(here: Place) -> list[str]:
-    return sorted(report.summary for report in Postings(here).read())
+def summaries(here: BoardDirectory) -> list[str]:
+    return sorted(report.summary for report in ReportFiles(here).read())
 
 
-def files(here: Place) -> list[str]:
+def files(here: BoardDirectory) -> list[str]:
     return [path.name for path in here.path.iterdir()]
 
 
@@ -93,20 +93,20 @@ def test_what_is_no_report_is_a_value_error(text: str) -> None:
         Report.from_json(text)
 
 
-def test_every_kernel_is_seen(here: Place, start: Start) -> None:
+def test_every_kernel_is_seen(here: BoardDirectory, start: Start) -> None:
     one, two = start("One."), start("Two.")
 
     assert summaries(here) == ["One.", "Two."]
-    assert {report.pid for report in Postings(here).read()} == {one.pid, two.pid}
+    assert {report.pid for report in ReportFiles(here).read()} == {one.pid, two.pid}
 
 
-def test_a_kernel_that_ends_takes_its_report_away(here: Place, start: Start) -> None:
+def test_a_kernel_that_ends_takes_its_report_away(here: BoardDirectory, start: Start) -> None:
     start().communicate()
 
     assert files(here) == []
 
 
-def test_the_report_of_a_killed_kernel_is_gone_and_cleared_away(here: Place, start: Start) -> None:
+def test_the_report_of_a_killed_kernel_is_gone_and_cleared_away(here: BoardDirectory, start: Start) -> None:
     kernel = start()
     kernel.send_signal(signal.SIGKILL)
     kernel.wait()
@@ -115,7 +115,7 @@ def test_the_report_of_a_killed_kernel_is_gone_and_cleared_away(here: Place, sta
     assert files(here) == []
 
 
-def test_a_child_that_outlives_its_kernel_does_not_keep_the_report(here: Place, start: Start) -> None:
+def test_a_child_that_outlives_its_kernel_does_not_keep_the_report(here: BoardDirectory, start: Start) -> None:
     kernel = start(then="if os.fork() == 0: sys.stdin.read(); os._exit(0)")
     kernel.send_signal(signal.SIGKILL)
     kernel.wait()
@@ -123,64 +123,64 @@ def test_a_child_that_outlives_its_kernel_does_not_keep_the_report(here: Place, 
     assert summaries(here) == []
 
 
-def test_a_kernel_that_reads_the_others_stays_in_sight(here: Place, start: Start) -> None:
+def test_a_kernel_that_reads_the_others_stays_in_sight(here: BoardDirectory, start: Start) -> None:
     start("Other.")
-    start("Reader.", then="assert [one.summary for one in Postings(Place()).read()] == ['Other.']")
+    start("Reader.", then="assert [one.summary for one in ReportFiles(BoardDirectory()).read()] == ['Other.']")
 
     assert summaries(here) == ["Other.", "Reader."]
 
 
-def test_a_report_replaces_the_one_before(here: Place, start: Start) -> None:
-    postings = Postings(here)
-    kernel = start(then="print(flush=True); sys.stdin.readline(); posting.post(Report(pid=1, summary='New.'))")
-    before = postings.read()
+def test_a_report_replaces_the_one_before(here: BoardDirectory, start: Start) -> None:
+    report_files = ReportFiles(here)
+    kernel = start(then="print(flush=True); sys.stdin.readline(); report_file.post(Report(pid=1, summary='New.'))")
+    before = report_files.read()
     assert kernel.stdin
     assert kernel.stdout
     kernel.stdin.write("\n")
     kernel.stdin.flush()
     kernel.stdout.readline()
 
-    assert [one.summary for one in (*before, *postings.read())] == ["One.", "New."]
+    assert [one.summary for one in (*before, *report_files.read())] == ["One.", "New."]
 
 
-def test_a_report_that_is_being_written_leaves_the_one_before_in_sight(here: Place, start: Start) -> None:
+def test_a_report_that_is_being_written_leaves_the_one_before_in_sight(here: BoardDirectory, start: Start) -> None:
     start()
-    postings = Postings(here)
-    before = postings.read()
+    report_files = ReportFiles(here)
+    before = report_files.read()
     (name,) = files(here)
     with (here.path / name).open("r+b") as file:
         file.seek(20)
         file.write(b"#")
 
-    assert postings.read() == before
-    assert Postings(here).read() == ()
+    assert report_files.read() == before
+    assert ReportFiles(here).read() == ()
 
 
-def test_a_kernel_that_should_have_posted_again_and_did_not_has_no_figures(here: Place, start: Start) -> None:
-    start(then="from tests.monitor.test_postings import REPORT; posting.post(REPORT)")
-    postings = Postings(here)
-    (fresh,) = postings.read()
+def test_a_kernel_that_should_have_posted_again_and_did_not_has_no_figures(here: BoardDirectory, start: Start) -> None:
+    start(then="from tests.monitor.test_report_files import REPORT; report_file.post(REPORT)")
+    report_files = ReportFiles(here)
+    (fresh,) = report_files.read()
     (name,) = files(here)
     long_ago = time.time() - PATIENCE - 1
     os.utime(here.path / name, (long_ago, long_ago))
-    (old,) = postings.read()
+    (old,) = report_files.read()
 
     assert [use.figures for use in fresh.uses] == [use.figures for use in REPORT.uses]
     assert [(use.figures, use.policy) for use in old.uses] == [((), "growth"), ((), "hidden")]
 
 
-def test_a_kernel_that_sleeps_need_not_post_again(here: Place, start: Start) -> None:
+def test_a_kernel_that_sleeps_need_not_post_again(here: BoardDirectory, start: Start) -> None:
     said = "Report(pid=1, summary='', busy=False, uses=(GpuUse(gpu='GPU-1', figures=pytorch(4, 5)),))"
     begin = "from tests.figures import pytorch; from tfgpu_magic.monitor.report import GpuUse"
-    start(then=f"{begin}; posting.post({said})")
+    start(then=f"{begin}; report_file.post({said})")
     (name,) = files(here)
     os.utime(here.path / name, (0, 0))
 
-    assert Postings(here).read()[0].uses[0].figures == pytorch(4, 5)
+    assert ReportFiles(here).read()[0].uses[0].figures == pytorch(4, 5)
 
 
 def test_a_kernel_of_the_version_before_is_seen_without_its_figures_and_one_of_the_next_is_not(
-    here: Place, start: Start
+    here: BoardDirectory, start: Start
 ) -> None:
     old = (
         '{"pid":7,"summary":"","uses":[{"gpu":"GPU-1","policy":"growth","logical":[{"name":"GPU:0","in_use":1,"peak":2,'
@@ -188,12 +188,12 @@ def test_a_kernel_of_the_version_before_is_seen_without_its_figures_and_one_of_t
         '"active":1.5,"used_since":1.0}'
     )
     post = f"from unittest import mock; mock.patch.object(Report, 'to_json', lambda _: {old!r}).start()"
-    kernel = start(then=f"{post}; posting.post(Report(pid=1, summary=''))")
+    kernel = start(then=f"{post}; report_file.post(Report(pid=1, summary=''))")
     (file,) = here.path.iterdir()
     older = file.rename(file.with_name(file.name.replace(PREFIX, "report-1-")))
-    (seen,) = Postings(here).read()
+    (seen,) = ReportFiles(here).read()
     older.rename(file.with_name(file.name.replace(PREFIX, "report-3-")))
-    unseen = Postings(here).read()
+    unseen = ReportFiles(here).read()
 
     assert (seen.pid, seen.notebook) == (kernel.pid, "/a.ipynb")
     assert seen.uses == (GpuUse(gpu="GPU-1", policy="growth", logical=(LogicalGpu(name="GPU:0", limit=3),)),)
@@ -201,21 +201,21 @@ def test_a_kernel_of_the_version_before_is_seen_without_its_figures_and_one_of_t
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a pid namespace")
-def test_a_kernel_in_a_container_has_the_pid_that_it_has_here_or_none(here: Place, start: Start) -> None:
+def test_a_kernel_in_a_container_has_the_pid_that_it_has_here_or_none(here: BoardDirectory, start: Start) -> None:
     inner = start("Inner.", inside=("unshare", "--pid", "--fork"))
-    (seen,) = Postings(here).read()
+    (seen,) = ReportFiles(here).read()
     outer, told = start("Outer."), here.path / "pids"
-    read = f"open({str(told)!r}, 'w').write(repr([one.pid for one in Postings(Place()).read()]))"
+    read = f"open({str(told)!r}, 'w').write(repr([one.pid for one in ReportFiles(BoardDirectory()).read()]))"
     start("Reader.", then=read, inside=("unshare", "--pid", "--fork"))
     pids = json.loads(told.read_text())
 
     assert psutil.Process(seen.pid).ppid() == inner.pid
     assert len(set(pids)) == 2
     assert all(pid < 0 for pid in pids)
-    assert outer.pid in {report.pid for report in Postings(here).read()}
+    assert outer.pid in {report.pid for report in ReportFiles(here).read()}
 
 
-def test_what_lies_there_and_is_no_report_is_passed_over(here: Place, start: Start) -> None:
+def test_what_lies_there_and_is_no_report_is_passed_over(here: BoardDirectory, start: Start) -> None:
     start()
     (here.path / f"{PREFIX}1-link").symlink_to("/etc/passwd")
     (here.path / f"{PREFIX}2-folder").mkdir()
@@ -225,33 +225,35 @@ def test_what_lies_there_and_is_no_report_is_passed_over(here: Place, start: Sta
     assert summaries(here) == ["One."]
 
 
-def test_a_simulated_machine_has_reports_of_its_own(here: Place, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulated_machine_has_reports_of_its_own(
+    here: BoardDirectory, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start("Real.")
     monkeypatch.setenv("TFGPU_SIMGPU", "/some/machine")
     start("Simulated.")
 
-    with Place() as simulated:
+    with BoardDirectory() as simulated:
         assert summaries(simulated) == ["Simulated."]
     assert summaries(here) == ["Real."]
 
 
-def test_a_kernel_knows_when_its_report_is_out_of_sight(here: Place) -> None:
-    posting = Posting(Place())
-    there = posting.is_there()
+def test_a_kernel_knows_when_its_report_is_out_of_sight(here: BoardDirectory) -> None:
+    report_file = ReportFile(BoardDirectory())
+    there = report_file.is_there()
     here.path.rename(here.path.with_name("moved"))
-    moved = posting.is_there()
-    posting.close()
+    moved = report_file.is_there()
+    report_file.close()
 
     assert (there, moved) == (True, False)
     assert list(here.path.with_name("moved").iterdir()) == []
 
 
-def test_where_no_file_can_be_made_it_says_so(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_file_can_be_made_it_says_so(here: BoardDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Place, "replace", refuse)
+    monkeypatch.setattr(BoardDirectory, "replace", refuse)
 
     with pytest.raises(MonitorError, match="takes no report"):
-        Posting(Place())
+        ReportFile(BoardDirectory())
     assert files(here) == []

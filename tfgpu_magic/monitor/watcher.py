@@ -24,7 +24,7 @@ TRUST = 10.0
 """Seconds in which nobody's pid is given to somebody else and lands on the same GPU."""
 
 
-class Viewing:
+class Watcher:
     """One who watches. Not thread-safe.
 
     Args:
@@ -98,7 +98,7 @@ def failure(error: Exception, broken: str, time: float = 0.0) -> Table:
     """Make the table that says what went wrong, for a view that must go on.
 
     Args:
-        error: what `Viewing.see` or `Viewing.news` raised, whatever it is.
+        error: what `Watcher.see` or `Watcher.news` raised, whatever it is.
         broken: what is said where the fault is ours.
         time: when the GPUs were last read, in seconds since the epoch; 0 when they never were.
     """

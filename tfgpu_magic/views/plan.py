@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from tfgpu_magic.config.plan import Plan, in_words
 from tfgpu_magic.units import rounded
-from tfgpu_magic.views import html, words
+from tfgpu_magic.views import html, phrases
 
 _HEADS = (">Device", "<TensorFlow", "<Takes", ">Of", ">Free now")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Outcome:
+class PlanAnswer:
     """A plan and how it stands; IPython shows it as HTML or as text.
 
     Attributes:
@@ -55,7 +55,7 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
 
 def _remarks(plan: Plan) -> tuple[str, ...]:
     simulated = any(device.gpu.simulated for device in plan.devices)
-    return (*plan.notes, words.SIMULATED) if simulated else plan.notes
+    return (*plan.notes, phrases.SIMULATED) if simulated else plan.notes
 
 
 def _fill(head: str, cell: str, width: int) -> str:

@@ -19,7 +19,7 @@ _SIMULATED = "TFGPU_SIMGPU"
 """The variable that puts a process on a simulated machine (simgpu.ENVIRONMENT): another machine, another board."""
 _OF_A_VIEW = ("board-", "lock-")
 """How the names of those files begin that are of one view of the GPUs; all others are of the whole machine."""
-_RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  Place sees whose a directory is
+_RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  BoardDirectory sees whose a directory is
 _FORGOTTEN = 30 * 86400.0  # seconds: nobody writes any more to what an earlier boot, or a container, has left
 
 
@@ -43,7 +43,7 @@ def directories() -> tuple[Path, ...]:
     return tuple(found)
 
 
-class Place:
+class BoardDirectory:
     """An open directory of our own, and the files of one machine's board in it.
 
     It is held by its descriptor: whatever is put at its path later, these files are where they were.
@@ -74,13 +74,13 @@ class Place:
             os.close(self._fd)
         self._fd = -1
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> BoardDirectory:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def same(self, other: Place) -> bool:
+    def same(self, other: BoardDirectory) -> bool:
         """Tell whether another one has the same files of the same machine and view."""
         return os.path.samestat(self._is, other._is) and self._view == other._view
 
@@ -171,13 +171,13 @@ class Place:
             return False
 
 
-def elsewhere(place: Place) -> list[Place]:
+def elsewhere(place: BoardDirectory) -> list[BoardDirectory]:
     """Open the other directories of `directories()` that are there: processes may have begun when one was the best."""
-    found: list[Place] = []
+    found: list[BoardDirectory] = []
     for path in directories():
         if path != place.path and os.path.isdir(path):  # noqa: PTH112  Path.is_dir raises where a home is closed to us
             with contextlib.suppress(MonitorError):
-                found.append(Place(path))
+                found.append(BoardDirectory(path))
     return found
 
 

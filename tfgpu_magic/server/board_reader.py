@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.viewing import Viewing, failure
+from tfgpu_magic.monitor.watcher import Watcher, failure
 from tfgpu_magic.views import message
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BROKEN = "The server cannot show the GPUs: something is wrong in tfgpu_magic. Its log says what."
 
 
-class Looker:
+class BoardReader:
     """One who looks. Not thread-safe.
 
     Args:
@@ -34,7 +34,7 @@ class Looker:
 
     def __init__(self, log: Logger, *, every: float = 1.0) -> None:
         self.settled = False
-        self._viewing = Viewing(Live(every=every))
+        self._watcher = Watcher(Live(every=every))
         self._log = log
         self._warned = ""
         self._failure: Table | None = None
@@ -48,9 +48,9 @@ class Looker:
             processes: whether anybody looks at processes, as for `Live.attend`.
         """
         try:
-            live = self._viewing.live
+            live = self._watcher.live
             live.attend(processes=processes)
-            table = self._viewing.news(notebooks)
+            table = self._watcher.news(notebooks)
             self._failure = None
             if table is None:
                 return None
@@ -64,14 +64,14 @@ class Looker:
     def full(self, sequence: int, state: State) -> bytes:
         """Write all of a state, and what was used before it. Nothing raises."""
         try:
-            history = self._viewing.history()
+            history = self._watcher.history()
         except MonitorError:
             history = History()
         return message.full(sequence, state, history).encode()
 
     def close(self) -> None:
         """Let go of the board."""
-        self._viewing.close()
+        self._watcher.close()
 
     def _failed(self, error: Exception) -> State | None:
         """Say what went wrong, in the log too, unless that was the last thing that was said."""

@@ -12,9 +12,9 @@ import pytest
 
 from tests.monitor.boards import collectors, fresh, gone, snapshot, until
 from tests.slack import SLACK
-from tfgpu_magic.monitor import nap
+from tfgpu_magic.monitor import driver_sleep
+from tfgpu_magic.monitor.driver_sleep import ASLEEP, IDLE, TRY, DriverSleep
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.monitor.nap import ASLEEP, IDLE, TRY, Nap
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +25,8 @@ NOBODY_THERE = snapshot(0)
 COLLECTOR = """
 import sys
 from pathlib import Path
-from tfgpu_magic.monitor import collector, nap
-nap._PCI, nap.IDLE, nap.TRY = Path(sys.argv[1]), 0.5, 600.0
+from tfgpu_magic.monitor import collector, driver_sleep
+driver_sleep._PCI, driver_sleep.IDLE, driver_sleep.TRY = Path(sys.argv[1]), 0.5, 600.0
 collector.main(patience=3.0)
 """
 
@@ -44,7 +44,7 @@ def device(pci: Path, number: int, *, control: str = "auto", vendor: str = "0x10
 
 @pytest.fixture
 def pci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(nap, "_PCI", tmp_path / "pci")
+    monkeypatch.setattr(driver_sleep, "_PCI", tmp_path / "pci")
     (tmp_path / "pci").mkdir()
     return tmp_path / "pci"
 
@@ -53,14 +53,14 @@ def test_nvml_is_let_go_of_when_nobody_uses_a_gpu_that_may_sleep(pci: Path) -> N
     device(pci, 1)
     device(pci, 2, vendor="0x8086", control="on")  # the processor's own graphics
     device(pci, 3, kind="0x040300", control="on")  # the GPU's sound
-    one = Nap()
+    one = DriverSleep()
 
     assert [one.begins(NOBODY_THERE, now) for now in (0.0, IDLE - 1, IDLE)] == [False, False, True]
 
 
 def test_it_is_kept_while_somebody_uses_one(pci: Path) -> None:
     device(pci, 1)
-    one = Nap()
+    one = DriverSleep()
     seen = [one.begins(each, now) for each, now in ((NOBODY_THERE, 0.0), (snapshot(1), 8.0), (NOBODY_THERE, 12.0))]
 
     assert seen == [False] * 3
@@ -70,7 +70,7 @@ def test_it_is_kept_while_somebody_uses_one(pci: Path) -> None:
 def test_it_is_kept_where_gpus_do_not_sleep(pci: Path, controls: list[str]) -> None:
     for number, control in enumerate(controls):
         device(pci, number, control=control)
-    one = Nap()
+    one = DriverSleep()
 
     assert [one.begins(NOBODY_THERE, now) for now in (0.0, 2 * IDLE)] == [False, False]
     assert not one.asleep()
@@ -78,7 +78,7 @@ def test_it_is_kept_where_gpus_do_not_sleep(pci: Path, controls: list[str]) -> N
 
 def test_a_gpu_that_stays_awake_is_left_alone_once(pci: Path) -> None:
     device(pci, 1)
-    one = Nap()
+    one = DriverSleep()
     begun = [one.begins(NOBODY_THERE, now) for now in (0.0, IDLE)]
     waiting = [one.goes_on(IDLE + 1), one.goes_on(IDLE + TRY)]
 

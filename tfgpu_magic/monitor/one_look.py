@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.assemble import assemble, together
 from tfgpu_magic.monitor.bounded import within
+from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.owners import Owners
-from tfgpu_magic.monitor.place import Place
-from tfgpu_magic.monitor.postings import Everywhere
+from tfgpu_magic.monitor.report_files import AllReportFiles
 from tfgpu_magic.monitor.rows import UNATTRIBUTED, Table
 
 if TYPE_CHECKING:
@@ -67,6 +67,10 @@ def _known(pids: Collection[int]) -> Known:
 
 def _reports() -> tuple[Report, ...]:
     """What other kernels say of themselves; nothing where the board cannot be used."""
-    with contextlib.suppress(MonitorError), Place() as place, contextlib.closing(Everywhere(place)) as everywhere:
+    with (
+        contextlib.suppress(MonitorError),
+        BoardDirectory() as place,
+        contextlib.closing(AllReportFiles(place)) as everywhere,
+    ):
         return everywhere.read()
     return ()

@@ -24,7 +24,7 @@ _VENDORS = {source.vendor for source in SOURCES}
 _DISPLAY = "0x03"  # how the class of graphics and 3D controllers begins (pci_ids.h)
 
 
-class Nap:
+class DriverSleep:
     """Decides when the driver is left alone. Times are those of the monotonic clock."""
 
     def __init__(self) -> None:

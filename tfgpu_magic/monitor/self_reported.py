@@ -18,7 +18,7 @@ UNREAD = "the driver tells nothing of it; its notebooks do"
 _SHORT = 12  # characters of a UUID: the GPU's number is not known
 
 
-def spoken(
+def self_reported(
     table: Table, report: Report | None, reports: Sequence[Report], notebooks: Mapping[int, Notebook] | None = None
 ) -> Table:
     """Show the kernels that use GPUs, where there would be an error alone, as after an update of the driver.

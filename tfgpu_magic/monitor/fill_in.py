@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 
-def carry(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphics: bool) -> Snapshot:
+def fill_in(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphics: bool) -> Snapshot:
     """Give a snapshot what it did not ask for, from the one before.
 
     Args:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.figures import pytorch, tensorflow
 from tfgpu_magic.monitor.owners import Notebook
-from tfgpu_magic.views import words
+from tfgpu_magic.views import phrases
 
 from .tables import BUSY, GIB, process
 
@@ -29,8 +29,8 @@ from .tables import BUSY, GIB, process
     ],
 )
 def test_figures_have_one_decimal_and_little_is_not_nothing(size: int | None, shown: str) -> None:
-    assert words.gib(size) == shown
-    assert words.with_unit(size) == ("N/A" if size is None else f"{shown} GiB")
+    assert phrases.gib(size) == shown
+    assert phrases.with_unit(size) == ("N/A" if size is None else f"{shown} GiB")
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def test_figures_have_one_decimal_and_little_is_not_nothing(size: int | None, sh
     ],
 )
 def test_names_are_plain_and_cut_on_the_left(text: str, shown: str) -> None:
-    assert words.plain(text, longest=20) == shown
+    assert phrases.plain(text, longest=20) == shown
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=60))
 def test_any_name_can_be_printed_in_one_line(text: str) -> None:
-    shown = words.plain(text, longest=20)
+    shown = phrases.plain(text, longest=20)
 
     assert len(shown) <= 20
     assert len(shown.splitlines()) <= 1
@@ -63,13 +63,13 @@ def test_several_pools_have_peaks() -> None:
     row = replace(BUSY.gpus[0], figures=(*tensorflow(GIB, 10 * GIB), *pytorch(1, 2)))
     in_use, peak = tensorflow(GIB, 10 * GIB)
 
-    assert words.use(row) == "in use  1.0  peak 10.0 GiB"
-    assert words.use(replace(row, figures=(in_use, replace(peak, what="peaks")))) == "in use  1.0  peaks 10.0 GiB"
-    assert words.use(replace(row, figures=())) == ""
+    assert phrases.use(row) == "in use  1.0  peak 10.0 GiB"
+    assert phrases.use(replace(row, figures=(in_use, replace(peak, what="peaks")))) == "in use  1.0  peaks 10.0 GiB"
+    assert phrases.use(replace(row, figures=())) == ""
 
 
 def test_what_is_special_about_a_gpu_stands_by_its_name() -> None:
-    assert words.name(replace(BUSY.gpus[0], mig=True, unified=True)) == "A100-80GB (MIG, unified)"
+    assert phrases.name(replace(BUSY.gpus[0], mig=True, unified=True)) == "A100-80GB (MIG, unified)"
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ def test_what_is_special_about_a_gpu_stands_by_its_name() -> None:
 def test_a_notebook_says_what_it_does(state: str, active: float | None, shown: str) -> None:
     row = replace(process(), notebook=Notebook(path="/work/eval.ipynb", state=state, active=active))
 
-    assert words.owner(row, 1000.0, longest=40) == shown
+    assert phrases.owner(row, 1000.0, longest=40) == shown
 
 
 def test_this_notebook_need_not_say_that_it_is_busy() -> None:
     row = replace(process(), who="this", owner="this notebook", notebook=Notebook(state="busy"))
 
-    assert words.owner(row, 1000.0, longest=40) == "this notebook"
+    assert phrases.owner(row, 1000.0, longest=40) == "this notebook"

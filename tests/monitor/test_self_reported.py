@@ -6,8 +6,8 @@ from tests.figures import tensorflow
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.report import GpuUse, Report
 from tfgpu_magic.monitor.rows import Table, make
+from tfgpu_magic.monitor.self_reported import UNREAD, self_reported
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
-from tfgpu_magic.monitor.spoken import UNREAD, spoken
 from tfgpu_magic.views import html, text
 
 GIB = 2**30
@@ -20,7 +20,7 @@ def kernel(pid: int, size: int | None, gpu: str = "GPU-0123abcd-4567") -> Report
 
 
 def table(*reports: Report, snapshot: Snapshot = BROKEN, this: Report | None = None) -> Table:
-    return spoken(make(snapshot, {}, this, reports), this, reports, {7: Notebook(path="eval.ipynb")})
+    return self_reported(make(snapshot, {}, this, reports), this, reports, {7: Notebook(path="eval.ipynb")})
 
 
 def test_kernels_that_use_gpus_are_shown_with_what_the_driver_says_instead() -> None:

@@ -17,7 +17,7 @@ import zlib
 from dataclasses import replace
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.place import Place, elsewhere
+from tfgpu_magic.monitor.directory import BoardDirectory, elsewhere
 from tfgpu_magic.monitor.report import Report
 
 VERSION = 2
@@ -37,7 +37,7 @@ _ours: set[str] = set()
 """Files of this process. To open and close one would drop our lock on it: that is how POSIX locks are."""
 
 
-class Posting:
+class ReportFile:
     """This kernel's place on the board.
 
     Args:
@@ -47,7 +47,7 @@ class Posting:
         MonitorError: the file cannot be made.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BoardDirectory) -> None:
         self._place = place
         self._pid = os.getpid()
         self.name = f"{PREFIX}{self._pid}-{secrets.token_hex(4)}"
@@ -95,14 +95,14 @@ class Posting:
         self._place.close()
 
 
-class Postings:
+class ReportFiles:
     """All kernels' reports in one directory but this process's own. Dead kernels' files are cleared away.
 
     Args:
         place: the directory, which is let go of by `close`.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BoardDirectory) -> None:
         self.place = place
         self._known: dict[str, tuple[bytes, Report]] = {}
 
@@ -147,7 +147,7 @@ class Postings:
         return replace(report, pid=pid or -int(name.rpartition("-")[2], 16) - 1)
 
 
-class Everywhere:
+class AllReportFiles:
     """The reports in all directories where kernels may have begun to post, as long as these are there.
 
     Which directory is the best may change while kernels run: a login makes one, and its end removes it.
@@ -156,9 +156,9 @@ class Everywhere:
         place: where the board is; whoever has it lets go of it.
     """
 
-    def __init__(self, place: Place) -> None:
-        self._here = Postings(place)
-        self._others: list[Postings] = []
+    def __init__(self, place: BoardDirectory) -> None:
+        self._here = ReportFiles(place)
+        self._others: list[ReportFiles] = []
         self.find()
 
     def find(self) -> None:
@@ -170,14 +170,14 @@ class Everywhere:
                 place.close()
                 self._others.append(known)
             else:
-                self._others.append(Postings(place))
+                self._others.append(ReportFiles(place))
                 if known is not None:
                     known.close()
         for one in before.values():
             one.close()
 
     def read(self) -> tuple[Report, ...]:
-        """Read every report that is there now, as `Postings.read`."""
+        """Read every report that is there now, as `ReportFiles.read`."""
         return tuple(report for one in (self._here, *self._others) for report in one.read())
 
     def close(self) -> None:
