@@ -99,7 +99,7 @@ export function notices(state: State | null, link: Link, trans: Translation): un
 function hint(trans: Translation): TemplateResult {
   return html`<p class="tfgpu-view-notice">${trans.__('To try it without a GPU, on a simulated machine:')}</p>
     <pre class="tfgpu-view-try" tabindex="0">${TRY}</pre>
-    <p class="tfgpu-view-notice">${trans.__('More about it: "A machine of simulated GPUs" in the README.')}</p>`;
+    <p class="tfgpu-view-notice">${trans.__('More about it: "A machine of simulated GPUs" in the documentation.')}</p>`;
 }
 
 /** What a reader must know, below. */
