@@ -239,7 +239,7 @@ class ForkServerProcess:
 
 
 class ForkServerClient:
-    """Keeps a fork server that has imported TensorFlow in the present conditions of this process.
+    """The fork server of this process, replaced when the conditions of TensorFlow's import have changed.
 
     Attributes:
         preload: the modules that a new fork server imports.

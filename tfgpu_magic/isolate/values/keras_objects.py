@@ -1,4 +1,4 @@
-"""The plain forms of Keras' own objects: a model as the bytes of its archive, a training's history as its numbers.
+"""The plain forms of Keras' own objects: a model as the bytes of its archive, a history as its numbers.
 
 Neither imports TensorFlow before `ModelHandle.load` is called. Other plain forms are in `plain`.
 Source: Keras pickles a model as the archive that `model.save` writes, made in memory (`KerasSaveable`, Keras 3.4).
