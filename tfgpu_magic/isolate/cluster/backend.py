@@ -9,8 +9,8 @@ and used with ``IsolatedExecutor(cluster="tcp://scheduler:8786")``, or ``cluster
 A scheduler without TLS runs whatever a client that reaches its port sends, as the user that started the workers.
 
 A call sends the function, its arguments and its result, pickled here and in the worker process only; the policy, the
-number of GPUs and the timeout; output, as it comes; exceptions. It does not send the environment, the working directory,
-the policy that applies here, and modules: each machine has its own.
+number of GPUs and the timeout; output, as it comes; exceptions. It sends neither the environment, the working
+directory, the policy that applies here, nor modules: each machine has its own.
 
 One thread handles all events of the calls of an executor, in their order.
 """

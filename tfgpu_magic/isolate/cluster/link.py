@@ -113,7 +113,7 @@ class Link:
     def forget(self, key: str, task: Any) -> None:
         """Release a task; its worker sees that, if the task still runs."""
         self._table.tasks.pop(key, None)
-        with contextlib.suppress(Exception):  # the scheduler has ended
+        with contextlib.suppress(Exception):  # the scheduler may have ended
             task.release() if task.done() else task.cancel()
 
     def clear(self, keys: Iterable[str]) -> None:

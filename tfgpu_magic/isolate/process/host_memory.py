@@ -1,7 +1,7 @@
 """How much memory this process may still use, on the machine and in its cgroups; larger copies are refused.
 
-A copy for another process is charged to no process while it is written, so the out-of-memory killer would kill its
-writer.
+A copy for another process belongs to no process while it is written, so the kernel's out-of-memory killer would kill
+its writer.
 Source: proc(5), ``/proc/meminfo``; the kernel's documentation of memory cgroups, versions 1 and 2.
 """
 

@@ -37,7 +37,7 @@ def _flush_files() -> None:
     # By type, and their base class in C: isinstance() asks a proxy for its target's class, which may load the target.
     files = [found for found in gc.get_objects() if issubclass(type(found), _FILE)]
     for file in sorted(files, key=_depth):
-        with contextlib.suppress(Exception):  # closed, or to read from; whatever a flush() of the user's raises
+        with contextlib.suppress(Exception):  # closed, or to read from; whatever an object's own flush() raises
             file.flush()
 
 

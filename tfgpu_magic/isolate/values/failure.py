@@ -144,7 +144,7 @@ def _own_type(loaded: object) -> BaseException | None:
 def _can_travel(part: object, reduce: Reduce | None) -> bool:
     try:
         pickling.load(pickling.dump_self_contained(part, reduce=reduce).parts, Unpickler)
-    except Exception:  # whatever a __reduce__ or __setstate__ of the user's raises
+    except Exception:  # whatever an object's own __reduce__ or __setstate__ raises
         return False
     return True
 
@@ -152,12 +152,12 @@ def _can_travel(part: object, reduce: Reduce | None) -> bool:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # a __str__ of the user's
+    except Exception:  # a type's own __str__
         return ""
 
 
 def _traceback_text(error: BaseException, trace: TracebackType | None) -> str:
     try:
         return "".join(traceback.format_exception(type(error), error, trace))
-    except Exception as trouble:  # memory has run out, or a __cause__ of the user's is odd
+    except Exception as trouble:  # memory has run out, or its __cause__ is odd
         return f"{type(error).__qualname__} (its traceback cannot be told: {type(trouble).__qualname__})"

@@ -127,7 +127,7 @@ def _dump(pickler: type[_Pickler], value: object, name: str, reduce: Reduce | No
     stream, buffers = io.BytesIO(), list[memoryview]()
     try:
         pickler(stream, buffers, reduce).dump(value)
-    except Exception as error:  # whatever a __reduce__ of the user's raises
+    except Exception as error:  # whatever an object's own __reduce__ raises
         raise Unpicklable(_message(value, name or "it", error, reduce), what=name) from error
     # Not getbuffer(), which must be freed before its stream: Python's garbage collector may do it the other way round.
     return Pickled(memoryview(stream.getvalue()), tuple(buffers))
@@ -240,5 +240,5 @@ def _parts(value: object) -> list[tuple[str, object]]:
         else:
             inside = ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
         return list(itertools.islice(inside, _WIDTH))
-    except Exception:  # an items() or __getattr__ of the user's
+    except Exception:  # a type's own items() or __getattr__
         return []

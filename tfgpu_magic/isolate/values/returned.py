@@ -26,7 +26,7 @@ def give(value: object, name: str, imported: frozenset[str]) -> Pickled:
         pickling.load(pickled.parts, functools.partial(Unpickler, modules=imported))
     except Unpicklable as error:
         raise Unpicklable(f"{name}: {error}", what=name) from None
-    except Exception as error:  # whatever a __setstate__ of the user's raises
+    except Exception as error:  # whatever an object's own __setstate__ raises
         kind = type(value).__qualname__
         message = f"{name}, a {kind}, can be pickled and not be made again of that ({error})."
         raise Unpicklable(message, what=name) from error
