@@ -137,7 +137,7 @@ class ForkServer:
             # A group of its own: a signal to the call reaches all that it started, and an interrupt of another
             # cell, which goes to the kernel's group, does not reach it.
             os.setpgid(0, 0)
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # sent when the parent's thread ends: the fork server has only one
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # sent when the parent's thread ends; it has only one
             if os.getppid() != parent:
                 os._exit(1)
             # A daemonized process then becomes the call's child, and the fork server's once the call has ended.
