@@ -21,7 +21,7 @@ from tfgpu_magic.isolate.process import exit_cause
     ],
 )
 def test_a_status_is_told_in_words(status: int, told: str) -> None:
-    assert exit_cause.tell(status).lower().startswith(told.lower())
+    assert exit_cause.describe(status).lower().startswith(told.lower())
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_only_a_process_that_waits_in_the_system_may_hang(state: str, spent: int
     (tmp_path / "7").mkdir()
     (tmp_path / "7/stat").write_text(f"7 (a (b) c) {state} 1 7 7 0 -1 4194560 1 2 3 4 5 7 0 0 20 0\n")
 
-    assert exit_cause.spent(7, tmp_path) == spent
-    assert exit_cause.spent(8, tmp_path) is None
+    assert exit_cause.hung_ticks(7, tmp_path) == spent
+    assert exit_cause.hung_ticks(8, tmp_path) is None
 
 
 def system(root: Path, *, vmstat: int | None = None, events: int | None = None) -> int | None:

@@ -110,10 +110,10 @@ def test_when_a_nursery_has_died_only_what_was_its_own_is_killed() -> None:
     stranger = subprocess.Popen(["sleep", "600"], start_new_session=True)
     server = FORK_SERVER.process()
     process = server.start()
-    process.hear()
+    process.read_status()
     os.kill(server.pid, signal.SIGKILL)
     process.pid = stranger.pid
-    process.hear()
+    process.read_status()
     process.close()
     FORK_SERVER.stop()
 

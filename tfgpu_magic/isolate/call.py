@@ -123,7 +123,7 @@ class _Watch:
         """Watch it to its end; None where it ended without an answer."""
         with self._selector:
             self._selector.register(self._event, selectors.EVENT_READ, self._heed)
-            self._selector.register(self._process.told, selectors.EVENT_READ, self._be_told)
+            self._selector.register(self._process.status_pipe, selectors.EVENT_READ, self._be_told)
             while self._process.status is None and self._step is not _Step.GIVEN_UP:
                 wait = None if self._due is None else max(0.0, self._due - time.monotonic())
                 for key, _ in self._selector.select(wait):
@@ -134,7 +134,7 @@ class _Watch:
         return self._outcome()
 
     def _be_told(self) -> None:
-        self._process.hear()
+        self._process.read_status()
         if self._call.pid is not None:
             return
         self._call.pid, self._began = self._process.pid, time.monotonic()
@@ -250,7 +250,7 @@ class _Watch:
 
     def _wait_on(self) -> None:
         """Give it up when it hangs; one that the system takes apart is waited for."""
-        before, self._spent = self._spent, exit_cause.spent(self._call.pid or 0)
+        before, self._spent = self._spent, exit_cause.hung_ticks(self._call.pid or 0)
         if time.monotonic() < self._last and (self._spent is None or self._spent != before):
             self._due = time.monotonic() + _PATIENCE
         else:
@@ -279,7 +279,7 @@ class _Watch:
             raise timed_out(self._call.timeout or 0.0)
         if self._interrupted:
             if self._step is not _Step.KILLED:
-                ended = exit_cause.tell(self._process.status or 0)
+                ended = exit_cause.describe(self._process.status or 0)
                 raise KeyboardInterrupt(f"The call was interrupted, and its process ended without an answer: {ended}.")
             if self._heard:
                 raise KeyboardInterrupt(

@@ -208,7 +208,7 @@ class Cell:
         status = None if self._call is None else self._call.status
         if status not in (-signal.SIGINT, -signal.SIGTERM):
             return None
-        return KeyboardInterrupt(f"The cell was stopped from outside: {exit_cause.tell(status)}.")
+        return KeyboardInterrupt(f"The cell was stopped from outside: {exit_cause.describe(status)}.")
 
     def _put(self, values: dict[str, object]) -> None:
         """Put names into the notebook: those of a job amid no other cell."""

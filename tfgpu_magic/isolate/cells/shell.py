@@ -76,7 +76,7 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     shell.extension_manager.load_extension(_EXTENSION)
     before, surroundings = dict(namespace), Surroundings(namespace)
     result = shell.run_cell(settings.source, store_history=False)
-    worker.be_done()
+    worker.ignore_interrupts()
     error = result.error_before_exec or result.error_in_exec
     if error is not None:
         shell.displayhook()  # shows a value that came before it

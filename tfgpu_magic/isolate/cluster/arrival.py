@@ -1,17 +1,17 @@
-"""What a Dask worker runs of a call, sent as text: see that the call can be understood there, and hand it on.
+"""The code of a task, sent to a Dask worker as text: it compares versions and passes the call to `remote`.
 
-Text, because a worker may have another Python, whose code is none for ours and the other way round: it would crash.
+It is text, because a worker may have another Python, which would crash on bytecode of ours, and ours on its bytecode.
 So nothing here is newer than Python 3.8, and nothing but the standard library is imported before versions are compared.
 """
 
 from __future__ import annotations
 
 ABSENT, OTHER = "absent", "other version"
-"""How a task ends that is not understood, before the machine's name, and why it is not, or what has which version."""
+"""How a task ends that cannot be run: followed by the machine's name, and the reason, or a name and its version."""
 
 
 def run(versions, request, work):  # type: ignore[no-untyped-def]  # it is text
-    """Run a call of a caller with these versions, if they are those of here as far as that matters; see `message`."""
+    """Run a call of a caller with these versions, if those here agree with them; see `message.versions`."""
     import importlib.metadata
     import socket
     import sys
@@ -21,7 +21,7 @@ def run(versions, request, work):  # type: ignore[no-untyped-def]  # it is text
         try:
             ours = ".".join(map(str, sys.version_info[:2])) if name == "Python" else importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            continue  # that there is none is told below, or whoever needs it tells
+            continue  # a missing package is reported below, or by the code that needs it
         if not f"{ours}.".startswith(f"{theirs}."):
             return [OTHER, where, name, ours]
     try:

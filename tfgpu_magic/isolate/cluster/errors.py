@@ -1,4 +1,4 @@
-"""What is wrong with a call that a cluster does not run, in words."""
+"""The errors of calls that a cluster does not run: a function for each returns it with its message."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tfgpu_magic.isolate.cluster import arrival, message
 
 
 def gone(place: str | None) -> WorkerDied:
-    """The worker that a call had begun on is lost."""
+    """Return the error of a call whose worker was lost after it had begun."""
     return WorkerDied(
         f"The call began on {place or 'a machine'}, whose Dask worker was lost before the answer was here. "
         "It was not run again."
     )
 
 
-def nobody(needed: int, seconds: float, workers: Mapping[str, float], scheduler: str) -> Refused:
-    """No worker has so many GPUs, after so many seconds."""
+def no_worker(needed: int, seconds: float, workers: Mapping[str, float], scheduler: str) -> Refused:
+    """Return the error of a call for which no worker has had enough GPUs within so many seconds."""
     there = ", ".join(f"{address} (GPU={count:g})" for address, count in workers.items()) or "none"
     least = max(needed, 1)
     return Refused(
@@ -28,13 +28,13 @@ def nobody(needed: int, seconds: float, workers: Mapping[str, float], scheduler:
 
 
 def lost(error: BaseException, place: str | None, scheduler: str, *, cut_off: bool) -> TfGpuError:
-    """Dask has no answer.
+    """Return the error of a call for which Dask raised an exception instead of an answer.
 
     Args:
-        error: what it says.
-        place: where the call had begun, if it had.
-        scheduler: its address.
-        cut_off: whether the connection to it is lost.
+        error: the exception.
+        place: the machine on which the call had begun; None if it had not.
+        scheduler: the address of the scheduler.
+        cut_off: whether the connection to the scheduler is lost.
     """
     kind = type(error).__name__
     if kind == "KilledWorker":
@@ -49,13 +49,13 @@ def lost(error: BaseException, place: str | None, scheduler: str, *, cut_off: bo
 
 
 def refusal(kind: str, place: str, parts: Sequence[str], begun: str | None) -> TfGpuError:
-    """A worker did not run a call.
+    """Return the error of a call that a worker did not run.
 
     Args:
-        kind: why, as `arrival` and `message` have it.
-        place: where.
-        parts: what more it says.
-        begun: where the call had begun before, if that is known.
+        kind: the reason, a constant of `arrival` or `message`.
+        place: the machine of the worker.
+        parts: the rest of its answer.
+        begun: the machine on which the call had begun before; None if unknown.
     """
     if kind == arrival.ABSENT:
         return Refused(

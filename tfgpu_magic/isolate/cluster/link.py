@@ -1,6 +1,6 @@
-"""A caller's connection to a Dask cluster: tasks go there, and what workers tell of them is heard.
+"""A caller's connection to a Dask cluster: it sends tasks, and receives the messages of workers about them.
 
-What tasks are and what becomes of them is not known here. `distributed` is imported when a cluster is asked for.
+What tasks and messages mean is left to `backend`. `distributed` is imported when the first connection is made.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tfgpu_magic.isolate.values.pickling import Pickled
 CONNECT = 10.0
 """Seconds in which a scheduler must answer."""
 
-Hear = Callable[[Mapping[str, Any]], None]
-"""Is given what a worker tells of a task, in Dask's own thread: it must not wait."""
+MessageHandler = Callable[[Mapping[str, Any]], None]
+"""Receives the messages of a worker about a task, in Dask's own thread: it must not wait."""
 
 _LARGE = "distributed.admin.large-graph-warning-threshold"
 _LOCK = threading.Lock()
@@ -33,18 +33,18 @@ _LOCK = threading.Lock()
 
 @dataclass(slots=True, eq=False)
 class _Table:
-    """Who hears what is told of each task; a client has one, whoever uses it.
+    """The message handlers of the tasks of one Dask client, which several links may share.
 
     Attributes:
-        tasks: who hears, by the task's key.
-        links: how many use it.
+        tasks: the handlers, by the keys of the tasks.
+        links: how many links use the client.
     """
 
-    tasks: dict[str, Hear] = field(default_factory=dict)
+    tasks: dict[str, MessageHandler] = field(default_factory=dict)
     links: int = 0
 
-    def hear(self, event: tuple[float, Any]) -> None:
-        """Pass a message on; the scheduler itself tells a client things in the same place."""
+    def handle(self, event: tuple[float, Any]) -> None:
+        """Pass a message on; the scheduler itself also sends events to this topic, which are ignored."""
         message = event[1]
         if isinstance(message, Mapping) and message.get("call") in self.tasks:
             self.tasks[message["call"]](message)
@@ -64,55 +64,60 @@ class Link:
         Refused: `distributed` is not installed, no scheduler answers, or the client is one for coroutines.
 
     Attributes:
-        address: the scheduler's.
-        topic: where workers tell what is for us.
+        address: the scheduler's address.
+        topic: the Dask topic that workers send their messages to.
     """
 
     def __init__(self, cluster: Any, security: Any = None) -> None:
-        self._client, self._own = _connect(cluster, security)
+        self._client, self._owns_client = _connect(cluster, security)
         self.address = str(self._client.scheduler.address)
-        # The client's own name, because what is told there the scheduler forgets when the client has left.
+        # The client's own name, because the scheduler drops the messages of that topic when the client has left.
         self.topic = str(self._client.id)
         with _LOCK:
             self._table = _TABLES.setdefault(self._client, _Table())
             self._table.links += 1
             if self._table.links == 1:
-                self._client.subscribe_topic(self.topic, self._table.hear)
+                self._client.subscribe_topic(self.topic, self._table.handle)
 
     def send(
-        self, request: CallRequest, work: Pickled, gpus: int, hear: Hear, workers: Sequence[str] | None = None
+        self,
+        request: CallRequest,
+        work: Pickled,
+        gpus: int,
+        handler: MessageHandler,
+        workers: Sequence[str] | None = None,
     ) -> Any:
-        """Have a call run, once, by a worker with as many GPUs; its task is returned, and its messages are heard.
+        """Have a call run, once, by a worker with that many GPUs; return its Dask task.
 
         Args:
-            request: what the worker is told of it.
-            work: its values.
+            request: the request for the worker.
+            work: the values of the call.
             gpus: how many of the resource ``GPU`` it takes.
-            hear: is given what the worker tells.
-            workers: the addresses of those that may have it; None is all.
+            handler: receives the messages of the worker.
+            workers: the addresses of the workers that may run it; None means all.
         """
         import dask
 
-        self._table.tasks[request.key] = hear
-        with _LOCK, dask.config.set({_LARGE: sys.maxsize}):  # what Dask advises then is for its own tasks
+        self._table.tasks[request.key] = handler
+        with _LOCK, dask.config.set({_LARGE: sys.maxsize}):  # Dask's advice on large tasks does not apply to these
             return self._client.submit(
                 *task(pickle.dumps(request), work.parts),
                 key=request.key,
                 workers=workers,
-                fifo_timeout=0,  # Dask would take those of one moment for one task, and run them in any order
+                fifo_timeout=0,  # else Dask would group tasks of one moment, and run them in any order
                 resources={message.GPU: gpus} if gpus else None,
                 retries=0,
                 pure=False,
             )
 
     def forget(self, key: str, task: Any) -> None:
-        """Let go of a task; where it still runs, its worker sees that."""
+        """Release a task; its worker sees that, if the task still runs."""
         self._table.tasks.pop(key, None)
-        with contextlib.suppress(Exception):  # of a scheduler that is gone
+        with contextlib.suppress(Exception):  # the scheduler may have ended
             task.release() if task.done() else task.cancel()
 
     def clear(self, keys: Iterable[str]) -> None:
-        """Have the scheduler forget that these calls had begun; their tasks must be forgotten before."""
+        """Have the scheduler forget that these calls had begun; their tasks must have been released before."""
         import distributed
 
         with contextlib.suppress(Exception):  # as above
@@ -120,7 +125,7 @@ class Link:
                 distributed.Event(key, client=self._client).clear()
 
     def gpus(self) -> dict[str, float] | None:
-        """How many GPUs each worker was started with, by its address; None where the scheduler cannot be asked."""
+        """Return how many GPUs each worker was started with, by its address; None if the scheduler is lost."""
         if self.is_lost():
             return None
         try:
@@ -134,17 +139,17 @@ class Link:
         return str(self._client.status) != "running"
 
     def close(self) -> None:
-        """Leave the cluster, and end the connection unless it was given to us."""
+        """Leave the cluster, and close the connection unless the caller passed its own client."""
         with _LOCK, contextlib.suppress(Exception):  # as above
             self._table.links -= 1
             if not self._table.links:
-                self._client.unsubscribe_topic(self.topic)  # else the scheduler would tell it of its own end
-        if self._own:
+                self._client.unsubscribe_topic(self.topic)  # else the scheduler would send an event about its own end
+        if self._owns_client:
             self._client.close()
 
 
 def task(request: bytes, work: Sequence[memoryview]) -> tuple[Any, ...]:
-    """What Dask is to call, and with what: a function of Python's own, which runs text. No code of ours is sent."""
+    """Return the function and arguments for Dask to call: `eval` runs text, so that no bytecode of ours is sent."""
     source = Path(arrival.__file__).read_text()
     return (
         eval,

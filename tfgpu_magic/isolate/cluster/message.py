@@ -1,7 +1,7 @@
-"""What travels between a caller and a Dask worker: bytes, which nobody on the way makes objects of.
+"""The data sent between a caller and a Dask worker: bytes, which neither Dask nor its scheduler unpickles.
 
-Dask pickles the list of a call's parts and leaves the large ones alone; the scheduler, which reads the task, needs
-neither this package nor the caller's modules. What the parts mean, `backend` and `remote` know.
+Dask pickles the list of a call's parts and does not copy the large ones; the scheduler, which reads the task, needs
+neither this package nor the caller's modules. What the parts mean is left to `backend` and `remote`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ GPU = "GPU"
 """The resource of Dask workers that calls need."""
 
 LOST, FULL, ANSWERED, RAISED = "lost", "full", "answered", "raised"
-"""How a task ends that could be understood, the first part of what it gives, before the machine's name and the rest.
+"""How a task ends whose versions agree: the first part of its result, before the machine's name and the rest.
 
-The rest is nothing; the worker's address and an exception; a value; an exception. For others see `arrival`.
+The rest is nothing; the worker's address and an exception; a value; an exception. For other tasks see `arrival`.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRequest:
-    """What a Dask worker is told of a call.
+    """The request for a call, as it is sent to a Dask worker.
 
     Attributes:
-        key: the task's key, which no other has.
-        guard: the call's own name, which it keeps when it is tried again on another worker.
-        topic: where its output is to be told.
-        name: what people call its function.
-        options: what is asked for it.
+        key: the task's unique key.
+        guard: the name of the call's event, which it keeps when it is tried again on another worker.
+        topic: the Dask topic that its output is sent to.
+        name: the name of its function for people.
+        options: its options.
         imported: which of `guard.ROOTS` the caller has imported.
     """
 
@@ -51,12 +51,12 @@ class CallRequest:
 
     @classmethod
     def of(cls, name: str, options: Options, topic: str) -> CallRequest:
-        """What is told of a call of this process."""
+        """Return the request for a call of this process."""
         key = _key(name)
         return cls(key=key, guard=key, topic=topic, name=name, options=options, imported=ROOTS & sys.modules.keys())
 
     def again(self) -> CallRequest:
-        """The same for another worker."""
+        """Return the request under a new key, for another worker."""
         return replace(self, key=_key(self.name))
 
 
@@ -65,7 +65,7 @@ def _key(name: str) -> str:
 
 
 def packed(part: memoryview) -> Any:
-    """A part as Dask takes it along: a large one as an array, which is not copied where NumPy is."""
+    """Return a part in the form that Dask sends: if NumPy is installed, a large one as an array without a copy."""
     if part.nbytes < APART or importlib.util.find_spec("numpy") is None:
         return bytes(part)
     import numpy as np
@@ -74,13 +74,13 @@ def packed(part: memoryview) -> Any:
 
 
 def unpacked(part: Any) -> memoryview:
-    """The part's memory, which can be written as what had been packed could."""
+    """Return the memory of a part, writable as it was before it was packed."""
     memory = memoryview(part).cast("B")
     return memoryview(bytearray(memory)) if memory.readonly else memory
 
 
 def versions() -> dict[str, str]:
-    """What must be the same at both ends, as far as it must: how Python, pickles and arrays are written."""
+    """Return the versions that must agree at both ends, as far as they must: those of Python, pickles and arrays."""
     found = {"Python": ".".join(map(str, sys.version_info[:2]))}
     for name in ("cloudpickle", "numpy"):
         with contextlib.suppress(PackageNotFoundError):

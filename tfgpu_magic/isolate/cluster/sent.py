@@ -1,4 +1,4 @@
-"""A call that was sent to a cluster and has not come home, and what it raised there."""
+"""A call that was sent to a cluster and has not ended, and the exception that it raised there."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tfgpu_magic.isolate.values.pickling import Pickled
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A call that has not come home.
+    """A call that was sent to a cluster and has not ended.
 
     Attributes:
-        request: what its worker is told.
-        work: its values.
-        future: what its caller has.
-        task: what Dask has; None while it waits here.
-        workers: the addresses of the workers that may have it; None is all.
-        place: the machine on which it has begun.
-        full: when workers had no room for it last, by their addresses.
-        since: when that was so last.
-        rested: seconds in all in which no worker had any.
-        refusal: what the last of them said.
+        request: the request for its worker.
+        work: its pickled values.
+        future: its caller's future.
+        task: its Dask task; None while the call waits here.
+        workers: the addresses of the workers that may run it; None means all.
+        place: the machine on which it has begun; None if it has not.
+        full: the last time at which each worker had no room for it, by address.
+        since: the last time at which any worker had no room for it.
+        rested: the seconds for which it has waited, in all, because no worker had room.
+        refusal: the exception of the last such worker.
     """
 
     request: CallRequest
@@ -44,11 +44,11 @@ class Sent:
 
 
 def raised(place: str, parts: Sequence[Any]) -> BaseException:
-    """What a call raised, which says where."""
+    """Return the exception that a call raised, with the place in its message."""
     error = Answer(failure=tuple(map(message.unpacked, parts))).error()
     assert error is not None  # noqa: S101  # it failed
     if isinstance(error, TfGpuError):
         error.place = place
-    elif error.__cause__ is not None:  # its traceback there
+    elif error.__cause__ is not None:  # the traceback of the worker process
         error.__cause__.args = (f"{str(error.__cause__).strip()}\nThis was on {place}.\n",)
     return error

@@ -1,1 +1,1 @@
-"""The process of a call: how it is started, spoken with, and ended."""
+"""The worker process of an isolated call: how it is started, which messages it exchanges, and how it ends."""

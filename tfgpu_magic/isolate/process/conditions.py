@@ -1,4 +1,4 @@
-"""What TensorFlow's import goes by, and so a fork server that has imported it: when that changes, it is stale."""
+"""What TensorFlow's import depends on: when it changes, a fork server that has imported TensorFlow is stale."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from tfgpu_magic.config.process_state import VARIABLES
 from tfgpu_magic.config.runtime import environment
 
-_NAMES = frozenset({"HOME"})  # where keras.json is
+_NAMES = frozenset({"HOME"})  # the directory of keras.json
 _PREFIXES = (
     "H5PY_", "HDF5_", "KERAS_", "KMP_", "LD_", "MKL_", "OMP_", "OPENBLAS_", "PROTOCOL_BUFFERS_", "PYTHON", "TF_",
 )  # fmt: skip
@@ -20,31 +20,31 @@ _PACKAGES = ("tensorflow", "keras")
 
 
 def now() -> dict[str, object]:
-    """The variables that count when TensorFlow is imported, and which TensorFlow that would be."""
+    """Return the variables that matter when TensorFlow is imported, and which installed TensorFlow that would be."""
     return {**variables(environment()), **{name: _installed(name) for name in _PACKAGES}}
 
 
 def variables(everything: Mapping[str, str]) -> dict[str, str]:
-    """Of all variables those that count at an import; in a call's own process all others are set in time."""
-    theirs = {*VARIABLES, *_SET_BY_LIBRARIES}
+    """Return the variables that matter at an import; all others are set in the worker process early enough."""
+    set_later = {*VARIABLES, *_SET_BY_LIBRARIES}
     return {
         name: value
         for name, value in everything.items()
-        if (name in _NAMES or name.startswith(_PREFIXES)) and name not in theirs
+        if (name in _NAMES or name.startswith(_PREFIXES)) and name not in set_later
     }
 
 
 def standard_first(path: Sequence[str]) -> list[str]:
-    """A search path on which no file of the user's stands for a module of Python's own, such as ``select.py``.
+    """Sort a search path so that no file of the user's, such as ``select.py``, hides a standard library module.
 
-    A kernel has imported Python's own before it looks beside the notebook.
+    A kernel has imported the standard library's modules before it looks beside the notebook.
     """
-    home = str(Path(os.__file__).parent)
-    return sorted(path, key=lambda entry: entry not in (home, f"{home}/lib-dynload"))
+    library = str(Path(os.__file__).parent)
+    return sorted(path, key=lambda entry: entry not in (library, f"{library}/lib-dynload"))
 
 
 def _installed(package: str) -> tuple[str, int, int] | None:
-    """Where a package is, and which: an installer writes its files anew."""
+    """Return where a package is, and the identity of its file, which an installer writes anew."""
     with contextlib.suppress(ImportError, ValueError, AttributeError, OSError):
         origin = str(getattr(find_spec(package), "origin", None))
         found = Path(origin).stat()

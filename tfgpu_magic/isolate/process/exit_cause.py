@@ -1,4 +1,4 @@
-"""How a process ended, as an error: signal, exit status, and whether the kernel's out-of-memory killer was at work."""
+"""How a process ended, as an error: signal, exit status, and whether the out-of-memory killer was at work."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-def tell(status: int | None) -> str:
-    """An exit status in words.
+def describe(status: int | None) -> str:
+    """Return an exit status in words.
 
     Args:
-        status: as `subprocess` has it: negative for a signal; None where nobody knows.
+        status: as in `subprocess`: negative for a signal; None where it is not known.
     """
     if status is None:
         return "nobody knows how"
@@ -34,9 +34,9 @@ def tell(status: int | None) -> str:
 
 
 def memory_kills(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
-    """How often the out-of-memory killer has killed, in our cgroup or on this machine; None where nobody tells.
+    """Return how often the out-of-memory killer has killed, in our cgroup or on this machine; None if unknown.
 
-    Of two readings a difference says that it was at work, and an equality that it was not.
+    If two readings differ, it was at work between them; if they are equal, it was not.
     Source: proc(5), ``/proc/vmstat``; the kernel's cgroup-v2 documentation, ``memory.events``.
     """
     counts: list[int] = []
@@ -53,8 +53,8 @@ def _count(file: Path) -> list[int]:
     return []
 
 
-def spent(pid: int, proc: Path = PROC) -> int | None:
-    """Ticks of CPU time that a process has spent so far; None where it does not hang: it runs, or has ended.
+def hung_ticks(pid: int, proc: Path = PROC) -> int | None:
+    """Return the ticks of CPU time that a process has spent; None where it does not hang: it runs, or has ended.
 
     Source: proc(5), ``/proc/pid/stat``: the state, and user and system time.
     """
@@ -65,44 +65,44 @@ def spent(pid: int, proc: Path = PROC) -> int | None:
 
 
 def died(status: int, kills_before: int | None, kills_now: int | None, last_words: str = "") -> WorkerDied:
-    """The error of a call whose process gave no answer.
+    """Return the error of a call whose process gave no answer.
 
     Args:
-        status: its exit status, as in `tell`.
-        kills_before: what `memory_kills` gave before it began.
-        kills_now: what that gives now.
+        status: its exit status, as in `describe`.
+        kills_before: what `memory_kills` returned before it began.
+        kills_now: what `memory_kills` returns now.
         last_words: what Python's `faulthandler` wrote when it crashed.
     """
-    said = "\n".join([f"The call's process ended without an answer: {tell(status)}.", *_places(last_words)])
+    message = "\n".join([f"The call's process ended without an answer: {describe(status)}.", *_places(last_words)])
     if status != -signal.SIGKILL:
-        return WorkerDied(said, status=status, memory=False)
+        return WorkerDied(message, status=status, memory=False)
     if kills_before is None or kills_now is None:
-        who, memory = "Whether the kernel's out-of-memory killer sent it cannot be told here.", None
+        killer, memory = "Whether the kernel's out-of-memory killer sent it cannot be told here.", None
     elif kills_now > kills_before:
-        who, memory = "The kernel's out-of-memory killer was at work meanwhile: most likely memory ran out.", True
+        killer, memory = "The kernel's out-of-memory killer was at work meanwhile: most likely memory ran out.", True
     else:
-        who, memory = "Somebody sent it; the kernel's out-of-memory killer did not.", False
-    return WorkerDied(f"{said} {who}", status=status, memory=memory)
+        killer, memory = "Somebody sent it; the kernel's out-of-memory killer did not.", False
+    return WorkerDied(f"{message} {killer}", status=status, memory=memory)
 
 
 def hung(pid: int) -> WorkerDied:
-    """The error of a call whose process does not end."""
+    """Return the error of a call whose process does not end."""
     return WorkerDied(
         f"The call's process (pid {pid}) does not end, even killed: it hangs in a driver, and keeps what it holds."
     )
 
 
 def orphaned(status: int, server: int | None) -> WorkerDied:
-    """The error of a call whose fork server has died, with the exit statuses of both."""
+    """Return the error of a call whose fork server has died, with the exit statuses of both."""
     return WorkerDied(
-        f"The process that starts isolated calls has died ({tell(server)}), and this call with it. "
+        f"The process that starts isolated calls has died ({describe(server)}), and this call with it. "
         "The next call gets a new one.",
         status=status,
     )
 
 
 def cut_off(status: int) -> WorkerDied:
-    """The error of a call that could not answer any more."""
+    """Return the error of a call that can no longer answer, because it has closed its connection."""
     return WorkerDied(
         "The call has closed its connection to this process, a file descriptor that was not its own. "
         "No answer could come any more, and it was killed.",
@@ -111,7 +111,7 @@ def cut_off(status: int) -> WorkerDied:
 
 
 def _places(last_words: str) -> list[str]:
-    """Where it crashed: the frames of the user's own code, the innermost first."""
+    """Return where it crashed: the frames of the user's own code, the innermost first."""
     frames = re.findall(r'^  File "(.+)", line (\d+) in (.+)$', last_words, re.MULTILINE)
     ours = next((n for n, (file, *_) in enumerate(frames) if file.startswith(_HERE) or _SHELL in file), len(frames))
     found = [(_short(file), *where) for file, *where in frames[:ours]]
@@ -121,7 +121,7 @@ def _places(last_words: str) -> list[str]:
 
 
 def _short(file: str) -> str:
-    """A file as it is imported; a cell as IPython calls it."""
+    """Return a file's name as it is imported; of a cell, the name that IPython gives it."""
     bases = sorted((base.rstrip("/") for base in sys.path if file.startswith(f"{base.rstrip('/')}/") and base), key=len)
     name = file.removeprefix(f"{bases[-1]}/") if bases else file
     return re.sub(r"<ipython-input-(\d+)-.*>", r"Cell In[\1]", name)

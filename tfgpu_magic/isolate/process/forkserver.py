@@ -1,7 +1,7 @@
-"""The process that starts calls: it imports TensorFlow once and forks for each; the other end is `forkserver_client`.
+"""The fork server: it imports TensorFlow once and forks for each call; `forkserver_client` is the kernel's side.
 
-It stays single-threaded as far as it can, wakes no GPU, and ends with its kernel, taking every call along. Its orders
-come over one socket; how a call stands goes over a pipe of the call's own: first the pid, then the exit status.
+It stays single-threaded as far as it can, uses no GPU, and ends with its kernel, and every call with it. Orders arrive
+over one socket. The state of a call is written to that call's own pipe: first the pid, then the exit status.
 Source: prctl(2) on PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER; pidfd_open(2); `multiprocessing.forkserver`'s pattern.
 """
 
@@ -29,35 +29,35 @@ from tfgpu_magic.isolate.process.descendants import Descendants, Ended, children
 from tfgpu_magic.isolate.process.order import ANSWER_ME
 from tfgpu_magic.isolate.process.protocol import FIGURE, ORDER, READY
 
-_LAST_MOMENTS = 3.0  # seconds in which killed calls are waited for, when the kernel has gone
+_END_TIMEOUT = 3.0  # seconds in which killed calls are waited for when the kernel has ended
 
-_FIRST_TO_DIE = "500"  # of 1000: what the out-of-memory killer adds to its size, as a share of all memory
+_OOM_SCORE_ADJ = "500"  # of 1000: what the out-of-memory killer adds to its size, as a share of all memory
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 @dataclass(slots=True)
 class ForkServer:
-    """The calls that live, and the way to their kernel.
+    """The living calls, and the connection to their kernel.
 
     Attributes:
-        control: where orders come from.
-        kernel: the pidfd of the kernel; None where the system has none, and the end of orders must do.
-        grow_up: what a child runs, given its connection.
-        calls: the pipe of each living call, by its pid.
-        killed: the calls that were to be killed.
-        descendants: what those that have ended have left behind.
+        control: the socket that orders arrive at.
+        kernel: the pidfd of the kernel; None where the system has no pidfds: then the end of orders must do.
+        run_child: what a child runs, given its connection and the descriptor of its crash pipe.
+        calls: the status pipe of each living call, by its pid.
+        killed: the pids of the calls that SIGKILL was sent to.
+        descendants: the processes that ended calls have left behind.
     """
 
     control: socket.socket
     kernel: int | None
-    grow_up: Callable[[socket.socket, int], None]
+    run_child: Callable[[socket.socket, int], None]
     calls: dict[int, int] = field(default_factory=dict)
     killed: set[int] = field(default_factory=set)
     descendants: Descendants = field(default_factory=Descendants)
 
     def run(self) -> None:
-        """Serve until the kernel is gone or wants no more calls."""
+        """Serve until the kernel has ended or closes the socket."""
         wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -65,19 +65,23 @@ class ForkServer:
             sources = [self.control.fileno(), wake, *([] if self.kernel is None else [self.kernel])]
             for source in sources:
                 selector.register(source, selectors.EVENT_READ)
-            mine = {*sources, waker, selector.fileno()}
+            own = {*sources, waker, selector.fileno()}
             while True:
                 ready = {key.fd for key, _ in selector.select(self.descendants.due())}
                 if wake in ready:
                     os.read(wake, 4096)
-                if wake in ready or self.descendants.over:
+                if wake in ready or self.descendants.ended:
                     self._reap()
-                if self.kernel in ready or (self.control.fileno() in ready and not self._obey(mine)):
+                if self.kernel in ready or (self.control.fileno() in ready and not self._obey(own)):
                     break
         self._end_all()
 
-    def _obey(self, mine: Collection[int]) -> bool:
-        """Do what is asked; False when nobody can ask any more."""
+    def _obey(self, own: Collection[int]) -> bool:
+        """Carry out one order; return False when no more can come.
+
+        Args:
+            own: the descriptors of this process that a child must close.
+        """
         try:
             order, descriptors, _, _ = socket.recv_fds(self.control, ORDER.size, 8, socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
@@ -86,88 +90,94 @@ class ForkServer:
             return False
         pid, number = ORDER.unpack(order)
         if descriptors:
-            self._start(descriptors, mine)
-        elif pid in self.calls:  # it has not been reaped, so the number is its own
+            self._start(descriptors, own)
+        elif pid in self.calls:  # it has not been reaped, so the pid is still its own
             self._signal(pid, number)
         return True
 
     def _signal(self, pid: int, number: int) -> None:
         if number == signal.SIGKILL and pid not in self.killed:
             self.killed.add(pid)
-            _kill(pid)  # alone: what it has started has a moment to tidy up, when it has gone
+            _kill(pid)  # alone: after its end, what it has started has a moment to tidy up
         else:
             _signal_group(pid, number)
 
-    def _start(self, descriptors: Sequence[int], mine: Collection[int]) -> None:
-        """Start a call; where that fails, the negative errno is told for its pid."""
-        told, *its_own = descriptors
-        pid = -errno.EMFILE  # where some did not arrive
-        if len(its_own) == 4:
+    def _start(self, descriptors: Sequence[int], own: Collection[int]) -> None:
+        """Start a call; where that fails, the negative errno is written in place of its pid."""
+        status_pipe, *inherited = descriptors
+        pid = -errno.EMFILE  # where some descriptors did not arrive
+        if len(inherited) == 4:
             try:
                 pid = os.fork()
             except OSError as error:
                 pid = -(error.errno or errno.EAGAIN)
         if pid == 0:
-            self._begin(its_own, {told, *mine, *self.calls.values(), *(ended.told for ended in self.descendants.over)})
-        for descriptor in its_own:
+            left_behind = (call.status_pipe for call in self.descendants.ended)
+            self._begin(inherited, {status_pipe, *own, *self.calls.values(), *left_behind})
+        for descriptor in inherited:
             os.close(descriptor)
         if pid > 0:
             with contextlib.suppress(OSError):
-                os.setpgid(pid, pid)  # the child does that too: whoever comes first
-            self.calls[pid] = told
-        _tell(told, pid)
+                os.setpgid(pid, pid)  # the child does that too: either may be first
+            self.calls[pid] = status_pipe
+        _report(status_pipe, pid)
         if pid < 0:
-            os.close(told)
+            os.close(status_pipe)
 
-    def _begin(self, its_own: Sequence[int], strange: Collection[int]) -> NoReturn:
-        """In the child: become a process of its own, and run the call."""
+    def _begin(self, inherited: Sequence[int], foreign: Collection[int]) -> NoReturn:
+        """Turn the forked child into the worker process, and run the call.
+
+        Args:
+            inherited: the descriptors of the call: its connection, output, error output and crash pipe.
+            foreign: the descriptors that the child closes.
+        """
         status = 1
         try:
             parent = os.getppid()
-            # A group of its own: what is done to the call is done to all that it started, and an interrupt of
-            # another cell, which goes to the kernel's group, is not for it.
+            # A group of its own: a signal to the call reaches all that it started, and an interrupt of another
+            # cell, which goes to the kernel's group, does not reach it.
             os.setpgid(0, 0)
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # the fork server has one thread, so it dies when that does
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # sent when the parent's thread ends; it has only one
             if os.getppid() != parent:
                 os._exit(1)
-            # Whoever cuts itself off from the call is the call's own child then, and ours once the call has ended.
+            # A daemonized process then becomes the call's child, and the fork server's once the call has ended.
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-            with contextlib.suppress(OSError):  # where memory runs out, a call is to die, and not its notebook
-                Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_DIE)
+            with contextlib.suppress(OSError):  # where memory runs out, the call is to die rather than its notebook
+                Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE_ADJ)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.control.detach()
-            for descriptor in strange:
+            for descriptor in foreign:
                 os.close(descriptor)
-            connection, *prints, crash = its_own
+            connection, *prints, crash = inherited
             for number, descriptor in enumerate(prints, start=1):
                 os.dup2(descriptor, number)
                 os.close(descriptor)
-            way_home = socket.socket(fileno=connection)  # kept to the end: the call may have closed its descriptor
-            self.grow_up(way_home, crash)
-            status = 0  # and nothing of Python's end: what TensorFlow would do takes a second, the system does it too
+            kept = socket.socket(fileno=connection)  # to the end: the call may have closed its descriptor
+            self.run_child(kept, crash)
+            status = 0  # no end of the interpreter: TensorFlow would take a second to free what the system frees
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(status)
 
     def _reap(self) -> None:
-        """Take in all who have ended, and tell of the calls among them once what they left behind has ended too."""
-        new = self._take_in()
+        """Reap all ended children; report a call's exit status once its descendants have ended too."""
+        new = self._reap_calls()
         left = children()
-        while more := self._take_in():  # it ended meanwhile, and some of these are its own
+        while more := self._reap_calls():  # a call has ended meanwhile, and some of these are its descendants
             new, left = [*new, *more], children()
         for ended in self.descendants.end(left.difference(self.calls), new):
-            _tell(ended.told, ended.status)
-            os.close(ended.told)
+            _report(ended.status_pipe, ended.status)
+            os.close(ended.status_pipe)
 
-    def _take_in(self) -> list[Ended]:
-        """The calls that have ended and not been taken in."""
+    def _reap_calls(self) -> list[Ended]:
+        """Reap the children that have ended, and return the calls among them."""
         found: list[Ended] = []
         with contextlib.suppress(ChildProcessError):
             while (one := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if one.si_pid in self.calls:
-                    _signal_group(one.si_pid, signal.SIGTERM)  # while nobody else can have the number
+                    _signal_group(one.si_pid, signal.SIGTERM)  # while the number cannot be reused
                 _, status = os.waitpid(one.si_pid, 0)
                 if one.si_pid in self.calls:
                     found.append(Ended(self.calls.pop(one.si_pid), os.waitstatus_to_exitcode(status)))
@@ -177,10 +187,10 @@ class ForkServer:
     def _end_all(self) -> None:
         for pid in self.calls:
             _kill(pid)
-        end = time.monotonic() + _LAST_MOMENTS
+        end = time.monotonic() + _END_TIMEOUT
         while (
-            self.calls or self.descendants.over
-        ) and time.monotonic() < end:  # one that hangs in a driver may never go
+            self.calls or self.descendants.ended
+        ) and time.monotonic() < end:  # one that hangs in a driver may never end
             self._reap()
             time.sleep(0.005)
         for pid in self.calls:
@@ -191,36 +201,36 @@ def main(control: int, kernel: int, preload: Sequence[str]) -> None:
     """Warm up and serve.
 
     Args:
-        control: the descriptor of the socket that orders come over.
+        control: the descriptor of the socket that orders arrive at.
         kernel: the process id of the kernel.
-        preload: what to import before the first call; what is not installed is left out.
+        preload: the modules to import before the first call; those that are not installed are left out.
     """
-    # An interrupt is not for us, and one that comes early waits in a call's process until that can hear it.
+    # Interrupts are not for this process; one that comes early stays pending in a worker process until it can act.
     signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT, ANSWER_ME})
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a call leaves behind is given to us, and not to init
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # so that this process adopts a call's descendants, and not init
     with Path(os.devnull).open() as nothing:
-        os.dup2(nothing.fileno(), 0)  # for the calls; what stood there has been read
+        os.dup2(nothing.fileno(), 0)  # for the calls; the search path that came there has been read
     orders = socket.socket(fileno=control)
-    watched = None
+    pidfd = None
     with contextlib.suppress(AttributeError, OSError):  # Linux before 5.3, or a Python that was built on one
-        watched = os.pidfd_open(kernel)
+        pidfd = os.pidfd_open(kernel)
     warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)  # BLAS'
     begin = time.monotonic()
     for name in preload:
-        with contextlib.suppress(Exception):  # whoever imports it in a call is told what is wrong with it
+        with contextlib.suppress(Exception):  # a call that imports it gets the error
             importlib.import_module(name)
-    sys.path_importer_cache.clear()  # each call forgets what it listed, and would copy it for that
+    sys.path_importer_cache.clear()  # each call clears these caches, and would copy their memory for that
     gc.collect()
-    gc.freeze()  # what is collected in a child would be copied first
+    gc.freeze()  # memory that a child collects would be copied first
     with contextlib.suppress(OSError):
         orders.send(READY + FIGURE.pack(round(1000 * (time.monotonic() - begin))))
-    ForkServer(orders, watched, worker.live).run()
+    ForkServer(orders, pidfd, worker.run_call).run()
     os._exit(0)
 
 
-def _tell(told: int, figure: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
-        os.write(told, FIGURE.pack(figure))
+def _report(status_pipe: int, figure: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # the kernel has closed its end
+        os.write(status_pipe, FIGURE.pack(figure))
 
 
 def _signal_group(pid: int, number: int) -> None:

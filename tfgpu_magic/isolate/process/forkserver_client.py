@@ -1,4 +1,4 @@
-"""The kernel's side of the fork server: starts it, warms it, and has it start and signal the processes of calls."""
+"""The kernel's side of `forkserver`: starts and warms it, and has it start and signal the worker processes."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ from tfgpu_magic.isolate.process import conditions, descendants, exit_cause, wir
 from tfgpu_magic.isolate.process.protocol import FIGURE, ORDER, READY
 from tfgpu_magic.probe import CALLS
 
-_PIPE = 2**20  # bytes that a process may print while nobody listens
-_WORDS = 5  # lines of what it said last
-_PARTING = 1.0  # seconds in which a process that was told to end is waited for
+_PIPE_SIZE = 2**20  # bytes that a process may print while no thread reads them
+_LAST_LINES = 5  # lines of its error output that an error message quotes
+_END_TIMEOUT = 1.0  # seconds in which a process that was asked to end is waited for
 
 
 @dataclass(slots=True, eq=False)
 class WorkerProcess:
-    """The process of one call. All descriptors are this object's own, and `close` closes them.
+    """The kernel's handle of the worker process of one call. It owns all its descriptors, and `close` closes them.
 
     Attributes:
-        connection: where its messages come and go.
-        out: what it prints, Python or C.
-        err: what it prints to standard error.
-        told: where its pid comes, and its exit status when it has ended and its descendants have.
-        crash: where Python says at a crash where it was.
-        pid: its process id; None before it is told.
+        connection: the socket that its messages arrive at and are sent to.
+        out: the pipe of its standard output, of Python and of C libraries.
+        err: the pipe of its standard error.
+        status_pipe: the pipe that its pid arrives at, and its exit status once it and its descendants have ended.
+        crash: the pipe that `faulthandler` writes to.
+        pid: its process id; None before it is known.
         status: its exit status, negative for a signal; None while it lives.
-        orphaned: whether the fork server has ended and taken it along; else it ended by itself.
+        orphaned: whether it was killed because the fork server ended; else it ended by itself.
     """
 
     connection: socket.socket
     out: int
     err: int
-    told: int
+    status_pipe: int
     crash: int
     _server: ForkServerProcess
     pid: int | None = None
     status: int | None = None
     orphaned: bool = False
 
-    def hear(self) -> None:
-        """Read what is told: first the pid, then the exit status. Waits for it.
+    def read_status(self) -> None:
+        """Wait for the next figure of the status pipe: first the pid, then the exit status.
 
         Raises:
             OSError: the process could not be started.
             WorkerDied: the fork server has died before it could start it.
         """
-        figure = os.read(self.told, FIGURE.size)
+        figure = os.read(self.status_pipe, FIGURE.size)
         if not figure:
-            self._be_lost()
+            self._note_server_end()
         elif self.pid is not None:
             (self.status,) = FIGURE.unpack(figure)
         else:
@@ -70,54 +70,54 @@ class WorkerProcess:
             self.pid = number
 
     def last_words(self) -> str:
-        """What Python said when it crashed."""
+        """Return what `faulthandler` wrote when it crashed."""
         os.set_blocking(self.crash, False)
-        with contextlib.suppress(BlockingIOError):  # it said nothing, and something it has started lives
-            return os.read(self.crash, _PIPE).decode(errors="replace")
+        with contextlib.suppress(BlockingIOError):  # it wrote nothing, and a descendant still has the pipe
+            return os.read(self.crash, _PIPE_SIZE).decode(errors="replace")
         return ""
 
     def server_status(self) -> int | None:
-        """How the fork server that took it along ended, as `ForkServer.end` has it."""
-        return self._server.end()
+        """Return the exit status of the fork server, as `ForkServerProcess.exit_status` does."""
+        return self._server.exit_status()
 
     def signal(self, number: int) -> None:
-        """Send a signal to it and all that it has started; to one that has ended already, nothing happens."""
+        """Send a signal to it and to all that it has started, unless it has ended already."""
         if self.pid is not None and self.status is None:
             self._server.signal(self.pid, number)
 
     def close(self) -> None:
-        """Let go of it, once; one that lives is killed, and waited for as long as that may take."""
-        with contextlib.suppress(OSError):  # it has closed its end
-            self.connection.shutdown(socket.SHUT_RDWR)  # also where a process that was forked of us has it too
+        """Close all descriptors, once; a living process is killed, and waited for in bounded time."""
+        with contextlib.suppress(OSError):  # the process has closed its end
+            self.connection.shutdown(socket.SHUT_RDWR)  # also where a fork of this process has the socket too
         self.signal(signal.SIGKILL)
-        while self.pid is not None and self.status is None and _readable(self.told, _PARTING):
-            self.hear()
+        while self.pid is not None and self.status is None and _readable(self.status_pipe, _END_TIMEOUT):
+            self.read_status()
         self.connection.close()
-        for descriptor in (self.out, self.err, self.told, self.crash):
+        for descriptor in (self.out, self.err, self.status_pipe, self.crash):
             os.close(descriptor)
-        self._server.over()
+        self._server.note_end()
 
-    def _be_lost(self) -> None:
-        status = self._server.end()
+    def _note_server_end(self) -> None:
+        status = self._server.exit_status()
         if self.pid is None:
             if self._server.lives():
                 raise OSError(errno.EMFILE, "No process can be started for the call: too many open files")
-            said = self._server.last_words()
+            last_words = self._server.last_words()
             raise WorkerDied(
-                f"The process that starts isolated calls has died ({exit_cause.tell(status)}). The next call gets a "
-                f"new one.{said}"
+                f"The process that starts isolated calls has died ({exit_cause.describe(status)}). The next call gets "
+                f"a new one.{last_words}"
             )
-        # The system has killed it with its fork server, but not what it has started.
+        # The system has killed it with its fork server, but not the processes that it has started.
         descendants.kill(self.pid, self._server.pid)
         self.status, self.orphaned = -signal.SIGKILL, True
 
 
 class ForkServerProcess:
-    """One fork server. It ends with this process, however that ends, or when it is retired and its last call is over.
+    """One fork server. It ends with this process, however that ends, or once retired and without calls.
 
     Attributes:
         pid: its process id.
-        conditions: what its imports went by.
+        conditions: the conditions in which it has imported TensorFlow; see `conditions`.
         warmed: seconds that its imports took; None while that is not known.
     """
 
@@ -133,22 +133,22 @@ class ForkServerProcess:
             "import sys; sys.path[:] = eval(sys.stdin.read()); from tfgpu_magic.isolate.process import forkserver; "
             f"forkserver.main({theirs.fileno()}, {os.getpid()}, {tuple(preload)!r})  {CALLS}"
         )
-        # The path is not among its arguments, which are for all to see, and have less room.
-        self._said, given = os.fdopen(wire.memory(), "rb"), os.fdopen(wire.memory(ascii(path).encode()), "rb")
+        # The path is not among its arguments, which other users can read and which have less room.
+        self._stderr, given = os.fdopen(wire.memory(), "rb"), os.fdopen(wire.memory(ascii(path).encode()), "rb")
         try:
-            # A session of its own: signals of the terminal and of Jupyter go to whole groups, and it must live to
-            # end its calls when the kernel's group is killed.
+            # A session of its own: signals of the terminal and of Jupyter go to whole groups, and it must outlive
+            # the kernel's group to end its calls.
             self._process = subprocess.Popen(
                 [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", code],  # type: ignore[attr-defined]
                 stdin=given,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
+                stderr=self._stderr,
                 env=environment(),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
         except BaseException:
-            self._let_go()
+            self._close()
             raise
         finally:
             theirs.close()
@@ -156,23 +156,23 @@ class ForkServerProcess:
         self.pid = self._process.pid
 
     def lives(self) -> bool:
-        """Tell whether calls can be started: it has not ended."""
+        """Tell whether it has not ended, so that calls can be started."""
         return self._process.poll() is None
 
     def is_warm(self, seconds: float = 0.0) -> bool:
-        """Wait until everything is imported, at most so long; tell whether it is."""
+        """Wait at most so many seconds until everything is imported; tell whether it is."""
         if self.warmed is None and _readable(self._control.fileno(), seconds):
             with contextlib.suppress(OSError):
-                said = self._control.recv(64, socket.MSG_DONTWAIT)
-                if said.startswith(READY):
-                    self.warmed = FIGURE.unpack(said[len(READY) :])[0] / 1000
+                packet = self._control.recv(64, socket.MSG_DONTWAIT)
+                if packet.startswith(READY):
+                    self.warmed = FIGURE.unpack(packet[len(READY) :])[0] / 1000
         return self.warmed is not None
 
     def start(self) -> WorkerProcess:
-        """Have a process started. Where it is not warm yet, that takes until it is: `WorkerProcess.hear` waits.
+        """Have a worker process started; `WorkerProcess.read_status` waits until the fork server is warm.
 
         Raises:
-            OSError: there are no descriptors left, or it has ended.
+            OSError: there are no descriptors left, or the fork server has ended.
         """
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             connection, its_connection = wire.pair()
@@ -183,66 +183,66 @@ class ForkServerProcess:
                 pipes.append(os.pipe2(os.O_CLOEXEC))
                 ours.callback(os.close, pipes[-1][0])
                 theirs.callback(os.close, pipes[-1][1])
-            told, out, err, crash = pipes
+            status, out, err, crash = pipes
             for pipe in (out, err):
                 with contextlib.suppress(OSError):  # unprivileged users have a limit
-                    fcntl.fcntl(pipe[0], fcntl.F_SETPIPE_SZ, _PIPE)
+                    fcntl.fcntl(pipe[0], fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
             with self._lock:
-                handed = [told[1], its_connection.fileno(), out[1], err[1], crash[1]]
-                socket.send_fds(self._control, [ORDER.pack(0, 0)], handed)
+                passed = [status[1], its_connection.fileno(), out[1], err[1], crash[1]]
+                socket.send_fds(self._control, [ORDER.pack(0, 0)], passed)
                 self._calls += 1
             ours.pop_all()
-        return WorkerProcess(connection, out[0], err[0], told[0], crash[0], self)
+        return WorkerProcess(connection, out[0], err[0], status[0], crash[0], self)
 
     def signal(self, pid: int, number: int) -> None:
-        """Signal a call's process group. The fork server does it: only it knows that the number is still the call's."""
+        """Signal a call's process group through the fork server, which alone knows that the pid is still the call's."""
         with self._lock, contextlib.suppress(OSError):
             self._control.send(ORDER.pack(pid, number))
 
-    def over(self) -> None:
-        """Know that a call is over."""
+    def note_end(self) -> None:
+        """Count a call as ended."""
         with self._lock:
             self._calls -= 1
             self._close_if_idle()
 
     def retire(self) -> None:
-        """Start no more calls."""
+        """Start no more calls, and end once there are none."""
         with self._lock:
             self._retired = True
             self._close_if_idle()
 
-    def end(self) -> int | None:
-        """Its exit status, as `subprocess` has it; waits for a moment, and is None where nobody knows."""
+    def exit_status(self) -> int | None:
+        """Wait a moment for its end; return its exit status, as in `subprocess`, or None if it has not ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(_PARTING)
+            return self._process.wait(_END_TIMEOUT)
         return None
 
     def last_words(self) -> str:
-        """What it said before it ended by itself, as lines of their own."""
-        said = os.pread(self._said.fileno(), _PIPE, 0).decode(errors="replace").strip().splitlines()
-        return "\n".join(["\nIt said:", *said[-_WORDS:]]) if said and (self._process.poll() or 0) > 0 else ""
+        """Return its last error output, as lines for a message, where it ended by itself; else an empty text."""
+        lines = os.pread(self._stderr.fileno(), _PIPE_SIZE, 0).decode(errors="replace").strip().splitlines()
+        return "\n".join(["\nIt said:", *lines[-_LAST_LINES:]]) if lines and (self._process.poll() or 0) > 0 else ""
 
     def disown(self) -> None:
-        """Forget it, in a process that was forked of its own: it must not seem that somebody there wants calls."""
-        self._let_go()
-        self._process.poll()  # it is no child here
+        """Close its descriptors in a fork of the process that owns it, which would keep it alive."""
+        self._close()
+        self._process.poll()  # which sees that it is no child of this process
 
-    def _let_go(self) -> None:
-        self._control.close()  # which ends it
-        self._said.close()
+    def _close(self) -> None:
+        self._control.close()  # which ends the fork server
+        self._stderr.close()
 
     def _close_if_idle(self) -> None:
         if self._retired and not self._calls:
-            self._let_go()
+            self._close()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_PARTING)
+                self._process.wait(_END_TIMEOUT)
 
 
 class ForkServerClient:
-    """Has a fork server, in which what was set before TensorFlow's import is as it is here.
+    """The fork server of this process, replaced when the conditions of TensorFlow's import have changed.
 
     Attributes:
-        preload: what a new fork server imports.
+        preload: the modules that a new fork server imports.
     """
 
     def __init__(self, preload: Sequence[str]) -> None:
@@ -251,7 +251,7 @@ class ForkServerClient:
         self._server: ForkServerProcess | None = None
 
     def process(self) -> ForkServerProcess:
-        """The fork server; a new one where there is none that lives, or it has imported TensorFlow in other conditions.
+        """Return the fork server; start one where none lives, or it has imported TensorFlow in other conditions.
 
         Raises:
             OSError: no process can be started.
@@ -264,28 +264,28 @@ class ForkServerClient:
             return self._server
 
     def start(self) -> WorkerProcess:
-        """Have a process started, as `ForkServer.start` does.
+        """Have a worker process started, as `ForkServerProcess.start` does.
 
         Raises:
             OSError: no process can be started.
         """
-        with self._lock:  # so that nobody retires it in between
+        with self._lock:  # so that no other thread retires it in between
             try:
                 return self.process().start()
-            except ConnectionError:  # it has died since it was looked at
+            except ConnectionError:  # it has died since it was checked
                 self.stop()
                 return self.process().start()
 
     def stop(self) -> None:
-        """Let the fork server go once its calls are over; the next call gets a new one."""
+        """Have the fork server end once its calls have; the next call gets a new one."""
         with self._lock:
             server, self._server = self._server, None
             if server is not None:
                 server.retire()
 
     def forget(self) -> None:
-        """In a process that was forked of the fork server's own: have none."""
-        self._lock = threading.RLock()  # a thread that is not here may have had it
+        """Forget the fork server, in a fork of the process that owns it."""
+        self._lock = threading.RLock()  # a thread that the fork does not have may have held it
         server, self._server = self._server, None
         if server is not None:
             server.disown()

@@ -1,6 +1,7 @@
-"""How much memory is left for this process, on the machine and in its cgroups: what is larger is not begun.
+"""How much memory this process may still use, on the machine and in its cgroups; larger copies are refused.
 
-A copy for another process is nobody's while it is written, so the kernel's out-of-memory killer would take its writer.
+A copy for another process belongs to no process while it is written, so the kernel's out-of-memory killer would kill
+its writer.
 Source: proc(5), ``/proc/meminfo``; the kernel's documentation of memory cgroups, versions 1 and 2.
 """
 
@@ -17,25 +18,25 @@ from tfgpu_magic.units import MIB, rounded
 PROC = Path("/proc")
 CGROUPS = Path("/sys/fs/cgroup")
 
-MUCH = 64 * MIB
-"""Bytes from which it is looked, and that must be left over."""
+MARGIN = 64 * MIB
+"""Bytes from which a copy is checked, and that must be left over."""
 
-_FILES = {  # the limit, what is used of it, and the page cache in that, which goes when room is needed
+_FILES = {  # the limit, the use, and the page cache in that use, which the kernel drops when it needs room
     "": ("memory.max", "memory.current", ("inactive_file", "active_file")),
     "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 }
 
 
 def demand(size: int) -> None:
-    """Refuse a copy of so many bytes that would run the machine, or our cgroup, out of memory.
+    """Refuse a copy of so many bytes if it would run the machine, or our cgroup, out of memory.
 
     Raises:
-        OSError: there is less.
+        OSError: less is left.
     """
-    if size < MUCH:
+    if size < MARGIN:
         return
     room = left()
-    if room is not None and room < size + MUCH:
+    if room is not None and room < size + MARGIN:
         raise OSError(
             errno.ENOMEM,
             f"There is no room for {rounded(size)} of memory to share with another process: {rounded(room)} are free",
@@ -43,7 +44,7 @@ def demand(size: int) -> None:
 
 
 def left(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
-    """Bytes that this process may still fill; None where nobody tells."""
+    """Return the bytes that this process may still fill; None where the system does not report them."""
     machine = _numbers(proc / "meminfo")
     if "MemAvailable" not in machine:
         return None
@@ -52,7 +53,7 @@ def left(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
 
 
 def _in_cgroups(proc: Path, cgroups: Path) -> Iterator[int]:
-    """What each limited cgroup that this process is in has left."""
+    """Give the bytes left in each limited cgroup that this process is in."""
     with contextlib.suppress(OSError, ValueError):
         for line in (proc / "self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -60,7 +61,7 @@ def _in_cgroups(proc: Path, cgroups: Path) -> Iterator[int]:
             if kind not in _FILES:
                 continue
             root = cgroups / kind
-            # A container may be told its path on the machine, of which it sees the end: then the root is its own.
+            # A container may read its path on the machine, of which it sees only the end: then the root is its own.
             ours = root / path.strip("/")
             for folder in (ours, *ours.parents):
                 if folder.is_relative_to(root) and (room := _room(folder, kind)) is not None:
@@ -69,7 +70,7 @@ def _in_cgroups(proc: Path, cgroups: Path) -> Iterator[int]:
 
 def _room(folder: Path, kind: str) -> int | None:
     limit, used, cache = _FILES[kind]
-    with contextlib.suppress(OSError, ValueError):  # no limit, or none of ours
+    with contextlib.suppress(OSError, ValueError):  # no limit, or no such cgroup
         stat = _numbers(folder / "memory.stat")
         free = int((folder / limit).read_text()) - int((folder / used).read_text())
         return max(0, free + sum(stat.get(name, 0) for name in cache))
@@ -77,7 +78,7 @@ def _room(folder: Path, kind: str) -> int | None:
 
 
 def _numbers(file: Path) -> dict[str, int]:
-    """A file of names and sizes, in bytes."""
+    """Read a file of names and sizes; return the sizes in bytes."""
     with contextlib.suppress(OSError):
         found = re.findall(r"^(\w+):? +(\d+)( kB)?$", file.read_text(), re.MULTILINE)
         return {name: int(size) * (1024 if unit else 1) for name, size, unit in found}

@@ -1,4 +1,4 @@
-"""What a process has from its parent besides environment and directory, and a call's is to have from its caller."""
+"""What a process inherits besides environment and directory: a worker process takes it from its caller."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _STATUS = Path("/proc/self/status")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inherited:
-    """A process as its children find it.
+    """What the children of a process inherit.
 
     Attributes:
-        mask: of the modes of files; None where the system does not tell.
+        mask: the mask of the modes of files; None where the system does not report it.
         limits: the soft and the hard limit of each resource.
         processors: the CPUs that it may run on.
-        nice: how willing it is to let others run first.
-        key: what `multiprocessing` answers with when its managers ask who it is; None where it is not imported.
+        nice: its niceness, setpriority(2).
+        key: the key by which it authenticates to managers of `multiprocessing`; None where that is not imported.
         package: the package that the program's main module is in, for its relative imports.
         file: the main module's file; None in a notebook.
-        module: the main module's name where it was run by that.
+        module: the main module's name where the program was run by it.
     """
 
     mask: int | None = None
@@ -45,7 +45,7 @@ class Inherited:
 
 
 def here() -> Inherited:
-    """This process's own."""
+    """Return what the children of this process inherit."""
     main, processes = sys.modules["__main__"], sys.modules.get("multiprocessing.process")
     file = getattr(main, "__file__", None)
     return Inherited(
@@ -61,14 +61,14 @@ def here() -> Inherited:
 
 
 def take(inherited: Inherited) -> None:
-    """Make another process's station this one's, as far as this one may; with a new main module, which is empty."""
+    """Give this process what another's children inherit, as far as it may, and a new, empty main module."""
     time.tzset()  # for the environment, which is new too
     if inherited.mask is not None:
         os.umask(inherited.mask)
     for limit, values in inherited.limits.items():
         if values != resource.getrlimit(limit):
             _limit(limit, *values)
-    with contextlib.suppress(OSError):  # none of them is ours any more
+    with contextlib.suppress(OSError):  # this process may use none of these CPUs any more
         os.sched_setaffinity(0, inherited.processors)
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, inherited.nice)
@@ -89,13 +89,13 @@ def _mask() -> int | None:
 def _limit(limit: int, soft: int, hard: int) -> None:
     try:
         resource.setrlimit(limit, (soft, hard))
-    except (OSError, ValueError):  # who has no rights cannot raise the hard limit
+    except (OSError, ValueError):  # a process without privileges cannot raise the hard limit
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(limit, (soft, resource.getrlimit(limit)[1]))
 
 
 def _main(inherited: Inherited) -> ModuleType:
-    """A main module; by its file and name, `multiprocessing` makes it in processes that it starts."""
+    """Return a main module; from its file and name, `multiprocessing` makes it in processes that it starts."""
     main: Any = ModuleType("__main__")
     main.__package__ = inherited.package
     if inherited.file is not None:

@@ -1,6 +1,6 @@
-"""Whether this process is that of an isolated call: `worker` says so, and who would start another asks."""
+"""Whether this process is a worker process: `worker` sets it, and code that would start another checks it."""
 
 from __future__ import annotations
 
 running = False
-"""Whether it is."""
+"""Whether this process is the worker process of an isolated call."""

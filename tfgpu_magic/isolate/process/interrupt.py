@@ -1,4 +1,4 @@
-"""An interrupt that breaks nothing off: a thread that waits for descriptors sees it among them, and acts on it."""
+"""An interrupt as an event among descriptors: the thread that waits for them acts on it, and nothing is raised."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 
 class InterruptEvent:
-    """Set by any thread or a signal handler, and seen by one thread that waits for descriptors."""
+    """An event that any thread or signal handler sets, and that one thread sees as a readable descriptor."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may set it in the midst of this
+        self._lock = threading.RLock()  # a signal handler may interrupt the holder and set it
         self._descriptor: int | None = None
         self._early = 0
 
@@ -26,13 +26,13 @@ class InterruptEvent:
                 os.eventfd_write(self._descriptor, 1)
 
     def taken(self) -> int:
-        """Return how often it was set since this was asked last."""
+        """Return how often it was set since the last invocation."""
         with contextlib.suppress(BlockingIOError):
             return os.eventfd_read(self.fileno())
         return 0
 
     def fileno(self) -> int:
-        """Return what a selector waits for."""
+        """Return the descriptor that a selector waits for."""
         assert self._descriptor is not None  # noqa: S101  # it is waited for
         return self._descriptor
 
@@ -48,9 +48,9 @@ class InterruptEvent:
 
 @contextlib.contextmanager
 def setting_on_sigint(event: InterruptEvent) -> Iterator[None]:
-    """Have Ctrl-C set the event, where it would raise KeyboardInterrupt amid our own work.
+    """Have Ctrl-C set the event instead of raising KeyboardInterrupt amid our own work.
 
-    An interrupt that has not been acted on when this ends is raised then.
+    An interrupt that has not been acted on when the context ends is raised then.
     """
     if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
         yield

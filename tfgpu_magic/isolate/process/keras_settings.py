@@ -1,6 +1,6 @@
-"""Keras' settings for a whole process, which change memory and numbers: read in the caller's, made in the call's.
+"""Keras' settings for a whole process, which change memory and numbers: read in the caller, set in the worker.
 
-Neither imports Keras, nor wakes TensorFlow: where Keras is not imported, nobody has set anything.
+Neither function imports Keras or initializes TensorFlow: where Keras is not imported, nothing has been set.
 Source: Keras 3, `keras.config` and `keras.dtype_policies`.
 """
 
@@ -15,7 +15,7 @@ _PLAIN = ("floatx", "epsilon", "image_data_format")
 
 
 def read() -> dict[str, Any]:
-    """The settings here: mixed precision as its configuration, the others as they are; none without Keras 3."""
+    """Return the settings here: mixed precision as its configuration, the others as they are; none without Keras 3."""
     keras = sys.modules.get("keras")
     found: dict[str, Any] = {}
     with contextlib.suppress(AttributeError):  # Keras 2, or one that is being imported in another thread
@@ -24,8 +24,8 @@ def read() -> dict[str, Any]:
     return found
 
 
-def make(settings: Mapping[str, Any]) -> None:
-    """Set them in a process that has imported Keras, before it makes anything with it."""
+def apply(settings: Mapping[str, Any]) -> None:
+    """Apply the settings in a process that has imported Keras, before it makes anything with it."""
     keras = sys.modules.get("keras")
     if keras is None or not settings:
         return

@@ -1,4 +1,4 @@
-"""What travels with a call besides its values, and what comes home besides its result: plain data."""
+"""What is sent with a call besides its values, and what comes back besides its result: plain data."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 WORK, SHOW, SHOWN, APART, LEAVE, HEARD = "work", "show", "shown", "apart", "leave", "heard"
-"""Messages: the values of a call; a display and its number, and that it was shown; that the answer is wanted once more,
-in pieces that stand by themselves; that the process may end; that an interrupt was heard."""
+"""Messages: the values of a call; a display and its number, and that it was shown; a request for the answer once more,
+in self-contained pieces; the leave to end; the receipt of an interrupt."""
 
 ANSWER_ME = signal.SIGURG
-"""A signal that follows an interrupt and is answered once Python has heard that, whoever handles it there. Programs
-that know nothing of it ignore it."""
+"""A signal that follows an interrupt and is answered once Python has received that, whatever handles it there. By
+default programs ignore this signal."""
 
 ANSWER = "answer"
-"""A message that ends a call: its facts, and the parts of what it gave and of what it raised."""
+"""A message that ends a call: its facts, and the parts of what it returned and of what it raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """How a call's process is to be set up, before it sees any value of the call.
+    """How a worker process is to be set up, before it unpickles any value of the call.
 
     Attributes:
         runner: the function that runs the call, ``module:name``; see `result.Runner`.
@@ -33,14 +33,14 @@ class Order:
         directory: the working directory.
         path: where modules are imported from.
         arguments: the program's command line.
-        station: what it is to have from its caller besides.
-        apply: sets TensorFlow up, given a policy and what sees the GPUs; by its name, where the process imports it.
-        policy: what is asked of TensorFlow's GPUs.
-        snapshot: the GPUs, as they were when the policy was chosen; None to look anew.
-        imported: which of `guard.ROOTS` the caller has imported; no other may come home.
+        inherited: what else it takes from its caller.
+        apply: sets TensorFlow up, given a policy and a function that returns the GPUs; imported there by its name.
+        policy: the policy for TensorFlow's GPUs.
+        snapshot: the GPUs as they were when the policy was chosen; None to read them anew.
+        imported: which of `guard.ROOTS` the caller has imported; no names of the others may come back.
         precision: Keras' settings for the whole process, as `keras_settings.read` gives them.
-        lingers: whether the process waits for leave when it has answered, so that what it holds can be seen
-            and what it gives be taken.
+        lingers: whether the process waits for `LEAVE` when it has answered, so that its memory can be read and its
+            answer unpickled.
         grace: seconds that threads may go on when the call has ended.
     """
 
@@ -61,12 +61,12 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a call's process knows of itself and of its answer when it has done its work.
+    """What a worker process reports of itself and of its answer when it has done its work.
 
     Attributes:
-        uses: what its frameworks say, by GPU UUID; empty where none was used.
-        limited: the UUIDs of the GPUs on which it was told to take no more than so much.
-        values: how many of the answer's parts are what the call gave; those after them are what it raised.
+        uses: the memory that its frameworks report, by GPU UUID; empty where none was used.
+        limited: the UUIDs of the GPUs on which its memory has a limit.
+        values: how many of the answer's parts are what the call returned; those after them are what it raised.
     """
 
     uses: tuple[GpuUse, ...] = ()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 
 FIGURE = struct.Struct("=q")
-"""How a pid and an exit status are written: a status as `subprocess` has it, negative for a signal."""
+"""The format of a pid and of an exit status: a status as in `subprocess`, negative for a signal."""
 
 ORDER = struct.Struct("=qq")
-"""An order: a pid and a signal for its process group; pid 0 is a call to start, with these descriptors: the pipe that
-its pid and its exit status go to, its connection, its output and its error output."""
+"""The format of an order: a pid and a signal for its process group. With pid 0 it starts a call and carries these
+descriptors: the pipe that its pid and its exit status are written to, its connection, its output, its error output,
+and the pipe that `faulthandler` writes to."""
 
 READY = b"ready"
-"""What a fork server says when everything is imported, and after it how many milliseconds that took."""
+"""What a fork server sends when everything is imported, followed by how many milliseconds that took."""

@@ -1,4 +1,4 @@
-"""What came of a call, in its process, as it is sent: parts that its caller makes objects of again."""
+"""The result of a call as its process sends it: pickled parts, which its caller unpickles."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Result:
     """How a call ended.
 
     Attributes:
-        values: what it gives.
-        error: what it raised; empty where it raised nothing.
-        apart: makes the same in pieces that stand by themselves, for a caller that could not take it as a whole; None
-            where it is in one piece.
+        values: the parts of what it returns.
+        error: the parts of what it raised; empty where it raised nothing.
+        apart: makes the same in self-contained pieces, for a caller that could not unpickle it as a whole; None where
+            it is in one piece.
     """
 
     values: Sequence[memoryview] = ()
@@ -32,12 +32,12 @@ Runner = Callable[[socket.socket, Order, Sequence[memoryview]], Result]
 
 
 def raised(error: BaseException, *, skip: int = 0, shown: Sequence[str] = ()) -> tuple[memoryview, ...]:
-    """The parts of an exception; see `failure.capture`.
+    """Return the parts of an exception; see `failure.capture`.
 
     Args:
         error: the exception.
         skip: how many frames of its traceback are ours.
         shown: the traceback as IPython shows it.
     """
-    told, pickled = failure.capture(error, skip=skip, shown=shown, reduce=plain.reduce)
-    return memoryview(pickle.dumps(told)), *pickled.parts
+    captured, pickled = failure.capture(error, skip=skip, shown=shown, reduce=plain.reduce)
+    return memoryview(pickle.dumps(captured)), *pickled.parts

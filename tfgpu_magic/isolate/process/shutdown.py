@@ -1,7 +1,7 @@
-"""The end of a call's process: its files, threads and exit functions have what the end of a program gives them.
+"""The end of a worker process: files, threads and exit functions are treated as at the end of a program.
 
-All in bounded time, and without the end of the interpreter, in which TensorFlow takes a second to free what the system
-frees anyway.
+This takes bounded time, and leaves out the end of the interpreter, in which TensorFlow takes a second to free what the
+system frees anyway.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _LASTING = (type, FunctionType, ModuleType)  # what a destructor may still need
 
 
 def shut_down(seconds: float) -> None:
-    """Write what waits in buffers, wait for threads, run exit functions, and let go of what the program has made.
+    """Flush buffers, wait for threads, run exit functions, and release what the program has made.
 
     Args:
-        seconds: how long threads that are no daemons may go on; then they are cut off, which is said.
+        seconds: how long threads that are no daemons may go on; then they are cut off, with a message.
     """
     _flush_files()
     _wait_for_threads(seconds)
     atexit._run_exitfuncs()
-    _let_go()
+    _release()
     _flush_files()
 
 
 def _flush_files() -> None:
-    """Flush every file that is open, the outer ones first: what they give away waits in the inner ones' buffers."""
-    # By type, and the root of them all in C: isinstance() asks a stand-in for what it stands for, which may wake it.
+    """Flush every open file, the outer ones first: what they write goes to the buffers of the inner ones."""
+    # By type, and their base class in C: isinstance() asks a proxy for its target's class, which may load the target.
     files = [found for found in gc.get_objects() if issubclass(type(found), _FILE)]
     for file in sorted(files, key=_depth):
-        with contextlib.suppress(Exception):  # closed, or to read from; whatever somebody's own flush() raises
+        with contextlib.suppress(Exception):  # closed, or to read from; whatever an object's own flush() raises
             file.flush()
 
 
@@ -46,13 +46,13 @@ def _depth(file: Any) -> int:
 
 
 def _wait_for_threads(seconds: float) -> None:
-    if not _others():
+    if not _other_threads():
         return
-    # Python's own waits without end, and tells pools of threads to go home.
+    # Python's own function waits without end, and has thread pools end their threads.
     waiting = threading.Thread(target=threading._shutdown, daemon=True)  # type: ignore[attr-defined]
     waiting.start()
     waiting.join(seconds)
-    late = [thread.name for thread in _others()]
+    late = [thread.name for thread in _other_threads()]
     if waiting.is_alive() and late:
         print(
             f"Cut off, because the call had ended {seconds:g} s before: {', '.join(late)}. "
@@ -61,12 +61,12 @@ def _wait_for_threads(seconds: float) -> None:
         )
 
 
-def _others() -> list[threading.Thread]:
+def _other_threads() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if not (one.daemon or one is threading.main_thread())]
 
 
-def _let_go() -> None:
-    """Have the program's objects end, so that they write what they write then."""
+def _release() -> None:
+    """Release the program's objects, so that their destructors write what they have to write."""
     sys.last_value = sys.last_traceback = None
     names: dict[str, Any] = vars(sys.modules["__main__"])
     for name in [name for name, value in names.items() if not isinstance(value, _LASTING)]:

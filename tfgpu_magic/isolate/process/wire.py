@@ -1,7 +1,7 @@
-"""Messages between a kernel and the process of its call: one packet each, large parts beside it in memory of their own.
+"""Messages between a kernel and a worker process: one packet each, and large parts in shared memory beside it.
 
 A large part is written once, into a memfd, which the other side maps: it is not copied again, and needs no room in
-/dev/shm. What the parts mean is not known here.
+/dev/shm. What the parts mean is left to `order` and `result`.
 Source: memfd_create(2); mmap(2); unix(7) on SCM_RIGHTS and SOCK_SEQPACKET.
 """
 
@@ -24,14 +24,14 @@ INLINE = 16 * 2**10
 """Bytes up to which a part travels in the packet itself."""
 
 ALONE = 2**20
-"""Bytes from which a part has a memory of its own, and gives it back alone; smaller ones share one. Of very many,
-neighbours share one, up to a sixteenth of all."""
+"""Bytes from which a part has a memfd of its own, which is freed with that part alone; smaller parts share one memfd.
+If there are very many large parts, neighbours share one, up to a sixteenth of all bytes."""
 
-_MEMORIES = 32  # for large parts in a message: Linux takes 253 descriptors, and few processes may have 1024 open
-_PACKET = 48 * 2**10  # bytes: the most a packet may have; two fit into Linux' smallest usual buffer, so none waits
-_ELSEWHERE = b"+"  # a packet whose words are in its last descriptor
-_ALIGNED = 64  # bytes: where a part may begin in a memory that several share, for vector instructions
-_CHUNK = 64 * 2**20  # bytes in one write, so that a signal is heard meanwhile
+_MEMORIES = 32  # memfds in a message, at most: Linux passes 253 descriptors, and 1024 open ones are a usual limit
+_PACKET = 48 * 2**10  # bytes, at most, of a packet; two fit into Linux' smallest usual buffer, so none waits
+_IN_MEMORY = b"+"  # a packet whose content is in the memory of its last descriptor
+_ALIGNED = 64  # bytes: the alignment of a part in a memory that several share, for vector instructions
+_CHUNK = 64 * 2**20  # bytes in one write, so that signals are handled between two
 
 _MFD_CLOEXEC, _MAP_FIXED = 0x1, 0x10
 
@@ -42,10 +42,10 @@ _LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What was received.
+    """A received message.
 
     Attributes:
-        kind: what it is about.
+        kind: its kind; see `order`.
         parts: its parts, each writable memory that belongs to the receiver alone.
     """
 
@@ -54,7 +54,7 @@ class Message:
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected ends."""
+    """Return two connected sockets."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
@@ -69,7 +69,7 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
     shared: int | None = None
     group: int | None = None
     large = [len(part) for part in parts if len(part) >= ALONE]
-    # Of two neighbours that do not fit into one, both are fuller than this together: there are never more than that.
+    # Two neighbouring memories together always hold more than a share: so there are never more than `_MEMORIES`.
     share = -(-2 * sum(large) // (_MEMORIES - 1)) if len(large) > _MEMORIES else 0
     filled = share
     places: list[bytes | tuple[int, int, int]] = []
@@ -96,7 +96,7 @@ def send(end: socket.socket, kind: str, parts: Sequence[bytes | memoryview] = ()
         head = pickle.dumps((kind, places))
         if len(head) > _PACKET:  # very many parts
             store(head)
-            head = _ELSEWHERE
+            head = _IN_MEMORY
         socket.send_fds(end, [head], [memory.descriptor for memory in memories])
 
 
@@ -116,17 +116,17 @@ def receive(end: socket.socket) -> Message | None:
             os.close(descriptor)
     if not head:
         return None
-    kind, places = pickle.loads(memories.pop() if head == _ELSEWHERE else head)  # noqa: S301  # by our own `send`
+    kind, places = pickle.loads(memories.pop() if head == _IN_MEMORY else head)  # noqa: S301  # by our own `send`
     return Message(kind, tuple(_part(place, memories) for place in places))
 
 
 def memory(content: bytes = b"") -> int:
-    """The descriptor of memory without a name, to be read from its start.
+    """Make a memfd with this content, to be read from its start; return its descriptor.
 
     Raises:
-        OSError: there is none.
+        OSError: there is no room, or there are no descriptors left.
     """
-    # Not os.memfd_create, which a Python that was built for an old C library lacks.
+    # Not os.memfd_create, which a Python that was built with an old C library lacks.
     descriptor: int = _LIBC.memfd_create(b"tfgpu_magic", _MFD_CLOEXEC)
     if descriptor < 0:
         raise _no_room(ctypes.get_errno(), "memory")
@@ -142,11 +142,11 @@ class _Memory:
         self._size = 0
 
     def add(self, part: bytes | memoryview) -> int:
-        """Append a part, and tell where it begins."""
+        """Append a part, and return the offset at which it begins."""
         start = self._size = -(-self._size // _ALIGNED) * _ALIGNED
         rest = memoryview(part)
         try:
-            # Written and not mapped: a write fills pages that a mapping would first have to fill with zeros.
+            # Written and not mapped: a mapping would have to fill its pages with zeros first.
             while rest:
                 written = os.pwrite(self.descriptor, rest[:_CHUNK], self._size)
                 self._size, rest = self._size + written, rest[written:]
@@ -156,10 +156,10 @@ class _Memory:
 
 
 def _mapped(descriptor: int) -> memoryview:
-    """Map all of a memory: ordinary memory of this process from now on.
+    """Map all of a memfd, as ordinary memory of this process.
 
-    Private, so that a process that is forked of this one gets a copy, as of all other memory. Mapped over an anonymous
-    mapping, because Python's own of a file keeps a descriptor for as long as it lives.
+    The mapping is private, so that a fork of this process gets a copy, as of all other memory. It is put over an
+    anonymous mapping, because Python's own mapping of a file keeps a descriptor for as long as it lives.
     """
     size = os.fstat(descriptor).st_size
     area = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -1,4 +1,4 @@
-"""A call's process, just forked: it becomes what its order says, runs the call, answers and ends. Never returns."""
+"""The worker process, just forked: it sets itself up by its order, runs the call, answers and ends."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.returned import give
 
 
-def live(connection: socket.socket, crash: int) -> None:
-    """Run the one call that comes over the connection; where none comes, its caller has thought better of it.
+def run_call(connection: socket.socket, crash: int) -> None:
+    """Run the one call that comes over the connection; none comes where its caller has given it up.
 
     Args:
-        connection: where messages come and go.
-        crash: the descriptor to say at where Python was when it crashed.
+        connection: the socket that messages arrive at and are sent to.
+        crash: the descriptor that `faulthandler` writes the traceback of a crash to.
     """
     inside.running = True
     faulthandler.enable(crash, all_threads=False)
@@ -49,23 +49,23 @@ def live(connection: socket.socket, crash: int) -> None:
 
 
 def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Result:
-    """Call a function: the runner of all calls of functions."""
+    """Call a function; this is the runner of all calls of functions."""
     del connection
     try:
         function, arguments, keywords = pickling.load(work)
         value = function(*arguments, **keywords)
-    except BaseException as error:  # also SystemExit: it ends the call, not us
-        be_done()
+    except BaseException as error:  # also SystemExit: it ends the call, and not this process
+        ignore_interrupts()
         return Result(error=raised(error, skip=1))
-    be_done()
+    ignore_interrupts()
     try:
         return Result(values=give(value, f"the result of {pickling.name_of(function)}", order.imported).parts)
     except Unpicklable as error:
-        return Result(error=raised(error.with_traceback(None)))  # of ours, and it says nothing
+        return Result(error=raised(error.with_traceback(None)))  # the traceback shows only our own code
 
 
-def be_done() -> None:
-    """Let no interrupt undo what is done. It is heard all the same: a call that hears none is killed while it sends."""
+def ignore_interrupts() -> None:
+    """Have interrupts undo nothing from now on; they are still answered: else a call would be killed while it sends."""
     signal.signal(signal.SIGINT, lambda *_: None)
 
 
@@ -73,18 +73,18 @@ def _run(connection: socket.socket, order: Order) -> None:
     here = os.getpid()
     outcome = _work(connection, order)
     if os.getpid() != here:
-        os._exit(0)  # a fork that the call has let come to its end: it is the call's to answer
+        os._exit(0)  # a fork that the call has let return: the call itself answers
     if outcome is None:
         return
-    be_done()
+    ignore_interrupts()
     _flush()
     try:
         _send(connection, outcome)
-        while order.lingers and (said := wire.receive(connection)) is not None and said.kind != LEAVE:
-            # Else a display that was interrupted has left behind what it waited for.
-            if said.kind == APART and outcome.apart is not None:
+        while order.lingers and (message := wire.receive(connection)) is not None and message.kind != LEAVE:
+            # Other messages are receipts of displays whose wait was interrupted.
+            if message.kind == APART and outcome.apart is not None:
                 _send(connection, outcome.apart())
-    except ConnectionError:  # nobody waits any more
+    except ConnectionError:  # the caller no longer waits
         return
     except OSError as error:
         raise WorkerDied(
@@ -94,7 +94,7 @@ def _run(connection: socket.socket, order: Order) -> None:
 
 def _send(connection: socket.socket, outcome: Result) -> None:
     facts = Facts(values=len(outcome.values))
-    with contextlib.suppress(Exception):  # the call may have left this process in any state, and this is no answer
+    with contextlib.suppress(Exception):  # the call may have left this process in any state, and facts are no answer
         facts = replace(facts, uses=self_report.brief().uses)
         if facts.uses:
             facts = replace(facts, limited=frozenset(gpu for gpu, pools in limits_now().items() if pools))
@@ -108,9 +108,9 @@ def _send(connection: socket.socket, outcome: Result) -> None:
 
 
 def _work(connection: socket.socket, order: Order) -> Result | None:
-    """What came of the order; None when there is no call to it."""
+    """Carry out the order and return its result; None when no call follows it."""
     try:
-        _become(order)
+        _set_up(order)
         module, _, name = order.runner.partition(":")
         runner: Runner = getattr(importlib.import_module(module), name)
         work = wire.receive(connection)
@@ -122,41 +122,41 @@ def _work(connection: socket.socket, order: Order) -> Result | None:
 
 
 def _answer_interrupts(connection: socket.socket) -> None:
-    """Say of each interrupt that it was heard: its handler has run, or runs, and it is a program that heeds it."""
+    """Answer each interrupt whose handler has run or is running; a program that ignores interrupts gives no answer."""
     here = os.getpid()
 
-    def heard(*_: object) -> None:
-        if callable(signal.getsignal(signal.SIGINT)) and os.getpid() == here:  # a fork of ours is not the call
+    def answer(*_: object) -> None:
+        if callable(signal.getsignal(signal.SIGINT)) and os.getpid() == here:  # a fork of this process is not the call
             with contextlib.suppress(OSError):
                 wire.send(connection, HEARD)
 
-    signal.signal(ANSWER_ME, heard)
+    signal.signal(ANSWER_ME, answer)
 
 
-def _become(order: Order) -> None:
-    """Set this process up as if it had been started by the caller, where and as the caller is."""
+def _set_up(order: Order) -> None:
+    """Set this process up as if the caller had started it, with the caller's environment and directory."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     adopt(order.environment)
     sys.path[:], sys.argv[:] = order.path, order.arguments
     importlib.invalidate_caches()
     os.chdir(order.directory)
     inherited.take(order.inherited)
-    sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # it is no constant, and who uses it would be unheard
+    sys.stdout = sys.__stdout__ = _text(1)  # type: ignore[misc]  # no constant; the old stream's output would be lost
     sys.stderr = sys.__stderr__ = _text(2)  # type: ignore[misc]
     with contextlib.suppress(ValueError, AttributeError):
-        libc = ctypes.CDLL(None)  # a C library's prints would wait in a buffer, because a pipe is no terminal
+        libc = ctypes.CDLL(None)  # output of C libraries would wait in a buffer, because a pipe is no terminal
         libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)  # 1 is _IOLBF
     random.seed()
     if "numpy" in sys.modules:  # all calls are forks of one process, and would draw the same numbers
         sys.modules["numpy"].random.seed()
-    keras_settings.make(order.precision)
+    keras_settings.apply(order.precision)
     if order.policy.requests:
         snapshot = order.snapshot
         order.apply(order.policy, **({} if snapshot is None else {"see": lambda: snapshot}))
 
 
-class _Whole(io.FileIO):
-    """A file that writes all it is given, where the system's own call may be cut short by a signal."""
+class _WholeWrites(io.FileIO):
+    """A file whose `write` writes all its data, where a signal may cut the system's own call short."""
 
     def write(self, data: Any) -> int:
         rest = memoryview(data).cast("B")
@@ -166,13 +166,13 @@ class _Whole(io.FileIO):
 
 
 def _text(descriptor: int) -> io.TextIOWrapper:
-    """A stream that keeps nothing back: what a call prints before it dies must be seen."""
-    whole: Any = _Whole(descriptor, "wb", closefd=False)  # a raw file, as Python's own streams have with -u
-    return io.TextIOWrapper(whole, encoding="utf-8", errors="backslashreplace", write_through=True)
+    """Return an unbuffered stream: what a call prints before it crashes must be seen."""
+    raw: Any = _WholeWrites(descriptor, "wb", closefd=False)  # raw, as Python's own are with -u
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
 
 
 def _flush() -> None:
-    with contextlib.suppress(Exception):  # a closed descriptor; nobody is left to tell
+    with contextlib.suppress(Exception):  # a closed descriptor; there is nothing left to report it to
         sys.stdout.flush()
         sys.stderr.flush()
         ctypes.CDLL(None).fflush(None)

@@ -1,1 +1,1 @@
-"""What crosses processes: values, TensorFlow's objects as plain ones, exceptions."""
+"""What is sent between processes: values, TensorFlow's objects in plain form, and exceptions."""

@@ -1,4 +1,4 @@
-"""Copies of what is to be sent later: a value as it was when it was given, and equal memory only once.
+"""Copies of pickled values that are sent later: each as it was when it was passed, and equal memory only once.
 
 A hundred calls that wait may all read one large array, which is then copied once, and not a hundred times. Copies are
 ordinary memory: a memfd would take a descriptor for as long as a call waits, and few processes may have 1024 of them.
@@ -20,7 +20,10 @@ _LIBC.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 class _Buffer(ctypes.Structure):
-    """Source: `Py_buffer` of Python's C interface. ctypes itself takes the address only of what can be written."""
+    """The C structure of a buffer, since ctypes itself returns addresses of writable memory only.
+
+    Source: `Py_buffer` of Python's C interface.
+    """
 
     _fields_ = (
         *((("address", ctypes.c_void_p), ("object", ctypes.py_object))),
@@ -31,12 +34,12 @@ class _Buffer(ctypes.Structure):
 
 
 def copied(pickled: Pickled) -> Pickled:
-    """The same with memory of its own, so that its arrays may change before it is sent."""
+    """Return the value with memory of its own, so that its arrays may change before it is sent."""
     return Pickled(pickled.stream, tuple(map(_copy, pickled.buffers)))
 
 
 def _copy(buffer: memoryview) -> memoryview:
-    """A copy: the one that was made of the same memory before, where somebody still has it and nothing has changed."""
+    """Return a copy: an earlier one of the same memory, where that still exists and nothing has changed."""
     place = _address(buffer), buffer.nbytes
     with _LOCK:
         copy = _COPIES.get(place)
@@ -46,7 +49,7 @@ def _copy(buffer: memoryview) -> memoryview:
 
 
 def _address(buffer: memoryview) -> int:
-    """Where its memory is."""
+    """Return the address of its memory."""
     view = _Buffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(buffer), ctypes.byref(view), 0)
     try:

@@ -1,4 +1,4 @@
-"""Exceptions that cross processes: raised as their own type wherever that can be had, always with the whole story."""
+"""Exceptions sent between processes: of their own type where it can be imported, always with the full traceback."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Failure:
     """An exception of another process.
 
     Attributes:
-        module: where its type is from.
+        module: the module of its type.
         name: its type's qualified name.
         message: its text.
         text: its traceback, as Python prints it.
-        shown: the same as IPython shows it, a line each; empty where no IPython ran.
+        shown: its traceback as IPython shows it, a line each; empty where no IPython ran.
     """
 
     module: str
@@ -36,11 +36,11 @@ class Failure:
 
 
 _SYNTAX = ("msg", "filename", "lineno", "offset", "text", "end_lineno", "end_offset")
-"""What a syntax error tells besides its arguments; IPython changes it on the way."""
+"""The attributes of a syntax error besides its arguments; IPython changes them before it shows the error."""
 
 
-class ChildTraceback(Exception):  # it is no error: it tells where one came from
-    """The traceback of a call's process; the cause of what is raised here."""
+class ChildTraceback(Exception):  # it is no error: it shows where one was raised
+    """The traceback in the worker process; it is the cause of the exception that is raised here."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -49,11 +49,11 @@ class ChildTraceback(Exception):  # it is no error: it tells where one came from
 def capture(
     error: BaseException, *, skip: int = 0, shown: Sequence[str] = (), reduce: Reduce | None = None
 ) -> tuple[Failure, Pickled]:
-    """Make an exception ready to be sent; what of it cannot be sent is left out, and its story never is.
+    """Prepare an exception for sending; parts that cannot be sent are left out, but never the traceback.
 
     Args:
         error: the exception.
-        skip: how many frames of its traceback are ours.
+        skip: how many outer frames of its traceback are of this package.
         shown: the traceback as IPython shows it.
         reduce: a special way to pickle some objects.
     """
@@ -65,54 +65,54 @@ def capture(
         module=kind.__module__,
         name=kind.__qualname__,
         message=_text(error),
-        text=_story(error, trace),
+        text=_traceback_text(error, trace),
         shown=tuple(shown),
     )
     for form in (_rebuilt,) if isinstance(error, SyntaxError) else (_itself, _rebuilt):
         try:
-            pickled = pickling.dump_whole(form(error, reduce), reduce=reduce)
+            pickled = pickling.dump_self_contained(form(error, reduce), reduce=reduce)
             again = _own_type(pickling.load(pickled.parts, Unpickler))
-            # One that makes its text of its arguments may make another of that text.
+            # An __init__ that builds the text from its arguments may build another from that text.
             if type(again) is kind and (form is _rebuilt or _text(again) == failure.message):
                 return failure, pickled
-        except Exception:  # noqa: S112  # an odd __init__, a lock within: the next form leaves it out
+        except Exception:  # noqa: S112  # an odd __init__, a lock inside: the next form leaves it out
             continue
     return failure, pickling.dump(None)
 
 
 def revive(failure: Failure, parts: Sequence[memoryview]) -> BaseException:
-    """The exception as it was raised: its own type, or where that cannot be had a `Raised` that is named like it."""
+    """Return the exception as it was raised: of its own type, or if that cannot be imported, a `Raised` of its name."""
     error: BaseException | None = None
     try:
         error = _own_type(pickling.load(parts, Unpickler))
-    except Exception:  # its module is not here, or would wake TensorFlow
+    except Exception:  # its module is missing here, or would initialize TensorFlow
         error = None
     if error is None:
         stand_in = type(failure.name.rpartition(".")[2], (Raised,), {"__module__": failure.module})
         error = stand_in(failure.message)
-    error.__cause__ = ChildTraceback(_with_lines(failure.text))
+    error.__cause__ = ChildTraceback(_with_source(failure.text))
     return error
 
 
 _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
 
 
-def _with_lines(story: str) -> str:
-    """A traceback with the lines of a notebook's functions, whose text its own process has not."""
-    lines = story.splitlines()
-    told: list[str] = []
+def _with_source(text: str) -> str:
+    """Return a traceback with the source lines of a notebook's functions, which the worker process does not have."""
+    lines = text.splitlines()
+    completed: list[str] = []
     for line, after in zip(lines, [*lines[1:], ""], strict=True):
-        told.append(line)
+        completed.append(line)
         frame = _FRAME.match(line)
         if frame is not None and not after.startswith("    "):
             source = linecache.getline(frame["file"], int(frame["line"])).strip()
-            told += [f"    {source}"] * bool(source)
-    return "\n".join(told)
+            completed += [f"    {source}"] * bool(source)
+    return "\n".join(completed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rebuilt:
-    """An exception in pieces, for one that cannot be made by calling its type with its arguments."""
+    """An exception in parts, for one that cannot be made by calling its type with its arguments."""
 
     kind: type[BaseException]
     arguments: tuple[Any, ...]
@@ -126,8 +126,8 @@ def _itself(error: BaseException, reduce: Reduce | None) -> BaseException:
 
 def _rebuilt(error: BaseException, reduce: Reduce | None) -> _Rebuilt:
     arguments = tuple(part if _can_travel(part, reduce) else repr(part) for part in error.args)
-    told = {name: getattr(error, name, None) for name in _SYNTAX} if isinstance(error, SyntaxError) else {}
-    state = {name: part for name, part in (told | vars(error)).items() if _can_travel(part, reduce)}
+    details = {name: getattr(error, name, None) for name in _SYNTAX} if isinstance(error, SyntaxError) else {}
+    state = {name: part for name, part in (details | vars(error)).items() if _can_travel(part, reduce)}
     return _Rebuilt(type(error), arguments, state)
 
 
@@ -143,8 +143,8 @@ def _own_type(loaded: object) -> BaseException | None:
 
 def _can_travel(part: object, reduce: Reduce | None) -> bool:
     try:
-        pickling.load(pickling.dump_whole(part, reduce=reduce).parts, Unpickler)
-    except Exception:  # whatever its own __reduce__ or __setstate__ raises
+        pickling.load(pickling.dump_self_contained(part, reduce=reduce).parts, Unpickler)
+    except Exception:  # whatever an object's own __reduce__ or __setstate__ raises
         return False
     return True
 
@@ -152,12 +152,12 @@ def _can_travel(part: object, reduce: Reduce | None) -> bool:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # somebody's own __str__
+    except Exception:  # a type's own __str__
         return ""
 
 
-def _story(error: BaseException, trace: TracebackType | None) -> str:
+def _traceback_text(error: BaseException, trace: TracebackType | None) -> str:
     try:
         return "".join(traceback.format_exception(type(error), error, trace))
-    except Exception as trouble:  # memory is out, or somebody's own __cause__ is odd
+    except Exception as trouble:  # memory has run out, or its __cause__ is odd
         return f"{type(error).__qualname__} (its traceback cannot be told: {type(trouble).__qualname__})"

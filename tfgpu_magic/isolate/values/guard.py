@@ -1,17 +1,17 @@
-"""The watch over what is unpickled: nothing that comes back may import TensorFlow here, nor wake it.
+"""The guard of unpickling: nothing that comes back from a call may import or initialize TensorFlow here.
 
-What a call's process sends has nothing of TensorFlow's in it (`plain` sees to that) but for names: a function that
-was defined there and uses `tf`, a class whose base is `keras.Model`, an exception. The rule for names, which is all
-that stands in a pickle, is this:
+What a worker process sends contains nothing of TensorFlow's (`plain` replaces it) but names: a function that was
+defined there and uses `tf`, a class whose base is `keras.Model`, an exception. The rule for these names is:
 
 - Where TensorFlow is not imported, no name of its packages is looked up, and none of them is imported as a module.
-- Where it is, modules and types may be named. A module does nothing; a type does nothing until it is called, and of
-  TensorFlow's types a stream from `plain` calls only exceptions. Anything else that can be named is a function, and
-  a function in a pickle is there to be called: it is refused.
+- Where it is, modules and types may be named. A module does nothing; a type does nothing until it is called, and a
+  stream from `plain` calls none of TensorFlow's types but exceptions. Anything else that can be named is a function,
+  and a function in a pickle is there to be called: it is refused.
 
-This holds against accidents, not against malice, and about names only: code that is sent by value has none. A module of
-people's own that imports TensorFlow does so when one of its classes comes back; a `__setstate__` of theirs that makes a
-tensor wakes it; and so does a Keras model that was pickled without `plain`, whose way to be made is sent as code.
+This protects against accidents, not against malice, and covers names only: code that is sent by value has none. A
+module of the user's that imports TensorFlow does so when one of its classes comes back; a `__setstate__` of the user's
+that makes a tensor initializes it; and so does a Keras model that was pickled without `plain`, whose constructor is
+sent as code.
 Source: Python's `pickle`, "Restricting Globals"; cloudpickle's `subimport`, by which it sends modules.
 """
 
@@ -33,16 +33,16 @@ _MODULE = ("cloudpickle.cloudpickle", "subimport")
 
 
 class Unpickler(pickling.Unpickler):
-    """Unpickles what a call's process sent, and raises where that would import or wake TensorFlow.
+    """An unpickler for what a worker process sent; it raises where that would import or initialize TensorFlow.
 
     Args:
         file: the stream.
         buffers: the memory that was pickled apart from it, in order.
-        modules: the names of the modules that the process has to whom it goes: our own, or in a trial at the
-            sender's the receiver's.
+        modules: the names of the modules that the receiving process has imported: this process's, or, in a trial
+            in the sending process, the receiver's.
 
     Raises:
-        Unpicklable: by `load`; it names what it met.
+        Unpicklable: by `load`; it names the object that it refuses.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Unpickler(pickling.Unpickler):
         self._modules = modules
 
     def find_class(self, module: str, name: str) -> Any:
-        """Look up a name of the stream; pickle calls it once for each."""
-        theirs = _is_theirs(self._modules, module, f"{module}.{name}")
+        """Look up a name of the stream; `pickle` invokes this once for each."""
+        guarded = _is_guarded(self._modules, module, f"{module}.{name}")
         found = super().find_class(module, name)
         if (module, name) == _MODULE:
-            return functools.partial(_import, found, self._modules)  # without `self`, which will hold it
-        if theirs and not isinstance(found, type):
+            return functools.partial(_import, found, self._modules)  # without `self`, whose memo will hold it
+        if guarded and not isinstance(found, type):
             raise Unpicklable(
                 f"{module}.{name} is of TensorFlow's or Keras' own functions, and one that comes back could be called "
                 "and take the GPU here. Bring back what it returns; or name it by its module in what you bring back, "
@@ -71,16 +71,17 @@ class Unpickler(pickling.Unpickler):
         return found
 
 
-def _import(bring: Callable[[str], Any], modules: Container[str], name: str) -> Any:
-    _is_theirs(modules, name, name)
-    return bring(name)
+def _import(subimport: Callable[[str], Any], modules: Container[str], name: str) -> Any:
+    _is_guarded(modules, name, name)
+    return subimport(name)
 
 
-def _is_theirs(modules: Container[str], module: str, thing: str) -> bool:
+def _is_guarded(modules: Container[str], module: str, thing: str) -> bool:
+    """Tell whether a module is of the packages in `ROOTS`; refuse one that would have to be imported."""
     root = module.partition(".")[0]
     if root not in ROOTS:
         return False
-    # Keras alone costs little where TensorFlow is, which imports it when it is first asked for.
+    # Importing Keras costs little where TensorFlow is imported, which imports it at its first use.
     if root in modules or "tensorflow" in modules:
         return True
     raise Unpicklable(

@@ -1,6 +1,6 @@
-"""What comes back of Keras' own objects: a model as the bytes of its archive, a training's history as its numbers.
+"""The plain forms of Keras' own objects: a model as the bytes of its archive, a history as its numbers.
 
-Neither imports TensorFlow before it is asked to. What else is made plain, and how, is `plain`'s.
+Neither imports TensorFlow before `ModelHandle.load` is called. Other plain forms are in `plain`.
 Source: Keras pickles a model as the archive that `model.save` writes, made in memory (`KerasSaveable`, Keras 3.4).
 """
 
@@ -31,15 +31,15 @@ from tfgpu_magic.isolate.values.guard import ROOTS
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class ModelHandle:
-    """A Keras model of another process, as it was there: weights, how it was compiled, the optimizer's state.
+    """A Keras model of another process, as it was there: weights, compile settings, the optimizer's state.
 
-    It is bytes: it holds no GPU memory, and TensorFlow need not be imported.
+    It consists of bytes: it holds no GPU memory, and TensorFlow need not be imported.
 
     Attributes:
-        name: the model's.
+        name: the model's name.
         parameters: how many numbers its weights have.
         archive: the bytes of a ``.keras`` file; they travel apart from a pickle's stream and are not copied.
-        customs: a pickle of the classes and functions of the user's that the archive names.
+        customs: a pickle of the user's classes and functions that the archive names.
         left_out: the names of those that could not be pickled.
     """
 
@@ -62,7 +62,7 @@ class ModelHandle:
         if not hasattr(kind, "_unpickle_model"):
             raise Unpicklable(f"{what} needs Keras 3.4 or later to leave its process. {weights}.", what=what)
         try:
-            _, (archive,) = kind.__reduce__(model)  # Keras' own way, whatever a subclass has in its place
+            _, (archive,) = kind.__reduce__(model)  # Keras' own method, whatever a subclass has in its place
             view = archive.getbuffer()
             names = set(_texts(json.loads(zipfile.ZipFile(archive).read("config.json"))))
         except Exception as error:  # whatever a get_config of the user's raises
@@ -80,18 +80,18 @@ class ModelHandle:
 
     @property
     def size(self) -> int:
-        """Bytes of the archive."""
+        """The size of the archive in bytes."""
         return memoryview(self.archive).nbytes
 
     def load(self, custom_objects: Mapping[str, Any] | None = None) -> Any:
-        """Make the model again, in this process: this imports Keras, and wakes TensorFlow, which takes the GPU.
+        """Make the model in this process: this imports Keras and initializes TensorFlow, which takes the GPU.
 
         Args:
-            custom_objects: classes and functions by the names that Keras knows them by, used before those that were
-                brought along; only what `left_out` names is needed.
+            custom_objects: classes and functions by the names under which Keras registers them; they take precedence
+                over those in `customs`. Only those that `left_out` names are needed.
 
         Raises:
-            Unpicklable: something of the model's could not be brought along, and is not given.
+            Unpicklable: a name of `left_out` is missing in `custom_objects`.
         """
         given = dict(custom_objects or {})
         missing = [name for name in self.left_out if name not in given]
@@ -104,18 +104,18 @@ class ModelHandle:
         import keras
 
         with keras.saving.custom_object_scope({**pickling.load([memoryview(self.customs)]), **given}):
-            # The public load_model takes only a path, and there may be no disk to put a file on. This name is in
-            # every pickle of a Keras model, and so it stays.
+            # The public load_model takes only a path, and there may be no disk to write a file to. Every pickle of a
+            # Keras model contains this name, so Keras will keep it.
             return keras.Model._unpickle_model(io.BytesIO(self.archive))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the ``.keras`` file that `keras.saving.load_model` reads. TensorFlow is neither imported nor woken.
+        """Write the ``.keras`` file that `keras.saving.load_model` reads, without TensorFlow.
 
-        A file that is there is replaced in one step, when the new one is whole on the disk.
+        An existing file is replaced in one step, when the new one is complete on the disk.
 
         Raises:
             ValueError: the name does not end in ``.keras``.
-            OSError: it could not be written; what was there is as it was.
+            OSError: it could not be written; an existing file is unchanged.
         """
         if Path(path).suffix != ".keras":
             raise ValueError(f"{os.fspath(path)!r} does not end in .keras, and Keras reads a model from no other name.")
@@ -135,10 +135,10 @@ class ModelHandle:
                 part.unlink()
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Tell who takes the handle for the model how to get that.
+        """Refuse an attribute of the model, and tell the user how to get the model itself.
 
         Raises:
-            AttributeError: always; what a handle has is found before.
+            AttributeError: always; the handle's own attributes are found before.
         """
         raise AttributeError(
             f"This is a handle, and has no {name!r}: the model {self.name!r} is in another process's archive. "
@@ -160,12 +160,12 @@ class ModelHandle:
 
 @dataclass(frozen=True, slots=True)
 class TrainingHistory:
-    """What `keras.Model.fit` returned in another process: its numbers. The model is left out: it is large.
+    """The numbers that `keras.Model.fit` returned in another process. The model is left out: it is large.
 
     Attributes:
-        history: for each measure its value after each epoch.
-        epoch: the epochs' numbers.
-        params: what the training was called with: ``epochs``, ``steps``, ``verbose``.
+        history: the value of each measure after each epoch.
+        epoch: the numbers of the epochs.
+        params: the arguments of the training: ``epochs``, ``steps``, ``verbose``.
     """
 
     history: dict[str, list[Any]]
@@ -174,12 +174,12 @@ class TrainingHistory:
 
     @property
     def model(self) -> Any:
-        """Not here: a history would bring a model each time."""
+        """The model, which is not sent with each history: reading it raises."""
         raise AttributeError("A training's history comes back without its model. Bring back the model beside it.")
 
 
 def _texts(node: Any) -> Iterator[str]:
-    """Every text in what was JSON."""
+    """Give every string in parsed JSON."""
     if isinstance(node, str):
         yield node
     elif isinstance(node, list | dict):
@@ -188,14 +188,14 @@ def _texts(node: Any) -> Iterator[str]:
 
 
 def _parts(model: Any, names: set[str]) -> dict[str, Any]:
-    """The user's classes and functions that a model is made of and that its archive speaks of, by Keras' names.
+    """Return the user's classes and functions that a model consists of and its archive names, by Keras' names.
 
     The archive has their names only, and Keras looks a name up in no module but its own. The objects themselves are
-    where the model is: a class of a cell that was run again is not the one that is now in the notebook.
+    found by way of the model: after its cell has run again, a class of the notebook is not the one that the model has.
     """
     name_of = sys.modules["keras"].saving.get_registered_name
     found: dict[str, Any] = {}
-    seen = {id(model): model}  # kept, so that no number is given twice
+    seen = {id(model): model}  # kept, so that no id is used twice
     todo = [model]
     while todo:
         for part in gc.get_referents(todo.pop()):
@@ -225,6 +225,6 @@ def _root(thing: Any) -> str:
 def _pickles(part: Any) -> bool:
     try:
         cloudpickle.dumps(part)
-    except Exception:  # a lock or a data set that its code refers to
+    except Exception:  # its code refers to a lock or a data set
         return False
     return True

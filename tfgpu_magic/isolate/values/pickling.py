@@ -1,4 +1,4 @@
-"""Values to bytes and back between processes: by value what a notebook defines, large arrays as memory apart.
+"""Pickling between processes: a notebook's definitions go by value, large arrays as memory beside the stream.
 
 Source: PEP 574 (out-of-band buffers); cloudpickle.
 """
@@ -17,20 +17,20 @@ from types import FunctionType
 from typing import Any
 
 import cloudpickle
-from cloudpickle import cloudpickle as inner
+from cloudpickle import cloudpickle as internals
 
 from tfgpu_magic.errors import Unpicklable
 
 APART = 64 * 2**10
 """Bytes from which a buffer travels apart from the stream, and keeps its own memory."""
 
-_DEPTH = 4  # how deep in a value the part that cannot be pickled is looked for
-_WIDTH = 100  # and in how many places of each level
+_DEPTH = 4  # how many levels of a value are searched for the part that cannot be pickled
+_WIDTH = 100  # how many parts of each level are searched
 
 
 @dataclass(frozen=True, slots=True)
 class Pickled:
-    """A value in pieces.
+    """A pickled value.
 
     Attributes:
         stream: the pickle, protocol 5.
@@ -42,32 +42,32 @@ class Pickled:
 
     @property
     def parts(self) -> tuple[memoryview, ...]:
-        """What is to be sent, the stream first."""
+        """The memory to be sent, the stream first."""
         return (self.stream, *self.buffers)
 
     @property
     def size(self) -> int:
-        """Bytes to be sent."""
+        """The number of bytes to be sent."""
         return sum(part.nbytes for part in self.parts)
 
     def copied(self) -> Pickled:
-        """The same with memory of its own, so that it can be sent when its arrays have changed."""
+        """Return the value with memory of its own, so that its arrays may change before it is sent."""
         return Pickled(self.stream, tuple(memoryview(bytes(buffer)) for buffer in self.buffers))
 
 
 Reduce = Callable[[Any], Any]
-"""What `pickle.Pickler.reducer_override` is: a way to pickle an object, or `NotImplemented`."""
+"""A function like `pickle.Pickler.reducer_override`: it returns how to pickle an object, or `NotImplemented`."""
 
 
 class _Main(dict[str, Any]):
-    """Stands for the namespace of `__main__`, whichever process it is in."""
+    """A stand-in for the namespace of `__main__`: unpickled, it is that of the receiving process."""
 
     def __reduce__(self) -> tuple[Callable[[], dict[str, Any]], tuple[()]]:
         return main_namespace, ()
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # cloudpickle has no types
-    """Pickles functions with the globals that they read."""
+    """A pickler that pickles functions with the globals that they read."""
 
     def __init__(self, file: io.BytesIO, buffers: list[memoryview], reduce: Reduce | None) -> None:
         def keep(buffer: pickle.PickleBuffer) -> bool:
@@ -86,13 +86,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]  # clou
         if self._reduce is not None and (reduced := self._reduce(obj)) is not NotImplemented:
             return reduced
         if isinstance(obj, BaseException):
-            # As it pickles itself: where tblib is installed, TensorFlow has exceptions pickled with their tracebacks.
+            # By its own method: where tblib is installed, TensorFlow has exceptions pickled with their tracebacks.
             return obj.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         return super().reducer_override(obj)
 
 
 class _SharingPickler(_Pickler):
-    """Pickles the notebook's functions without globals: they find them in the other process's `__main__`."""
+    """A pickler that leaves out the globals of the notebook's functions: they use the receiver's `__main__`."""
 
     def __init__(self, file: io.BytesIO, buffers: list[memoryview], reduce: Reduce | None) -> None:
         super().__init__(file, buffers, reduce)
@@ -100,16 +100,16 @@ class _SharingPickler(_Pickler):
 
 
 def main_namespace() -> dict[str, Any]:
-    """The namespace of this process's `__main__`: in a kernel, the notebook's."""
+    """Return the namespace of this process's `__main__`: in a kernel, the notebook's."""
     return vars(sys.modules["__main__"])
 
 
 def dump(value: object, name: str = "", *, reduce: Reduce | None = None) -> Pickled:
-    """Pickle a value for a process whose `__main__` has what the notebook's functions read, as a call's has.
+    """Pickle a value for a process whose `__main__` has the globals of the notebook's functions, as a worker's has.
 
     Args:
         value: what to pickle; its large arrays must not change before they are sent.
-        name: what people call it, for the error.
+        name: its name for people, for the error.
         reduce: a special way to pickle some objects.
 
     Raises:
@@ -118,8 +118,8 @@ def dump(value: object, name: str = "", *, reduce: Reduce | None = None) -> Pick
     return _dump(_SharingPickler, value, name, reduce)
 
 
-def dump_whole(value: object, name: str = "", *, reduce: Reduce | None = None) -> Pickled:
-    """Pickle a value as `dump` does, with the globals that functions of `__main__` read: it stands by itself."""
+def dump_self_contained(value: object, name: str = "", *, reduce: Reduce | None = None) -> Pickled:
+    """Pickle a value as `dump` does, with the globals that functions of `__main__` read: a self-contained pickle."""
     return _dump(_Pickler, value, name, reduce)
 
 
@@ -128,20 +128,20 @@ def _dump(pickler: type[_Pickler], value: object, name: str, reduce: Reduce | No
     try:
         pickler(stream, buffers, reduce).dump(value)
     except Exception as error:  # whatever an object's own __reduce__ raises
-        raise Unpicklable(_tell(value, name or "it", error, reduce), what=name) from error
-    # Not getbuffer(), which must go before its stream does: Python's garbage collector may do it the other way round.
+        raise Unpicklable(_message(value, name or "it", error, reduce), what=name) from error
+    # Not getbuffer(), which must be freed before its stream: Python's garbage collector may do it the other way round.
     return Pickled(memoryview(stream.getvalue()), tuple(buffers))
 
 
 def dump_call(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, reduce: Reduce | None = None
 ) -> Pickled:
-    """Pickle a call: the function, its arguments and its keywords, together, so that what they share they still do.
+    """Pickle a call: the function, its arguments and its keywords together, so that they still share what they share.
 
     Args:
-        function: what is called.
-        args: with what.
-        kwargs: and by name.
+        function: the function to call.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
         reduce: a special way to pickle some objects.
 
     Raises:
@@ -160,36 +160,36 @@ def dump_call(
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What people call a function."""
+    """Return the name of a function for people."""
     return str(getattr(function, "__qualname__", "") or f"a {type(function).__qualname__}")
 
 
 class Unpickler(pickle.Unpickler):
-    """Unpickles, and leaves every class as it is that this process has already.
+    """An unpickler that leaves unchanged every class that this process has already.
 
-    A class that comes back is the one that was sent. cloudpickle would set all its attributes and methods to what
-    they are in the other process; here only a class that this load makes gets any.
+    A class that comes back is the one that was sent. cloudpickle would overwrite all its attributes and methods with
+    those of the other process; here only a class that this load makes gets any.
     Source: cloudpickle's `_make_skeleton_class`, `_make_skeleton_enum` and `_class_setstate`.
     """
 
     def __init__(self, file: io.BytesIO, *, buffers: Iterable[Any] | None = None) -> None:
         super().__init__(file, buffers=buffers)
-        self._made: dict[int, type] = {}  # kept, so that no number is given twice
+        self._made: dict[int, type] = {}  # kept, so that no id is used twice
 
     def find_class(self, module: str, name: str) -> Any:
-        """Look up a name of the stream; pickle calls it once for each."""
+        """Look up a name of the stream; `pickle` invokes this once for each."""
         found = super().find_class(module, name)
-        # These hold no `self`, whose memo will hold them, and with them all that was loaded.
-        if module == inner.__name__ and name in ("_make_skeleton_class", "_make_skeleton_enum"):
+        # These hold no `self`: its memo will hold them, and they would keep all that was loaded.
+        if module == internals.__name__ and name in ("_make_skeleton_class", "_make_skeleton_enum"):
             return functools.partial(_make, found, self._made)
-        if module == inner.__name__ and name == "_class_setstate":
+        if module == internals.__name__ and name == "_class_setstate":
             return functools.partial(_fill, found, self._made)
         return found
 
 
 def _make(make: Callable[..., type], made: dict[int, type], *description: Any) -> type:
-    *_, number, _ = description  # by which cloudpickle knows a class that it has sent, or made
-    known = number in inner._DYNAMIC_CLASS_TRACKER_BY_ID
+    *_, number, _ = description  # by which cloudpickle recognizes a class that it has sent or made
+    known = number in internals._DYNAMIC_CLASS_TRACKER_BY_ID
     kind = make(*description)
     if not known:
         made[id(kind)] = kind
@@ -201,11 +201,11 @@ def _fill(fill: Callable[..., type], made: Mapping[int, type], kind: type, state
 
 
 def load(parts: Sequence[memoryview], unpickler: Callable[..., pickle.Unpickler] = Unpickler) -> Any:
-    """Make the value again; its large arrays live in the memory of the parts."""
+    """Unpickle a value; its large arrays use the memory of the parts."""
     return unpickler(io.BytesIO(parts[0]), buffers=parts[1:]).load()
 
 
-def _tell(value: object, name: str, error: Exception, reduce: Reduce | None) -> str:
+def _message(value: object, name: str, error: Exception, reduce: Reduce | None) -> str:
     if isinstance(error, Unpicklable):
         return f"{name}: {error}"
     place, part = _culprit(value, name, reduce, _DEPTH)
@@ -215,17 +215,17 @@ def _tell(value: object, name: str, error: Exception, reduce: Reduce | None) -> 
 
 
 def _culprit(value: object, place: str, reduce: Reduce | None, depth: int) -> tuple[str, object]:
-    """The smallest part of a value that cannot be pickled, and where it is."""
+    """Return the name and the object of the smallest part of a value that cannot be pickled."""
     for part, inside in _parts(value) if depth else ():
         try:
             _Pickler(io.BytesIO(), [], reduce).dump(inside)
-        except Exception:  # as in `dump`
+        except Exception:  # as in `_dump`
             return _culprit(inside, f"{place}{part}", reduce, depth - 1)
     return place, value
 
 
 def _parts(value: object) -> list[tuple[str, object]]:
-    """What a value is made of, with how to write it."""
+    """Return the parts of a value, each with the suffix that names it."""
     inside: Iterable[tuple[str, object]]
     try:
         if isinstance(value, dict):
@@ -240,5 +240,5 @@ def _parts(value: object) -> list[tuple[str, object]]:
         else:
             inside = ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
         return list(itertools.islice(inside, _WIDTH))
-    except Exception:  # somebody's own items() or __getattr__
+    except Exception:  # a type's own items() or __getattr__
         return []

@@ -1,10 +1,10 @@
-"""TensorFlow's and Keras' objects as plain ones, in the process of a call, before they are sent.
+"""The plain forms of TensorFlow's and Keras' objects, made in the worker process before they are sent.
 
-A tensor that is unpickled makes a tensor again, and with it takes every GPU that is visible: so arrays are sent in
-their place. How a pickle is made and sent is left to others, and exceptions are.
+Unpickling a tensor makes a tensor again, and with it takes every visible GPU: so arrays are sent in their place. How a
+pickle is made and sent is left to `pickling` and `wire`, and exceptions to `failure`.
 
 =============================  ==================================================
-tensor, variable               numpy array; what its ``numpy()`` gives
+tensor, variable               numpy array; what its ``numpy()`` returns
 string tensor                  numpy array of `bytes`
 bfloat16, float8, int4         numpy array of ml_dtypes' type
 RaggedTensor                   nested lists
@@ -12,7 +12,7 @@ TensorShape, DType             tuple, `numpy.dtype`
 Keras model                    `ModelHandle`
 what ``fit`` returns           `TrainingHistory`
 tracked list, dict, set        `list`, `dict`, `set`
-anything else                  `Unpicklable`, which says what to bring back instead
+anything else                  `Unpicklable`, whose message names what to bring back instead
 =============================  ==================================================
 """
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 
 
 def reduce(obj: Any) -> Any:
-    """Pickle an object of TensorFlow's or Keras' as a plain one: a `pickle.Pickler.reducer_override`.
+    """Pickle an object of TensorFlow's or Keras' in its plain form: a `pickle.Pickler.reducer_override`.
 
     Args:
-        obj: any object; nothing is imported to look at it.
+        obj: any object; nothing is imported to examine it.
 
     Returns:
         What `object.__reduce__` returns, or `NotImplemented` for what is neither TensorFlow's nor Keras'. An array's
         memory is not copied and can be pickled apart from the stream.
 
     Raises:
-        Unpicklable: it has no plain form, or cannot be read.
+        Unpicklable: it has no plain form, or its value cannot be read.
     """
-    own: Any = type(obj)  # mypy takes no type for hashable
-    if not _is_theirs(own):
+    kind: Any = type(obj)  # mypy takes no type for hashable
+    if not _is_tensorflows(kind):
         return NotImplemented
     if isinstance(obj, ModuleType):  # tf.keras, before its first use: by name, as cloudpickle sends other modules
         return subimport, (obj.__name__,)
@@ -57,7 +57,7 @@ def reduce(obj: Any) -> Any:
     if form is None:
         raise _refused(obj)
     try:
-        return _way(form(obj))
+        return _reduced(form(obj))
     except Unpicklable:
         raise
     except Exception as error:  # TensorFlow's own: a deleted variable, a device that is lost
@@ -79,9 +79,9 @@ def _refused(obj: Any) -> Unpicklable:
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_theirs(kind: type) -> bool:
-    """Whether instances of a type are to be made plain: it or one of its bases is from one of their packages."""
-    if issubclass(kind, type | BaseException):  # these are sent by name, or by somebody else
+def _is_tensorflows(kind: type) -> bool:
+    """Tell whether instances of a type need a plain form: it or a base is of TensorFlow's or Keras' packages."""
+    if issubclass(kind, type | BaseException):  # types are sent by name, and exceptions by `failure`
         return False
     return any(str(base.__module__).partition(".")[0] in ROOTS for base in kind.__mro__)
 
@@ -101,7 +101,7 @@ def _called(obj: object, name: str) -> str:
 
 
 def _array(tensor: Any) -> Any:
-    """What `numpy()` gives, without its copy, which nobody would write to."""
+    """Return what `numpy()` returns, without the copy, to which no code would write."""
     if not hasattr(tensor, "numpy"):
         raise Unpicklable(
             f"{tensor} is symbolic: it has no value outside its function. Return it, and bring that back.",
@@ -116,7 +116,7 @@ def _array(tensor: Any) -> Any:
 
 
 class _Writable:
-    """A read-only array's memory as if it were not: what is pickled read-only can never be written where it arrives."""
+    """A read-only array's memory, declared as writable: a pickled read-only array would stay so where it arrives."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self._array = array  # whose memory lives as long as this
@@ -138,8 +138,9 @@ def _history(history: Any) -> TrainingHistory:
     return TrainingHistory(dict(history.history), list(history.epoch), dict(history.params))
 
 
-def _way(plain: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    # The buffer protocol knows no type that another package has added to numpy: its bits go as unsigned integers.
+def _reduced(plain: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    # The buffer protocol has no format for a type that another package has added to numpy: its bits are sent as
+    # unsigned integers.
     if getattr(plain, "ndim", 0) and plain.dtype.isbuiltin == 2:
         return _typed, (plain.view(f"u{plain.dtype.itemsize}"), plain.dtype)
     return _same, (plain,)
@@ -167,7 +168,7 @@ _FORMS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
     ("builtins.set", set),
     ("builtins.tuple", tuple),
 )
-"""What has a plain form, by its public name."""
+"""The types that have a plain form, by their public names, and the functions that make it."""
 
 _VALUES = "Bring back what it computes."
 _INSTEAD = (
@@ -190,4 +191,4 @@ _INSTEAD = (
     ("keras.callbacks.Callback", "Bring back what it recorded."),
     ("tensorflow.Module", "Bring back its .variables."),
 )
-"""What has none, by its public name, and what to bring back instead."""
+"""The types without a plain form, by their public names, and what to bring back instead."""

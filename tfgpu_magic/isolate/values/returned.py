@@ -1,4 +1,4 @@
-"""What a caller is to get of a call, pickled in the call's process: only what can be had in the caller's."""
+"""The values that a call returns, pickled in its worker process: only what the caller's process can unpickle."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tfgpu_magic.isolate.values.pickling import Pickled
 
 
 def give(value: object, name: str, imported: frozenset[str]) -> Pickled:
-    """Pickle what the caller is to get: TensorFlow's objects as plain ones, and only what can be had there.
+    """Pickle a value for the caller: TensorFlow's objects in plain form, and only what can be unpickled there.
 
     Args:
         value: what to pickle.
-        name: what people call it.
+        name: its name for people, for the error.
         imported: which of TensorFlow's packages the caller has imported.
 
     Raises:
-        Unpicklable: it cannot be sent, or nothing could be made of it.
+        Unpicklable: it cannot be pickled, or not be unpickled there.
     """
-    pickled = pickling.dump_whole(value, name, reduce=plain.reduce)
+    pickled = pickling.dump_self_contained(value, name, reduce=plain.reduce)
     try:
         pickling.load(pickled.parts, functools.partial(Unpickler, modules=imported))
     except Unpicklable as error:
