@@ -71,7 +71,7 @@ class Job(JobFuture[Any]):
             cell.stop()
 
     def __repr__(self) -> str:
-        state = self.standing().state
+        state = self.status().state
         # What is shown of it stays in the notebook, and it does not stay running.
         return f"<Job {self.number}, {'begun' if state == RUNNING else state}: {self.title}>"
 
