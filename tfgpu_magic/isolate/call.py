@@ -1,4 +1,4 @@
-"""The caller's side of one isolated call: its process is started, watched, interrupted and ended; `worker` runs it."""
+"""The caller's side of one isolated call: starts, watches, interrupts and ends the process that `worker` runs."""
 
 from __future__ import annotations
 

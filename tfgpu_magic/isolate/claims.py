@@ -1,4 +1,4 @@
-"""What our calls may take of GPUs, what they wait for, and what they have taken: plain data for `allocation`. Pure."""
+"""What our calls may take of GPUs, need, and have taken: plain data, of which `allocation` decides. Pure."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class IsolatedExecutor(Executor):
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
     ) -> None:
-        asked = options.read(policy, gpus, timeout)
+        checked = options.read(policy, gpus, timeout)
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")  # the standard library's text
         self._first = None if initializer is None else (initializer, initargs)
@@ -78,7 +78,7 @@ class IsolatedExecutor(Executor):
         if cluster is None and (security is not None or wait is not None):
             raise TypeError("security and wait are for calls on a cluster; give cluster= too")
         self._backend: Backend = (
-            Local(asked, max_workers) if cluster is None else Cluster(asked, max_workers, cluster, security, wait)
+            Local(checked, max_workers) if cluster is None else Cluster(checked, max_workers, cluster, security, wait)
         )
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> CallFuture[T]:

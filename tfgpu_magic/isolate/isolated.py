@@ -1,4 +1,4 @@
-"""`@isolated`: a function whose every call has a process of its own; `options` checks what is asked for the calls."""
+"""`@isolated`: a function whose every call has a process of its own; `options` checks its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs of this process, which are detached cells and submitted calls: futures that can be listed and stopped."""
+"""The jobs of this process, detached cells and submitted calls: futures that can be listed and stopped."""
 
 from __future__ import annotations
 

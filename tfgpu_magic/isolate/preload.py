@@ -1,4 +1,4 @@
-"""The modules that the fork server imports before the first isolated call; `isolate.cells` has its own among them."""
+"""The modules that the fork server imports before the first isolated call, `control` and `cells.shell` included."""
 
 from __future__ import annotations
 
