@@ -116,7 +116,7 @@ def choose_in_turn(
         return None
     try:
         chosen = choose(other, holding, taken, count)
-    except Refused:  # these GPUs do not do; others would, when the calls that wait have had them
+    except Refused:  # only these GPUs are refused; the others will do, when the waiting calls have had them
         return None
     return chosen if chosen is not None and spares(*chosen) else None
 

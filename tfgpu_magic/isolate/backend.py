@@ -38,7 +38,7 @@ class Door:
         """
         if self.closed or shutdown.begun:
             at = " interpreter" * shutdown.begun
-            raise RuntimeError(f"cannot schedule new futures after{at} shutdown")  # as the standard library says it
+            raise RuntimeError(f"cannot schedule new futures after{at} shutdown")  # the standard library's text
 
 
 class Backend(Protocol):

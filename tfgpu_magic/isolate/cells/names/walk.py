@@ -34,7 +34,7 @@ def walked(source: str) -> Assignments:
     return walk
 
 
-class _Turn(ast.AST):
+class _LoopTarget(ast.AST):
     """The names that a loop binds at each iteration."""
 
     def __init__(self, target: ast.expr) -> None:
@@ -163,9 +163,9 @@ class _Walk(Assignments, ast.NodeVisitor):
 
     def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
         self.visit(node.iter)
-        self._loop([_Turn(node.target), *node.body], node.orelse, ends=self.settled)
+        self._loop([_LoopTarget(node.target), *node.body], node.orelse, ends=self.settled)
 
-    def visit__Turn(self, node: _Turn) -> None:
+    def visit__LoopTarget(self, node: _LoopTarget) -> None:
         self.turning = True
         self.visit(node.target)
         self.turning = False
