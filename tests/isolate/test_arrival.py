@@ -276,10 +276,10 @@ def test_names_in_a_query_are_sent_and_others_can_be_added(book: Notebook) -> No
 def test_a_job_whose_process_is_ended_from_outside_is_stopped(book: Notebook, number: str) -> None:
     book.isolated("import time\nprint('begun')\nwhile True: time.sleep(0.1)", "--detach")
     book.run("job = _")
-    until(lambda: book.run("print(job.standing().pid)").stream() != "None\n")
+    until(lambda: book.run("print(job.status().pid)").stream() != "None\n")
     time.sleep(0.5)
-    book.run(f"import os, signal\nos.kill(job.standing().pid, signal.{number})")
+    book.run(f"import os, signal\nos.kill(job.status().pid, signal.{number})")
     said = book.run("job.exception(timeout=30)").value
-    state = book.run("job.standing().state").value
+    state = book.run("job.status().state").value
 
     assert state == "'stopped'", said

@@ -1,1 +1,1 @@
-"""A call or a cell in a process of its own, which gives its GPU memory back when it ends."""
+"""Isolated calls and cells: each runs in a process of its own, which gives its GPU memory back when it ends."""

@@ -1,7 +1,7 @@
-"""Which GPUs an isolated call may have beside other calls of this user, and with what policy. Pure.
+"""Decides which GPUs an isolated call gets beside this user's other calls, and with what policy. Pure.
 
 Without a limit in its policy a call has a GPU to itself among our calls; with one it shares the GPU with others, as
-far as there is room. Ours are those of every process of this user; `lease_file` knows them.
+far as there is room. Our calls are those of every process of this user; `lease_file` holds them.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ def choose(
     count: int,
     names: Callable[[], Mapping[int, str]] = dict,
 ) -> tuple[Device, ...] | None:
-    """Choose a call's GPUs: of those that have room the ones with most memory left.
+    """Choose a call's GPUs: of those that have room, the ones with most memory left.
 
     Args:
         devices: the GPUs that it may have, as they are now, and what it would take of each.
-        holding: who holds what on them now.
-        claims: what other calls of ours may take.
+        holding: what each process holds on them now.
+        claims: what our other calls may take.
         count: how many it needs.
-        names: tells who is behind each pid; asked only to say who is in the way.
+        names: returns the program behind each pid; called only for the text of a refusal.
 
     Returns:
-        The GPUs, or None where only our own calls are in the way, and it has to wait for one to end.
+        The GPUs, or None if only our own calls are in the way, and it has to wait for one to end.
 
     Raises:
-        Refused: there are too few GPUs, or others hold what it needs.
+        Refused: there are too few GPUs, or other programs hold what it needs.
     """
     if len(devices) < count:
         there = f"there {'is' if len(devices) == 1 else 'are'} {len(devices) or 'none'}"
@@ -72,17 +72,18 @@ def choose_in_turn(
     gpus: Sequence[Gpu],
     names: Callable[[], Mapping[int, str]] = dict,
 ) -> tuple[Device, ...] | None:
-    """Choose as `choose` does, with others waiting ahead: whoever passes leaves them what they wait for.
+    """Choose as `choose` does, while other calls wait ahead: a call that passes them leaves them what they wait for.
 
-    Who can be served now is, before us. One who cannot must still fit beside all that has passed it, us included, when
-    those have ended that were there before it came. So nobody waits for ever, and none whose GPUs are others' at all.
+    A call ahead that can be served now is served before this one. A call that cannot must still fit beside all that
+    has passed it, this one included, when those have ended that were there before it came. So no call waits for ever,
+    and no call waits for one whose GPUs are held by other programs.
 
     Args:
         devices: as in `choose`.
         holding: as in `choose`.
         claims: as in `choose`.
         count: as in `choose`.
-        ahead: what those wait for who came before, in their order.
+        ahead: what the calls that came before wait for, in their order.
         gpus: all GPUs, as they are now.
         names: as in `choose`.
 
@@ -97,7 +98,7 @@ def choose_in_turn(
         try:
             chosen = choose(theirs, holding, taken, need.count)
         except Refused:
-            continue  # and it will be told so
+            continue  # that call will be refused too
         if chosen is None:
             blocked.append(need)
         else:
@@ -115,7 +116,7 @@ def choose_in_turn(
         return None
     try:
         chosen = choose(other, holding, taken, count)
-    except Refused:  # of these; others would do, when those who wait have had them
+    except Refused:  # only these GPUs are refused; the others will do, when the waiting calls have had them
         return None
     return chosen if chosen is not None and spares(*chosen) else None
 
@@ -124,19 +125,19 @@ _NOW = 2**63  # later than every number that was given
 
 
 def _fits_later(need: Need, gpus: Mapping[str, Gpu], claims: Sequence[Claim]) -> bool:
-    """Tell whether who waits will fit beside what was claimed since it came, when all that was before has ended."""
+    """Tell whether a waiting call will fit beside the claims made since it came, when all earlier ones have ended."""
     later = [claim for claim in claims if claim.since > need.ticket]
     left = (_left(_emptied(device), Holding(), later) for device in need.devices(gpus))
     return sum(device is not None and not fit.problems([device]) for device in left) >= need.count
 
 
 def _emptied(device: Device) -> Device:
-    """The GPU as it is when nobody uses it, as far as that can be known."""
+    """Return the GPU as it is when no process uses it, as far as that can be known."""
     return replace(device, gpu=replace(device.gpu, free=_usable(device.gpu)))
 
 
 def places(devices: Sequence[Device], claims: Sequence[Claim], count: int) -> int:
-    """How many calls of `count` GPUs each have room at once when no other call of ours runs; at least 1."""
+    """Return how many calls of `count` GPUs each have room at once when no other call of ours runs; at least 1."""
     fitting = [device for device in (_at_best(device, claims) for device in devices) if not fit.problems([device])]
     room = 0
     for device in fitting:
@@ -146,7 +147,7 @@ def places(devices: Sequence[Device], claims: Sequence[Claim], count: int) -> in
 
 
 def _left(device: Device, holding: Holding, claims: Sequence[Claim]) -> Device | None:
-    """The GPU without what calls of ours may still take of it; None where it cannot be shared with them."""
+    """Return the GPU without what our calls may still take of it; None if it cannot be shared with them."""
     gpu, ours = device.gpu, [claim for claim in claims if claim.gpu == key(device.gpu)]
     if not ours:
         return device
@@ -161,24 +162,24 @@ def _left(device: Device, holding: Holding, claims: Sequence[Claim]) -> Device |
 
 
 def _at_best(device: Device, claims: Sequence[Claim]) -> Device:
-    """The GPU as it may be when our calls there have ended: how much of it others hold is seen then."""
+    """Return the GPU as it may be when our calls there have ended: how much of it others hold is seen only then."""
     if device.gpu.free is None or all(claim.gpu != key(device.gpu) for claim in claims):
         return device
     return _emptied(device)
 
 
 def _usable(gpu: Gpu) -> int | None:
-    """Bytes that processes can share: what driver and firmware keep is never theirs."""
+    """Return the bytes that processes can share: what driver and firmware keep is never among them."""
     return None if gpu.total is None else gpu.total - (gpu.reserved or 0)
 
 
 def gpus(count: int) -> str:
-    """So many GPUs, in words."""
+    """Return a number of GPUs as text."""
     return f"{count} GPU{'s' * (count != 1)}"
 
 
 def asked(device: Device) -> Device:
-    """What an isolated call takes of a GPU, where its words ask for what is in `device`."""
+    """Return the device with the limits that an isolated call gets, where its words ask for those in `device`."""
     if device.words is None:
         return device
     context = context_bytes(device.gpu.total or 0)
@@ -186,7 +187,7 @@ def asked(device: Device) -> Device:
 
 
 def lowered(device: Device) -> Device:
-    """The same with a limit that is grown into no higher than what is free, beside CUDA's context."""
+    """Return the device with a limit that is grown into lowered to what is free beside CUDA's context."""
     free, total, words = device.gpu.free, device.gpu.total, device.words
     if words is None or not words.grows or len(device.limits) != 1 or free is None or total is None:
         return device
@@ -195,12 +196,12 @@ def lowered(device: Device) -> Device:
 
 
 def settle(policy: Policy, devices: Sequence[Device]) -> Policy:
-    """The policy for a process that has these GPUs: they are named, and what it takes of each is in bytes."""
+    """Return the policy for a process that has these GPUs: they are named, and what it takes of each is in bytes."""
     chosen = Visible(tuple(reference(device.gpu) for device in devices))
     memory = [
         device.words.settled(device.limits, None if len(devices) == 1 else reference(device.gpu))
         for device in devices
         if device.words is not None
     ]
-    _, _, cpus = policy.by_nature()  # the others are in the devices
+    _, _, cpus = policy.by_nature()  # the other requests are in the devices
     return Policy((*cpus, chosen, *dict.fromkeys(memory)))

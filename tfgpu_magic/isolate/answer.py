@@ -1,4 +1,4 @@
-"""What came of an isolated call that answered: its value or its error, made again in this process when it is wanted."""
+"""The answer of an isolated call: its value or its error, unpickled in this process only when it is wanted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tfgpu_magic.isolate.values.guard import Unpickler
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of a call that answered.
+    """The answer of a call.
 
     Attributes:
-        values: the parts of what it gave; none where it gave nothing.
-        failure: the parts of what it raised; none where it raised nothing.
-        facts: what its process knew at its end.
+        values: the parts of the pickle of what it returned; none if it returned nothing.
+        failure: the parts of the pickle of what it raised; none if it raised nothing.
+        facts: what its process reported at its end.
         seconds: how long it took.
-        late: the seconds that it might have taken, where it took longer and was asked to end.
+        late: the timeout that it exceeded, in seconds; None if it was in time.
     """
 
     values: tuple[memoryview, ...] = ()
@@ -38,12 +38,12 @@ class Answer:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """What it raised as IPython showed it there, a line each; none where no IPython ran."""
-        return self._told().shown if self.failed else ()
+        """The lines of what it raised, as IPython showed it there; none if no IPython ran."""
+        return self._description().shown if self.failed else ()
 
     def error(self) -> BaseException | None:
-        """What it raised, as its own type; `TimedOut` where it was late."""
-        raised = failure.revive(self._told(), self.failure[1:]) if self.failed else None
+        """Return what it raised, as its own type; `TimedOut` if it was late; None if it raised nothing."""
+        raised = failure.revive(self._description(), self.failure[1:]) if self.failed else None
         if self.late is None:
             return raised
         late = timed_out(self.late)
@@ -51,11 +51,11 @@ class Answer:
         return late
 
     def value(self) -> Any:
-        """What it returned.
+        """Return what it returned.
 
         Raises:
             BaseException: what it raised.
-            Unpicklable: what it returned can be made there, and not here.
+            Unpicklable: what it returned cannot be unpickled in this process.
         """
         error = self.error()
         if error is not None:
@@ -64,14 +64,14 @@ class Answer:
             return pickling.load(self.values, Unpickler)
         except Unpicklable:
             raise
-        except Exception as error:  # a module that only the call has; whatever an object's own __setstate__ raises
+        except Exception as error:  # a module that only the call has; any error of an object's own __setstate__
             raise Unpicklable(f"What the call returned cannot be made again here ({error}).") from error
 
-    def _told(self) -> Failure:
-        told: Failure = pickle.loads(self.failure[0])  # noqa: S301  # from our own process
-        return told
+    def _description(self) -> Failure:
+        description: Failure = pickle.loads(self.failure[0])  # noqa: S301  # from our own process
+        return description
 
 
 def timed_out(seconds: float) -> TimedOut:
-    """The error of a call that took longer than so many seconds."""
+    """Return the error of a call that took longer than `seconds`."""
     return TimedOut(f"The call took longer than {seconds:g} s, and was ended.", seconds=seconds)

@@ -1,4 +1,4 @@
-"""What runs the calls of an executor: a seam, behind which are this machine and clusters; and the way to submit one."""
+"""The interface to what runs submitted calls, `local` or `cluster`; and the function that submits one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ STOPPED = "The call was stopped."
 
 
 class Door:
-    """Whether calls are still taken.
+    """The entry of a backend: whether it still accepts calls.
 
     Attributes:
-        changed: is held to change that, or which calls there are, and notified of it.
-        closed: whether no more are taken.
+        changed: the condition that is held to change `closed` or the set of calls, and notified of it.
+        closed: whether no more calls are accepted.
     """
 
     def __init__(self) -> None:
@@ -38,14 +38,14 @@ class Door:
         """
         if self.closed or shutdown.begun:
             at = " interpreter" * shutdown.begun
-            raise RuntimeError(f"cannot schedule new futures after{at} shutdown")  # as the standard library says it
+            raise RuntimeError(f"cannot schedule new futures after{at} shutdown")  # the standard library's text
 
 
 class Backend(Protocol):
-    """Runs calls. Any thread may use it.
+    """What runs calls. Thread-safe.
 
     Attributes:
-        door: whether it takes more of them.
+        door: whether it accepts more calls.
         most: how many run at once; None is all.
     """
 
@@ -60,7 +60,7 @@ class Backend(Protocol):
         """
 
     def shutdown(self, *, wait: bool, cancel: bool) -> None:
-        """Take no more calls; those that it has go on to their end.
+        """Accept no more calls; those that it has go on to their end.
 
         Args:
             wait: whether to return only then.
@@ -68,7 +68,7 @@ class Backend(Protocol):
         """
 
     def end(self, times: int) -> None:
-        """Take no more calls, cancel what waits, and stop what runs, so many times: what is asked twice is killed."""
+        """Accept no more calls, cancel those that wait, and stop those that run `times` times: the second kills."""
 
 
 def submit(
@@ -79,20 +79,20 @@ def submit(
     *,
     reduce: Reduce | None = None,
 ) -> CallFuture[T]:
-    """Have a function called as everything is now: what becomes of its arguments while it waits is not its affair.
+    """Submit a call with its arguments as they are now: a change to them while the call waits does not reach it.
 
     Args:
-        backend: runs it.
-        function: what is called.
-        args: with what.
-        kwargs: and by name.
+        backend: what runs the call.
+        function: the function to call.
+        args: its positional arguments.
+        kwargs: its keyword arguments.
         reduce: a special way to pickle some objects.
 
     Returns:
-        The future of its value; where the call cannot be sent, one that raises `Unpicklable`.
+        The future of its value; if the call cannot be sent, a future that raises `Unpicklable`.
 
     Raises:
-        RuntimeError: the backend takes no more calls.
+        RuntimeError: the backend accepts no more calls.
     """
     call: CallFuture[T] = CallFuture(pickling.name_of(function))
     backend.door.check()

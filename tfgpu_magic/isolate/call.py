@@ -1,4 +1,4 @@
-"""One isolated call, seen from the kernel: it is started, watched, heard, interrupted, ended, and its answer taken."""
+"""The caller's side of one isolated call: starts, watches, interrupts and ends the process that `worker` runs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tfgpu_magic.isolate.process.order import ANSWER_ME, HEARD, LEAVE, SHOW, SHO
 from tfgpu_magic.isolate.sinks import OwnStreams, Sink
 
 GRACE = 5.0
-"""Seconds from an interrupt to the end of a process that does not heed it: TensorFlow may sit in C++. As long may the
-threads of a call go on when it has answered, and as long its process when they have ended."""
+"""Seconds from an interrupt to the end of a process that ignores it: TensorFlow may be busy in C++. The threads of a
+call that has answered may go on for as long, and so may its process when they have ended."""
 
-_PATIENCE = 5.0  # seconds in which a process that is killed must be gone, or be seen to be going
-_TEARDOWN = 60.0  # seconds that one may be going: the system takes its memory apart, which may be hundreds of GiB
-_LONG = 0.7  # seconds after which the caller is told that the fork server is still becoming warm
-_AT_ONCE = 2**20  # bytes read of its output at a time
+_PATIENCE = 5.0  # seconds in which a killed process must be gone, or be seen to be torn down
+_TEARDOWN = 60.0  # seconds that the teardown may take: the system frees its memory, which may be hundreds of GiB
+_WARMING_NOTICE = 0.7  # seconds after which `Call.warming` reports that the fork server is still becoming warm
+_CHUNK = 2**20  # bytes read of its output at a time
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -37,15 +37,15 @@ class Call:
     """A call, to be run once. Any thread may interrupt it.
 
     Attributes:
-        work: the parts of its values, until they are sent.
+        work: the parts of its pickled values, until they are sent.
         timeout: seconds that it may take, from its process's start; None is no limit.
         sink: where its output goes.
         started: called with its pid when it has one.
-        warming: called once where it has to wait for TensorFlow's import.
+        warming: called once if it has to wait for TensorFlow's import.
         answered: called with its answer before its process ends; returns `LEAVE`, or `APART` to be called again with
-            the answer in pieces. None where nobody takes it before.
-        pid: its process, once it is there.
-        status: how that ended, as `subprocess` has it; None before.
+            the answer in pieces. None if the answer is read only after the end.
+        pid: its process's id; None before it has started.
+        status: its process's exit status, as in `subprocess`; None before its end.
     """
 
     work: Sequence[memoryview]
@@ -59,22 +59,23 @@ class Call:
     _event: InterruptEvent = field(default_factory=InterruptEvent)
 
     def interrupt(self) -> None:
-        """Ask it to stop as Ctrl-C does. It is killed when it has not heard that within `GRACE`, or is asked again.
+        """Interrupt it as Ctrl-C does; it is killed if it does not acknowledge that in `GRACE`, or at the second time.
 
-        One that has heard it may take its time to save what it has; asked again, it has `GRACE` to end.
+        A call that has acknowledged the interrupt may take its time to save what it has; at the next interrupt it has
+        `GRACE` to end.
         """
         self._event.set()
 
     def run(self, order: Order) -> Answer:
-        """Run it to its end. When this returns or raises, its process is gone, and so is all that it had started.
+        """Run it to its end. When this returns or raises, its process is gone, and so are its descendants.
 
         Args:
             order: how its process is to be set up.
 
         Raises:
             WorkerDied: its process ended without an answer.
-            TimedOut: it took too long, and did not heed an interrupt; one that does answers, late.
-            KeyboardInterrupt: it was interrupted and had to be killed; one that heeds an interrupt answers.
+            TimedOut: it took too long, and ignored an interrupt; a call that obeys one answers, late.
+            KeyboardInterrupt: it was interrupted and had to be killed; a call that obeys an interrupt answers.
             OSError: no process could be started.
         """
         kills = exit_cause.memory_kills()
@@ -92,16 +93,16 @@ class Call:
 
 
 class _Step(enum.Enum):
-    """How far the end of a process is."""
+    """The stage of a call on the way to its end."""
 
-    RUNNING, ASKED, HEEDING, LEAVING, KILLED, GIVEN_UP = range(6)
+    RUNNING, INTERRUPTED, HEEDING, LEAVING, KILLED, GIVEN_UP = range(6)
 
 
-_BUSY = (_Step.RUNNING, _Step.ASKED, _Step.HEEDING)
+_BUSY = (_Step.RUNNING, _Step.INTERRUPTED, _Step.HEEDING)
 
 
 class _Watch:
-    """Waits for all that a process may do, and does what is due meanwhile."""
+    """The loop that waits for all events of a call's process, and acts on its deadlines."""
 
     def __init__(self, call: Call, order: Order, process: WorkerProcess, event: InterruptEvent) -> None:
         self._call, self._process, self._event = call, process, event
@@ -114,73 +115,73 @@ class _Watch:
         self._answer: Answer | None = None
         self._began = time.monotonic()
         self._step = _Step.RUNNING
-        self._due: float | None = self._began + _LONG
-        self._last = self._began
+        self._due: float | None = self._began + _WARMING_NOTICE
+        self._teardown_ends = self._began
         self._spent: int | None = None
-        self._interrupted = self._timed_out = self._heard = self._cut = False
+        self._interrupted = self._timed_out = self._acknowledged = self._cut = False
 
     def run(self) -> Answer | None:
-        """Watch it to its end; None where it ended without an answer."""
+        """Watch it to its end, and return its answer; None if it ended without one."""
         with self._selector:
-            self._selector.register(self._event, selectors.EVENT_READ, self._heed)
-            self._selector.register(self._process.status_pipe, selectors.EVENT_READ, self._be_told)
+            self._selector.register(self._event, selectors.EVENT_READ, self._handle_interrupts)
+            self._selector.register(self._process.status_pipe, selectors.EVENT_READ, self._read_status)
             while self._process.status is None and self._step is not _Step.GIVEN_UP:
                 wait = None if self._due is None else max(0.0, self._due - time.monotonic())
                 for key, _ in self._selector.select(wait):
                     key.data()
                 if self._due is not None and time.monotonic() >= self._due:
-                    self._go_on()
-            self._take_leave()
+                    self._handle_deadline()
+            self._drain()
         return self._outcome()
 
-    def _be_told(self) -> None:
+    def _read_status(self) -> None:
         self._process.read_status()
         if self._call.pid is not None:
             return
         self._call.pid, self._began = self._process.pid, time.monotonic()
         self._call.started(self._process.pid or 0)
         self._due = None if self._call.timeout is None else self._began + self._call.timeout
-        self._selector.register(self._process.connection, selectors.EVENT_READ, self._hear)
+        self._selector.register(self._process.connection, selectors.EVENT_READ, self._receive)
         for descriptor in self._decoders:
             os.set_blocking(descriptor, False)
             self._selector.register(descriptor, selectors.EVENT_READ, functools.partial(self._read, descriptor))
-        self._say("", [memoryview(pickle.dumps(self._order))])
-        self._say(WORK, self._call.work)
-        self._call.work = ()  # it may take long, and nobody here needs them for it
+        self._send("", [memoryview(pickle.dumps(self._order))])
+        self._send(WORK, self._call.work)
+        self._call.work = ()  # the call may take long, and the values are not needed here any more
 
-    def _say(self, kind: str, parts: Sequence[memoryview] = ()) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has died, which will be told
+    def _send(self, kind: str, parts: Sequence[memoryview] = ()) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has died, which its status will report
             wire.send(self._process.connection, kind, parts)
 
     def _read(self, descriptor: int) -> None:
-        """Show what it has printed; of a flood only so much at a time, so that all else is heard too."""
+        """Show what it has printed; of a flood only so much at a time, so that other events are served too."""
         stream, decoder = self._decoders[descriptor]
         try:
-            data = os.read(descriptor, _AT_ONCE)
+            data = os.read(descriptor, _CHUNK)
         except BlockingIOError:
             return
         if not data:
-            self._forget(descriptor)
+            self._unregister(descriptor)
         if text := decoder.decode(data, final=not data):
             self._call.sink.write(stream, text)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
             message = wire.receive(self._process.connection)
         except ConnectionError:
             message = None
-        if message is None:  # it ends; or it has closed what it must not, and there will be no answer
+        if message is None:  # it ends; or the call has closed the connection, and there will be no answer
             self._cut = True
-            self._forget(self._process.connection)
+            self._unregister(self._process.connection)
             self._leave()
         elif message.kind == SHOW:
             for descriptor in self._decoders:  # what it printed before
                 self._read(descriptor)
             self._call.sink.show(pickle.loads(message.parts[0]))  # noqa: S301  # from our own process
-            if message.parts[1:]:  # it has a number, and is waited for
-                self._say(SHOWN, message.parts[1:])
+            if message.parts[1:]:  # it has a number, and the call waits for it
+                self._send(SHOWN, message.parts[1:])
         elif message.kind == HEARD:
-            self._wait_for_it()
+            self._extend()
         else:
             facts: Facts = pickle.loads(message.parts[0])  # noqa: S301  # as above
             seconds = time.monotonic() - self._began
@@ -188,51 +189,51 @@ class _Watch:
             self._answer = Answer(values=values, failure=raised, facts=facts, seconds=seconds)
             self._due = None
             if self._call.answered is not None:
-                self._say(said := self._call.answered(self._answer))
-                if said != LEAVE:
-                    return  # it says more, and who does not want to wait for that interrupts it
+                self._send(reply := self._call.answered(self._answer))
+                if reply != LEAVE:
+                    return  # it sends more, and an interrupt ends the wait for that
             self._leave()
 
-    def _heed(self) -> None:
-        """Somebody wants it to stop; who says so twice does not want to wait."""
+    def _handle_interrupts(self) -> None:
+        """Interrupt the process, and kill it at the second interrupt."""
         if self._step not in _BUSY:
-            return  # what is too late is not taken, so that whoever comes next hears it
+            return  # an interrupt that comes too late is left in the event, for the next code that checks it
         for _ in range(self._event.taken()):
-            if self._step is _Step.ASKED:
+            if self._step is _Step.INTERRUPTED:
                 self._kill()
             elif self._step in _BUSY:
                 self._interrupted = True
-                self._ask()
+                self._interrupt()
 
-    def _go_on(self) -> None:
+    def _handle_deadline(self) -> None:
         """Do what is due."""
         if self._call.pid is None:
             self._due = None
             self._call.warming()
         elif self._step in (_Step.RUNNING, _Step.HEEDING) and not self._timed_out:
-            self._timed_out, self._heard = True, False
-            self._ask()
+            self._timed_out, self._acknowledged = True, False
+            self._interrupt()
         elif self._step is _Step.KILLED:
-            self._wait_on()
+            self._wait_for_teardown()
         else:
             if self._answer is not None:
-                told = f"The call's process had answered {2 * GRACE:g} s before, did not end, and was killed.\n"
-                self._call.sink.write("stderr", told)
+                text = f"The call's process had answered {2 * GRACE:g} s before, did not end, and was killed.\n"
+                self._call.sink.write("stderr", text)
             self._kill()
 
-    def _ask(self) -> None:
+    def _interrupt(self) -> None:
         if self._process.pid is None:
             raise KeyboardInterrupt
         self._process.signal(signal.SIGINT)
         self._process.signal(ANSWER_ME)
-        self._step, self._due = _Step.ASKED, time.monotonic() + GRACE
+        self._step, self._due = _Step.INTERRUPTED, time.monotonic() + GRACE
 
-    def _wait_for_it(self) -> None:
-        """Let it take its time, once: it has heard the interrupt, and saves what it has, or goes on all the same."""
-        if self._step is not _Step.ASKED or self._heard:
+    def _extend(self) -> None:
+        """Let it take its time, once: it has received the interrupt, and saves what it has, or goes on all the same."""
+        if self._step is not _Step.INTERRUPTED or self._acknowledged:
             return
-        self._step, self._heard, self._due = _Step.HEEDING, True, None
-        if self._timed_out:  # nobody may be there to interrupt it again
+        self._step, self._acknowledged, self._due = _Step.HEEDING, True, None
+        if self._timed_out:  # there may be no user to interrupt it again
             self._due = time.monotonic() + max(GRACE, self._call.timeout or 0.0)
         elif self._call.timeout is not None:
             self._due = self._began + self._call.timeout
@@ -241,27 +242,27 @@ class _Watch:
         if self._step not in _BUSY:
             return
         self._step, self._due = _Step.LEAVING, time.monotonic() + 2 * GRACE
-        self._forget(self._event)  # it is too late for it
+        self._unregister(self._event)  # it is too late for an interrupt
 
     def _kill(self) -> None:
         self._process.signal(signal.SIGKILL)
         self._step, self._due = _Step.KILLED, time.monotonic() + _PATIENCE
-        self._last = self._due + _TEARDOWN
+        self._teardown_ends = self._due + _TEARDOWN
 
-    def _wait_on(self) -> None:
-        """Give it up when it hangs; one that the system takes apart is waited for."""
+    def _wait_for_teardown(self) -> None:
+        """Wait on while the system tears the process down; give it up when it hangs."""
         before, self._spent = self._spent, exit_cause.hung_ticks(self._call.pid or 0)
-        if time.monotonic() < self._last and (self._spent is None or self._spent != before):
+        if time.monotonic() < self._teardown_ends and (self._spent is None or self._spent != before):
             self._due = time.monotonic() + _PATIENCE
         else:
             self._step = _Step.GIVEN_UP
 
-    def _forget(self, source: object) -> None:
+    def _unregister(self, source: object) -> None:
         with contextlib.suppress(KeyError):
-            self._selector.unregister(source)  # type: ignore[arg-type]  # it is one of those we registered
+            self._selector.unregister(source)  # type: ignore[arg-type]  # it is one of the registered sources
 
-    def _take_leave(self) -> None:
-        """Take what it said last. Nobody can say more, but for a process that it has cut off from itself."""
+    def _drain(self) -> None:
+        """Read its last output and message. Only a process that it has detached from itself could send more."""
         if self._call.pid is None:
             return
         for descriptor in self._decoders:
@@ -270,7 +271,7 @@ class _Watch:
         self._process.connection.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             if self._answer is None:
-                self._hear()
+                self._receive()
 
     def _outcome(self) -> Answer | None:
         if self._answer is not None:
@@ -281,7 +282,7 @@ class _Watch:
             if self._step is not _Step.KILLED:
                 ended = exit_cause.describe(self._process.status or 0)
                 raise KeyboardInterrupt(f"The call was interrupted, and its process ended without an answer: {ended}.")
-            if self._heard:
+            if self._acknowledged:
                 raise KeyboardInterrupt(
                     "The call heard the interrupt and went on. It was interrupted again, and killed."
                 )

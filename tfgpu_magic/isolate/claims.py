@@ -1,4 +1,4 @@
-"""What calls of ours may take of GPUs, what they wait for, and what they have taken, as data. Pure."""
+"""What our calls may take of GPUs, need, and have taken: plain data, of which `allocation` decides. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tfgpu_magic.monitor.snapshot import Gpu, Process
 
 
 def key(gpu: Gpu) -> str:
-    """What names a GPU for as long as the machine runs."""
+    """Return a GPU's identifier, which is valid for as long as the machine runs."""
     return gpu.uuid or gpu.label
 
 
 def size(device: Device) -> int | None:
-    """Bytes that a call takes of a GPU in all, CUDA's context included; None where that is the whole of it.
+    """Return the bytes that a call takes of a GPU in all, CUDA's context included; None if it takes the whole GPU.
 
-    So it is without a limit, and where nobody knows what is free: a second call cannot be told to fit there.
+    It does without a limit, and where it is not known what is free: whether a second call fits cannot be decided then.
     """
     gpu = device.gpu
     if not device.limits or gpu.total is None or gpu.free is None:
@@ -29,15 +29,15 @@ def size(device: Device) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a call of ours may take of one GPU.
+    """What one of our calls may take of one GPU.
 
     Attributes:
-        gpu: the GPU, as `key` names it.
+        gpu: the GPU's identifier, as `key` returns it.
         size: bytes in all, CUDA's context included; None is the whole GPU.
         pid: the call's process; None while it has none.
-        began: when that began, in the system's ticks since its start: a pid alone may be another's by now.
-        since: the number that was given when it was made; see `Need.ticket`.
-        known: the pids of another namespace that were on the GPU before it was made.
+        began: when that process began, in the system's ticks since its start: a pid alone may have been reused.
+        since: the number that was drawn when the claim was made; see `Need.ticket`.
+        known: the pids of another namespace that were on the GPU before the claim was made.
     """
 
     gpu: str
@@ -49,7 +49,7 @@ class Claim:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Claim:
-        """Make it of what `dataclasses.asdict` gave."""
+        """Make a claim of what `dataclasses.asdict` returned."""
         return cls(**{**fields, "known": tuple(fields["known"])})
 
 
@@ -59,8 +59,8 @@ class Need:
 
     Attributes:
         ticket: its number; claims that were made since it came have larger ones.
-        count: how many GPUs.
-        sizes: what it would take of each that it may have, as in `Claim`.
+        count: how many GPUs it needs.
+        sizes: what it would take of each GPU that it may have, as in `Claim`.
     """
 
     ticket: int
@@ -69,16 +69,16 @@ class Need:
 
     @classmethod
     def of(cls, ticket: int, devices: Sequence[Device], count: int) -> Need:
-        """What is needed where so many of these GPUs are."""
+        """Return the need of a call for `count` of these GPUs."""
         return cls(ticket, count, tuple((key(device.gpu), size(device)) for device in devices))
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Need:
-        """Make it of what `dataclasses.asdict` gave."""
+        """Make a need of what `dataclasses.asdict` returned."""
         return cls(fields["ticket"], fields["count"], tuple((gpu, size) for gpu, size in fields["sizes"]))
 
     def devices(self, gpus: Mapping[str, Gpu]) -> list[Device]:
-        """The GPUs that it may have, as they are now."""
+        """Return the GPUs that it may have, as they are now."""
         there = [(gpus[name], bytes_) for name, bytes_ in self.sizes if name in gpus]
         return [
             Device(gpu=gpu, limits=() if bytes_ is None else (max(0, bytes_ - context_bytes(gpu.total or 0)),))
@@ -88,21 +88,21 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Who holds what now.
+    """What each process holds of the GPUs now.
 
     Attributes:
         processes: each process on each GPU.
-        strangers: the pids that are none of this machine's, because the driver names those of another namespace.
+        strangers: the pids that do not exist here, because the driver reports those of another namespace.
     """
 
     processes: Sequence[Process] = ()
     strangers: frozenset[int] = frozenset()
 
     def of(self, claims: Sequence[Claim], gpu: Gpu) -> list[int]:
-        """How much of a GPU each of our calls there has taken of what it may.
+        """Return how much of a GPU each of our calls there has taken of what it may.
 
-        By its pid; where the driver names pids of another namespace, by a process of the fitting size that was not
-        there when the call got the GPU.
+        A call's process is found by its pid; if the driver reports pids of another namespace, it is taken to be the
+        process of the nearest size that was not there when the call got the GPU.
         """
         here = [row for row in self.processes if row.gpu == gpu.label]
         strange = {row.pid: row for row in here if row.pid in self.strangers}
@@ -117,10 +117,10 @@ class Holding:
         held = [sum(row.held or 0 for row in own) for own in found]
         if gpu.used is None or len(here) > sum(map(len, found)):
             return held
-        # Nobody else is there: what the driver does not tell of each, it tells of all together.
-        untold = gpu.used - sum(held)
+        # No other process is there: what the driver does not report of each, it reports of all together.
+        unattributed = gpu.used - sum(held)
         for number, (claim, own) in enumerate(zip(claims, found, strict=True)):
             if any(row.held is None for row in own):
-                held[number] = min(untold, claim.size or 0)
-                untold -= held[number]
+                held[number] = min(unattributed, claim.size or 0)
+                unattributed -= held[number]
         return held

@@ -1,4 +1,4 @@
-"""What a call wants of GPUs, and the ways in which it may have it: as it was said, or as what stands here falls."""
+"""What a call demands of GPUs, and the alternatives for meeting it: as written, or with the nearest fallback."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Demand:
     """What a call asks for.
 
     Attributes:
-        policy: what is asked beyond what holds in this process.
-        gpus: how many GPUs; None is one, where there is one.
-        wanted: whether there is still need for it.
-        waiting: called where it has to wait.
+        policy: the call's policy, in addition to the policy of this process.
+        gpus: how many GPUs; None is one, if there is one.
+        wanted: returns whether the call still wants them.
+        waiting: called when it has to wait.
         came: when it came, in seconds since the epoch.
-        ticket: its number in the table.
-        snapshot: the GPUs, as they were seen for it last; None before.
+        ticket: its number in the lease table.
+        snapshot: the GPUs, as they were last seen for it; None before.
     """
 
     policy: Policy
@@ -36,41 +36,41 @@ class Demand:
     snapshot: Snapshot | None = None
 
     def devices(self, here: Policy, snapshot: Snapshot) -> tuple[Device, ...] | None:
-        """The GPUs to choose from, with what holds in this process; None where there is no GPU to be shared out."""
+        """Return the GPUs to choose from under this process's policy `here`; None if there is no GPU to share out."""
         return offer.offered(here, self.policy, snapshot, self.gpus)
 
     def count(self, devices: tuple[Device, ...]) -> int:
-        """How many of them it needs."""
+        """Return how many of them it needs."""
         del devices
         return self.gpus or 1
 
     def settle(self, together: Policy, chosen: tuple[Device, ...]) -> Policy:
-        """The policy of its process."""
+        """Return the policy of its process."""
         return allocation.settle(together, chosen)
 
     def refuse(self, error: Refused) -> None:
-        """Know that it cannot be had."""
+        """Handle the refusal of the demand."""
         raise error
 
 
 class DemandForAll(Demand):
-    """A demand for what a policy takes of every GPU; who applies the policy says better than we what is in its way."""
+    """A demand for what a policy takes of every GPU; what applies the policy explains better what is in its way."""
 
     def devices(self, here: Policy, snapshot: Snapshot) -> tuple[Device, ...] | None:
-        """Those that the policy takes so much of; None where there are none."""
+        """Return the GPUs on which the policy takes a fixed amount; None if there are none."""
         return tuple(device for device in offer.seen(here, self.policy, snapshot) if device.limits) or None
 
     def count(self, devices: tuple[Device, ...]) -> int:
-        """All of them."""
+        """Return their number: it needs all of them."""
         return len(devices)
 
     def settle(self, together: Policy, chosen: tuple[Device, ...]) -> Policy:
-        """The policy as it was said."""
+        """Return the policy as it was written."""
         del chosen
         return together
 
     def refuse(self, error: Refused) -> None:
-        """Leave it to whoever applies the policy."""
+        """Ignore the refusal: applying the policy raises it."""
         del error
 
 
@@ -79,8 +79,8 @@ class Alternative:
     """A way in which a demand may be met.
 
     Attributes:
-        here: what holds in this process, or what is nearest to it.
-        devices: the GPUs to choose from; None where there is no GPU to be shared out; or why there can be none.
+        here: the policy of this process, or the nearest fallback.
+        devices: the GPUs to choose from; None if there is no GPU to share out; or why there can be none.
     """
 
     here: Policy
@@ -88,7 +88,7 @@ class Alternative:
 
 
 def alternatives(demand: Demand, snapshot: Snapshot) -> Iterator[Alternative]:
-    """Give the ways in which a demand may be met, the best first; asking CUDA for them may take a while."""
+    """Give the alternatives for a demand, the best first; asking CUDA for them may take a while."""
     for here in offer.nearest_first(snapshot):
         try:
             yield Alternative(here, demand.devices(here, snapshot))

@@ -1,6 +1,6 @@
-"""A `concurrent.futures.Executor` whose calls run in processes of their own, each with GPUs that no other of them has.
+"""A `concurrent.futures.Executor` whose calls run in processes of their own, each with leased GPUs.
 
-It is a face: what runs the calls is `local`, or `cluster` where one is given.
+It is a facade: the calls run in `local`, or in `cluster` if one is given.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class IsolatedExecutor(Executor):
-    """Calls functions in processes of their own, which give their GPU memory back when they return.
+    """An executor that calls functions in processes of their own, which give their GPU memory back when they return.
 
     Each call gets GPUs of its own. With a limit it shares a GPU with others as far as there is room; a percentage is
     then all that its process holds, so that four calls at 25% run on one GPU. (`%tf_gpu limit 25%` counts the pool
@@ -34,21 +34,21 @@ class IsolatedExecutor(Executor):
 
     Args:
         max_workers: how many calls run at once; by default as many as the GPUs have room for now, or as there are
-            CPUs where the calls use no GPU.
-        policy: what each call asks of its GPUs, such as ``"limit 4GiB"``, beyond what holds in this process.
-        gpus: how many GPUs each call gets; 0 hides them all. By default one, where there is one.
+            CPUs if the calls use no GPU.
+        policy: each call's policy, such as ``"limit 4GiB"``, in addition to the policy of this process.
+        gpus: how many GPUs each call gets; 0 hides them all. By default one, if there is one.
         timeout: seconds that a call may take, or a text such as ``"10m"``; waiting for a GPU is not counted.
         cluster: run the calls on the machines of a Dask cluster: its scheduler's address, or a `distributed.Client`.
-            What holds in this process is not asked there; `max_workers` is then how many calls Dask is given at
+            The policy of this process does not apply there; `max_workers` is then how many calls Dask is given at
             once, by default all; see `cluster`.
-        security: a `distributed.Security`, with which an address of `cluster` is connected to.
+        security: a `distributed.Security`, used to connect to an address in `cluster`.
         wait: seconds in which a cluster must have a worker with GPUs enough, and room on it, or a text such as
             ``"10m"``; by default 20.
-        initializer: is called in each call's process before its function.
-        initargs: with what.
+        initializer: a function that is called in each call's process before the submitted function.
+        initargs: its arguments.
 
     Raises:
-        PolicyError: the policy, the number of GPUs or a time is none.
+        PolicyError: the policy, the number of GPUs or a time is not valid.
         Refused: no call could have what is asked, or there is no such cluster.
         ValueError: `max_workers` is not above zero.
 
@@ -69,23 +69,23 @@ class IsolatedExecutor(Executor):
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
     ) -> None:
-        asked = options.read(policy, gpus, timeout)
+        checked = options.read(policy, gpus, timeout)
         if initializer is not None and not callable(initializer):
-            raise TypeError("initializer must be a callable")  # as the standard library says it
+            raise TypeError("initializer must be a callable")  # the standard library's text
         self._first = None if initializer is None else (initializer, initargs)
         if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
         if cluster is None and (security is not None or wait is not None):
             raise TypeError("security and wait are for calls on a cluster; give cluster= too")
         self._backend: Backend = (
-            Local(asked, max_workers) if cluster is None else Cluster(asked, max_workers, cluster, security, wait)
+            Local(checked, max_workers) if cluster is None else Cluster(checked, max_workers, cluster, security, wait)
         )
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> CallFuture[T]:
-        """Have a function called, and return the future of its value; its `stop()` stops the call.
+        """Submit a call of a function, and return the future of its value; the future's `stop()` stops the call.
 
         The future raises what the function raises; `Unpicklable`, which names what cannot be sent; `WorkerDied`;
-        `TimedOut`; `Refused` where other programs hold what it needs.
+        `TimedOut`; `Refused` if other programs hold what it needs.
         """
         function = fn if self._first is None else _Prepared(*self._first, fn)
         return submit(self._backend, function, args, kwargs)
@@ -98,25 +98,25 @@ class IsolatedExecutor(Executor):
         chunksize: int = 1,
         **more: Any,
     ) -> Iterator[T]:
-        """Have a function called with each of the arguments, and yield the values in order, as any executor does.
+        """Submit a call for each of the arguments, and give the values in order, as any executor does.
 
         Args:
             fn: the function.
             iterables: its arguments.
             timeout: seconds from now in which all values must be there.
-            chunksize: nothing but a number above zero: each call has a process of its own.
-            more: what `Executor.map` of this Python takes beside these.
+            chunksize: a number above zero, which has no effect: each call has a process of its own.
+            more: the other arguments that `Executor.map` of this Python takes.
         """
         if chunksize < 1:
-            raise ValueError("chunksize must be >= 1.")  # as the standard library says it
+            raise ValueError("chunksize must be >= 1.")  # the standard library's text
         return super().map(fn, *iterables, timeout=timeout, **more)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; those that run go on to their end, as do those that wait unless they are cancelled."""
+        """Accept no more calls; those that run go on to their end, as do those that wait unless they are cancelled."""
         self._backend.shutdown(wait=wait, cancel=cancel_futures)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for all calls, as every executor; but a Ctrl-C in the block, or while it waits, is for them too."""
+        """Wait for all calls, as every executor does; a Ctrl-C in the block, or while it waits, stops them too."""
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             self.terminate_workers()
         try:
@@ -126,20 +126,23 @@ class IsolatedExecutor(Executor):
             raise
 
     def terminate_workers(self) -> None:
-        """Cancel what waits, and stop what runs as Ctrl-C does; what does not heed it in 5 seconds is killed.
+        """Cancel the calls that wait, and stop those that run, as Ctrl-C does; kill those that ignore it for 5 seconds.
 
-        The futures of what was stopped raise `WorkerDied`. Nothing can be submitted after it.
+        The futures of stopped calls raise `WorkerDied`. Nothing can be submitted afterwards.
         Source: `ProcessPoolExecutor.terminate_workers` of Python 3.14.
         """
         self._backend.end(1)
 
     def kill_workers(self) -> None:
-        """Cancel what waits, and kill what runs, as `ProcessPoolExecutor.kill_workers` of Python 3.14 does."""
+        """Cancel the calls that wait, and kill those that run.
+
+        Source: `ProcessPoolExecutor.kill_workers` of Python 3.14.
+        """
         self._backend.end(2)
 
 
 class _Prepared:
-    """A function that is called after another one, the initializer, in the same process."""
+    """A function that is called after an initializer in the same process."""
 
     def __init__(self, first: Callable[..., object], arguments: tuple[Any, ...], function: Callable[..., Any]) -> None:
         self._first, self._arguments, self._function = first, arguments, function

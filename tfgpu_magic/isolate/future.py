@@ -1,4 +1,4 @@
-"""A call that was submitted, as its caller has it: a future, which can also be stopped, and which jobs are listed."""
+"""The future of a submitted call, which can also be stopped, and is listed among the jobs by `job_list`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class CallFuture(JobFuture[T]):
     """The future of an isolated call.
 
     Attributes:
-        work: its values, as they were when it was submitted; None once it has begun.
+        work: its pickled values, as they were when it was submitted; None once it has begun.
         sink: where its output goes: to the cell that submitted it.
-        stopped: whether somebody has stopped it.
+        stopped: whether it has been stopped.
         begun: whether it has begun.
-        interrupt: tells what runs it that it is to stop.
+        interrupt: interrupts the call where it runs.
     """
 
     def __init__(self, title: str) -> None:
@@ -37,7 +37,7 @@ class CallFuture(JobFuture[T]):
 
     @property
     def pid(self) -> int | None:
-        """Its process, once it has one."""
+        """The id of its process; None if it has none."""
         return None if self._call is None else self._call.pid
 
     @property
@@ -46,9 +46,9 @@ class CallFuture(JobFuture[T]):
         return not self.begun
 
     def stop(self) -> None:
-        """Cancel it where it has not begun; else interrupt it, as Ctrl-C does, and kill it at the second time.
+        """Cancel it if it has not begun; else interrupt it, as Ctrl-C does, and kill it at the second time.
 
-        Its future then raises `WorkerDied`. It is killed, too, where it does not heed the interrupt.
+        Its future then raises `WorkerDied`. It is killed, too, if it ignores the interrupt.
         """
         if self.cancel():
             return
@@ -57,13 +57,17 @@ class CallFuture(JobFuture[T]):
         LEASES.stir()
 
     def take(self) -> Pickled:
-        """Its values, once: they are large, and it does not need them when it has sent them."""
+        """Return its values, and keep none: they are large, and not needed when they have been sent."""
         work, self.work = self.work, None
         assert work is not None  # noqa: S101  # it runs once
         return work
 
     def begin(self, call: Call) -> None:
-        """Know the call that is about to run."""
+        """Keep the call that is about to run, for its pid and for interrupts.
+
+        Raises:
+            Abandoned: it has been stopped meanwhile.
+        """
         self._call, self.interrupt, self.begun = call, call.interrupt, True
         if self.stopped:
             raise Abandoned

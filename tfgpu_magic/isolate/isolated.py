@@ -1,4 +1,4 @@
-"""`@isolated`: a function whose every call has a process of its own; what is asked for the calls, `options` knows."""
+"""`@isolated`: a function whose every call has a process of its own; `options` checks its arguments."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def isolated(
     gpus: int | None = None,
     timeout: float | str | None = None,
 ) -> Isolated[P, R] | Callable[[Callable[P, R]], Isolated[P, R]]:
-    """Have each call of a function run in a process of its own, which gives its GPU memory back when it returns.
+    """Run each call of a function in a process of its own, which gives its GPU memory back when it returns.
 
     Without a policy and a number of GPUs a call sees the GPUs as this process would, and nothing is reserved for it.
     With either it gets GPUs that no other call of this process has, and waits for them; see `IsolatedExecutor`.
 
     Args:
         function: the function.
-        policy: what each call asks of its GPUs, such as ``"limit 4GiB"``, beyond what holds in this process.
+        policy: each call's policy, such as ``"limit 4GiB"``, in addition to the policy of this process.
         gpus: how many GPUs each call gets; 0 hides them all.
         timeout: seconds that a call may take, or a text such as ``"10m"``.
 
@@ -58,7 +58,7 @@ def isolated(
         has a process of its own already; ``f.submit(x)`` still starts another.
 
     Raises:
-        PolicyError: the policy, the number of GPUs or the timeout is none.
+        PolicyError: the policy, the number of GPUs or the timeout is not valid.
 
     Examples:
         ``@isolated(policy="limit 4GiB", timeout="10m")``
@@ -70,15 +70,15 @@ def isolated(
 
 
 class _Asked:
-    """What is asked for the calls of a function, and what runs those that are submitted."""
+    """The options of a function's calls, and the backend of those that are submitted."""
 
-    def __init__(self, what: Options) -> None:
-        self.options = what
+    def __init__(self, options: Options) -> None:
+        self.options = options
         self._lock = threading.Lock()
         self._backend: Backend | None = None
 
     def backend(self) -> Backend:
-        """What runs them, made when it is first needed."""
+        """Return the backend, made when it is first needed."""
         with self._lock:
             if self._backend is None:
                 self._backend = Local(self.options)
@@ -108,30 +108,30 @@ class Isolated(Generic[P, R]):
 
         Raises:
             BaseException: what it raised.
-            Unpicklable: the function, an argument or the result cannot be sent; it is named.
-            Refused: others hold what it needs of the GPUs.
+            Unpicklable: the function, an argument or the result cannot be sent; the message names it.
+            Refused: other programs hold what it needs of the GPUs.
             WorkerDied: its process ended without an answer.
             TimedOut: it took too long.
         """
         if inside.running:
             return self.__wrapped__(*args, **kwargs)
-        __tracebackhide__ = True  # IPython's word for frames that tell nobody anything
-        what = self._asked.options
+        __tracebackhide__ = True  # by which IPython leaves out frames that do not help its user
+        asked = self._asked.options
         function, values = _function(self.__wrapped__, args)
         try:
             work = pickling.dump_call(function, values, kwargs, reduce=_by_wrapper)
-            lease = run.leased(what) if what.policy.requests or what.gpus is not None else run.as_here(what)
-            value: R = run.run(Call(work=work.parts, timeout=what.timeout), lease, run.function()).value()
+            lease = run.leased(asked) if asked.policy.requests or asked.gpus is not None else run.as_here(asked)
+            value: R = run.run(Call(work=work.parts, timeout=asked.timeout), lease, run.function()).value()
         except BaseException as error:
-            raise error.with_traceback(None)  # noqa: B904  # of our own frames
+            raise error.with_traceback(None)  # noqa: B904  # whose frames are ours
         return value
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> CallFuture[R]:
-        """Have it called in a process of its own, with GPUs of its own, and return the future of its value.
+        """Submit a call in a process of its own, with GPUs of its own, and return the future of its value.
 
         The future's `stop()` stops the call.
 
-        How many run at once is decided at the first time, as in `IsolatedExecutor`; the others wait.
+        How many calls run at once is decided at the first one, as in `IsolatedExecutor`; the others wait.
         """
         function, values = _function(self.__wrapped__, args)
         return submit(self._asked.backend(), function, values, kwargs, reduce=_by_wrapper)
@@ -141,7 +141,7 @@ class Isolated(Generic[P, R]):
     @overload
     def __get__(self: Isolated[Concatenate[S, Q], R], instance: S, owner: type | None = None) -> Isolated[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Bind it as a function is bound to an instance, which travels with each call."""
+        """Bind it as a function is bound to an instance, which is sent with each call."""
         bind = getattr(self.__wrapped__, "__get__", None)
         if instance is None or bind is None:
             return self
@@ -151,19 +151,19 @@ class Isolated(Generic[P, R]):
         return f"<isolated {self.__wrapped__!r}>"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """By its name where other processes can import it, as a function is; else by what it consists of."""
+        """Reduce it to its name if other processes can import it, as a function is; else to its parts."""
         return vars(self)["__qualname__"] if _importable(self) is self else super().__reduce_ex__(protocol)
 
 
 def _function(function: Callable[..., R], args: tuple[Any, ...]) -> tuple[Callable[..., R], tuple[Any, ...]]:
-    """A method as its function and its instance: by its name, the other process would find the isolated one."""
+    """Split a method into its function and its instance: by its name, the other process would find the isolated one."""
     if isinstance(function, types.MethodType):
         return function.__func__, (function.__self__, *args)
     return function, args
 
 
 def _by_wrapper(part: Any) -> Any:
-    """Pickle a function that was isolated where it was defined by what has its name now."""
+    """Pickle a function that was isolated in its definition by the `Isolated` that has its name now."""
     if isinstance(part, types.FunctionType):
         found = _importable(part)
         if isinstance(found, Isolated) and found.__wrapped__ is part:
@@ -172,11 +172,11 @@ def _by_wrapper(part: Any) -> Any:
 
 
 def _importable(part: Any) -> object:
-    """What another process gets when it imports something by its module and name; None where it cannot."""
-    place, name = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
-    if place == "__main__" or name is None or place not in sys.modules:
+    """Return what another process gets when it imports an object by its module and name; None if it cannot."""
+    module, name = getattr(part, "__module__", None), getattr(part, "__qualname__", None)
+    if module == "__main__" or name is None or module not in sys.modules:
         return None
-    found: object = sys.modules[place]
+    found: object = sys.modules[module]
     for part_name in name.split("."):
         found = inspect.getattr_static(found, part_name, None)
     return found

@@ -1,4 +1,4 @@
-"""What goes on by itself in this process, detached cells and submitted calls: futures that are listed and stopped."""
+"""The jobs of this process, detached cells and submitted calls: futures that can be listed and stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAITING, RUNNING, DONE, STOPPED = "waiting", "running", "done", "stopped"
 STOPPING = 1.0
 """Seconds to wait for the end of a job that is stopped, so that the list shows it."""
 
-_REMEMBERED = 100  # jobs that have ended and are still listed
+_MOST_ENDED = 100  # jobs that have ended and are still listed
 
 _numbers = itertools.count(1)
 _listed: dict[int, JobFuture[object] | JobStatus] = {}
@@ -24,12 +24,12 @@ _listed: dict[int, JobFuture[object] | JobStatus] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """How a job stands.
+    """The status of a job.
 
     Attributes:
         number: its number.
-        state: `WAITING`, `RUNNING`, `DONE`, `STOPPED`, or the name of what it raised.
-        seconds: how long it runs, or ran.
+        state: `WAITING`, `RUNNING`, `DONE`, `STOPPED`, or the name of the exception that it raised.
+        seconds: how long it has run, or ran.
         pid: its process; None before it has one, and when it has ended.
         title: the first line of its cell, or its function's name.
     """
@@ -46,7 +46,7 @@ class JobFuture(Future[T]):
 
     Attributes:
         number: its number in the list; 0 before it is there.
-        title: what people know it by.
+        title: the text that shows the user which job it is.
     """
 
     def __init__(self, title: str) -> None:
@@ -57,45 +57,45 @@ class JobFuture(Future[T]):
 
     @property
     def pid(self) -> int | None:
-        """Its process, once it has one."""
+        """The id of its process; None if it has none."""
         return None
 
     @property
     def waits(self) -> bool:
-        """Whether it has not got yet what it needs in order to run."""
+        """Whether it still waits for what it needs in order to run."""
         return False
 
     def stop(self) -> None:
-        """Interrupt it, as Ctrl-C interrupts a cell; it is killed when it does not heed that, or at the second time."""
+        """Interrupt it, as Ctrl-C interrupts a cell; it is killed if it ignores that, or at the second time."""
         raise NotImplementedError
 
     def enlist(self) -> None:
-        """Have it listed from now on."""
+        """List it from now on."""
         self.number, self._began = next(_numbers), time.monotonic()
-        _listed[self.number] = self  # type: ignore[assignment]  # nobody asks the list for a value
+        _listed[self.number] = self  # type: ignore[assignment]  # the list's readers use no value
 
     def remember(self) -> None:
-        """Have it listed as it stands now, when it has ended: its value is nobody's here from then on."""
-        _listed[self.number] = self.standing()
-        for number in list(_listed)[:-_REMEMBERED]:
+        """Replace it in the list by its final status: from then on the list keeps no value alive."""
+        _listed[self.number] = self.status()
+        for number in list(_listed)[:-_MOST_ENDED]:
             if isinstance(_listed[number], JobStatus):
                 del _listed[number]
 
     def forget(self) -> None:
-        """Have it listed no more."""
+        """List it no more."""
         _listed.pop(self.number, None)
 
-    def standing(self) -> JobStatus:
-        """How it stands now."""
+    def status(self) -> JobStatus:
+        """Return its status now."""
         return JobStatus(
             number=self.number,
-            state=self._word(),
+            state=self._state_name(),
             seconds=time.monotonic() - self._began,
             pid=None if super().done() else self.pid,
             title=self.title,
         )
 
-    def _word(self) -> str:
+    def _state_name(self) -> str:
         if not super().done():
             return WAITING if self.waits else RUNNING
         error = super().exception()
@@ -105,17 +105,17 @@ class JobFuture(Future[T]):
 
 
 def statuses() -> list[JobStatus]:
-    """Every job of this process, the oldest first."""
-    return [job if isinstance(job, JobStatus) else job.standing() for job in list(_listed.values())]
+    """Return the status of every job of this process, the oldest first."""
+    return [job if isinstance(job, JobStatus) else job.status() for job in list(_listed.values())]
 
 
 def running() -> list[int]:
-    """The numbers of those that have not ended."""
-    return [one.number for one in statuses() if one.state in (WAITING, RUNNING)]
+    """Return the numbers of the jobs that have not ended."""
+    return [job.number for job in statuses() if job.state in (WAITING, RUNNING)]
 
 
 def stop(number: int) -> bool:
-    """Stop the job of that number, and say whether there is one that has not ended."""
+    """Stop the job with a number; tell whether there is one that has not ended."""
     job = _listed.get(number)
     if not isinstance(job, JobFuture):
         return False

@@ -1,4 +1,4 @@
-"""What one isolated call may have of the GPUs while it runs; which that is, the ledger or its caller decides."""
+"""The lease of an isolated call: what it may have of the GPUs while it runs, as `leases` or its caller decides."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Lease:
 
     Attributes:
         policy: all that is asked of TensorFlow in its process.
-        snapshot: the GPUs, as they were when its own were chosen; None where nobody looked.
-        devices: its own GPUs; none where there is no GPU to be shared out.
-        environment: variables that its process has besides.
-        started: is to be told its process, once it has one.
+        snapshot: the GPUs, as they were when its own were chosen; None if they were not looked at.
+        devices: its own GPUs; none if there is no GPU to share out.
+        environment: further environment variables for its process.
+        started: to be called with its process's pid, once it has one.
     """
 
     policy: Policy
@@ -30,9 +30,9 @@ class Lease:
     started: Callable[[int], None] = lambda _: None
 
     def take(self, call: Call) -> None:
-        """Be the lease of a call, whose process is told to whoever gave it."""
+        """Become the lease of a call: its pid will be reported to what gave the lease."""
         call.started = self.started
 
 
 class Abandoned(Exception):
-    """Nobody wants the lease any more that was waited for."""
+    """The lease that was waited for is no longer wanted."""

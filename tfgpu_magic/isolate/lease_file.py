@@ -1,8 +1,8 @@
-"""Who of all this user's processes has which GPUs for its calls, and who waits in which order: one small file.
+"""The lease table of all this user's processes, in one small file: which calls have which GPUs, and which wait.
 
-Whoever reads or writes it has it alone meanwhile. A process holds a lock on a byte of it that is its own, and the
-system lets go of that when the process ends, however it ends: so the living are known without their pids. Where the
-board's directory cannot be had, each process has a table of its own.
+A process reads and writes it under an exclusive lock. Each process also holds a lock on a byte of the file that is
+its own, and the system releases that when the process ends, however it ends: so it is known without pids which
+processes are alive. If the board's directory cannot be had, each process has a table of its own.
 Source: fcntl_locking(2), Linux: locks are for ranges of bytes, which need not be there.
 """
 
@@ -25,13 +25,13 @@ from tfgpu_magic.isolate.claims import Claim, Need
 from tfgpu_magic.monitor.directory import BoardDirectory
 
 NAME = "leases-2"
-"""The file, with the version of what stands in it."""
+"""The file's name, with the version of its content."""
 
 ABSENT = 5.0
-"""Seconds after which one that waits and has not said so again is not waited for: its process is stopped, or hangs."""
+"""Seconds after which a waiting call whose entry was not renewed is passed over: its process is stopped, or hangs."""
 
-_LONGEST = 2**20  # bytes
-_PATIENCE = 5.0  # seconds in which the file is to be had; nobody needs it for more than a few milliseconds
+_MAX_SIZE = 2**20  # bytes
+_LOCK_TIMEOUT = 5.0  # seconds in which the lock is to be had; no process needs it for more than a few milliseconds
 _HEAD = struct.Struct("<II")  # length and checksum of the JSON that follows
 _FLOCK = struct.Struct("hhqqi")  # struct flock: type, whence, start, length, pid
 _MUTEX, _LIVES = 2**40, 2**41  # bytes that are locked, far beyond those that are written
@@ -43,9 +43,9 @@ class Entry:
     """A call that waits, or has its GPUs.
 
     Attributes:
-        ticket: its number; who came earlier has a smaller one.
+        ticket: its number; a call that came earlier has a smaller one.
         slot: the number of its process.
-        seen: when its process last looked after it, by the machine's monotonic clock.
+        seen: when its process last renewed it, by the machine's monotonic clock.
         need: what it waits for; None while that is not known, and when it has it.
         claims: what it has.
     """
@@ -59,12 +59,12 @@ class Entry:
 
 @dataclass(slots=True)
 class Page:
-    """What stands in the table.
+    """The content of the lease table.
 
     Attributes:
-        last: the last number that was given.
-        ended: how many had their GPUs, and have given them back.
-        changes: how often anything changed that others may wait for.
+        last: the last number that was drawn.
+        ended: how many calls have given their GPUs back.
+        changes: how often anything changed that another call may wait for.
         entries: every call, by its ticket.
     """
 
@@ -74,23 +74,23 @@ class Page:
     entries: dict[int, Entry] = field(default_factory=dict)
 
     def number(self) -> int:
-        """A number that is larger than all before."""
+        """Return a number that is larger than all before."""
         self.last += 1
         return self.last
 
     def put(self, entry: Entry) -> None:
-        """Write an entry, new or in place of the one with its ticket."""
+        """Add an entry, or replace the one with its ticket."""
         self.entries[entry.ticket] = entry
         self.changes += 1
 
     def drop(self, ticket: int) -> None:
-        """Strike an entry out, if it is there."""
+        """Remove an entry, if it is there."""
         entry = self.entries.pop(ticket, None)
         self.changes += entry is not None
         self.ended += entry is not None and bool(entry.claims)
 
     def claims(self) -> list[Claim]:
-        """What all have."""
+        """Return the claims of all calls."""
         return [claim for entry in self.entries.values() for claim in entry.claims]
 
 
@@ -105,60 +105,60 @@ class LeaseTable:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Page]:
-        """Have what stands in it, and keep what is changed there."""
+        """Give the content, and keep what is changed in it."""
         yield self._page
 
     def forget(self) -> None:
-        """In a process that was forked of the one that has it: know nothing of that one's calls."""
+        """Drop the parent's calls, in a process that was forked from the table's own."""
         self._page = Page()
 
 
 class LeaseFile(LeaseTable):
-    """The table of all processes of this user, in a file. One for a process: two would open each other's locks."""
+    """The table of all processes of this user, in a file. One for a process: two would release each other's locks."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._place: BoardDirectory | None = None
+        self._directory: BoardDirectory | None = None
         self._file = -1
-        self._untold = (0, 0)
+        self._unwritten = (0, 0)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Page]:
-        """Have it alone, without the entries of those who have ended; write what is changed.
+        """Give the content under the lock, without the entries of processes that have ended; write what is changed.
 
-        What cannot be written, as on a full disk, others do not know; this process does, and writes it when it can.
-        Nor does it write without the lock: it would undo what others write at the same time.
+        What cannot be written, as on a full disk, is not seen by other processes; this one keeps it, and writes it when
+        it can. It does not write without the lock, which would undo what other processes write at the same time.
         """
-        if not self._have():
+        if not self._ensure_open():
             self._page.entries = self._own()
             yield self._page
             return
-        locked = _lock(self._file, _MUTEX, _PATIENCE)
+        locked = _lock(self._file, _MUTEX, _LOCK_TIMEOUT)
         try:
             page, before = self._read()
             ended, changes = page.ended, page.changes
-            page.ended, page.changes = ended + self._untold[0], changes + self._untold[1]
+            page.ended, page.changes = ended + self._unwritten[0], changes + self._unwritten[1]
             yield page
             self._page, text = page, _text(page)
-            told = text == before or (locked and self._write(text, before))
-            self._untold = (0, 0) if told else (page.ended - ended, page.changes - changes)
+            written = text == before or (locked and self._write(text, before))
+            self._unwritten = (0, 0) if written else (page.ended - ended, page.changes - changes)
         finally:
             if locked:
                 fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _MUTEX)
 
     def forget(self) -> None:
-        """In a process that was forked of the one that has it: have no number, and no calls."""
+        """Drop the parent's number and calls, in a process that was forked from the table's own."""
         super().forget()
         self._close()
 
-    def _have(self) -> bool:
-        """Open it, where that is not done, or somebody has removed it; tell whether it is there."""
-        if self._place is not None and self._place.is_there() and self._place.holds(NAME, self._file):
+    def _ensure_open(self) -> bool:
+        """Open the file if it is not open, or was removed; tell whether it is there."""
+        if self._directory is not None and self._directory.is_there() and self._directory.holds(NAME, self._file):
             return True
         self._close()
         with contextlib.suppress(MonitorError, OSError):
-            self._place = BoardDirectory()
-            self._file = self._place.open(NAME, os.O_RDWR | os.O_CREAT)
+            self._directory = BoardDirectory()
+            self._file = self._directory.open(NAME, os.O_RDWR | os.O_CREAT)
             if (slot := self._new_slot()) is not None:
                 own = {ticket: replace(entry, slot=slot) for ticket, entry in self._own().items()}
                 self._page.entries, self.slot = own, slot
@@ -167,8 +167,8 @@ class LeaseFile(LeaseTable):
         return False
 
     def _new_slot(self) -> int | None:
-        """A number that nobody alive has, and none of the dead that are still in the table."""
-        locked = _lock(self._file, _MUTEX, _PATIENCE)
+        """Return a number that no process has, alive or dead and still in the table; None if there is none."""
+        locked = _lock(self._file, _MUTEX, _LOCK_TIMEOUT)
         try:
             taken = {entry.slot for entry in self._written()[0].entries.values()}
             free = (slot for slot in range(_SLOTS) if slot not in taken and _lock(self._file, _LIVES + slot, 0.0))
@@ -183,12 +183,12 @@ class LeaseFile(LeaseTable):
     def _close(self) -> None:
         if self._file >= 0:
             os.close(self._file)
-        if self._place is not None:
-            self._place.close()
-        self._place, self._file = None, -1
+        if self._directory is not None:
+            self._directory.close()
+        self._directory, self._file = None, -1
 
     def _read(self) -> tuple[Page, bytes]:
-        """What stands in it, without the dead, and its text."""
+        """Return the content, without the entries of processes that have ended, and its text."""
         page, text = self._written()
         own = self._own()
         page.last = max(page.last, *own, 0)
@@ -196,24 +196,24 @@ class LeaseFile(LeaseTable):
         theirs = {ticket: entry for ticket, entry in found if ticket not in own and entry.slot != self.slot}
         page.entries = dict(sorted((theirs | own).items()))
         for ticket, entry in theirs.items():
-            if not self._lives(entry):
+            if not self._is_alive(entry):
                 page.drop(ticket)
         return page, text
 
     def _written(self) -> tuple[Page, bytes]:
-        data = os.pread(self._file, _HEAD.size + _LONGEST, 0)
+        data = os.pread(self._file, _HEAD.size + _MAX_SIZE, 0)
         if len(data) < _HEAD.size:
             return Page(), b""
         length, check = _HEAD.unpack_from(data)
         text = data[_HEAD.size : _HEAD.size + length]
-        if zlib.crc32(text) != check:  # its writer was killed in the midst of it
+        if zlib.crc32(text) != check:  # its writer was killed while it wrote
             return Page(), b""
         return _page(text), text
 
     def _write(self, text: bytes, before: bytes) -> bool:
-        """Write a text in place of the one before; tell whether that could be. None is left half written."""
+        """Replace the text `before`; tell whether that worked. No text is left half written."""
         try:
-            if len(text) <= _LONGEST and os.pwrite(self._file, _framed(text), 0) == _HEAD.size + len(text):
+            if len(text) <= _MAX_SIZE and os.pwrite(self._file, _framed(text), 0) == _HEAD.size + len(text):
                 return True
         except OSError:  # the disk is full, or a limit is reached, or it is gone
             pass
@@ -221,15 +221,15 @@ class LeaseFile(LeaseTable):
             os.pwrite(self._file, _framed(before), 0)  # there was room for it
         return False
 
-    def _lives(self, entry: Entry) -> bool:
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LIVES + entry.slot, 1, 0)
-        kind, *_ = _FLOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
-        # A call outlives its caller for a moment, and so does what it holds.
+    def _is_alive(self, entry: Entry) -> bool:
+        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LIVES + entry.slot, 1, 0)
+        kind, *_ = _FLOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, query))
+        # A call's process outlives its caller for a moment, and so does what it holds.
         return kind != fcntl.F_UNLCK or any(map(_runs, entry.claims))
 
 
 def lives(pid: int) -> bool:
-    """Tell whether there is such a process here, whoever's it is."""
+    """Tell whether a process with this pid exists here, of whatever user."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -240,9 +240,9 @@ def lives(pid: int) -> bool:
 
 
 def began(pid: int) -> int | None:
-    """When a process began, in the system's ticks since its start; None where it has ended.
+    """Return when a process began, in the system's ticks since its start; None if it has ended.
 
-    Source: proc_pid_stat(5), fields 3 and 22. A zombie has ended: nobody may be there to wait for it.
+    Source: proc_pid_stat(5), fields 3 and 22. A zombie has ended: its parent may never wait for it.
     """
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -255,9 +255,9 @@ def _runs(claim: Claim) -> bool:
     return claim.pid is not None and claim.began is not None and began(claim.pid) == claim.began
 
 
-def _lock(file: int, start: int, patience: float) -> bool:
-    """Lock a byte; tell whether it could be had in time."""
-    deadline = time.monotonic() + patience
+def _lock(file: int, start: int, timeout: float) -> bool:
+    """Lock a byte; tell whether that worked in time."""
+    deadline = time.monotonic() + timeout
     while True:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, start)
@@ -284,7 +284,7 @@ def _page(text: bytes) -> Page:
         fields = json.loads(text)
         entries = [_entry(**entry) for entry in fields.pop("entries")]
         return Page(**fields, entries={entry.ticket: entry for entry in entries})
-    except (TypeError, ValueError, KeyError, AttributeError):  # somebody else's hand
+    except (TypeError, ValueError, KeyError, AttributeError):  # it was written by another program
         return Page()
 
 

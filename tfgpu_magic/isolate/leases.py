@@ -1,6 +1,6 @@
-"""The GPUs that calls of this process have now: each leases its own, and the lease ends with the call's process.
+"""The leases of this process's calls: each call leases GPUs of its own, until its process has ended.
 
-What other processes of this user have is in the lease file that they share, and so is the order of those that wait.
+The leases of this user's other processes, and the order of the calls that wait, are in the `lease_file` they share.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 TICK = 0.25
-"""Seconds between two looks into the lease file while a call waits: what other processes do there wakes nobody here."""
+"""Seconds between two looks into the lease file while a call waits: another process's change there wakes no thread."""
 
-_FRESH = 5.0  # seconds in which GPUs that were seen are taken to be so still, if no lease has ended
+_FRESH = 5.0  # seconds for which a snapshot of the GPUs is used again, if no lease has ended meanwhile
 
 
 class Leases:
-    """The leases that this process's calls have now. Any thread may ask.
+    """The leases that this process's calls have now. Thread-safe.
 
     Args:
-        table: where they and others' are written.
+        table: where these leases and those of other processes are written.
     """
 
     def __init__(self, table: LeaseTable) -> None:
@@ -44,16 +44,16 @@ class Leases:
         self._changed = threading.Condition()
         self._looking = threading.Lock()
         self._seen = (-1, Snapshot(time=0.0))
-        self._wishes: set[Demand] = set()
+        self._demands: set[Demand] = set()
         self._waiting: set[int] = set()
         self._known, self._looked = -1, 0.0
 
     def survey(self, policy: Policy, gpus: int | None) -> int | None:
-        """How many calls at once the GPUs have room for; None where there is no GPU to be shared out.
+        """Return how many calls at once the GPUs have room for; None if there is no GPU to share out.
 
         Args:
-            policy: what is asked beyond what holds in this process.
-            gpus: how many GPUs each call gets; None is one, where there is one.
+            policy: the calls' policy, in addition to the policy of this process.
+            gpus: how many GPUs each call gets; None is one, if there is one.
 
         Raises:
             Refused: not even one call could have what is asked, or the driver does not answer.
@@ -62,7 +62,7 @@ class Leases:
         while True:
             ended, snapshot = self._look(since)
             with self._turn() as page:
-                if page.ended == ended:  # else what one that ended meanwhile held is in the snapshot, as if others'
+                if page.ended == ended:  # else the snapshot has, as if others', what a call held that ended meanwhile
                     claims = _others(page)
                     break
 
@@ -83,16 +83,16 @@ class Leases:
         wanted: Callable[[], bool] = lambda: True,
         waiting: Callable[[], None] = lambda: None,
     ) -> contextlib.AbstractContextManager[Lease]:
-        """Lease GPUs for a call, which ends with the block; waits while other calls of ours are in the way.
+        """Lease GPUs for a call until the end of the block; wait while our other calls are in the way.
 
         Args:
-            policy: what is asked beyond what holds in this process.
-            gpus: how many GPUs; None is one, where there is one.
-            wanted: whether there is still need for it, asked again at each `stir`.
-            waiting: called once where it has to wait.
+            policy: the call's policy, in addition to the policy of this process.
+            gpus: how many GPUs; None is one, if there is one.
+            wanted: returns whether the lease is still wanted; called again at each `stir`.
+            waiting: called once if it has to wait.
 
         Raises:
-            Refused: others are in the way, or the driver does not answer.
+            Refused: other programs are in the way, or the driver does not answer.
             Abandoned: it is no longer wanted.
         """
         return self._leased(Demand(policy=policy, gpus=gpus, wanted=wanted, waiting=waiting))
@@ -104,31 +104,31 @@ class Leases:
         wanted: Callable[[], bool] = lambda: True,
         waiting: Callable[[], None] = lambda: None,
     ) -> contextlib.AbstractContextManager[Lease]:
-        """Lease what a policy takes of every GPU that this process sees; else as `lease`.
+        """Lease what a policy takes of every GPU that this process sees; otherwise as `lease`.
 
-        Where others than our calls are in the way, that is not said here: whoever applies the policy says it better.
+        If other programs than our calls are in the way, it refuses nothing: applying the policy explains that better.
         """
         return self._leased(DemandForAll(policy=policy, gpus=None, wanted=wanted, waiting=waiting))
 
     def stir(self) -> None:
-        """Have all who wait ask again whether they are wanted."""
+        """Have all waiting calls check again whether they are wanted."""
         with self._changed:
             self._changed.notify_all()
 
     def forget(self) -> None:
-        """In a process that was forked of the ledger's own: its calls are another's."""
-        self._changed, self._looking = threading.Condition(), threading.Lock()  # a thread that is not here had them
-        self._wishes, self._waiting = set(), set()
+        """Drop the parent's leases, in a process that was forked from the one that has them."""
+        self._changed, self._looking = threading.Condition(), threading.Lock()  # a thread of the parent may hold them
+        self._demands, self._waiting = set(), set()
         self._table.forget()
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[Page]:
-        """Have the table alone, without those calls of ours that are over, wherever an interrupt has met them.
+        """Give the table's content under its lock, without this process's calls that are over, wherever interrupted.
 
-        All who wait are told when it has changed, by us or by others.
+        Notify all waiting calls if it has changed, by this process or by another.
         """
         with self._changed, self._table.turn() as page:
-            calls = {demand.ticket for demand in self._wishes.copy()}
+            calls = {demand.ticket for demand in self._demands.copy()}
             for entry in list(page.entries.values()):
                 if entry.slot == self._table.slot and entry.ticket not in calls:
                     page.drop(entry.ticket)
@@ -140,7 +140,7 @@ class Leases:
     @contextlib.contextmanager
     def _leased(self, demand: Demand) -> Iterator[Lease]:
         try:
-            self._wishes.add(demand)
+            self._demands.add(demand)
             with self._turn() as page:
                 demand.ticket = page.number()
                 page.entries[demand.ticket] = Entry(ticket=demand.ticket, slot=self._table.slot, seen=time.monotonic())
@@ -149,15 +149,15 @@ class Leases:
             except Refused as error:
                 demand.refuse(error)
                 policy, devices = control.inherited(demand.snapshot).then(demand.policy), ()
-                self._wishes.discard(demand)  # it runs without GPUs of its own, and nobody waits behind it
-                self._tidy()
+                self._demands.discard(demand)  # it runs without GPUs of its own, and no call waits behind it
+                self._remove_ended()
             yield Lease(policy, demand.snapshot, devices, started=functools.partial(self._started, demand.ticket))
         finally:
-            self._wishes.discard(demand)  # before anything that can be interrupted: it is over, whoever strikes it out
-            self._tidy()
+            self._demands.discard(demand)  # before anything that can be interrupted: any later turn removes its entry
+            self._remove_ended()
 
-    def _tidy(self) -> None:
-        """Strike out what is over; an interrupt meanwhile comes when that is done."""
+    def _remove_ended(self) -> None:
+        """Remove the entries of calls that are over; an interrupt meanwhile is raised when that is done."""
         try:
             with self._turn():
                 pass
@@ -167,58 +167,58 @@ class Leases:
             raise
 
     def _take(self, demand: Demand) -> tuple[Policy, tuple[Device, ...]]:
-        """Take what is wished, a policy and GPUs; wait for it where other calls of ours are in the way."""
-        since, told = demand.came, False
+        """Return the policy and the GPUs for a demand; wait for them while our other calls are in the way."""
+        since, announced = demand.came, False
         while demand.wanted():
             ended, snapshot = self._look(since)
             demand.snapshot = snapshot
             since = time.time() - _FRESH
             possible = list(alternatives(demand, snapshot))
             with self._turn() as page:
-                if page.ended != ended:  # what one that ended meanwhile held is in the snapshot, as if others'
+                if page.ended != ended:  # the snapshot has, as if others', what a call held that ended meanwhile
                     continue
                 find = functools.partial(self._found, page, demand, snapshot)
-                found = offer.first(functools.partial(find, way) for way in possible)
+                found = offer.first(functools.partial(find, alternative) for alternative in possible)
                 if found is not None:
-                    self._enter(page, demand, found[1])
+                    self._grant(page, demand, found[1])
                     return found
                 changes = page.changes
-            if told:
+            if announced:
                 self._wait(changes, demand)
-            if not told:
+            if not announced:
                 demand.waiting()
-                told = True
+                announced = True
         raise Abandoned
 
-    def _enter(self, page: Page, demand: Demand, devices: tuple[Device, ...]) -> None:
-        """Write down what a call has from now on, if it is any GPU's."""
+    def _grant(self, page: Page, demand: Demand, devices: tuple[Device, ...]) -> None:
+        """Write the claims that a call has from now on; remove its entry if it has no GPU."""
         if not devices:
             page.drop(demand.ticket)
             return
         since, known = page.number(), offer.strangers(demand.snapshot)
-        claims = tuple(Claim(key(one.gpu), size(one), since=since, known=known) for one in devices)
+        claims = tuple(Claim(key(device.gpu), size(device), since=since, known=known) for device in devices)
         page.put(replace(page.entries[demand.ticket], need=None, claims=claims))
 
     def _found(
-        self, page: Page, demand: Demand, snapshot: Snapshot, way: Alternative
+        self, page: Page, demand: Demand, snapshot: Snapshot, alternative: Alternative
     ) -> tuple[Policy, tuple[Device, ...]] | None:
-        """What a call gets in one way, its policy and its GPUs; None where it has to wait.
+        """Return the policy and the GPUs that an alternative gives a call; None if it has to wait.
 
         Raises:
-            Refused: not in this way.
+            Refused: the alternative cannot be had.
         """
-        together = way.here.then(demand.policy)
-        if isinstance(way.devices, Refused):
-            raise way.devices
-        if way.devices is None:
+        together = alternative.here.then(demand.policy)
+        if isinstance(alternative.devices, Refused):
+            raise alternative.devices
+        if alternative.devices is None:
             return together, ()
-        chosen = self._chosen(page, demand, way.devices, snapshot)
+        chosen = self._chosen(page, demand, alternative.devices, snapshot)
         return None if chosen is None else (demand.settle(together, chosen), chosen)
 
     def _chosen(
         self, page: Page, demand: Demand, devices: tuple[Device, ...], snapshot: Snapshot
     ) -> tuple[Device, ...] | None:
-        """What a call gets now, if it is its turn; what it waits for is written down."""
+        """Return the GPUs that a call gets now, if it is its turn; write its need into the table."""
         count, now = demand.count(devices), time.monotonic()
         need = Need.of(demand.ticket, devices, count)
         own = page.entries[demand.ticket]
@@ -228,20 +228,20 @@ class Leases:
             page.entries[demand.ticket] = replace(own, need=need, seen=now)
         before = [entry for ticket, entry in page.entries.items() if ticket < demand.ticket and not entry.claims]
         if any(entry.need is None and entry.slot == self._table.slot for entry in before):
-            return None  # who came before, and is still looking
+            return None  # a call of this process that came before is still looking at the GPUs
         ahead = [entry.need for entry in before if entry.need is not None and now - entry.seen < ABSENT]
         return allocation.choose_in_turn(
             devices,
             offer.holding(snapshot),
             _others(page),
             count,
-            () if inside.running else ahead,  # who has waited so long may wait for the very call that we are in
+            () if inside.running else ahead,  # the calls ahead may wait for the very call that this process runs in
             snapshot.gpus,
             lambda: control.names(snapshot),
         )
 
     def _look(self, since: float) -> tuple[int, Snapshot]:
-        """How many leases had ended, and the GPUs as they were then, or later; not before a time."""
+        """Return how many leases had ended, and the GPUs as they were then or later, and not before `since`."""
         with self._looking:
             with self._turn() as page:
                 ended = page.ended
@@ -250,7 +250,7 @@ class Leases:
             return self._seen
 
     def _wait(self, changes: int, demand: Demand) -> None:
-        """Wait until something has changed in the table, or the call is not wanted."""
+        """Wait until something has changed in the table, or the call is no longer wanted."""
         with self._changed:
             self._waiting.add(demand.ticket)
             try:
@@ -258,39 +258,39 @@ class Leases:
                     if time.monotonic() - self._looked < TICK:
                         self._changed.wait(TICK)
                     else:
-                        self._look_after()
+                        self._renew()
             finally:
                 self._waiting.discard(demand.ticket)
 
-    def _look_after(self) -> None:
-        """Look into the table for all who wait here, and say there that they do."""
+    def _renew(self) -> None:
+        """Read the table, and renew the entries of all calls that wait in this process."""
         with self._turn() as page:
             self._looked = time.monotonic()
             for ticket in self._waiting & page.entries.keys():
                 page.entries[ticket] = replace(page.entries[ticket], seen=self._looked)
 
     def _started(self, ticket: int, pid: int) -> None:
-        """Know the process of a call that has its GPUs."""
+        """Write the process of a call into its claims."""
         with self._turn() as page:
             if (entry := page.entries.get(ticket)) is not None:
-                known = tuple(replace(one, pid=pid, began=began(pid)) for one in entry.claims)
+                known = tuple(replace(claim, pid=pid, began=began(pid)) for claim in entry.claims)
                 page.entries[ticket] = replace(entry, claims=known)
 
 
 LEASES = Leases(LeaseFile())
-"""This process's own."""
+"""The leases of this process."""
 
 os.register_at_fork(after_in_child=LEASES.forget)
 
 
 def _others(page: Page) -> list[Claim]:
-    """What all have but for the calls that this process runs in: what is theirs is ours, and so is the room for it."""
+    """Return the claims of all calls but those that this process runs in: it may use what these have claimed."""
     family = _family() if inside.running else frozenset()
     return [claim for claim in page.claims() if claim.pid not in family]
 
 
 def _family() -> frozenset[int]:
-    """This process and its ancestors."""
+    """Return the pids of this process and its ancestors."""
     found: set[int] = set()
     pid = os.getpid()
     while pid > 1 and pid not in found:

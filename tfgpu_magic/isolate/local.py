@@ -1,4 +1,4 @@
-"""Calls on this machine: threads of this process wait for them, and the ledger says which GPUs each gets."""
+"""The backend of this machine: threads of this process run submitted calls, each with GPUs from `leases`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfgpu_magic.isolate.run import function, leased, run
 
 
 class Local:
-    """A `Backend` of this machine.
+    """The `Backend` of this machine.
 
     Args:
         options: what is asked for each call.
@@ -41,17 +41,17 @@ class Local:
         shutdown.add(self)
 
     def add(self, call: CallFuture[Any]) -> None:
-        """Run a call, in a thread of ours."""
+        """Run a call in a thread of the backend."""
         with self.door.changed:
             self.door.check()
             self._waiting.append(call)
             if self.most is None or self._threads < self.most:
-                # Daemons, so that a process that ends by Ctrl-C, or is restarted, waits for none; see `shutdown`.
+                # Daemons, so that a process that ends by Ctrl-C, or is restarted, waits for no thread; see `shutdown`.
                 threading.Thread(target=self._work, name="tfgpu_magic-call", daemon=True).start()
-                self._threads += 1  # its work begins when we let go of the lock
+                self._threads += 1  # its work begins when the lock is released
 
     def shutdown(self, *, wait: bool, cancel: bool) -> None:
-        """Take no more calls."""
+        """Accept no more calls."""
         with self.door.changed:
             self.door.closed = True
             cancelled = list(self._waiting) if cancel else []
@@ -62,7 +62,7 @@ class Local:
                 self.door.changed.wait_for(lambda: not self._threads)
 
     def end(self, times: int) -> None:
-        """Cancel what waits, and stop what runs."""
+        """Cancel the calls that wait, and stop those that run."""
         with self.door.changed:
             self._ended = True
             calls = list(self._running)
@@ -94,15 +94,15 @@ class Local:
             one = Call(work=call.take().parts, timeout=self._options.timeout, sink=call.sink)
             lease = leased(self._options, lambda: not call.stopped)
             value = run(one, lease, function(), begun=call.begin).value()
-        except BaseException as error:  # also KeyboardInterrupt: it is the call's, and not this thread's
+        except BaseException as error:  # also KeyboardInterrupt: it belongs to the call, and not to this thread
             call.forget()
-            call.set_exception(self._told(call, error).with_traceback(None))  # its frames are ours, and say nothing
+            call.set_exception(self._final_error(call, error).with_traceback(None))  # its frames are ours
         else:
             call.forget()
             call.set_result(value)
 
-    def _told(self, call: CallFuture[Any], error: BaseException) -> BaseException:
-        """What a call's future raises, where running it has raised something."""
+    def _final_error(self, call: CallFuture[Any], error: BaseException) -> BaseException:
+        """Return what a call's future raises when running the call has raised an error."""
         if not (call.stopped and isinstance(error, KeyboardInterrupt | WorkerDied | Abandoned)):
             return error
         died = WorkerDied(ENDED if self._ended else STOPPED, status=getattr(error, "status", None), stopped=True)

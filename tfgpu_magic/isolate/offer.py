@@ -1,4 +1,4 @@
-"""The GPUs as calls find them: looked at, and which of them a process that starts from here may have."""
+"""The GPUs on offer to calls: how they are now, and which of them a process that starts from here may have."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tfgpu_magic.monitor.snapshot import Snapshot
 
 T = TypeVar("T")
 
-_LONGER = 10.0  # seconds in which a driver must answer that did not at once: it may have to be started first
+_SECOND_TIMEOUT = 10.0  # seconds for a driver that did not answer at once: it may have to be started first
 
 
 def nearest_first(snapshot: Snapshot) -> Iterator[Policy]:
-    """What holds in this process for a call; where it waits to be judged, also what is nearest to it, step by step.
+    """Give this process's policy for a call; while it is not judged yet, also its fallbacks, the nearest first.
 
-    Who cannot have one of them tries the next: a policy that stands here never is why a call is refused.
+    A call that cannot have one of them tries the next: it is never refused because of this process's own policy.
     """
     yield control.current().settled
     if not control.current().judged:
@@ -36,10 +36,10 @@ def nearest_first(snapshot: Snapshot) -> Iterator[Policy]:
 
 
 def first(attempts: Iterable[Callable[[], T]]) -> T:
-    """What the first of several ways gives that is not refused.
+    """Return the result of the first attempt that is not refused.
 
     Raises:
-        Refused: all are; it is the first one's, which is about what was said.
+        Refused: all are; the error is the first one's, which is about the policy as it was written.
     """
     refused: Refused | None = None
     for attempt in attempts:
@@ -52,15 +52,15 @@ def first(attempts: Iterable[Callable[[], T]]) -> T:
 
 
 def candidates(here: Policy, policy: Policy, snapshot: Snapshot) -> tuple[Device, ...]:
-    """The GPUs that a process which starts from here may use, and what a call is to take of each.
+    """Return the GPUs that a process which starts from here may use, and what a call is to take of each.
 
     Args:
-        here: what holds in this process.
-        policy: what is asked beyond that.
+        here: the policy of this process.
+        policy: the call's own policy, in addition to it.
         snapshot: the machine's GPUs now.
 
     Raises:
-        Refused: the words name a GPU that is not there, or hidden.
+        Refused: the policy names a GPU that is not there, or is hidden.
     """
     fallen = here != control.current().settled
     devices = (allocation.asked(device) for device in seen(here, policy, snapshot))
@@ -70,7 +70,7 @@ def candidates(here: Policy, policy: Policy, snapshot: Snapshot) -> tuple[Device
 
 
 def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
-    """The same with what a process takes to which the words are applied as they stand: a percentage is its pool's.
+    """Give the same GPUs with what a process takes that applies the policy as written: a percentage is of its pool.
 
     Raises:
         Refused: as `candidates` does.
@@ -78,13 +78,13 @@ def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
     kernel = control.anew(snapshot)
     demand = resolve(here, policy, snapshot, kernel)
     if demand.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
-        demand.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if told
+        demand.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if named
     used = [device for device in demand.devices() if not is_skipped(device.gpu, demand.seen, kernel)]
     return iter([device for device in used if not is_old(device.gpu, kernel)] or used)
 
 
 def offered(here: Policy, policy: Policy, snapshot: Snapshot, gpus: int | None) -> tuple[Device, ...] | None:
-    """The GPUs to choose from; None where there are none, and none are asked for by number."""
+    """Return the GPUs to choose from; None if there are none and no number of them is asked for."""
     devices = candidates(here, policy, snapshot)
     if not devices and gpus is not None and snapshot.error:
         raise Refused(f"Not started. {allocation.gpus(gpus)} for each call cannot be had. {snapshot.error}")
@@ -92,14 +92,14 @@ def offered(here: Policy, policy: Policy, snapshot: Snapshot, gpus: int | None) 
 
 
 def see() -> Snapshot:
-    """Look at the GPUs; a driver that does not answer is asked once more, with patience.
+    """Look at the GPUs; give a driver that does not answer a second, longer time.
 
     Raises:
         Refused: it does not answer. That there is no GPU is an answer.
     """
     snapshot = look()
     if snapshot.error and not snapshot.absent:
-        snapshot = look(_LONGER)
+        snapshot = look(_SECOND_TIMEOUT)
     if snapshot.error and not snapshot.absent:
         raise Refused(
             f"Not started. Nobody knows which GPUs are free. {snapshot.error}\nCalls that need none run with gpus=0."
@@ -108,11 +108,11 @@ def see() -> Snapshot:
 
 
 def holding(snapshot: Snapshot) -> Holding:
-    """Who holds what; pids that are none here are another namespace's."""
+    """Return what each process holds; pids that do not exist here belong to another namespace."""
     return Holding(snapshot.processes, frozenset(strangers(snapshot)))
 
 
 def strangers(snapshot: Snapshot | None) -> tuple[int, ...]:
-    """The pids in a snapshot that are none here."""
+    """Return the pids in a snapshot that do not exist here."""
     rows = () if snapshot is None else snapshot.processes
     return tuple(sorted({row.pid for row in rows if not lives(row.pid)}))

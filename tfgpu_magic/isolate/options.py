@@ -1,4 +1,4 @@
-"""What is asked for isolated calls, checked."""
+"""The checked options of isolated calls: policy, number of GPUs and timeout."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Options:
     """What is asked for each call.
 
     Attributes:
-        policy: what its TensorFlow is asked beyond what holds in this process.
-        gpus: how many GPUs it gets; 0 hides them all, and None is one where there is one.
+        policy: the policy for its TensorFlow, in addition to the policy of this process.
+        gpus: how many GPUs it gets; None is one, if there is one, and 0 hides them all.
         timeout: seconds that it may take.
     """
 
@@ -29,7 +29,7 @@ def read(policy: str | Policy | None, gpus: int | None, timeout: float | str | N
     """Check what is asked, as far as that can be done without a look at the GPUs.
 
     Raises:
-        PolicyError: the words are no policy, the number is none of GPUs, or the time is no time.
+        PolicyError: the policy, the number of GPUs or the time is not valid.
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy or NOTHING
     if gpus is not None and (not isinstance(gpus, int) or isinstance(gpus, bool) or gpus < 0):

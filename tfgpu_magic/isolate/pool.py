@@ -1,4 +1,4 @@
-"""This process's client of a fork server, and so the one way to processes for calls."""
+"""This process's client of the fork server, from which every isolated call gets its worker process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfgpu_magic.isolate.preload import PRELOAD
 from tfgpu_magic.isolate.process.forkserver_client import ForkServerClient
 
 FORK_SERVER = ForkServerClient(PRELOAD)
-"""There is one for a process. A child that was forked of it has a client without a fork server."""
+"""The one client of this process. In a child that is forked from this process it has no fork server."""
 
 os.register_at_fork(after_in_child=FORK_SERVER.forget)
 atexit.register(FORK_SERVER.stop)

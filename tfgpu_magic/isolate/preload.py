@@ -1,6 +1,6 @@
-"""What is imported for isolated calls before the first of them: a list, to which the rooms above add what is theirs."""
+"""The modules that the fork server imports before the first isolated call, `control` and `cells.shell` included."""
 
 from __future__ import annotations
 
 PRELOAD = ["tensorflow", "keras", "cloudpickle", "tfgpu_magic.control", "tfgpu_magic.isolate.cells.shell"]
-"""Modules; what is not installed is left out."""
+"""The modules' names; a module that is not installed is left out."""

@@ -1,4 +1,4 @@
-"""Orders for calls: the process of a call is set up as this one is, with what its lease gives it."""
+"""Makes the `Order` of a call: its worker process is set up as this process is, with what its lease gives it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tfgpu_magic.isolate.values.guard import ROOTS
 
 
 def order(lease: Lease, runner: str, *, imported: frozenset[str] | None = None) -> Order:
-    """The order for a process that is as this one is, but for its policy.
+    """Return the order for a process that is set up as this one is, but for its policy.
 
     Args:
-        lease: what it may have.
+        lease: what it may have of the GPUs.
         runner: as in `Order`.
         imported: as in `Order`; None where this process is the caller.
     """

@@ -29,14 +29,14 @@ def run(
     imported: frozenset[str] | None = None,
     begun: Callable[[Call], None] = lambda _: None,
 ) -> Answer:
-    """Run a call with what a lease gives it, and return what came of it.
+    """Run a call with what a lease gives it, and return its answer.
 
     Args:
         call: the call.
         lease: what it may have; waited for.
         runner: what runs it in its process; see `Order`.
         imported: which of `guard.ROOTS` its caller has imported; None where that is this process.
-        begun: is told of the call before it runs; where that raises, it does not run.
+        begun: called with the call before it runs; if that raises, the call does not run.
 
     Raises:
         Refused: its GPUs cannot be had.
@@ -52,23 +52,23 @@ def run(
 
 
 def function() -> str:
-    """The runner of functions: where IPython runs, what they display comes home."""
+    """Return the runner of functions: if IPython runs here, with displays that are sent to this process."""
     return _FUNCTION if shell() is None else _FUNCTION_WITH_DISPLAYS
 
 
 def leased(options: Options, wanted: Callable[[], bool] = lambda: True) -> AbstractContextManager[Lease]:
-    """GPUs that no other call of ours has; none, where none are asked for.
+    """Return a lease of GPUs that no other call of ours has; of none if none are asked for.
 
     Args:
         options: what is asked.
-        wanted: whether there is still need for it, while it waits.
+        wanted: returns whether the lease is still wanted, while it waits.
     """
     if options.gpus != 0:
         return LEASES.lease(options.policy, options.gpus, wanted=wanted)
-    _, _, cpus = control.inherited().then(options.policy).by_nature()  # there is no GPU for the others
+    _, _, cpus = control.inherited().then(options.policy).by_nature()  # there is no GPU for the other requests
     return contextlib.nullcontext(Lease(Policy(cpus), environment=visible.variable(())))
 
 
 def as_here(options: Options) -> AbstractContextManager[Lease]:
-    """The GPUs as this process would see them; nothing is looked at, and nothing reserved."""
+    """Return a lease of the GPUs as this process would see them; nothing is looked at, and nothing reserved."""
     return contextlib.nullcontext(Lease(control.inherited().then(options.policy)))

@@ -1,8 +1,8 @@
-"""The end of this process, for executors: who has submitted calls may leave, and they go on; whom Ctrl-C ends may not.
+"""Ends the backends at the end of this process: submitted calls are waited for, or stopped after Ctrl-C.
 
-Every executor of Python's waits at the end of a program for what was submitted to it. The exceptions are two: Ctrl-C is
-for the calls too, as it is for the workers of a `ProcessPoolExecutor`, which hear it from the terminal; and a kernel
-that is restarted or shut down is not to be kept from it.
+Every executor of Python's waits at the end of a program for what was submitted to it. There are two exceptions: Ctrl-C
+also stops the calls, as it stops the workers of a `ProcessPoolExecutor`, which get it from the terminal; and a kernel
+that is restarted or shut down does not wait, and kills its calls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 from tfgpu_magic.host import shell
 
 begun = False
-"""Whether this process is ending, so that no more calls are taken."""
+"""Whether this process is ending, so that no more calls are accepted."""
 
 
 class _Backend(Protocol):
@@ -28,7 +28,7 @@ _BACKENDS: weakref.WeakSet[_Backend] = weakref.WeakSet()
 
 
 def add(backend: _Backend) -> None:
-    """Have a backend's calls waited for, or ended, when this process ends."""
+    """Register a backend, whose calls are waited for, or stopped, when this process ends."""
     _BACKENDS.add(backend)
 
 
@@ -40,8 +40,8 @@ def _end() -> None:
         if hasattr(shell(), "kernel"):
             for backend in backends:
                 backend.end(2)
-            return  # their processes see that this one has ended
-        # The one that ends this program; where lines are typed in, it has ended one of them, a while ago.
+            return  # the calls' processes see that this one has ended
+        # The Ctrl-C that ends this program. Where lines are typed in, it has only ended one of them, a while ago.
         if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt) and not _is_typed():
             for backend in backends:
                 backend.end(1)
@@ -57,6 +57,6 @@ def _is_typed() -> bool:
     return shell() is not None or hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
-os.register_at_fork(after_in_child=_BACKENDS.clear)  # whose threads are not there
+os.register_at_fork(after_in_child=_BACKENDS.clear)  # the backends' threads are not there
 # As `concurrent.futures.thread` does: before `atexit`, whose handlers may use what the calls return.
 threading._register_atexit(_end)  # type: ignore[attr-defined]

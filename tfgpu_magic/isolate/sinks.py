@@ -1,4 +1,4 @@
-"""Where the output of a call is seen: this process's own streams and display, or the cell that began a job."""
+"""Sinks for the output of calls: this process's own streams and display, or the cell that began a call."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Sink(Protocol):
 
 
 class OwnStreams:
-    """This process's own streams, and the display of the thread's cell."""
+    """A sink for this process's own streams, and the display of the thread's cell."""
 
     def write(self, stream: str, text: str) -> None:
-        """Write as `print` does, and at once; the call takes its streams to be UTF-8, and this one may not be."""
+        """Write as `print` does, and flush; the text is UTF-8, and this process's stream may have another encoding."""
         file = getattr(sys, stream)
         if file is None:  # as in a service
             return
@@ -36,7 +36,7 @@ class OwnStreams:
         file.flush()
 
     def show(self, message: Mapping[str, Any]) -> None:
-        """Publish it as a cell of this process would; without IPython, its text is printed."""
+        """Publish it as a cell of this process would; without IPython, print its text."""
         here = shell()
         if here is None:
             self.write("stdout", str(message.get("data", {}).get("text/plain", "")) + "\n")
@@ -47,7 +47,7 @@ class OwnStreams:
 
 
 class CellOutput:
-    """The output of the cell that is running now in a kernel, also when it runs no more.
+    """A sink for the output of the cell that is running now in a kernel, also after it has ended.
 
     Source: Jupyter's messaging protocol: an output belongs to the cell of the request that is its parent.
     """
@@ -77,14 +77,14 @@ class CellOutput:
 
 
 class SubmittingCell:
-    """Here for as long as the cell runs that is running now in a kernel, or none after it; then that cell's output.
+    """A sink that writes to `OwnStreams` until the kernel runs another cell, and then to this cell's `CellOutput`.
 
-    What captures the output of a cell captures that of its calls too; and what comes later is not the next cell's.
+    Code that captures a cell's output captures that of its calls too; and later output does not go to the next cell.
     """
 
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel
-        self._here, self._there = OwnStreams(), CellOutput(kernel)
+        self._own, self._cell = OwnStreams(), CellOutput(kernel)
         self._request = self._running()
 
     def write(self, stream: str, text: str) -> None:
@@ -96,21 +96,21 @@ class SubmittingCell:
         self._sink().show(message)
 
     def _sink(self) -> Sink:
-        return self._here if self._running() == self._request else self._there
+        return self._own if self._running() == self._request else self._cell
 
     def _running(self) -> object:
-        # In a context of its own: a thread of the cell's might have the cell's for ever.
+        # In a context of its own: a thread that the cell has started would get the cell's request for ever.
         parent = contextvars.Context().run(self._kernel.get_parent)
         return parent.get("header", {}).get("msg_id")
 
 
 def submitted() -> Sink:
-    """The sink for a call that this process's cell submits, if it runs cells."""
+    """Return the sink for a call that is submitted here: that of the running cell, if this process runs cells."""
     kernel = getattr(shell(), "kernel", None)
     return OwnStreams() if kernel is None else SubmittingCell(kernel)
 
 
 def below(shell: Any) -> Sink:
-    """The sink for a call that a shell's cell leaves running: it is below that cell, where there are cells."""
+    """Return the sink for a call that a shell's cell leaves running: below that cell, if there are cells."""
     kernel = getattr(shell, "kernel", None)
     return OwnStreams() if kernel is None else CellOutput(kernel)

@@ -1,4 +1,4 @@
-"""What an isolated cell gives, made again in the notebook's kernel: all together, or as much of it as can be."""
+"""Unpickles what an isolated cell returns in the notebook's kernel: all of it, or as much as is possible."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Arrival:
     """What has arrived of a cell.
 
     Attributes:
-        facts: what came of it.
-        values: what came, by name; the name of the cell's value is empty.
-        lost: why something could not be made again, by name.
+        facts: the facts that its process reports.
+        values: what was unpickled, by name; the name of the cell's value is empty.
+        lost: why a value could not be unpickled, by name.
     """
 
     facts: CellFacts
@@ -30,10 +30,10 @@ class Arrival:
 
 
 def arrive(parts: Sequence[memoryview]) -> Arrival:
-    """Make again what a cell gives: what is in one pickle together, and each pickle for itself.
+    """Unpickle what a cell returns: each pickle by itself, with all that is in it.
 
     Args:
-        parts: the parts of what it gives, its facts the first of them.
+        parts: the parts of what it returns, its facts first.
     """
     facts: CellFacts = pickle.loads(parts[0])  # noqa: S301  # from our own process
     arrival, at = Arrival(facts), 1
@@ -41,7 +41,7 @@ def arrive(parts: Sequence[memoryview]) -> Arrival:
         try:
             with _interruptible():
                 arrival.values |= pickling.load(parts[at : at + count], Unpickler)
-        except (Exception, KeyboardInterrupt) as error:  # a module that is not here; somebody's own __setstate__
+        except (Exception, KeyboardInterrupt) as error:  # a module that is not here; an object's own __setstate__
             arrival.lost |= dict.fromkeys(names, str(error) or type(error).__name__)
         at += count
     return arrival
@@ -49,7 +49,7 @@ def arrive(parts: Sequence[memoryview]) -> Arrival:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Have Ctrl-C break off what takes long here, where it would otherwise stop the call, which is over."""
+    """Let Ctrl-C break off what takes long here; otherwise it would go to the call, which is over."""
     if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
         yield
         return

@@ -1,4 +1,4 @@
-"""In the process of a call that a notebook makes: what it displays is sent home, as an isolated cell's displays are."""
+"""Runs a notebook's call in its process, and sends what it displays to the kernel, as `shell` does for a cell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfgpu_magic.isolate.process.result import Result
 
 
 def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Result:
-    """Call a function: the runner of calls that are made where IPython runs."""
+    """Call a function, as the runner of calls from a process where IPython runs."""
     path = list(sys.path)
     shell = make(connection, ModuleType("tfgpu_magic_call"))  # the call's own names are not IPython's to fill
     sys.path[:] = path

@@ -1,4 +1,4 @@
-"""What waits for a value to be shown, or a cell to end: a picture, the line below it, names that jobs bring."""
+"""Defers actions until a cell has ended: showing a figure's picture or the summary, binding the names of jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Action = Callable[[], None]
 
 
 def afterwards(shell: Any, action: Action) -> None:
-    """Do something when the cell that runs is over, and has shown its value or its error."""
+    """Do an action when the running cell is over, and has shown its value or its error."""
 
     def once() -> None:
         shell.events.unregister("post_execute", once)
@@ -21,9 +21,9 @@ def afterwards(shell: Any, action: Action) -> None:
 
 
 def display_once(shell: Any, value: object, shown: tuple[Mapping[str, Any], Mapping[str, Any]]) -> None:
-    """Have IPython display a value as the cell's process did, which knows more of how: of a figure, its picture.
+    """Have IPython display a value as the cell's process did, which can do more: show a figure's picture.
 
-    At once, or not at all: by the next cell it may have changed.
+    It applies to the display at the end of this cell only: by the next cell the value may have changed.
     """
     hook = shell.displayhook
 
@@ -39,7 +39,7 @@ def display_once(shell: Any, value: object, shown: tuple[Mapping[str, Any], Mapp
 
 
 class Deferred:
-    """Does what must not come amid a cell when none runs. It is made by a cell."""
+    """A queue for actions that must not run in the middle of a cell. It is made while a cell runs."""
 
     def __init__(self, shell: Any) -> None:
         self._lock = threading.RLock()
@@ -49,7 +49,7 @@ class Deferred:
         shell.events.register("post_execute", self._end)
 
     def do(self, action: Action) -> Action:
-        """Do something now if no cell runs, else after it; from any thread. What is returned does it at once."""
+        """Do an action now if no cell runs, else after it; return a function that does it at once. Thread-safe."""
         once = _Once(action)
         with self._lock:
             if self._depth:
@@ -72,7 +72,7 @@ class Deferred:
 
 
 class _Once:
-    """An action that is done the first time; it keeps nothing then."""
+    """An action that is done at the first call only, and is not kept after that."""
 
     def __init__(self, action: Action) -> None:
         self._lock = threading.RLock()
@@ -89,7 +89,7 @@ _known: weakref.WeakKeyDictionary[Any, Deferred] = weakref.WeakKeyDictionary()
 
 
 def deferred(shell: Any) -> Deferred:
-    """The one of a shell; the first time it is asked for by a cell."""
+    """Return the queue of a shell; the first time, call it while a cell runs."""
     found = _known.get(shell)
     if found is None:
         found = _known[shell] = Deferred(shell)

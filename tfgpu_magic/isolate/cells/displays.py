@@ -1,4 +1,4 @@
-"""The displays of a cell's process: each is sent home at its place among the text, and the last value is kept."""
+"""The displays of a cell's process: each is sent to the kernel in order with the text; the last value is kept."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tfgpu_magic.isolate.process import wire
 from tfgpu_magic.isolate.process.order import SHOW
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
-"""A widget lives in a process's comms, which this one has not; its text is shown instead."""
+"""The MIME type of widgets, which need comms: this process has none, and the widget's text is shown instead."""
 
 
 class Publisher(DisplayPublisher):  # type: ignore[misc,unused-ignore]  # IPython's
-    """Sends displays home, each at its place among the text."""
+    """A publisher that sends displays to the kernel, each in order with the text."""
 
-    home: Home
+    channel: DisplayChannel
 
     def publish(
         self,
@@ -36,57 +36,57 @@ class Publisher(DisplayPublisher):  # type: ignore[misc,unused-ignore]  # IPytho
         update: bool = False,
         **_: object,
     ) -> None:
-        """Show a display, as `IPython.display.publish_display_data` has it."""
+        """Show a display, with the arguments of `IPython.display.publish_display_data`."""
         del source
         bundle = {mime: part for mime, part in data.items() if mime != WIDGET}
         message = {"data": bundle, "metadata": metadata or {}, "transient": transient or {}, "update": update}
-        self.home.show(as_json(message))
+        self.channel.show(as_json(message))
 
     def clear_output(self, wait: bool = False) -> None:
         """Clear what the cell has shown."""
-        self.home.show({"clear": wait})
+        self.channel.show({"clear": wait})
 
 
 class Hook(DisplayHook):  # type: ignore[misc,unused-ignore]  # IPython's
-    """Keeps the last value; those before it are shown."""
+    """A display hook that keeps the last value, and shows those before it."""
 
     value: Any = None
     shell: Any
 
     def __call__(self, result: Any = None) -> None:
-        """Take a value that a cell displays."""
+        """Keep a value that the cell displays, and show the one before."""
         if self.value is not None:
             self.shell.display_pub.publish(*self.shell.display_formatter.format(self.value))
         self.value = result
 
 
-class Home:
-    """The way home for displays. One at a time: a thread that shows waits until it is shown."""
+class DisplayChannel:
+    """The channel for displays to the kernel. A thread that shows a display waits until the kernel has shown it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lock = threading.Lock()
         self._shown = 0
-        self._here = os.getpid()
+        self._pid = os.getpid()
 
     def show(self, message: Mapping[str, Any]) -> None:
         """Show it, after all that was printed before and before all that is printed next."""
         sys.stdout.flush()
         sys.stderr.flush()
-        if os.getpid() != self._here:  # a fork of the cell's process: what is answered there is not for it
+        if os.getpid() != self._pid:  # a fork of the cell's process: the kernel's replies are not for it
             wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message))])
             return
         with self._lock:
             self._shown += 1
             number = str(self._shown).encode()
             wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message)), number])
-            # One that was interrupted here has left behind what it waited for.
-            while (said := wire.receive(self._connection)) is not None and bytes(said.parts[0]) != number:
+            # An interrupted call of this method has left a reply unread.
+            while (reply := wire.receive(self._connection)) is not None and bytes(reply.parts[0]) != number:
                 pass
 
 
 def as_json(part: Any) -> Any:
-    """A display's data as its message will have it: whatever else is in it might not be made again at home."""
+    """Return a display's data as plain JSON: an object of another class might not be unpickled in the kernel."""
     if part is None or type(part) in (str, bytes, bool, int, float):
         return part
     if isinstance(part, Mapping):

@@ -1,4 +1,4 @@
-"""What a kernel tells a cell's process of the cell, and what that tells the kernel when it has ended: plain data."""
+"""The settings that a kernel sends to a cell's process, and the facts that the process returns: plain data."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSettings:
-    """What a cell's process must know of the cell.
+    """The settings of a cell for its process.
 
     Attributes:
         source: its text.
         number: its number in the notebook.
         outputs: the names to bring back.
         passing: the names that nothing but its imports and loops bind.
-        changes: the names whose objects its text says that it changes.
-        shell: traits of the notebook's shell that the cell's has too.
+        changes: the names whose objects it changes, according to its text.
+        shell: traits of the notebook's shell that the cell's shell takes over.
         traceback: the mode of its tracebacks.
-        cells: the notebook's cells, for tracebacks that go through functions of theirs: number and text, by the name
-            that the compiler knows them by.
+        cells: the notebook's cells, for tracebacks that go through their functions: number and text, by the file name
+            that the compiler has for them.
     """
 
     source: str
@@ -35,18 +35,18 @@ class CellSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellFacts:
-    """What came of a cell.
+    """The facts about a cell that has ended.
 
     Attributes:
         stays: names that it has bound and that stay behind.
-        changed: names of the notebook's whose objects it has changed, as its text says, and that stay behind.
+        changed: the notebook's names whose objects it has changed, according to its text, and that stay behind.
         variables: environment variables that it has changed.
         moved: whether it has changed the working directory.
         lacks: names to bring back that it has not bound.
-        kept: why something cannot come home, by name; the value's name is empty.
-        shown: how its value is displayed there, data and metadata; None where it is not.
-        given: the pickles of what comes home: the names in each, and how many of the parts after this one it has; the
-            value's name is empty.
+        kept: why something cannot be brought back, by name; the value's name is empty.
+        shown: how its value is displayed there, data and metadata; None if it is not.
+        given: the pickles of what is brought back: the names in each, and how many of the parts after this one it has;
+            the value's name is empty.
     """
 
     stays: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What of the notebook is sent along with an isolated cell: the names that it reads, and those that are asked for."""
+"""Chooses and pickles the notebook's names that are sent with a cell: those that it reads, and those asked for."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.isolate.values.pickling import Pickled
 
 _SHELLS_OWN = frozenset({"get_ipython", "exit", "quit", "open"})
-"""What every shell puts into its namespace for itself. Others that are hidden from `%who` are the notebook's all the
-same: `_`, `Out`, and whatever a startup file defines."""
+"""The names that every shell puts into its namespace for itself. Other names that are hidden from `%who` belong to the
+notebook all the same: `_`, `Out`, and those that a startup file defines."""
 
 
-def chosen(shell: Any, reads: frozenset[str], asked: CellLine) -> dict[str, object]:
-    """The names to send, with what they stand for.
+def chosen(shell: Any, reads: frozenset[str], line: CellLine) -> dict[str, object]:
+    """Return the names to send, with their values.
 
     Args:
         shell: the notebook's IPython.
         reads: the names that the cell reads.
-        asked: what its line asks.
+        line: what its line asks.
 
     Raises:
         PolicyError: a name to send is not in the notebook.
     """
     there, hidden = shell.user_ns, shell.user_ns_hidden
-    said = (*(asked.inputs or ()), *asked.also)
-    for name in said:
+    named = (*(line.inputs or ()), *line.also)
+    for name in named:
         if name not in there:
             raise PolicyError(f"-i {name}: this notebook has no {name!r}.")
-    if asked.inputs is not None:
-        return {name: there[name] for name in said}
+    if line.inputs is not None:
+        return {name: there[name] for name in named}
     own = {name for name in _SHELLS_OWN & there.keys() if there[name] is hidden.get(name)}
-    return {name: there[name] for name in sorted((reads & (there.keys() - own)) | set(said))}
+    return {name: there[name] for name in sorted((reads & (there.keys() - own)) | set(named))}
 
 
 def pickled(inputs: Mapping[str, object]) -> Pickled:
-    """Pickle the names together, so that what two of them share they still do.
+    """Pickle the names together, so that what two of them share stays shared.
 
     Raises:
-        Unpicklable: something cannot be sent; all that cannot is named.
+        Unpicklable: something cannot be sent; the message names all that cannot.
     """
     try:
         return pickling.dump(dict(inputs))
     except Unpicklable:
-        found = [trouble for name, value in inputs.items() if (trouble := _trouble(name, value)) is not None]
-        told = "\n".join([*map(str, found), "Make it in the cell, or name with -i what to send."])
-        raise Unpicklable(told, what=", ".join(trouble.what for trouble in found)) from None
+        found = [error for name, value in inputs.items() if (error := _error(name, value)) is not None]
+        text = "\n".join([*map(str, found), "Make it in the cell, or name with -i what to send."])
+        raise Unpicklable(text, what=", ".join(error.what for error in found)) from None
 
 
-def _trouble(name: str, value: object) -> Unpicklable | None:
+def _error(name: str, value: object) -> Unpicklable | None:
     try:
         pickling.dump(value, name)
     except Unpicklable as error:

@@ -1,4 +1,4 @@
-"""The line of `%%tf_gpu isolate`: flags and policy words in, plain data out. Pure."""
+"""Parses the line of `%%tf_gpu isolate`: flags and policy words in, plain data out. Pure."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class CellLine:
 
     Attributes:
         inputs: the names to send; None for those that the cell reads.
-        also: the names to send besides those.
+        also: further names to send.
         outputs: the names to bring back.
-        options: what is asked for it as for any call; no number of GPUs where nothing is said.
+        options: the options that any call has; the number of GPUs is None by default.
         detach: whether the notebook goes on meanwhile.
     """
 
@@ -38,13 +38,13 @@ class CellLine:
 
 
 def parse(line: str, form: Above) -> CellLine:
-    """Read what follows `isolate`; a policy word may be a flag there, as in `--limit 2GiB`.
+    """Return what the text after `isolate` asks; a policy word may be a flag there, as in `--limit 2GiB`.
 
     Raises:
-        PolicyError: it cannot be read; the error says which part.
+        PolicyError: it cannot be read; the message names the part.
     """
     tokens = line.replace(";", " ; ").split()
-    _together(tokens)
+    _refuse_apart(tokens)
     lacks = {flag.name: flag.takes and f"{flag.name} needs {flag.takes}." for flag in form.flags}
     rest, given = part(tokens, lacks, f" {form.usage}")
     policy: list[str] = []
@@ -65,8 +65,8 @@ def parse(line: str, form: Above) -> CellLine:
     )
 
 
-def _together(tokens: Sequence[str]) -> None:
-    """Refuse a name that stands behind a list of names, apart from it."""
+def _refuse_apart(tokens: Sequence[str]) -> None:
+    """Refuse a name that follows a list of names after a blank."""
     for place, token in enumerate(tokens):
         if token.partition("=")[0] in ("-i", "-o"):
             behind = place + (1 if "=" in token[:-1] else 2)
@@ -76,7 +76,7 @@ def _together(tokens: Sequence[str]) -> None:
 
 
 def _word(token: str, form: Above, *, begun: bool) -> Iterator[str]:
-    """A token of the policy: a flag that is a word of its own begins the next request."""
+    """Give the policy's tokens for a token of the line: a flag that is a policy word begins the next request."""
     names = {f"--{name}" for name in _WORDS}
     known = names | {flag for word in vocabulary.POLICY_WORDS for flag, _ in word.flags if begun}
     flag = token.partition("=")[0].lower()

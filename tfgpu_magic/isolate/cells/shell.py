@@ -1,4 +1,4 @@
-"""In a cell's process: an IPython that runs the one cell, sends its displays home, and keeps its value."""
+"""The IPython of a cell's process: it runs the one cell, sends its displays to the kernel, and keeps its value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from traitlets import Type
 from traitlets.config import Config
 
 from tfgpu_magic.errors import Unpicklable
-from tfgpu_magic.isolate.cells.displays import Home, Hook, Publisher, as_json
+from tfgpu_magic.isolate.cells.displays import DisplayChannel, Hook, Publisher, as_json
 from tfgpu_magic.isolate.cells.facts import CellFacts, CellSettings
 from tfgpu_magic.isolate.cells.surroundings import Surroundings
 from tfgpu_magic.isolate.process import host_memory, worker
@@ -34,9 +34,9 @@ from tfgpu_magic.isolate.values.pickling import Pickled
 from tfgpu_magic.isolate.values.returned import give
 
 Piece = tuple[tuple[str, ...], Pickled]
-"""A pickle of a dict of what comes home, and the names in it."""
+"""A pickle of a dict of what is brought back, and the names in it."""
 
-_EXTENSION = "tfgpu_magic"  # by the name that people load it by
+_EXTENSION = "tfgpu_magic"  # the name by which users load it
 
 _CLASSES_STAY = (
     "it is a class of the notebook, which is not changed from there. Define it anew in the cell to get another."
@@ -45,22 +45,22 @@ _WIDGETS_STAY = "a widget lives in the process that made it."
 
 
 class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPython's
-    """Runs one cell; its traceback is kept and not printed."""
+    """A shell that runs one cell, and keeps its traceback instead of printing it."""
 
-    isolated = True  # which `host` asks
+    isolated = True  # read by `host`
     display_pub_class = Type(Publisher)
     displayhook_class = Type(Hook)
     shown = AnyTrait(())
 
     def enable_gui(self, gui: object = None) -> None:
-        """Have no event loop of a GUI: `%matplotlib inline` asks for none."""
+        """Do nothing: `%matplotlib inline` needs no event loop of a GUI."""
 
     def ask_exit(self) -> NoReturn:
-        """Do what `exit()` asks: this process is the cell's."""
+        """End the cell, as `exit()` asks: this process is the cell's own."""
         raise SystemExit
 
     def show_usage_error(self, exc: object) -> None:
-        """Leave it to the notebook's shell, which has the error too."""
+        """Do nothing: the notebook's shell has the error too, and shows it."""
 
     def _showtraceback(self, etype: object, evalue: object, stb: Sequence[str]) -> None:
         del etype, evalue
@@ -68,7 +68,10 @@ class CellShell(InteractiveShell):  # type: ignore[misc,unused-ignore]  # IPytho
 
 
 def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) -> Result:
-    """Run a cell: the runner of `%%tf_gpu isolate`; the first part of its work, and of what it gives, is about it."""
+    """Run a cell, as the runner of `%%tf_gpu isolate`.
+
+    The first part of `work` is the cell's settings; the first part of the result's values is its facts.
+    """
     settings: CellSettings = pickle.loads(work[0])  # noqa: S301  # from our own kernel
     shell = _shell(connection, settings)
     namespace = pickling.main_namespace()
@@ -108,17 +111,17 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     failed = () if error is None else raised(error, shown=shell.shown)
 
     def outcome(pieces: Sequence[Piece], apart: Callable[[], Result] | None = None) -> Result:
-        told = replace(facts, given=tuple((names, len(pickled.parts)) for names, pickled in pieces))
+        complete = replace(facts, given=tuple((names, len(pickled.parts)) for names, pickled in pieces))
         parts = (part for _, pickled in pieces for part in pickled.parts)
-        return Result(values=[memoryview(pickle.dumps(told)), *parts], error=failed, apart=apart)
+        return Result(values=[memoryview(pickle.dumps(complete)), *parts], error=failed, apart=apart)
 
-    with contextlib.suppress(Exception):  # whatever the cell has made of its shell
-        shell.extension_manager.unload_extension(_EXTENSION)  # its report leaves the board: nothing runs at the exit
+    with contextlib.suppress(Exception):  # the cell may have changed its shell in any way
+        shell.extension_manager.unload_extension(_EXTENSION)  # removes its report from the board: no exit handler runs
     return outcome(given, lambda: outcome(_apart(values, order)[0]))
 
 
 def ends_quietly(source: str) -> bool:
-    """Whether a cell's last expression ends with a semicolon, so that its value is not shown."""
+    """Tell whether a cell's last expression ends with a semicolon, so that its value is not shown."""
     nothing = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER)
     try:  # as IPython's display hook does, which before 8.4 has no function for it
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
@@ -128,17 +131,17 @@ def ends_quietly(source: str) -> bool:
 
 
 def make(connection: socket.socket, module: types.ModuleType, **traits: object) -> Any:
-    """Make this process's IPython, whose displays go home over a connection, and whose names are a module's."""
+    """Make this process's IPython, which sends displays over a connection, and whose names are those of a module."""
     config = Config({"HistoryManager": {"enabled": False}})
     shell: Any = CellShell.instance(config=config, user_module=module, user_ns=vars(module), **traits)
-    shell.display_pub.home = Home(connection)
+    shell.display_pub.channel = DisplayChannel(connection)
     return shell
 
 
 def _shell(connection: socket.socket, settings: CellSettings) -> Any:
     shell = make(connection, sys.modules["__main__"], **settings.shell)
     shell.execution_count = settings.number
-    with contextlib.suppress(ValueError):  # a mode of a newer IPython than this process's: there is none
+    with contextlib.suppress(ValueError):  # a mode that only a newer IPython has
         shell.InteractiveTB.set_mode(settings.traceback)
     for name, (number, text) in settings.cells.items():
         entry = (len(text), None, text.splitlines(keepends=True), name)
@@ -147,7 +150,7 @@ def _shell(connection: socket.socket, settings: CellSettings) -> Any:
             linecache._ipython_cache[name] = entry
         else:
             shell.compile._filename_map[name] = number
-    warnings.filterwarnings("ignore", "To exit: use", UserWarning)  # the notebook's shell says it
+    warnings.filterwarnings("ignore", "To exit: use", UserWarning)  # the notebook's shell warns itself
     sys.breakpointhook = _cannot_stop
     builtins.input = _cannot_ask
     import getpass
@@ -157,10 +160,10 @@ def _shell(connection: socket.socket, settings: CellSettings) -> Any:
 
 
 def _inputs(work: Sequence[memoryview]) -> dict[str, object]:
-    """The notebook's names that came along."""
+    """Return the notebook's names that were sent with the cell."""
     try:
         inputs: dict[str, object] = pickling.load(work)
-    except Exception as error:  # a module that is not found here; whatever an object's own __setstate__ raises
+    except Exception as error:  # a module that is not found here; any error of an object's own __setstate__
         raise Unpicklable(
             f"What the cell reads cannot be made again in its process ({type(error).__name__}: {error}). "
             "Make it in the cell, or name with -i what to send."
@@ -169,7 +172,7 @@ def _inputs(work: Sequence[memoryview]) -> dict[str, object]:
 
 
 def _give(values: Mapping[str, object], order: Order) -> tuple[list[Piece], dict[str, str]]:
-    """Pickle what comes home, together where that can be; and say what cannot come."""
+    """Pickle what is brought back, together if possible; return the pickles, and why the rest stays, by name."""
     try:
         together = give(dict(values), "", order.imported)
         host_memory.demand(together.size)
@@ -183,7 +186,7 @@ def _give(values: Mapping[str, object], order: Order) -> tuple[list[Piece], dict
 
 
 def _with_room(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[str, str]]:
-    """Leave out the largest until there is room to send the rest; and say why."""
+    """Leave out the largest pickles until there is room to send the rest; return the rest, and why the others stay."""
     rest, refused = sorted(pieces, key=lambda piece: piece[1].size), dict[str, str]()
     while rest:
         try:
@@ -197,12 +200,12 @@ def _with_room(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[str, str]]:
 
 
 def _apart(values: Mapping[str, object], order: Order) -> tuple[list[Piece], dict[str, str]]:
-    """Pickle each by itself; and say what cannot come."""
+    """Pickle each value by itself; return the pickles, and why the rest stays, by name."""
     pieces: list[Piece] = []
     refused: dict[str, str] = {}
     for name, part in values.items():
         try:
-            give(part, name or "its value", order.imported)  # whose error names it
+            give(part, name or "its value", order.imported)  # its error names the value
             pieces.append(((name,), give({name: part}, name, order.imported)))
         except Unpicklable as error:
             refused[name] = str(error)
@@ -214,7 +217,7 @@ def _is_widget(value: object) -> bool:
 
 
 def _stays(before: Mapping[str, object], now: Mapping[str, object], known: set[str]) -> list[str]:
-    """The names that the cell has bound, and that do not come home; modules are had by an import anywhere."""
+    """Return the names that the cell has bound and that stay behind, without modules: any process can import those."""
     return [
         name
         for name, value in now.items()
@@ -226,8 +229,8 @@ def _stays(before: Mapping[str, object], now: Mapping[str, object], known: set[s
 
 
 def _is_changed(name: str, before: Mapping[str, object], now: Mapping[str, object]) -> bool:
-    """Whether what a name stood for before the cell, and still does, may have been changed."""
-    then = before.get(name)  # None where it was not: a name that is None has nothing to change either
+    """Tell whether a name has the object that it had before the cell, and the cell may have changed that object."""
+    then = before.get(name)  # None if the name is new: a name that is None has nothing to change either
     fixed = isinstance(then, types.ModuleType | int | float | complex | str | bytes | tuple | frozenset)
     return then is not None and now.get(name) is then and not fixed
 

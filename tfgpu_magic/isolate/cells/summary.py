@@ -1,4 +1,4 @@
-"""The line at the end of an isolated cell: how long, the peak, what came back, what stayed behind. Pure."""
+"""The summary at the end of an isolated cell: its duration, its peak, what came back, what stayed behind. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded
 from tfgpu_magic.views import html, phrases
 
-_MOST_VARIABLES = 5  # that are named: a file of settings may have a hundred
+_MOST_VARIABLES = 5  # how many are named: a settings file may set a hundred
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Summary:
-    """How an isolated cell ended, a line each; IPython shows it as HTML or as text."""
+    """The lines of a summary; IPython shows them as HTML or as text."""
 
     lines: tuple[str, ...]
 
@@ -26,7 +26,7 @@ class Summary:
 
     def _repr_html_(self) -> str:
         lines = "<br>".join(map(html.prose, self.lines))
-        # As far from the left as JupyterLab has text.
+        # JupyterLab's own indentation of text.
         return f'<div style="color: var(--jp-ui-font-color2, gray); font-size: 0.9em; padding-left: 8px">{lines}</div>'
 
 
@@ -42,21 +42,21 @@ def summarise(
     lost: Mapping[str, str] = MappingProxyType({}),
     hint: str | None = None,
 ) -> Summary:
-    """Tell how a cell ended.
+    """Return the summary of how a cell ended.
 
     Args:
-        uses: what frameworks say in its process, by GPU UUID.
-        before: the GPUs when it had answered, while it still held what it held; None where it did not answer.
-        after: the GPUs when its process was gone; None where nobody looked.
+        uses: what the frameworks in its process report, by GPU UUID.
+        before: the GPUs when it had answered, while it still held its memory; None if it did not answer.
+        after: the GPUs when its process was gone; None if they were not looked at.
         pid: its process.
         seconds: how long it took.
-        facts: what came of it; None where it did not answer.
+        facts: what its process reports; None if it did not answer.
         failed: whether it raised.
-        lost: why something could not be made again in the notebook, by name; the value's name is empty.
+        lost: why something could not be unpickled in the notebook, by name; the value's name is empty.
         hint: a name of the notebook's that it may have missed.
     """
-    told = [phrases.seconds(seconds), *_peaks(uses, before), _back(uses, before, after, pid)]
-    lines = [f"Isolated: {', '.join(told)}."]
+    parts = [phrases.seconds(seconds), *_peaks(uses, before), _back(uses, before, after, pid)]
+    lines = [f"Isolated: {', '.join(parts)}."]
     if facts is None:
         return Summary(tuple(lines))
     lines += [f"{name or 'Its value'} stays in its process: {why}" for name, why in facts.kept.items()]
@@ -81,37 +81,37 @@ def crowd(
     pid: int | None,
     names: Mapping[int, str],
 ) -> Summary:
-    """Tell why a cell may have run out of memory: who else held it, or its own limit.
+    """Return why a cell may have run out of memory: what other processes held, or its own limit.
 
     Args:
-        uses: what frameworks say in its process, by GPU UUID.
-        limited: the UUIDs of the GPUs on which it was told to take no more than so much.
+        uses: what the frameworks in its process report, by GPU UUID.
+        limited: the UUIDs of the GPUs on which it had a limit.
         snapshot: the GPUs when it had failed.
         pid: its process.
-        names: who is behind each pid.
+        names: the program behind each pid.
     """
     policies = {use.gpu: use.policy for use in uses}
     own = {gpu.label: policies.get(gpu.uuid, "") for gpu in snapshot.gpus if gpu.uuid and gpu.uuid in limited}
     lines, crowded = [], False
     for label in _held(snapshot, pid):
         others = [row for row in snapshot.processes if row.gpu == label and row.pid != pid and row.held]
-        told = ", ".join(f"{names.get(row.pid, 'others')} {rounded(row.held)}" for row in others)
-        said = f" The cell's own `{own[label]}` lets it have no more." if own.get(label) else ""
+        held = ", ".join(f"{names.get(row.pid, 'others')} {rounded(row.held)}" for row in others)
+        limit = f" The cell's own `{own[label]}` lets it have no more." if own.get(label) else ""
         crowded = crowded or bool(others)
-        lines.append((f"Others held of GPU {label}: {told}." if told else f"Nobody else held GPU {label}.") + said)
+        lines.append((f"Others held of GPU {label}: {held}." if held else f"Nobody else held GPU {label}.") + limit)
     hint = ["`--gpus 1` gives a cell the GPU with most free memory."] if crowded else []
     return Summary((*lines, *hint))
 
 
 def _around(facts: CellFacts) -> list[str]:
-    """What else of its process it has changed; of many variables the first, and how many more there are."""
-    told = ["the working directory"] * facts.moved + [f"${name}" for name in facts.variables[:_MOST_VARIABLES]]
+    """Return what else of its process it has changed; of many variables the first, and how many more there are."""
+    changed = ["the working directory"] * facts.moved + [f"${name}" for name in facts.variables[:_MOST_VARIABLES]]
     more = len(facts.variables) - _MOST_VARIABLES
-    return [*told, f"and {more} more"] if more > 0 else told
+    return [*changed, f"and {more} more"] if more > 0 else changed
 
 
 def _peaks(uses: Sequence[GpuUse], before: Snapshot | None) -> list[str]:
-    """The most that frameworks had in use on each GPU that they used."""
+    """Return the most that frameworks had in use on each GPU that they used."""
     labels = {gpu.uuid: gpu.label for gpu in before.gpus} if before is not None else {}
     found = []
     for use in uses:
@@ -122,7 +122,7 @@ def _peaks(uses: Sequence[GpuUse], before: Snapshot | None) -> list[str]:
 
 
 def _back(uses: Sequence[GpuUse], before: Snapshot | None, after: Snapshot | None, pid: int | None) -> str:
-    """What the driver had again when the process was gone."""
+    """Return what the driver had back when the process was gone."""
     if any(look is not None and look.error and not look.absent for look in (before, after)):
         return "what it held is N/A: the driver was not heard"
     if after is not None and (left := _held(after, pid)):
@@ -132,7 +132,7 @@ def _back(uses: Sequence[GpuUse], before: Snapshot | None, after: Snapshot | Non
     if held := _held(before, pid):
         return f"{_amounts(held)} given back"
     if any(figure.peak and figure.size for use in uses for figure in use.figures) and after is not None:
-        # The driver does not know the process by the number that it has here: what else moved is in the figure.
+        # The driver has another pid for the process than this machine: the figure includes other processes' changes.
         then = {gpu.uuid: gpu.used for gpu in before.gpus}
         less = {gpu.label: (then.get(gpu.uuid) or 0) - (gpu.used or 0) for gpu in after.gpus}
         found = {label: size for label, size in less.items() if size > 0}
@@ -141,7 +141,7 @@ def _back(uses: Sequence[GpuUse], before: Snapshot | None, after: Snapshot | Non
 
 
 def _held(snapshot: Snapshot, pid: int | None) -> dict[str, int]:
-    """Bytes that a process holds, by the GPU's label."""
+    """Return the bytes that a process holds, by the GPU's label."""
     found: dict[str, int] = {}
     for process in snapshot.processes:
         if process.pid == pid and process.held:
@@ -150,7 +150,7 @@ def _held(snapshot: Snapshot, pid: int | None) -> dict[str, int]:
 
 
 def _amounts(held: dict[str, int]) -> str:
-    """Each GPU's; of many the two with most, and the others together: they have no more than a context, as a rule."""
+    """Return each GPU's amount; of many the two largest, and the sum of the others, which is contexts as a rule."""
     most = sorted(held, key=lambda label: -held[label])
     shown = [f"{rounded(held[label])} of GPU {label}" for label in held if label in most[: 3 if len(held) == 3 else 2]]
     rest = [held[label] for label in held if label not in most[: 3 if len(held) == 3 else 2]]

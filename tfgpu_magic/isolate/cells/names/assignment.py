@@ -1,4 +1,4 @@
-"""Which names are settled by a place in a cell, and what is read and bound on the way there; `walk` goes the way."""
+"""Tracks definite assignment: the names settled at a point of a cell, and those read and bound; used by `walk`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Settled: TypeAlias = "frozenset[str] | None"
-"""Names whose value from before the cell cannot be seen any more, or None where no way leads: all of them."""
+"""Names definitely assigned here, so that their value from before the cell cannot be seen; None: unreachable."""
 
 
 def met(states: Iterable[Settled]) -> Settled:
-    """What is settled where several ways meet."""
+    """Return what is settled where several branches meet."""
     reached = [state for state in states if state is not None]
     return frozenset.intersection(*reached) if reached else None
 
 
 @dataclass(frozen=True, slots=True)
 class ClassBody:
-    """The class whose body is walked: what was settled before it, and which of its names may come to be unbound."""
+    """The class whose body is walked: what was settled before it, and which of its names may become unbound."""
 
     before: Settled
     unsure: frozenset[str]
@@ -27,10 +27,10 @@ class ClassBody:
 
 
 class Assignments:
-    """What a cell did to names so far.
+    """What a cell has done to names so far.
 
-    A name is settled once the cell has bound it, or deleted it, on every way that leads here, and stays so: even
-    unbound, it is not the notebook's any more.
+    A name is settled (definitely assigned) once the cell has bound it, or deleted it, on every path to this point, and
+    stays so: even unbound, it is not the notebook's any more.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Assignments:
         self.binds: dict[str, None] = {}
         self.imports: set[str] = set()
         self.changes: dict[str, None] = {}  # in place
-        self.turns: set[str] = set()  # bound by a loop for each turn
+        self.turns: set[str] = set()  # bound by a loop at each iteration
         self.meant: set[str] = set()  # bound by anything else
         self.turning = False
         self.settled: Settled = frozenset()
@@ -54,18 +54,18 @@ class Assignments:
             self.reads.add(name)
 
     def change(self, name: str, *, nested: bool = False) -> None:
-        """Note that what a name stands for is changed, where that may be what it was before the cell."""
+        """Note that a name's object is changed, if that may be the object from before the cell."""
         settled = self.inside.before if nested and self.inside else self.settled
         if settled is not None and name not in settled and not self.local(name):
             self.changes[name] = None
 
     def settle(self, name: str) -> None:
-        """Note that what a name was before the cell cannot be seen from here on."""
+        """Note that a name's value from before the cell cannot be seen from here on."""
         if self.settled is not None:
             self.settled |= {name}
 
     def local(self, name: str) -> bool:
-        """Whether a name that is bound here is not the module's."""
+        """Tell whether a name that is bound here is not the module's."""
         return name in self.hidden or (self.inside is not None and name not in self.inside.globals)
 
     def bind(self, name: str, *, imported: bool = False) -> None:
@@ -86,7 +86,7 @@ class Assignments:
             (self.turns if self.turning else self.meant).add(name)
 
     def unbind(self, name: str) -> None:
-        """Note that a name is deleted, which only what is bound allows."""
+        """Note that a name is deleted, which also reads it: it must be bound."""
         if self.local(name):
             return
         self.read(name)
@@ -97,14 +97,14 @@ class Assignments:
 
     @contextmanager
     def hiding(self, hidden: Iterable[str]) -> Iterator[None]:
-        """Take names for a comprehension's or a type parameter's."""
+        """Treat names as those of a comprehension or of type parameters, within the block."""
         around, self.hidden = self.hidden, self.hidden.union(hidden)
         yield
         self.hidden = around
 
     @contextmanager
     def scope(self, inside: ClassBody | None) -> Iterator[None]:
-        """A class or comprehension, which does not see the names of a class around it, and settles none for it."""
+        """Walk a class or comprehension, which does not see the names of a class around it, and settles none for it."""
         settled, around = self.settled, self.inside
         self.settled = around.before if around else settled
         self.inside = inside

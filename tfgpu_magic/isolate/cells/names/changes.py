@@ -1,4 +1,4 @@
-"""Which name a piece of syntax changes the object of, in place: what no assignment of the name tells."""
+"""Finds the name whose object a node of syntax changes in place, without an assignment to the name."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _METHODS = frozenset(
     | {"remove", "reverse", "setdefault", "sort", "update"}
     | {"assign", "compile", "fit", "load_state_dict", "load_weights", "partial_fit", "set_weights", "train_on_batch"}
 )
-"""Methods that are there to change their object, by the names that everybody gives them."""
+"""Methods that change their object, by their usual names."""
 
 
 def changed(node: ast.AST) -> str | None:
-    """The name at the root of what is changed: `x` of `x[0].y = 1`, `del x[0]`, `x += y`, `x.rows.append(1)`."""
+    """Return the name at the root of what is changed: `x` of `x[0].y = 1`, `del x[0]`, `x += y`, `x.rows.append(1)`."""
     match node:
         case ast.AugAssign(target=ast.Name(id=name)):
             return name
@@ -38,7 +38,7 @@ def changed(node: ast.AST) -> str | None:
 
 
 def _in_place(keyword: ast.keyword) -> bool:
-    """Whether it is pandas' `inplace=True`."""
+    """Tell whether a keyword is pandas' `inplace=True`."""
     return keyword.arg == "inplace" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True
 
 

@@ -1,4 +1,4 @@
-"""What the bodies of a cell's functions do to global names whenever they run, as Python's `symtable` scopes them."""
+"""Finds what the bodies of a cell's functions do to global names when they run, scoped by Python's `symtable`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Body:
     Attributes:
         reads: global names that it reads.
         binds: global names that it binds, by `global`; of those, `imports` by an import.
-        magics: what its magics run or expand, as Python; their names are the function's before they are global.
+        magics: what its magics run or expand, as Python; a name there is the function's own if it has it, else global.
         own: the function's names.
         changes: global names whose objects it changes in place.
     """
@@ -36,10 +36,10 @@ class Body:
 
 
 class Functions:
-    """The functions of a source, by the line of their `def` or `lambda`: on a line with several, each is taken for all.
+    """The functions of a source, by the line of their `def` or `lambda`; those on the same line are taken together.
 
     Raises:
-        SyntaxError: the source's scopes make no sense.
+        SyntaxError: the source's scopes are not valid.
     """
 
     def __init__(self, source: str) -> None:
@@ -49,7 +49,7 @@ class Functions:
                 self._tables.setdefault(table.get_lineno(), []).append(table)
 
     def body(self, node: Function) -> Body:
-        """Tell what a function of this source does."""
+        """Return what a function of this source does."""
         tables = self._tables[node.lineno]
         symbols = [(table.get_type(), symbol) for table in _family(tables) for symbol in table.get_symbols()]
         shared = [symbol for _, symbol in symbols if symbol.is_global()]
@@ -71,7 +71,7 @@ class Functions:
 
 
 def mentioned(text: ast.Constant) -> list[str]:
-    """The names that a text speaks of as pandas' `query` and `eval` do: `a > @cutoff`."""
+    """Return the names that a text refers to in the syntax of pandas' `query` and `eval`: `a > @cutoff`."""
     return re.findall(r"@([^\W\d]\w*)", text.value) if isinstance(text.value, str) else []
 
 
@@ -82,7 +82,7 @@ def _family(tables: Iterable[symtable.SymbolTable]) -> Iterator[symtable.SymbolT
 
 
 def _changed(node: Function) -> set[str]:
-    """Names that are read in being changed, which no table says: `x += 1`, `del x`."""
+    """Return the names that are read by a change, which is in no symbol table: `x += 1`, `del x`."""
     changed = set()
     for part in ast.walk(node):
         match part:

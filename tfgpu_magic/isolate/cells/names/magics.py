@@ -1,4 +1,4 @@
-"""What IPython finds in the strings of a cell's magics, as Python; what that does to names, `names` tells."""
+"""Translates a cell's magics into Python that reads and binds the same names; `walk` goes through that Python."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """Python that reads and binds what a magic's call does; `apart` where it runs in a function of its own."""
+    """Python that reads and binds the names that a magic's call does; `apart` if it runs in a function of its own."""
 
     source: str
     apart: bool = False
 
 
 def meaning(call: ast.Call) -> Meaning | None:
-    """Read a call of IPython's, as its input transformer writes it: `get_ipython().system('ls $path')`.
+    """Return the meaning of a call as IPython's input transformer writes it: `get_ipython().system('ls $path')`.
 
     Args:
         call: any call.
 
     Returns:
-        What stands for it, or None: another call, or one whose arguments are not plain strings. The source of a
-        meaning may be no Python at all, where the user's is none.
+        The meaning; None for any other call, or one whose arguments are not plain strings. The source of a meaning
+        may not be valid Python if the user's is not.
     """
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id="get_ipython")), attr=how)):
@@ -43,7 +43,7 @@ def meaning(call: ast.Call) -> Meaning | None:
 def _of_line(name: str, line: str) -> Meaning:
     if name in _OPTIONS:
         return Meaning(_python(_OPTIONS[name].sub("", line)), apart=name == "timeit")
-    return Meaning(line if name in _ASKING else _expanded(line))
+    return Meaning(line if name in _HELP else _expanded(line))
 
 
 def _of_cell(name: str, line: str, body: str) -> Meaning:
@@ -57,7 +57,7 @@ def _of_cell(name: str, line: str, body: str) -> Meaning:
 
 
 def _options(flags: str, valued: str) -> re.Pattern[str]:
-    """The options before a line's code, in getopt's way: `-q -n10`, `-qn 10`."""
+    """Return a pattern for the options before a line's code, as `getopt` takes them: `-q -n10`, `-qn 10`."""
     return re.compile(rf"^\s*(?:-(?:[{flags}]+|[{flags}]*[{valued}]\s*\S+)(?:\s+|$))*")
 
 
@@ -66,16 +66,16 @@ _OPTIONS = {
     "timeit": _options("tcqo", "nrpv"),
     "prun": _options("rq", "DlsT"),
 }
-"""The magics whose text is Python, which they do not expand."""
+"""The options of the magics whose text is Python, which they do not expand."""
 
-_ASKING = {"pdef", "pdoc", "pfile", "pinfo", "pinfo2", "psource"}
-"""`x?` and its like: the line is the expression that is asked about."""
+_HELP = {"pdef", "pdoc", "pfile", "pinfo", "pinfo2", "psource"}
+"""The magics behind `x?` and its like: the line is the expression that help is wanted for."""
 
 _VERBATIM = {
     *("bash", "cmd", "perl", "pypy", "python", "python2", "python3", "ruby", "script", "sh"),
     *("file", "html", "HTML", "javascript", "js", "latex", "markdown", "svg", "SVG", "writefile"),
 }
-"""IPython's cell magics that take their body as it stands. Of others it is not known: they may expand it."""
+"""IPython's cell magics that take their body as it is. Any other magic may expand it."""
 
 
 def _python(text: str) -> str:
@@ -88,9 +88,9 @@ def _python(text: str) -> str:
 
 
 def _expanded(text: str) -> str:
-    """The expressions that IPython puts the values of into a text: `$name`, `$name.attribute` and `{expression}`.
+    """Return the expressions whose values IPython puts into a text: `$name`, `$name.attribute` and `{expression}`.
 
-    As in `InteractiveShell.var_expand`, one that is no Python leaves the whole text as it stands: the `$path` of
+    As in `InteractiveShell.var_expand`, one that is not valid Python leaves the whole text as it is: the `$path` of
     `awk '{print $1}' $path` is the shell's.
     """
     from IPython.utils.text import DollarFormatter

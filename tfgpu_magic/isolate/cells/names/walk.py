@@ -1,4 +1,4 @@
-"""Goes through a cell's syntax in the order in which it runs; what that settles, `assignment` keeps."""
+"""Walks through a cell's syntax in the order in which it runs; `assignment` keeps what that settles."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _ALIKE = {
     "SetComp": "ListComp",
     "TryStar": "Try",
 }
-"""Which nodes are walked as which others are."""
+"""The nodes that are walked in the same way as others."""
 
 
 def walked(source: str) -> Assignments:
-    """Note what Python does to names; nothing at all if it does not compile."""
+    """Return what Python source does to names; nothing at all if it does not compile."""
     walk = _Walk()
     walk.run(source)
     return walk
 
 
-class _Turn(ast.AST):
-    """The names that a loop binds for each turn."""
+class _LoopTarget(ast.AST):
+    """The names that a loop binds at each iteration."""
 
     def __init__(self, target: ast.expr) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class _Turn(ast.AST):
 
 
 class _Walk(Assignments, ast.NodeVisitor):
-    """Tallies a cell's names. A loop is walked once: nothing is ever unsettled, so its first turn sees most."""
+    """The walk through a cell. A loop is walked once: no name is ever unsettled, so its first iteration sees most."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class _Walk(Assignments, ast.NodeVisitor):
         self.functions = Functions("")
 
     def run(self, source: str) -> None:
-        """Walk Python that runs here, or nothing if it does not compile."""
+        """Walk Python source that runs at this point; walk nothing if it does not compile."""
         try:
             tree = ast.parse(source)
             compile(tree, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
@@ -73,8 +73,8 @@ class _Walk(Assignments, ast.NodeVisitor):
             if node is not None:
                 self.visit(node)
 
-    def _way(self, start: Settled, nodes: Iterable[ast.AST]) -> Settled:
-        """Walk what may or may not run; what is settled after it."""
+    def _branch(self, start: Settled, nodes: Iterable[ast.AST]) -> Settled:
+        """Walk nodes that may or may not run; return what is settled after them."""
         self.settled = start
         self.branches += 1
         self._each(nodes)
@@ -128,13 +128,13 @@ class _Walk(Assignments, ast.NodeVisitor):
     def _surely(self, first: Iterable[ast.AST], perhaps: Iterable[ast.AST]) -> None:
         self._each(first)
         after = self.settled
-        self._way(after, perhaps)
+        self._branch(after, perhaps)
         self.settled = after
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         self.visit(node.test)
         start = self.settled
-        self.settled = met([self._way(start, [node.body]), self._way(start, [node.orelse])])
+        self.settled = met([self._branch(start, [node.body]), self._branch(start, [node.orelse])])
 
     def visit_Dict(self, node: ast.Dict) -> None:
         self._each(part for pair in zip(node.keys, node.values, strict=True) for part in pair)
@@ -154,7 +154,7 @@ class _Walk(Assignments, ast.NodeVisitor):
     def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
         start = self.settled
-        self.settled = met([self._way(start, node.body), self._way(start, node.orelse)])
+        self.settled = met([self._branch(start, node.body), self._branch(start, node.orelse)])
 
     def visit_While(self, node: ast.While) -> None:
         self.visit(node.test)
@@ -163,19 +163,19 @@ class _Walk(Assignments, ast.NodeVisitor):
 
     def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
         self.visit(node.iter)
-        self._loop([_Turn(node.target), *node.body], node.orelse, ends=self.settled)
+        self._loop([_LoopTarget(node.target), *node.body], node.orelse, ends=self.settled)
 
-    def visit__Turn(self, node: _Turn) -> None:
+    def visit__LoopTarget(self, node: _LoopTarget) -> None:
         self.turning = True
         self.visit(node.target)
         self.turning = False
 
     def _loop(self, body: Iterable[ast.AST], orelse: Iterable[ast.AST], *, ends: Settled) -> None:
-        """Walk a loop that comes to its own end, if it does, with at least `ends` settled."""
+        """Walk a loop; `ends` is what is at least settled when it ends by itself, or None if it never does."""
         self.breaks.append([])
-        self._way(self.settled, body)
+        self._branch(self.settled, body)
         broken = self.breaks.pop()
-        self.settled = met([self._way(ends, orelse), *broken])
+        self.settled = met([self._branch(ends, orelse), *broken])
 
     def visit_Break(self, _: ast.Break) -> None:
         self.breaks[-1].append(self.settled)
@@ -190,38 +190,38 @@ class _Walk(Assignments, ast.NodeVisitor):
 
     def visit_Try(self, node: Any) -> None:  # ast.Try, or ast.TryStar from 3.11 on
         start = self.settled
-        ways = [self._way(start, [*node.body, *node.orelse])]
-        ways += [self._way(start, [handler]) for handler in node.handlers]
+        branches = [self._branch(start, [*node.body, *node.orelse])]
+        branches += [self._branch(start, [handler]) for handler in node.handlers]
         self.settled = start
         self._each(node.finalbody)
-        tried = met(ways)
+        tried = met(branches)
         self.settled = None if tried is None or self.settled is None else tried | self.settled
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
         self._each([node.type])
         if node.name and not self.local(node.name):
-            self.settle(node.name)  # unbound again when the handler is through
+            self.settle(node.name)  # unbound again at the end of the handler
         self._each(node.body)
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
         start = self.settled
         if any(swallows(item.context_expr) for item in node.items):
-            self._way(start, [*node.items, *node.body])
+            self._branch(start, [*node.items, *node.body])
             self.settled = start
         else:
             self._each([*node.items, *node.body])
-        if self.settled is None:  # what only raises was meant to be caught: the code that follows is there to run
+        if self.settled is None:  # a body that always raises is meant to be caught: the code after it does run
             self.settled = start
 
     def visit_Match(self, node: ast.Match) -> None:
         self.visit(node.subject)
         start = self.settled
-        ways = [self._way(start, [case]) for case in node.cases]
+        branches = [self._branch(start, [case]) for case in node.cases]
         match node.cases[-1]:
             case ast.match_case(pattern=ast.MatchAs(pattern=None), guard=None):
-                self.settled = met(ways)
+                self.settled = met(branches)
             case _:
-                self.settled = met([start, *ways])
+                self.settled = met([start, *branches])
 
     def visit_MatchAs(self, node: ast.MatchAs | ast.MatchStar) -> None:
         self.generic_visit(node)
@@ -241,7 +241,7 @@ class _Walk(Assignments, ast.NodeVisitor):
         with self.hiding(parameters(node)):
             self._each([*bounds(node), *node.bases, *node.keywords])
             with self.scope(ClassBody(before, unsure(node), set())):
-                self._way(self.settled, node.body)
+                self._branch(self.settled, node.body)
         self.bind(node.name)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
@@ -284,5 +284,5 @@ class _Walk(Assignments, ast.NodeVisitor):
 
 
 def _inside_function(source: str) -> set[str]:
-    """What code reads that runs in a function of its own."""
+    """Return the names that code reads which runs in a function of its own."""
     return walked("def timed():\n pass\n" + textwrap.indent(source, " ")).reads
