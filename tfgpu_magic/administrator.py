@@ -79,10 +79,10 @@ def at_import() -> None:
         _judge(_standing)
         return
     try:
-        RUNTIME.tell(plan)
+        RUNTIME.configure(plan)
     except Exception as error:  # TensorFlow's have no common root
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}"
-        RUNTIME.fall(fallback.least(fallback.GROWS))
+        RUNTIME.fall_back(fallback.least(fallback.GROWS))
         if _standing is None:
             instead = "is in force instead: TensorFlow takes what it needs of the GPUs that it sees."
             import_hook.warn(f"{why}\n`{fallback.GROWS}` {instead}")
@@ -143,10 +143,10 @@ def _judge(standing: Standing) -> None:
         if process.stage is Stage.READY or process.forked:
             standing.warn(f"{head}is NOT in force.\n{error}")
             return
-        RUNTIME.fall(plan)
+        RUNTIME.fall_back(plan)
     except Exception as error:  # the GPUs cannot be queried, or TensorFlow rejected it for reasons of its own
         plan, why = _least(standing.policy), str(error) or type(error).__name__
-        RUNTIME.fall(plan)
+        RUNTIME.fall_back(plan)
     if why:
         _fallen = plan
         standing.warn(f"{head}cannot be had in full. `{plan.asked}` is in force instead.\n{why}")

@@ -1,4 +1,4 @@
-"""PyTorch as one of the frameworks of this process: its stage and its allocator's figures; it takes no policy yet."""
+"""PyTorch as one of the frameworks of this process: its stage and its figures; it takes no policy yet."""
 
 from __future__ import annotations
 
