@@ -1,4 +1,4 @@
-"""IPython magics that set TensorFlow's GPU memory right before first use, and show who holds what.
+"""IPython magics that set TensorFlow's GPU memory right before first use, and show which process holds what.
 
 In a notebook: ``%load_ext tfgpu_magic``, then ``%tf_gpu?``. In a script:
 

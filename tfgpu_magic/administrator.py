@@ -21,7 +21,7 @@ from tfgpu_magic.monitor.sources import makers
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ConfiguredPolicy:
     """A configured policy, in force until the user asks for another.
 
     Attributes:
@@ -37,12 +37,12 @@ class Standing:
     warn: Callable[[str], None]
 
 
-_standing: Standing | None = None
-_fallen: Plan | None = None
+_configured: ConfiguredPolicy | None = None
+_fallback: Plan | None = None
 """The plan in force instead of the configured policy, where that cannot be enforced in full."""
 
 
-def stand(text: str, where: str, warn: Callable[[str], None] = import_hook.warn) -> None:
+def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.warn) -> None:
     """Enforce a policy in this process as far as possible: when TensorFlow is imported, or now if it is already.
 
     Args:
@@ -50,24 +50,24 @@ def stand(text: str, where: str, warn: Callable[[str], None] = import_hook.warn)
         where: its source, as a phrase such as ``the configuration``.
         warn: shows what cannot be enforced; it is not called where everything can.
     """
-    global _standing
+    global _configured
     try:
         policy = parser.parse(text)
     except PolicyError as error:
         policy = fallback.GROWS
         warning = f"`{text}`, from {where}, is NOT in force: it is not a policy. `{policy}` is in force instead."
         warn(f"tfgpu_magic: {warning}\n{error}")
-    _standing = Standing(text, where, policy, warn)
+    _configured = ConfiguredPolicy(text, where, policy, warn)
     if current_stage() is Stage.ABSENT:
         RUNTIME.apply(fallback.waits(policy))
-        import_hook.hold(at_import)
+        import_hook.call_at_import(at_import)
     else:
-        _judge(_standing)
+        _enforce_now(_configured)
 
 
-def said(plan: Plan) -> Policy:
+def policy_of(plan: Plan) -> Policy:
     """Return the policy that a plan was made for; it is more than the plan does where that is only a fallback."""
-    return _standing.policy if _standing is not None and plan is _fallen else plan.asked
+    return _configured.policy if _configured is not None and plan is _fallback else plan.asked
 
 
 def at_import() -> None:
@@ -75,27 +75,27 @@ def at_import() -> None:
     plan = RUNTIME.plan
     if plan is None or not plan.needs_tensorflow:
         return
-    if not plan.judged and _standing is not None:
-        _judge(_standing)
+    if not plan.judged and _configured is not None:
+        _enforce_now(_configured)
         return
     try:
         RUNTIME.configure(plan)
     except Exception as error:  # TensorFlow's have no common root
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}"
         RUNTIME.fall_back(fallback.least(fallback.GROWS))
-        if _standing is None:
+        if _configured is None:
             instead = "is in force instead: TensorFlow takes what it needs of the GPUs that it sees."
             import_hook.warn(f"{why}\n`{fallback.GROWS}` {instead}")
         else:
             import_hook.warn(why)
-            _judge(_standing)
+            _enforce_now(_configured)
         return
     now = renew(plan, look(), waits=current_stage() is not Stage.READY) if plan.devices else plan
-    news = [note for note in now.notes if note not in plan.notes]
+    new_notes = [note for note in now.notes if note not in plan.notes]
     if import_hook.in_a_cell():
-        import_hook.say("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *news]))
-    elif news:
-        import_hook.warn("\n".join(news))
+        import_hook.show("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *new_notes]))
+    elif new_notes:
+        import_hook.warn("\n".join(new_notes))
 
 
 def look_well() -> Snapshot:
@@ -106,7 +106,7 @@ def look_well() -> Snapshot:
 def slow() -> None:
     """Print why nothing happens, if the user can see it below a cell."""
     if import_hook.in_a_cell():
-        import_hook.say(f"Waiting for the {makers()} driver, which is slow to answer…")
+        import_hook.show(f"Waiting for the {makers()} driver, which is slow to answer…")
 
 
 def picking(policy: Policy) -> contextlib.AbstractContextManager[Mapping[str, float]]:
@@ -125,31 +125,31 @@ def names(snapshot: Snapshot) -> dict[int, str]:
     }
 
 
-def _judge(standing: Standing) -> None:
+def _enforce_now(configured: ConfiguredPolicy) -> None:
     """Enforce as much of the policy as is possible now."""
-    global _fallen
-    quoted = f"`{standing.words}`, from {standing.where},"
+    global _fallback
+    quoted = f"`{configured.words}`, from {configured.where},"
     head = f"tfgpu_magic: {quoted} "
     try:
         snapshot = look_well()
-        with picking(standing.policy) as taken:
+        with picking(configured.policy) as taken:
             process = replace(RUNTIME.observe(snapshot.gpus), claims=_with_tie_breakers(taken, snapshot))
-            plan, why = fallback.nearest(standing.policy, snapshot, process, lambda: names(snapshot))
+            plan, why = fallback.nearest(configured.policy, snapshot, process, lambda: names(snapshot))
             if why:  # `%tf_gpu plan` and `status` show it too
                 plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
             RUNTIME.apply(plan)
     except TooLate as error:
-        plan, why = _least(standing.policy), str(error)
+        plan, why = _least(configured.policy), str(error)
         if process.stage is Stage.READY or process.forked:
-            standing.warn(f"{head}is NOT in force.\n{error}")
+            configured.warn(f"{head}is NOT in force.\n{error}")
             return
         RUNTIME.fall_back(plan)
     except Exception as error:  # the GPUs cannot be queried, or TensorFlow rejected it for reasons of its own
-        plan, why = _least(standing.policy), str(error) or type(error).__name__
+        plan, why = _least(configured.policy), str(error) or type(error).__name__
         RUNTIME.fall_back(plan)
     if why:
-        _fallen = plan
-        standing.warn(f"{head}cannot be had in full. `{plan.asked}` is in force instead.\n{why}")
+        _fallback = plan
+        configured.warn(f"{head}cannot be had in full. `{plan.asked}` is in force instead.\n{why}")
 
 
 def _least(policy: Policy) -> Plan:

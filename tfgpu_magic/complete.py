@@ -42,7 +42,7 @@ matcher: Any = _from_text if _decorator is None else _decorator(identifier="tfgp
 
 
 class _Nothing:
-    """Empty completions that count as some: IPython lets a matcher that has none suppress no others."""
+    """Completions of length one that give nothing: IPython ignores the suppression of a matcher that has none."""
 
     def __len__(self) -> int:
         return 1

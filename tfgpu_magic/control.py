@@ -80,7 +80,7 @@ def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> P
         if not made.in_force:
             RUNTIME.apply(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
-                import_hook.hold(administrator.at_import)
+                import_hook.call_at_import(administrator.at_import)
     return made
 
 
@@ -141,11 +141,11 @@ def foresee(policy: str) -> Plan:
     from tfgpu_magic.config import self_report
 
     now = look_well()
-    then = self_report.without_us(now)
-    process, whole = anew(now), administrator.said(current())
-    if whole is not current().asked or not current().judged:  # a configured policy, as far as it is possible by then
-        had, _ = fallback.nearest(whole, then, process)
-        process = replace(process, asked=had.asked, settled=had.settled)
+    then = self_report.after_exit(now)
+    process, intended = anew(now), administrator.policy_of(current())
+    if intended is not current().asked or not current().judged:  # a configured policy, as far as it is possible by then
+        possible, _ = fallback.nearest(intended, then, process)
+        process = replace(process, asked=possible.asked, settled=possible.settled)
     restart = f" {RESTART}" if host() == "kernel" else ""
     return planning.make(parser.parse(policy), then, process, lambda: administrator.names(then), restart=restart)
 
@@ -196,7 +196,7 @@ def status(timeout: float = 1.5) -> Status:
         timeout: seconds to wait for the driver.
 
     Returns:
-        The status, even where there is no driver or it hangs; then it says so. TensorFlow is not woken.
+        The status, even where there is no driver or it hangs; then it says so. TensorFlow is not started.
     """
     from tfgpu_magic.config import self_report  # the modules that show a table are not needed to set TensorFlow up
     from tfgpu_magic.monitor import one_look

@@ -30,11 +30,11 @@ class TfGpuError(Exception):
 
 
 class PolicyError(TfGpuError, ValueError):
-    """The words are not a policy: an unknown word, a size without a unit, a missing number."""
+    """A text that is not a policy: it has an unknown word, a size without a unit, a missing number."""
 
 
 class UnknownWord(PolicyError):
-    """A word is none of those that may stand in its place.
+    """A word that may not stand in its place, because it is unknown there.
 
     Attributes:
         name: the word.
@@ -46,7 +46,7 @@ class UnknownWord(PolicyError):
 
 
 class Refused(TfGpuError, RuntimeError):
-    """The policy is understood and was not applied, not even in part.
+    """A policy that is understood and was not applied, not even in part.
 
     Attributes:
         reason: why, in one paragraph, with which the text begins.
@@ -69,15 +69,15 @@ class Refused(TfGpuError, RuntimeError):
 
 
 class TooLate(Refused):
-    """The policy could be enforced in a new process, and not in this one, where TensorFlow or CUDA is running."""
+    """A policy that a new process could enforce, but not this one, where TensorFlow or CUDA is running."""
 
 
 class MonitorError(TfGpuError, RuntimeError):
-    """The driver's figures could not be had."""
+    """A failure to get the driver's figures."""
 
 
 class Unpicklable(TfGpuError, TypeError):
-    """Something cannot be sent between processes; its text names it.
+    """An object that cannot be sent between processes; the text names it.
 
     Attributes:
         what: what cannot be sent, as people call it: ``train``, ``argument 2 of train``, a cell's name; empty where it
@@ -90,7 +90,7 @@ class Unpicklable(TfGpuError, TypeError):
 
 
 class WorkerDied(TfGpuError, RuntimeError):
-    """The process of an isolated call ended without an answer; its text names the signal or the exit status.
+    """An isolated call whose process ended without an answer; the text names the signal or the exit status.
 
     Attributes:
         status: how it ended, as `subprocess` has it: its exit status, or a signal's number, negative; None where it has
@@ -118,7 +118,7 @@ class WorkerDied(TfGpuError, RuntimeError):
 
 
 class TimedOut(TfGpuError, TimeoutError):
-    """An isolated call exceeded its timeout, and was ended.
+    """An isolated call that exceeded its timeout, and was ended.
 
     Attributes:
         seconds: the timeout; None where it is unknown.
@@ -134,4 +134,4 @@ class Raised(TfGpuError, RuntimeError):
 
 
 class SimulatorError(TfGpuError, RuntimeError):
-    """The simulated GPU machine could not be built, started or reached."""
+    """A failure to build, start or reach the simulated GPU machine."""

@@ -41,7 +41,7 @@ def load(shell: InteractiveShell) -> None:
 
         if RUNTIME.plan is None:  # else it is loaded again, and what was asked meanwhile stays in force
             where = f"${VARIABLE}" if VARIABLE in os.environ else "the configuration"
-            administrator.stand(given, where, functools.partial(_warn, shell))
+            administrator.enforce(given, where, functools.partial(_warn, shell))
 
 
 def attach(shell: InteractiveShell) -> TfGpuMagics:
@@ -76,7 +76,7 @@ def resume(words: str) -> None:
     """Load the extension in a kernel that was restarted for a policy, apply it, and report on it in the first cell."""
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
-    shell.magics_manager.registry[TfGpuMagics.__name__].reporter.rest()  # this runs in no cell
+    shell.magics_manager.registry[TfGpuMagics.__name__].reporter.note_idle()  # this runs in no cell
     from tfgpu_magic import control
     from tfgpu_magic.config.runtime import current_stage
 

@@ -24,7 +24,7 @@ AWAKE_EVERY = 30.0
 """Seconds between two signs of activity of a kernel with a running job: its server may end kernels that are idle."""
 
 _GATHER = 0.1  # seconds: cells that run one after the other make one report
-_REPORT_TIMEOUT = 1.0  # seconds that the end of the process waits for a report that is being made
+_PATIENCE = 1.0  # seconds that the end of the process waits for a report that is being made
 
 
 class Reporter:
@@ -62,16 +62,16 @@ class Reporter:
         self._shell.events.unregister("pre_run_cell", self._before)
         self._shell.events.unregister("post_run_cell", self._after)
         self._wake.set()
-        self._thread.join(_REPORT_TIMEOUT)
+        self._thread.join(_PATIENCE)
 
     def announce(self) -> None:
         """Report at once, and return when other processes can read the report, or when it takes too long."""
         published = threading.Event()
         self._waiting.append(published)
         self._wake.set()
-        published.wait(_REPORT_TIMEOUT)
+        published.wait(_PATIENCE)
 
-    def rest(self) -> None:
+    def note_idle(self) -> None:
         """Note that no cell runs: IPython sends no event at the end of a silent one."""
         self._turn(busy=False)
 

@@ -24,7 +24,7 @@ _SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,6})?)\s*(?P<unit>[a-z]*)", re.
 
 
 def parse_bytes(text: str) -> int:
-    """Read a size such as ``2GiB``, ``512 MiB`` or ``1.5GB``, and return it in bytes.
+    """Parse a size such as ``2GiB``, ``512 MiB`` or ``1.5GB``, and return it in bytes.
 
     Binary units (KiB, MiB, GiB, TiB) count in 1024, decimal ones (kB, MB, GB, TB) in 1000
     (IEC 80000-13); letter case does not matter. A fraction of a byte is dropped.
@@ -50,7 +50,7 @@ def parse_bytes(text: str) -> int:
 
 
 def seconds(time: float | str) -> float:
-    """Read a time such as ``90s``, ``10m``, ``1.5h`` or ``500ms``; a number is seconds already.
+    """Parse a time such as ``90s``, ``10m``, ``1.5h`` or ``500ms``; a number is seconds already.
 
     Raises:
         PolicyError: the text is no time, one of zero or more than `LONGEST`, or a number without its unit.

@@ -62,7 +62,7 @@ def nearest(
         found = fit.at_start(plan.devices)
         if not found:
             return plan, why
-        why = why or fit.tell(found, snapshot.processes, owners())
+        why = why or fit.describe(found, snapshot.processes, owners())
     return least(GROWS if process.frozen else policy), "" if snapshot.absent else why
 
 

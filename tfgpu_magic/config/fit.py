@@ -68,7 +68,7 @@ def out_of_reach(devices: Sequence[Device]) -> list[Problem]:
     return [found for found in problems(devices) if _grows(found[0]) and _problem(found[0]) is None]
 
 
-def tell(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[int, str]) -> str:
+def describe(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[int, str]) -> str:
     """Return the problems as text, with the processes that hold the memory.
 
     Args:

@@ -9,15 +9,15 @@ from typing import TextIO
 
 import wrapt
 
-_held = False
+_registered = False
 
 
-def hold(do: Callable[[], None]) -> None:
+def call_at_import(do: Callable[[], None]) -> None:
     """Have a function called at TensorFlow's import. Only the first call registers one."""
-    global _held  # wrapt has no way to remove a hook, so it must be set only once
-    if not _held:
+    global _registered  # wrapt has no way to remove a hook, so it must be set only once
+    if not _registered:
         _hook(do)
-        _held = True
+        _registered = True
 
 
 def _hook(do: Callable[[], None]) -> None:
@@ -35,7 +35,7 @@ def _guarded(do: Callable[[], None]) -> None:
         raise
 
 
-def say(text: str) -> None:
+def show(text: str) -> None:
     """Print a text below the cell that imports TensorFlow."""
     _print(text, sys.stdout)
 

@@ -21,7 +21,7 @@ def other_backend() -> str | None:
     return backend if isinstance(backend, str) and backend and backend != OURS else None
 
 
-@functools.cache  # it is called every second; what the file says at first counts
+@functools.cache  # it is called every second; the content of the file at the first call counts
 def _from_file() -> object:
     """Return the backend in `keras.json`; None where that cannot be read."""
     try:

@@ -109,7 +109,7 @@ def make(
     if found:
         ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, process)]
         raise Refused(
-            f"Not applied. {fit.tell(found, snapshot.processes, owners())}",
+            f"Not applied. {fit.describe(found, snapshot.processes, owners())}",
             lead="\nFits now:\n  " if restart is None else "\nFits after a restart:\n  ",
             ways=[f"{way}{restart or ''}" for way in ways],
         )
@@ -157,7 +157,7 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
     now = {gpu.uuid: gpu for gpu in snapshot.gpus}
     devices = tuple(replace(device, gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
     found = fit.at_start(devices) if waits else []
-    notes = (*plan.notes, f"Warning: it does not fit any more. {fit.tell(found, (), {})}") if found else plan.notes
+    notes = (*plan.notes, f"Warning: it does not fit any more. {fit.describe(found, (), {})}") if found else plan.notes
     return replace(plan, devices=devices, notes=notes)
 
 
@@ -190,7 +190,7 @@ def _on_the_rest(resolved: Resolved, devices: Sequence[Device], snapshot: Snapsh
         most = f"up to {rounded(total)} in all, as far as that much is free then"
         yield f"Nothing is taken at the start; memory grows {most}."
     if far := fit.out_of_reach(devices):
-        yield f"So much is not free now. {fit.tell(far, (), {})}"
+        yield f"So much is not free now. {fit.describe(far, (), {})}"
 
 
 def _maybe_broken(snapshot: Snapshot, process: ProcessState) -> Iterator[str]:

@@ -53,7 +53,7 @@ def brief() -> Report:
     return Report(pid=os.getpid(), summary="", uses=tuple(_uses(process, RUNTIME.plan, {})), stage=process.stage.value)
 
 
-def without_us(snapshot: Snapshot) -> Snapshot:
+def after_exit(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot as it will be when this process and its children have ended."""
     import psutil  # slow to import, and seldom needed
 
