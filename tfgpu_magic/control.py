@@ -138,7 +138,7 @@ def foresee(policy: str) -> Plan:
         PolicyError: the words are no policy.
         Refused: they cannot be enforced in a new kernel either.
     """
-    from tfgpu_magic.config import self_report
+    from tfgpu_magic.config import self_report  # only a restart needs it
 
     now = look_well()
     then = self_report.after_exit(now)

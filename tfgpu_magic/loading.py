@@ -32,7 +32,7 @@ def load(shell: InteractiveShell) -> None:
     if host() == "cell":
         return  # its notebook's policy came along, unless the cell asks for another
     if magics.warm:
-        from tfgpu_magic.isolate.pool import FORK_SERVER
+        from tfgpu_magic.isolate.pool import FORK_SERVER  # here and below: loading the extension is to be quick
 
         FORK_SERVER.process()
     if given := os.environ.get(VARIABLE, magics.policy):
@@ -77,7 +77,7 @@ def resume(words: str) -> None:
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
     shell.magics_manager.registry[TfGpuMagics.__name__].reporter.note_idle()  # this runs in no cell
-    from tfgpu_magic import control
+    from tfgpu_magic import control  # only a restarted kernel needs these
     from tfgpu_magic.config.runtime import current_stage
 
     try:

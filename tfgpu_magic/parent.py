@@ -39,7 +39,7 @@ class Server:
     Attributes:
         pid: the pid of its process.
         born: when that process was created: a pid alone may be another process's by now.
-        url: its base URL. Its host is sent as a header only; the connection goes to the address that is listened at.
+        url: its base URL. Its host is sent as a header only; the connection goes to the address at which `pid` listens.
         token: its token; empty where it needs none.
         kernel: its id of this kernel.
     """
@@ -121,7 +121,7 @@ def find(kernel: str) -> Server:
 
 def _parents() -> Iterator[tuple[dict[str, Any], psutil.Process]]:
     """Give the info of each server among this process's ancestors, the nearest first: no other can have this kernel."""
-    from jupyter_core.paths import jupyter_runtime_dir
+    from jupyter_core.paths import jupyter_runtime_dir  # only a restart needs it, in a Jupyter kernel, which has it
 
     for process in _ancestors():
         try:

@@ -18,6 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
+
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.parent import BY_HAND, RESTART_TIMEOUT, Server, find
 
@@ -106,7 +108,7 @@ def _main() -> None:
 
 def _execute(code: str, connection: str) -> None:
     """Have the kernel of a connection file execute code, and wait for its answer."""
-    import zmq
+    import zmq  # only the helper process needs these
     from jupyter_client.blocking.client import BlockingKernelClient
 
     client = BlockingKernelClient(connection_file=connection)
@@ -120,8 +122,6 @@ def _execute(code: str, connection: str) -> None:
 
 def _wait_for_the_end_of(pid: int, asking: threading.Thread) -> None:
     """Wait until the old kernel has ended, even if its parent has not reaped it yet; exit if it does not end."""
-    import psutil
-
     deadline = time.monotonic() + RESTART_TIMEOUT
     while time.monotonic() < deadline:
         answered = not asking.is_alive()

@@ -46,7 +46,7 @@ class FirstUseWatch:
             _note_broken(result.error_in_exec)
 
     def _note(self, cell: str) -> None:
-        from tfgpu_magic.config.runtime import RUNTIME
+        from tfgpu_magic.config.runtime import RUNTIME  # as in `_awake`
 
         RUNTIME.since = f"since {cell}{_quote(self._source)}"
 
@@ -62,7 +62,7 @@ def _awake() -> bool:
 
 def _note_broken(error: BaseException) -> None:
     """Note a first op that failed for lack of memory; later failures, when TensorFlow is ready, do not matter."""
-    from tfgpu_magic.config.process_state import Stage
+    from tfgpu_magic.config.process_state import Stage  # as in `_awake`
     from tfgpu_magic.config.runtime import RUNTIME, current_stage
     from tfgpu_magic.frameworks import out_of_memory
 
