@@ -1,4 +1,4 @@
-"""IPython magics that set TensorFlow's GPU memory right before first use, and show who holds what.
+"""IPython magics that set TensorFlow's GPU memory right before first use, and show which process holds what.
 
 In a notebook: ``%load_ext tfgpu_magic``, then ``%tf_gpu?``. In a script:
 
@@ -58,7 +58,7 @@ __all__ = [
     "unload_ipython_extension",
 ]
 
-# Where each public name lives; nothing is imported before it is used.
+# The module of each public name; nothing is imported before it is used.
 _HOMES = {
     "IsolatedExecutor": "isolate.executor",
     "MemoryTable": "views.widget",
@@ -92,21 +92,21 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Load the magics: what ``%load_ext tfgpu_magic`` calls."""
+    """Load the magics; ``%load_ext tfgpu_magic`` calls this."""
     from tfgpu_magic import loading
 
     loading.load(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Take the magics away: what ``%unload_ext tfgpu_magic`` calls. What they set stays set."""
+    """Remove the magics; ``%unload_ext tfgpu_magic`` calls this. What they have set stays set."""
     from tfgpu_magic import loading
 
     loading.unload(shell)
 
 
 def _resume(words: str) -> None:
-    """Apply a policy in a kernel that was restarted for it: what `restart` has that kernel call."""
+    """Apply a policy in a kernel that was restarted for it; `restart` has that kernel call this."""
     from tfgpu_magic import loading
 
     loading.resume(words)

@@ -1,3 +1,3 @@
-"""The package's version: it stands apart, so that whoever compares it needs nothing of the package."""
+"""The package's version, in a module of its own: code that compares it need not import the package."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""A policy that no person says here: it is judged when TensorFlow is imported, and falls to the nearest safe one."""
+"""The policy from the configuration: checked when TensorFlow is imported, or replaced by the nearest safe one."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tfgpu_magic.monitor.sources import makers
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A policy that stands until somebody says another.
+class ConfiguredPolicy:
+    """A configured policy, in force until the user asks for another.
 
     Attributes:
-        words: the policy as it was written.
-        where: where it is from, in words.
-        policy: what it is.
-        warn: tells the person, and whoever looks after the machine.
+        words: the policy's text as it was written.
+        where: its source, as a phrase.
+        policy: the policy.
+        warn: shows a warning to the user, and to the machine's administrator.
     """
 
     words: str
@@ -37,86 +37,86 @@ class Standing:
     warn: Callable[[str], None]
 
 
-_standing: Standing | None = None
-_fallen: Plan | None = None
-"""What holds instead of it, where it cannot be had in full."""
+_configured: ConfiguredPolicy | None = None
+_fallback: Plan | None = None
+"""The plan in force instead of the configured policy, where that cannot be enforced in full."""
 
 
-def stand(text: str, where: str, warn: Callable[[str], None] = import_hook.warn) -> None:
-    """Have a policy hold in this process: what can be had of it, when TensorFlow is imported, or now where it is.
+def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.warn) -> None:
+    """Enforce a policy in this process as far as possible: when TensorFlow is imported, or now if it is already.
 
     Args:
-        text: the policy's words.
-        where: where they are from, in words, such as ``the configuration``.
-        warn: tells what cannot be had; nothing is told where all can.
+        text: the policy's text.
+        where: its source, as a phrase such as ``the configuration``.
+        warn: shows what cannot be enforced; it is not called where everything can.
     """
-    global _standing
+    global _configured
     try:
         policy = parser.parse(text)
     except PolicyError as error:
         policy = fallback.GROWS
-        told = f"`{text}`, from {where}, is NOT in force: it is not a policy. `{policy}` is in force instead."
-        warn(f"tfgpu_magic: {told}\n{error}")
-    _standing = Standing(text, where, policy, warn)
+        warning = f"`{text}`, from {where}, is NOT in force: it is not a policy. `{policy}` is in force instead."
+        warn(f"tfgpu_magic: {warning}\n{error}")
+    _configured = ConfiguredPolicy(text, where, policy, warn)
     if current_stage() is Stage.ABSENT:
         RUNTIME.apply(fallback.waits(policy))
-        import_hook.hold(at_import)
+        import_hook.call_at_import(at_import)
     else:
-        _judge(_standing)
+        _enforce_now(_configured)
 
 
-def said(plan: Plan) -> Policy:
-    """Return what was said for a plan, which is more than it does where an administrator's could not be had in full."""
-    return _standing.policy if _standing is not None and plan is _fallen else plan.asked
+def policy_of(plan: Plan) -> Policy:
+    """Return the policy that a plan was made for; it is more than the plan does where that is only a fallback."""
+    return _configured.policy if _configured is not None and plan is _fallback else plan.asked
 
 
 def at_import() -> None:
-    """Do what waits for TensorFlow's import."""
+    """Apply the plan that waits for TensorFlow's import."""
     plan = RUNTIME.plan
     if plan is None or not plan.needs_tensorflow:
         return
-    if not plan.judged and _standing is not None:
-        _judge(_standing)
+    if not plan.judged and _configured is not None:
+        _enforce_now(_configured)
         return
     try:
-        RUNTIME.tell(plan)
+        RUNTIME.configure(plan)
     except Exception as error:  # TensorFlow's have no common root
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}"
-        RUNTIME.fall(fallback.least(fallback.GROWS))
-        if _standing is None:
+        RUNTIME.fall_back(fallback.least(fallback.GROWS))
+        if _configured is None:
             instead = "is in force instead: TensorFlow takes what it needs of the GPUs that it sees."
             import_hook.warn(f"{why}\n`{fallback.GROWS}` {instead}")
         else:
             import_hook.warn(why)
-            _judge(_standing)
+            _enforce_now(_configured)
         return
     now = renew(plan, look(), waits=current_stage() is not Stage.READY) if plan.devices else plan
-    news = [note for note in now.notes if note not in plan.notes]
+    new_notes = [note for note in now.notes if note not in plan.notes]
     if import_hook.in_a_cell():
-        import_hook.say("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *news]))
-    elif news:
-        import_hook.warn("\n".join(news))
+        import_hook.show("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *new_notes]))
+    elif new_notes:
+        import_hook.warn("\n".join(new_notes))
 
 
 def look_well() -> Snapshot:
-    """Look at the GPUs, and wait for a driver that is slow to start: no policy is judged without."""
+    """Return a snapshot, and wait for a driver that is slow to start: no policy is checked without its figures."""
     return look(PATIENCE, slow=slow)
 
 
 def slow() -> None:
-    """Say why nothing happens, where it is read."""
+    """Print why nothing happens, if the user can see it below a cell."""
     if import_hook.in_a_cell():
-        import_hook.say(f"Waiting for the {makers()} driver, which is slow to answer…")
+        import_hook.show(f"Waiting for the {makers()} driver, which is slow to answer…")
 
 
 def picking(policy: Policy) -> contextlib.AbstractContextManager[Mapping[str, float]]:
-    """Give what other kernels have picked, where the policy picks; while the block runs, none of them picks."""
+    """Return a context with what other kernels have picked, if the policy picks; within it, none of them picks."""
     return claims.picking() if _picks(policy) else contextlib.nullcontext({})
 
 
 def names(snapshot: Snapshot) -> dict[int, str]:
-    """Who is behind each pid, in words, as the table names them."""
-    from tfgpu_magic.monitor import one_look  # psutil is slow to import, and only a refusal names anyone
+    """Return the name of each process by its pid, as the table shows it."""
+    from tfgpu_magic.monitor import one_look  # psutil is slow to import, and only a refusal names processes
 
     found = one_look.owners({process.pid for process in snapshot.processes})
     return {
@@ -125,35 +125,35 @@ def names(snapshot: Snapshot) -> dict[int, str]:
     }
 
 
-def _judge(standing: Standing) -> None:
-    """Put in force what can be had of the policy as things are now."""
-    global _fallen
-    whence = f"`{standing.words}`, from {standing.where},"
-    head = f"tfgpu_magic: {whence} "
+def _enforce_now(configured: ConfiguredPolicy) -> None:
+    """Enforce as much of the policy as is possible now."""
+    global _fallback
+    quoted = f"`{configured.words}`, from {configured.where},"
+    head = f"tfgpu_magic: {quoted} "
     try:
         snapshot = look_well()
-        with picking(standing.policy) as taken:
-            process = replace(RUNTIME.observe(snapshot.gpus), claims=_with_lots(taken, snapshot))
-            plan, why = fallback.nearest(standing.policy, snapshot, process, lambda: names(snapshot))
-            if why:  # what is in force says so too, where it is asked for
-                plan = replace(plan, notes=(f"{whence} cannot be had in full.", *plan.notes))
+        with picking(configured.policy) as taken:
+            process = replace(RUNTIME.observe(snapshot.gpus), claims=_with_tie_breakers(taken, snapshot))
+            plan, why = fallback.nearest(configured.policy, snapshot, process, lambda: names(snapshot))
+            if why:  # `%tf_gpu plan` and `status` show it too
+                plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
             RUNTIME.apply(plan)
     except TooLate as error:
-        plan, why = _least(standing.policy), str(error)
+        plan, why = _least(configured.policy), str(error)
         if process.stage is Stage.READY or process.forked:
-            standing.warn(f"{head}is NOT in force.\n{error}")
+            configured.warn(f"{head}is NOT in force.\n{error}")
             return
-        RUNTIME.fall(plan)
-    except Exception as error:  # the GPUs cannot be asked, or TensorFlow did not take it, for reasons of its own
-        plan, why = _least(standing.policy), str(error) or type(error).__name__
-        RUNTIME.fall(plan)
+        RUNTIME.fall_back(plan)
+    except Exception as error:  # the GPUs cannot be queried, or TensorFlow rejected it for reasons of its own
+        plan, why = _least(configured.policy), str(error) or type(error).__name__
+        RUNTIME.fall_back(plan)
     if why:
-        _fallen = plan
-        standing.warn(f"{head}cannot be had in full. `{plan.asked}` is in force instead.\n{why}")
+        _fallback = plan
+        configured.warn(f"{head}cannot be had in full. `{plan.asked}` is in force instead.\n{why}")
 
 
 def _least(policy: Policy) -> Plan:
-    """What holds of the policy whatever the GPUs are; CUDA can be told no others once it has started."""
+    """Return what can be enforced whatever the GPUs are; once CUDA has started, its list of GPUs is fixed."""
     return fallback.least(fallback.GROWS if frozen() else policy)
 
 
@@ -161,7 +161,7 @@ def _picks(policy: Policy) -> bool:
     return policy.choice is not None and policy.choice.picks
 
 
-def _with_lots(taken: Mapping[str, float], snapshot: Snapshot) -> dict[str, float]:
-    """The claims, with a lot for each GPU: kernels of other users pick too, and cannot be seen."""
-    lot = random.SystemRandom()  # the person's own numbers are to stay as they are
-    return {str(gpu.uuid): taken.get(str(gpu.uuid), 0.0) + lot.random() for gpu in snapshot.gpus}
+def _with_tie_breakers(taken: Mapping[str, float], snapshot: Snapshot) -> dict[str, float]:
+    """Return the claims with a random tie-breaker for each GPU: other users' kernels pick too, and are not seen."""
+    generator = random.SystemRandom()  # the state of the user's own generator is to stay as it is
+    return {str(gpu.uuid): taken.get(str(gpu.uuid), 0.0) + generator.random() for gpu in snapshot.gpus}

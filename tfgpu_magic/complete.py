@@ -1,4 +1,4 @@
-"""Tab completion of `%tf_gpu` in IPython: words, flags, this machine's GPUs, and nothing else."""
+"""Tab completion of `%tf_gpu` in IPython; `words.completions` decides what is offered."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from tfgpu_magic.words.completions import Offer
 
 FRESH = 30.0
-"""Seconds for which the list of GPUs is good enough for completing a line."""
+"""Seconds for which the list of GPUs is recent enough for completing a line."""
 
 _gpus: tuple[float, list[str]] = (-FRESH, [])
 
 
 def _in_context(context: Any) -> dict[str, Any]:
-    """What may stand at the cursor of a line of ours; there, Python's names and files are held back."""
+    """Return the completions at the cursor of a `%tf_gpu` line; there, Python's names and files are suppressed."""
     offer = _offer(context.line_with_cursor[: context.cursor_position])
     if offer is None:
         return {"completions": []}
@@ -28,7 +28,7 @@ def _in_context(context: Any) -> dict[str, Any]:
 
 
 def _from_text(text: str) -> list[str]:
-    """The same before IPython 8.6, as in Colab, where nobody can hold others back."""
+    """Return the same before IPython 8.6, as in Colab, where a matcher cannot suppress the others."""
     offer = _offer(InteractiveShell.instance().Completer.text_until_cursor)
     if offer is None or not text.endswith(offer.fragment):
         return []
@@ -38,11 +38,11 @@ def _from_text(text: str) -> list[str]:
 
 _decorator = getattr(completer, "context_matcher", None)
 matcher: Any = _from_text if _decorator is None else _decorator(identifier="tfgpu_magic")(_in_context)
-"""What IPython asks at Tab."""
+"""The matcher that IPython calls at Tab."""
 
 
 class _Nothing:
-    """Completions that are none, and count as some: IPython lets nobody hold others back who has none to give."""
+    """Completions of length one that give nothing: IPython ignores the suppression of a matcher that has none."""
 
     def __len__(self) -> int:
         return 1
@@ -54,14 +54,14 @@ class _Nothing:
 def _offer(line: str) -> Offer | None:
     if "tf_gpu" not in line:
         return None
-    from tfgpu_magic.words import completions, table  # loading the extension needs no word, nor do other lines
+    from tfgpu_magic.words import completions, table  # not needed for loading the extension, nor for other lines
 
     return completions.at(line, table.WORDS, _labels, _names)
 
 
 def _labels() -> list[str]:
-    """What the GPUs that can be named are called, as of a moment ago."""
-    from tfgpu_magic.monitor.look import look  # nor any look
+    """Return the labels of the GPUs that can be named, at most `FRESH` seconds old."""
+    from tfgpu_magic.monitor.look import look  # not needed either
 
     global _gpus  # a cache of one
     if time.monotonic() - _gpus[0] > FRESH:
@@ -70,6 +70,6 @@ def _labels() -> list[str]:
 
 
 def _names() -> list[str]:
-    """The notebook's own names."""
+    """Return the names that the notebook has defined."""
     shell = InteractiveShell.instance()
     return [name for name in shell.user_ns if name not in shell.user_ns_hidden and not name.startswith("_")]

@@ -1,4 +1,4 @@
-"""Plan, apply and status: where the rooms meet. Each step is another room's."""
+"""`plan`, `apply` and `status`: they connect `config`, `monitor` and `views`, which do the steps."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 def plan(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> Plan:
-    """Say what applying a policy would do; nothing is done.
+    """Return what applying a policy would do, without doing it.
 
     Args:
         policy: words such as ``limit 2GiB``, or a policy made of them.
-        see: gives the GPUs as they are; by default a look now.
+        see: returns a snapshot of the GPUs; by default one taken now.
 
     Returns:
         The plan, GPU by GPU.
@@ -49,7 +49,7 @@ def _plan(asked: Policy, snapshot: Snapshot, taken: Mapping[str, float]) -> Plan
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
-    """The same, where a policy that waits to be judged is what can be had of it now."""
+    """Return the state with a policy that waits to be checked replaced by what can be enforced of it now."""
     if RUNTIME.plan is None or RUNTIME.plan.judged:
         return process
     now = fallback.foreseen(RUNTIME.plan, snapshot, process)
@@ -63,7 +63,7 @@ def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> P
 
     Args:
         policy: words such as ``limit 2GiB``, or a policy made of them.
-        see: gives the GPUs as they are; by default a look now.
+        see: returns a snapshot of the GPUs; by default one taken now.
 
     Returns:
         The plan that is in force, or waits.
@@ -80,17 +80,17 @@ def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> P
         if not made.in_force:
             RUNTIME.apply(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
-                import_hook.hold(administrator.at_import)
+                import_hook.call_at_import(administrator.at_import)
     return made
 
 
 def current() -> Plan:
-    """The plan in force or waiting; where nothing was asked, one that does nothing."""
+    """Return the plan in force or waiting; where nothing was asked, one that does nothing."""
     return RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
 
 
 def decided(snapshot: Snapshot | None = None) -> Plan:
-    """The same; where it waits to be judged, what it would be with these GPUs, or as they are now."""
+    """Return the current plan; where it waits to be checked, what it would be with these GPUs, or with those now."""
     plan = current()
     if plan.judged:
         return plan
@@ -99,7 +99,7 @@ def decided(snapshot: Snapshot | None = None) -> Plan:
 
 
 def inherited(snapshot: Snapshot | None = None) -> Policy:
-    """What a process that starts from here is asked of what is decided here: where there is no GPU, none is named."""
+    """Return the policy for a process that this one starts; on a machine without a GPU, it names none."""
     plan = decided(snapshot)
     choice = plan.settled.choice
     if choice is None or not (plan.blind and (look() if snapshot is None else snapshot).absent):
@@ -108,7 +108,7 @@ def inherited(snapshot: Snapshot | None = None) -> Policy:
 
 
 def waiting() -> Plan:
-    """The plan in force or waiting, with the GPUs as they are now, and a note if it no longer fits."""
+    """Return the plan in force or waiting, with the GPUs as they are now, and a note if it no longer fits."""
     plan = decided()
     if not (plan.judged and plan.devices):
         return plan
@@ -116,7 +116,7 @@ def waiting() -> Plan:
 
 
 def sketch(policy: str) -> Plan:
-    """The plan for a program that starts from here: for code, whatever this process does and whatever is free.
+    """Return the plan for a program that starts anew, whatever this process does and whatever is free; for code.
 
     Raises:
         PolicyError: the words are no policy.
@@ -127,25 +127,25 @@ def sketch(policy: str) -> Plan:
 
 
 def order() -> tuple[str, ...]:
-    """UUIDs of the GPUs in the order in which a program that starts from here lists them; none where nobody knows."""
+    """Return the UUIDs of the GPUs in the order in which a new program lists them; none if the order is unknown."""
     return RUNTIME.observe(look().gpus).shown or ()
 
 
 def foresee(policy: str) -> Plan:
-    """The plan for this kernel after a restart, when what it holds now is free again.
+    """Return the plan for this kernel after a restart, when what it holds now is free again.
 
     Raises:
         PolicyError: the words are no policy.
         Refused: they cannot be enforced in a new kernel either.
     """
-    from tfgpu_magic.config import self_report
+    from tfgpu_magic.config import self_report  # only a restart needs it
 
     now = look_well()
-    then = self_report.without_us(now)
-    process, whole = anew(now), administrator.said(current())
-    if whole is not current().asked or not current().judged:  # an administrator's, as far as it can be had by then
-        had, _ = fallback.nearest(whole, then, process)
-        process = replace(process, asked=had.asked, settled=had.settled)
+    then = self_report.after_exit(now)
+    process, intended = anew(now), administrator.policy_of(current())
+    if intended is not current().asked or not current().judged:  # a configured policy, as far as it is possible by then
+        possible, _ = fallback.nearest(intended, then, process)
+        process = replace(process, asked=possible.asked, settled=possible.settled)
     restart = f" {RESTART}" if host() == "kernel" else ""
     return planning.make(parser.parse(policy), then, process, lambda: administrator.names(then), restart=restart)
 
@@ -154,7 +154,7 @@ names = administrator.names
 
 
 def anew(snapshot: Snapshot) -> ProcessState:
-    """A process that starts from here, as this one did, in which nothing has happened yet."""
+    """Return the state of a new process with this one's policy, in which TensorFlow is not imported yet."""
     here = RUNTIME.observe(snapshot.gpus)
     return ProcessState(
         host=here.host,
@@ -170,7 +170,7 @@ def anew(snapshot: Snapshot) -> ProcessState:
 
 
 def standing(plan: Plan, stage: Stage) -> str:
-    """How an applied plan stands where TensorFlow has come so far, in one sentence."""
+    """Return one sentence on what an applied plan does at this stage of TensorFlow."""
     if not plan.judged:
         return f"`{plan.asked}` waits for TensorFlow's import, and is checked against the GPUs again then."
     if not plan.asked.requests:
@@ -190,15 +190,15 @@ def standing(plan: Plan, stage: Stage) -> str:
 
 
 def status(timeout: float = 1.5) -> Status:
-    """Look at the GPUs: who holds what, and what this process's TensorFlow does with them.
+    """Return what each process holds of the GPUs, and what this process's TensorFlow does with them.
 
     Args:
         timeout: seconds to wait for the driver.
 
     Returns:
-        The status, even where there is no driver or it hangs; then it says so. TensorFlow is not woken.
+        The status, even where there is no driver or it hangs; then it says so. TensorFlow is not started.
     """
-    from tfgpu_magic.config import self_report  # what shows a table is not needed to set TensorFlow up
+    from tfgpu_magic.config import self_report  # the modules that show a table are not needed to set TensorFlow up
     from tfgpu_magic.monitor import one_look
     from tfgpu_magic.views.status import shown
 

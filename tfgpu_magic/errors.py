@@ -1,4 +1,4 @@
-"""Every error that tfgpu_magic raises on purpose; what each message says is written where it is raised.
+"""The tree of the errors that tfgpu_magic raises on purpose; each message is written where it is raised.
 
 TfGpuError
 ├── PolicyError       the words are not a policy
@@ -9,7 +9,7 @@ TfGpuError
 ├── Unpicklable       something cannot be sent to another process
 ├── WorkerDied        the process of an isolated call ended without an answer
 ├── TimedOut          an isolated call took longer than it may
-├── Raised            an isolated call raised what has no type here
+├── Raised            an isolated call raised an exception whose class cannot be imported here
 └── SimulatorError    the simulated GPU machine could not be built or reached
 """
 
@@ -17,10 +17,10 @@ from collections.abc import Sequence
 
 
 class TfGpuError(Exception):
-    """The root of the tree. Its text is one message for people: what is wrong, and what to do next.
+    """The root of the tree. Its text is one message for the user: what is wrong, and what to do next.
 
     Attributes:
-        place: the machine on which it was, of an isolated call on a cluster; else empty.
+        place: the machine on which it was raised, if by an isolated call on a cluster; else empty.
     """
 
     place = ""
@@ -30,11 +30,11 @@ class TfGpuError(Exception):
 
 
 class PolicyError(TfGpuError, ValueError):
-    """The words are not a policy: an unknown word, a size without a unit, a missing number."""
+    """A text that is not a policy: it has an unknown word, a size without a unit, a missing number."""
 
 
 class UnknownWord(PolicyError):
-    """A word is none of those that may stand in its place.
+    """A word that may not stand in its place, because it is unknown there.
 
     Attributes:
         name: the word.
@@ -46,13 +46,13 @@ class UnknownWord(PolicyError):
 
 
 class Refused(TfGpuError, RuntimeError):
-    """The policy is understood and was not applied, not even in part.
+    """A policy that is understood and was not applied, not even in part.
 
     Attributes:
-        reason: why, in one paragraph, which is the beginning of the text.
-        more: what the text says besides, before the ways out.
-        lead: how the ways out are led in.
-        ways: what can be said instead, the words of a line of `%tf_gpu` each, the nearest first.
+        reason: why, in one paragraph, with which the text begins.
+        more: what else the text says before the ways out.
+        lead: the text that introduces the ways out.
+        ways: what can be asked instead, the words of a line of `%tf_gpu` each, the nearest first.
         crowded: whether an isolated call could have what is asked if others held less.
     """
 
@@ -63,21 +63,21 @@ class Refused(TfGpuError, RuntimeError):
         super().__init__(self.text("%tf_gpu"))
 
     def text(self, magic: str) -> str:
-        """Return the text for a place where words are said by a magic, such as ``%%tf_gpu isolate`` above a cell."""
+        """Return the text with the ways out as lines of this magic, such as ``%%tf_gpu isolate``."""
         ways = "\n  ".join(f"{magic} {way}" for way in self.ways)
         return f"{self.reason}{self.more}{self.lead if ways else ''}{ways}"
 
 
 class TooLate(Refused):
-    """The policy could be enforced in a new process, and not in this one, where TensorFlow or CUDA is running."""
+    """A policy that a new process could enforce, but not this one, where TensorFlow or CUDA is running."""
 
 
 class MonitorError(TfGpuError, RuntimeError):
-    """The driver's figures could not be had."""
+    """A failure to get the driver's figures."""
 
 
 class Unpicklable(TfGpuError, TypeError):
-    """Something cannot be sent between processes; its text names it.
+    """An object that cannot be sent between processes; the text names it.
 
     Attributes:
         what: what cannot be sent, as people call it: ``train``, ``argument 2 of train``, a cell's name; empty where it
@@ -90,14 +90,14 @@ class Unpicklable(TfGpuError, TypeError):
 
 
 class WorkerDied(TfGpuError, RuntimeError):
-    """The process of an isolated call ended without an answer; its text names the signal or the exit status.
+    """An isolated call whose process ended without an answer; the text names the signal or the exit status.
 
     Attributes:
         status: how it ended, as `subprocess` has it: its exit status, or a signal's number, negative; None where it has
-            not ended, never was, or nobody knows.
+            not ended, was never started, or its status is unknown.
         memory: whether the kernel's out-of-memory killer was at work meanwhile, and most likely killed it; None where
             that is not known.
-        stopped: whether it was to end: by `stop` of its future, or with all calls of its executor.
+        stopped: whether it was stopped on purpose: by `stop` of its future, or with all calls of its executor.
 
     Examples:
         ``except WorkerDied as error: again = error.memory or error.signal == signal.SIGSEGV``
@@ -118,10 +118,10 @@ class WorkerDied(TfGpuError, RuntimeError):
 
 
 class TimedOut(TfGpuError, TimeoutError):
-    """An isolated call took longer than it may, and was ended.
+    """An isolated call that exceeded its timeout, and was ended.
 
     Attributes:
-        seconds: how long it might take; None where nobody has said.
+        seconds: the timeout; None where it is unknown.
     """
 
     def __init__(self, message: str = "", *, seconds: float | None = None) -> None:
@@ -130,8 +130,8 @@ class TimedOut(TfGpuError, TimeoutError):
 
 
 class Raised(TfGpuError, RuntimeError):
-    """An isolated call raised an exception whose type cannot be had here; what is raised is named as that type was."""
+    """The stand-in for an exception whose class cannot be imported here; its own class has that class's name."""
 
 
 class SimulatorError(TfGpuError, RuntimeError):
-    """The simulated GPU machine could not be built, started or reached."""
+    """A failure to build, start or reach the simulated GPU machine."""

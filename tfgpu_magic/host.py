@@ -1,4 +1,4 @@
-"""What this process is to the person before it: a kernel, a session in a terminal, an isolated cell, or a program."""
+"""What this process is to its user: a kernel, a session in a terminal, an isolated cell, or a program."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import sys
 from typing import Any, Literal, TypeAlias
 
 Host: TypeAlias = Literal["kernel", "session", "cell", "program"]
-"""Only a kernel has a notebook, a menu to restart it from, and a server that can."""
+"""What a process can be; only a kernel has a notebook, a menu to restart it from, and a server that can do so."""
 
 
 def shell() -> Any:
-    """Return this process's IPython; None where it has none, or nobody has imported it."""
+    """Return this process's IPython shell; None where it has none. IPython is not imported for it."""
     return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
 def host() -> Host:
-    """Tell what it is; IPython is asked only where it is there."""
+    """Return what this process is; IPython is not imported for it."""
     here = shell()
     if here is None:
         return "program"
@@ -25,11 +25,11 @@ def host() -> Host:
 
 
 def here() -> str:
-    """Say in a word what the person sees of it, who reads "this notebook" where it is a kernel."""
+    """Return the word for this process in texts for the user, for whom a kernel is "this notebook"."""
     what = host()
     return "notebook" if what == "kernel" else what
 
 
 def starting(shell: Any) -> bool:
-    """Tell whether a shell is that of a kernel that starts: it has no cell yet below which anything could be read."""
+    """Tell whether a shell is that of a kernel that starts, and has no cell yet below which to show anything."""
     return hasattr(shell, "kernel") and not getattr(shell, "parent_header", None)

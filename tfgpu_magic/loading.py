@@ -1,4 +1,4 @@
-"""Loads the magics into a shell and takes them away: with the policy from outside, and what the first cell is told."""
+"""Loads the magics into a shell and removes them; it also has the configured policy applied by `administrator`."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def load(shell: InteractiveShell) -> None:
     """Register the magics with a shell, and apply the policy that the environment or the configuration gives."""
     magics = attach(shell)
     if host() == "cell":
-        return  # whose notebook's policy came along, unless the cell says another
+        return  # its notebook's policy came along, unless the cell asks for another
     if magics.warm:
-        from tfgpu_magic.isolate.pool import FORK_SERVER
+        from tfgpu_magic.isolate.pool import FORK_SERVER  # here and below: loading the extension is to be quick
 
         FORK_SERVER.process()
     if given := os.environ.get(VARIABLE, magics.policy):
         from tfgpu_magic import administrator
         from tfgpu_magic.config.runtime import RUNTIME
 
-        if RUNTIME.plan is None:  # else it is loaded again, and what was said meanwhile holds
+        if RUNTIME.plan is None:  # else it is loaded again, and what was asked meanwhile stays in force
             where = f"${VARIABLE}" if VARIABLE in os.environ else "the configuration"
-            administrator.stand(given, where, functools.partial(_warn, shell))
+            administrator.enforce(given, where, functools.partial(_warn, shell))
 
 
 def attach(shell: InteractiveShell) -> TfGpuMagics:
-    """Register the magics with a shell, and have its process report of itself."""
+    """Register the magics with a shell, and start the reporter of its process."""
     magics = TfGpuMagics(shell)
     shell.register_magics(magics)
     shell.Completer.custom_matchers.append(matcher)
@@ -56,54 +56,54 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take the magics away again; what they set stays, and calls that run go on."""
+    """Remove the magics; what they have set stays set, and calls that run go on."""
     magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
     if magics is not None:
         magics.watch.stop()
         magics.reporter.stop()
         claims.announced_by(None)
         if magics in shell.configurables:
-            shell.configurables.remove(magics)  # %config would find this one and not the next
+            shell.configurables.remove(magics)  # %config would find this instance and not the next one
         for kind in ("line", "cell"):
             shell.magics_manager.magics[kind].pop("tf_gpu", None)
         shell.Completer.custom_matchers.remove(matcher)
     used = sys.modules.get("tfgpu_magic.isolate.pool")
-    if used is not None and host() != "cell":  # whose own calls may outlive it
-        used.FORK_SERVER.stop()  # 600 MB, which the next call, if any, has anew
+    if used is not None and host() != "cell":  # the isolated calls of a cell may outlive the extension
+        used.FORK_SERVER.stop()  # it holds 600 MB, and the next call, if any, starts another
 
 
 def resume(words: str) -> None:
-    """Load the extension in a kernel that was restarted for a policy, apply that, and tell of it in the first cell."""
+    """Load the extension in a kernel that was restarted for a policy, apply it, and report on it in the first cell."""
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
-    shell.magics_manager.registry[TfGpuMagics.__name__].reporter.rest()  # this is said in no cell
-    from tfgpu_magic import control
+    shell.magics_manager.registry[TfGpuMagics.__name__].reporter.note_idle()  # this runs in no cell
+    from tfgpu_magic import control  # only a restarted kernel needs these
     from tfgpu_magic.config.runtime import current_stage
 
     try:
-        # The words are whole: what configuration says in this kernel is not to be added to them.
+        # The words are the whole policy: that of the configuration is not to be added to them.
         plan = control.apply(words if words == "default" else f"default; {words}")
     except TfGpuError as error:
         _warn(shell, f"tfgpu_magic: `{words}`, asked for with {RESTART}, is NOT in force.\n{error}")
     else:
-        _tell_later(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)
+        _print_later(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)
 
 
 def _warn(shell: InteractiveShell, text: str) -> None:
-    """Tell what could not be had: in the cell that runs, or in the first one, and in the log of the kernel's server."""
-    if hasattr(shell, "kernel"):  # elsewhere the log is the same terminal
+    """Show a warning in the cell that runs, or in the first one, and write it to the log of the kernel's server."""
+    if hasattr(shell, "kernel"):  # in a terminal the log would be shown in the same place
         shell.log.warning("%s", text.replace("\n", " "))
     if starting(shell):
-        _tell_later(shell, text, sys.stderr)
+        _print_later(shell, text, sys.stderr)
     else:
         print(text, file=sys.stderr, flush=True)
 
 
-def _tell_later(shell: InteractiveShell, text: str, stream: TextIO) -> None:
-    """Tell it in the first cell: while none is running, nobody reads anything."""
+def _print_later(shell: InteractiveShell, text: str, stream: TextIO) -> None:
+    """Print a text in the next cell: while none is running, no output is shown."""
 
-    def tell(_: Any) -> None:
-        shell.events.unregister("pre_run_cell", tell)
+    def show(_: Any) -> None:
+        shell.events.unregister("pre_run_cell", show)
         print(text, file=stream)
 
-    shell.events.register("pre_run_cell", tell)
+    shell.events.register("pre_run_cell", show)

@@ -1,4 +1,4 @@
-"""`%tf_gpu` as IPython knows it; what its words are and do, `words` says."""
+"""The magics class that IPython registers for `%tf_gpu`; its words and what they do are in `words`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _help() -> str:
 
 @magics_class
 class TfGpuMagics(Magics):
-    """The magics. An administrator sets a policy for all with ``c.TfGpuMagics.policy = "growth"``."""
+    """The magics. An administrator sets a policy for all users with ``c.TfGpuMagics.policy = "growth"``."""
 
     policy = Unicode(
         "",
@@ -53,24 +53,24 @@ class TfGpuMagics(Magics):
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
 
     def _on_policy(self, change: Any) -> None:
-        """Have `%config TfGpuMagics.policy = ...` do what `%tf_gpu` would; it is said here, so it is refused here."""
+        """Have `%config TfGpuMagics.policy = ...` do what `%tf_gpu` would: a refusal is shown in the same cell."""
         line = f"default; {change['new']}" if change["new"] else "default"
         self.tf_gpu(line)  # type: ignore[call-arg, misc]  # the decorator says that it is another function
 
     @observe("grace")
     def _set_grace(self, change: Mapping[str, Any]) -> None:
-        from tfgpu_magic.isolate import call  # few set it, and calls are a room that few need
+        from tfgpu_magic.isolate import call  # few users set it, and few use isolated calls
 
         call.GRACE = change["new"]
 
     @line_cell_magic
     def tf_gpu(self, line: str, cell: str | None = None) -> Any:
-        """Set TensorFlow's GPU memory up before its first op, and see who holds what; `%tf_gpu help` says how."""
+        """Set up TensorFlow's GPU memory before its first op, and show what holds it; `%tf_gpu help` explains how."""
         if "tfgpu_magic.words.line" not in sys.modules:
-            from tfgpu_magic.monitor import look  # with subprocess, which loading the extension need not wait for
+            from tfgpu_magic.monitor import look  # it imports subprocess, which loading the extension does not need
 
-            look.ahead()  # most words look at the GPUs: that begins before the words themselves are imported
-        from tfgpu_magic.words import line as lines  # and with it all words, of which loading the extension needs none
+            look.ahead()  # most words query the GPUs: that begins before the words themselves are imported
+        from tfgpu_magic.words import line as lines  # it imports all words, and loading the extension needs none
 
         self.watch.check()
         try:
@@ -79,7 +79,7 @@ class TfGpuMagics(Magics):
         except TfGpuError as error:
             raise UsageError(lines.explained(error)) from None  # IPython shows no traceback, and stops "run all"
         if run is not None:
-            return run()  # whose errors are the cell's own
+            return run()  # its errors are the cell's own
         # Not returned: it would be lost in a loop, or where it is not a cell's last line.
         if answer is not None:
             display(answer)  # type: ignore[no-untyped-call]  # IPython's

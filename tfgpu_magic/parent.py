@@ -1,6 +1,7 @@
-"""The Jupyter Server that started this kernel: found among its ancestors, and spoken to after it has proved to be that.
+"""The Jupyter Server that started this kernel: found among its ancestors, and verified before it is called.
 
-Its token is as good as the user's account, and an info file outlives its server: then anybody may listen at its port.
+Its token is as good as the user's account, and an info file outlives its server: then any process may listen at the
+server's port.
 Source: Jupyter Server's info files in Jupyter's runtime folder, and its REST API.
 """
 
@@ -23,24 +24,24 @@ from tfgpu_magic.errors import Refused
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE = 60.0
+RESTART_TIMEOUT = 60.0
 """Seconds in which a new kernel must answer."""
 
 BY_HAND = "Restart the kernel from its menu, and run the same line, without --restart, in its first cell."
 
-_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # nothing listens here: where those who do are reached
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # no listening: where a server that listens everywhere is reached
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A process that runs our kernel: what it is called on the network, and the token it takes.
+    """A Jupyter Server that runs this kernel: its address on the network, and its token.
 
     Attributes:
-        pid: its process.
-        born: when that was created: a pid alone may be another's by now.
-        url: its base URL. Its host is a name for the server; no connection goes by it.
-        token: what it takes; empty where it asks for none.
-        kernel: what it calls our kernel.
+        pid: the pid of its process.
+        born: when that process was created: a pid alone may be another process's by now.
+        url: its base URL. Its host is sent as a header only; the connection goes to the address at which `pid` listens.
+        token: its token; empty where it needs none.
+        kernel: its id of this kernel.
     """
 
     pid: int
@@ -50,20 +51,21 @@ class Server:
     kernel: str
 
     def call(self, path: str = "", *, post: bool = False) -> None:
-        """Call the kernel's REST resource. Nothing is sent before it is sure that this process hears it.
+        """Call the kernel's REST resource. Nothing is sent before it is certain that this server receives it.
 
         Raises:
-            OSError: it does not answer, does not let us, or another one listens there.
+            OSError: it does not answer or denies access, or another process listens there.
         """
         url = urllib.parse.urlsplit(urllib.parse.urljoin(self.url, f"api/kernels/{self.kernel}{path}"))
         address = self._address()
-        connection = _connection(url.scheme, *address, seconds=PATIENCE if post else 10.0)
+        connection = _connection(url.scheme, *address, seconds=RESTART_TIMEOUT if post else 10.0)
         # Without a token the server asks for what no other site can send: a cookie, and the same as a header.
         proof = {"Authorization": f"token {self.token}"} if self.token else {"Cookie": "_xsrf=0", "X-XSRFToken": "0"}
         headers = {"Host": url.netloc} | proof
         try:
             connection.connect()
-            if self._address() != address:  # it listened before we connected and listens now: it is who was reached
+            # It listened before the connection was made and listens now, so it is the process at the other end.
+            if self._address() != address:
                 raise OSError(f"process {self.pid} listens there no longer")
             connection.request("POST" if post else "GET", url.path, headers=headers)
             status = connection.getresponse().status
@@ -71,11 +73,11 @@ class Server:
             raise OSError(f"no answer: {error}") from error
         finally:
             connection.close()
-        if not 200 <= status < 300:  # a redirect leads to somebody else
+        if not 200 <= status < 300:  # a redirect leads to another server
             raise OSError(f"HTTP status {status}")
 
     def _address(self) -> tuple[str, int]:
-        """Return where it listens, as the system says; an address of this machine by that.
+        """Return the address and port at which it listens, as the system reports them.
 
         Raises:
             OSError: it is gone, or does not listen at its port.
@@ -95,10 +97,10 @@ class Server:
 
 
 def find(kernel: str) -> Server:
-    """Find the server that this kernel's process comes from, and see that it runs a kernel of that id.
+    """Find the server that started this kernel's process, and check that it runs a kernel of that id.
 
     Raises:
-        Refused: there is none, or it does not speak to us; the error says why, and what to do by hand.
+        Refused: there is none, or it cannot be called; the error says why, and what to do by hand.
     """
     why = "No Jupyter Server that may restart this kernel was found."
     for info, process in _parents():
@@ -118,8 +120,8 @@ def find(kernel: str) -> Server:
 
 
 def _parents() -> Iterator[tuple[dict[str, Any], psutil.Process]]:
-    """Info of each server that this process comes from, the nearest first. No other one could have our kernel."""
-    from jupyter_core.paths import jupyter_runtime_dir
+    """Give the info of each server among this process's ancestors, the nearest first: no other can have this kernel."""
+    from jupyter_core.paths import jupyter_runtime_dir  # only a restart needs it, in a Jupyter kernel, which has it
 
     for process in _ancestors():
         try:
@@ -127,14 +129,14 @@ def _parents() -> Iterator[tuple[dict[str, Any], psutil.Process]]:
             if process.uids().real == os.getuid() and isinstance(info["url"], str) and isinstance(info["token"], str):
                 yield info, process
         except (OSError, ValueError, KeyError, TypeError, psutil.Error):
-            continue  # no server, or one that is just leaving
+            continue  # no server, or one that is just ending
 
 
 def _ancestors() -> Iterator[psutil.Process]:
-    """Every process that this one comes from, and the one that says it has started it, if that is older."""
+    """Give every ancestor of this process, and the parent that the environment names, if that is older than this."""
     this = psutil.Process()
     yield from this.parents()
-    named = os.environ.get("JPY_PARENT_PID", "")  # jupyter_client sets it; what is between may have left
+    named = os.environ.get("JPY_PARENT_PID", "")  # jupyter_client sets it; a process between them may have ended
     if re.fullmatch(r"[0-9]{1,9}", named):
         try:
             parent = psutil.Process(int(named))
@@ -151,7 +153,7 @@ def _connections(process: psutil.Process) -> list[Any]:
 
 def _connection(scheme: str, host: str, port: int, *, seconds: float) -> http.client.HTTPConnection:
     if scheme == "https":
-        # Who it is, the system has said. A certificate would have to name an address that is only known here.
+        # The system has told which process this is. A certificate would have to name an address known only here.
         context = ssl._create_unverified_context()  # noqa: S323
         return http.client.HTTPSConnection(host, port, timeout=seconds, context=context)
     if scheme != "http":

@@ -1,4 +1,4 @@
-"""A process of our own that asks a driver something, and is never waited for beyond one's patience."""
+"""A child process that queries a driver: a caller waits for it only so long, as a driver call may hang for good."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import time
 from collections.abc import Mapping
 
 PATIENCE = 15.0
-"""Seconds that a driver may take: to start it takes one to three for each GPU where nothing keeps it awake."""
+"""Seconds that a driver may take: where nothing keeps it awake, its start takes one to three for each GPU."""
 
 CALLS = "# tfgpu_magic's isolated calls"
-"""What stands in the command line of the processes that run isolated calls, and of those that these are forked from."""
+"""A mark in the command line of worker processes and of the fork servers that they are forked from."""
 
 _killed: list[subprocess.Popen[str]] = []
 """Children that were killed and have not died: a call in the driver holds them in uninterruptible sleep."""
@@ -25,15 +25,15 @@ _asking: list[subprocess.Popen[str]] = []
 
 
 class Probe:
-    """A Python process that asks and answers in text, and is left alone until it does or `PATIENCE` is over.
+    """A Python process that queries a driver and answers in text; it may run until `PATIENCE` is over.
 
-    A call into a driver can hang for good, even beyond the reach of SIGKILL; then only the child hangs. One that is
-    slow is not killed for that: it would end the driver that it has just started, and the next would be as slow. Any
-    thread may have children.
+    A call into a driver can hang for good, even beyond the reach of SIGKILL; then only the child hangs. A child that
+    is only slow is not killed earlier: that would end the driver that it has just started, and the next child would be
+    as slow. Any thread may start one.
 
     Args:
-        arguments: Python's, such as ``["-c", "print(1)"]``.
-        env: its environment; None is ours.
+        arguments: Python's arguments, such as ``["-c", "print(1)"]``.
+        env: its environment; None is this process's.
 
     Raises:
         OSError: no process can be started.
@@ -48,7 +48,7 @@ class Probe:
         # A session of its own: Ctrl-C and Jupyter's interrupt go to a whole process group, and are not for the child.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", *arguments],
-            # Named also where it is ours: the process's own may move in memory while another thread imports TensorFlow.
+            # A copy also of our own: the original may move in memory while another thread imports TensorFlow.
             env=dict(os.environ if env is None else env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -62,34 +62,34 @@ class Probe:
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing to wait for any more: it has answered, or was killed."""
+        """Whether it has ended: it has answered, or was killed."""
         return self._done.is_set()
 
     @property
     def age(self) -> float:
-        """Seconds since it was started."""
+        """The seconds since it was started."""
         return time.monotonic() - self._begun
 
     @property
     def took(self) -> float:
-        """Seconds that it took, or has taken so far."""
+        """The seconds that it took, or has taken so far."""
         return (self._ended or time.monotonic()) - self._begun
 
     def answer(self, seconds: float) -> tuple[str, str, int]:
-        """Wait for what it prints, what it complains, and its exit status. It may be asked again.
+        """Wait for its output, its error output and its exit status, and return them. May be called repeatedly.
 
         Args:
             seconds: how long to wait.
 
         Raises:
-            TimeoutError: it has not answered in that time, or will not any more.
+            TimeoutError: it has not answered in that time, or was killed.
         """
         if not self._done.wait(max(0.0, seconds)) or self._answer is None:
             raise TimeoutError
         return self._answer
 
     def _attend(self) -> None:
-        """Hear its answer; a thread does, so that no zombie stays whoever waits for it."""
+        """Read its answer, in a thread of its own: no zombie stays, whether or not a caller waits."""
         process = self._process
         try:
             out, err = process.communicate(timeout=PATIENCE)
@@ -111,8 +111,8 @@ class Probe:
 
 
 def any_hangs(patience: float) -> bool:
-    """Tell whether a killed child is still there; one that can die does so in milliseconds."""
-    for process in _killed.copy():  # a thread may take one out meanwhile
+    """Tell whether a killed child still exists; one that can die does so in milliseconds."""
+    for process in _killed.copy():  # a thread may remove one meanwhile
         try:
             process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -122,7 +122,7 @@ def any_hangs(patience: float) -> bool:
 
 @atexit.register
 def _leave() -> None:
-    """End those that still ask: nobody hears them any more."""
+    """Kill the children that have not answered: no thread reads their answers any more."""
     for process in _asking.copy():
         with contextlib.suppress(OSError):
             process.kill()

@@ -1,4 +1,4 @@
-"""Publish this kernel's report on the board; `reporter` says when. It imports what loading the extension leaves out."""
+"""Publishes this kernel's report on the board; `reporter` decides when, and imports this late, as it is slow."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ __all__ = ["AT_LEAST_EVERY", "Publisher"]
 
 
 class Publisher:
-    """Publishes what a shell's kernel says of itself. Not thread-safe: closing it would race with a report.
+    """The publisher of a kernel's reports. Not thread-safe: closing it would race with a report.
 
     Args:
-        shell: IPython's shell, whose namespace may tell the notebook's path.
+        shell: IPython's shell, whose namespace may hold the notebook's path.
 
     Attributes:
-        ready: whether TensorFlow's runtime had started when it last told, so that its figures may change by themselves.
+        ready: whether TensorFlow's runtime had started at the last report, so that its figures may change by
+            themselves.
     """
 
     def __init__(self, shell: Any) -> None:
@@ -36,7 +37,7 @@ class Publisher:
         self._report_file: ReportFile | None = None
 
     def publish(self, *, busy: bool, active: float) -> None:
-        """Put a new report in place of the last one; a board that cannot be written to costs this kernel nothing.
+        """Replace the last report with a new one; a board that cannot be written to is ignored.
 
         Args:
             busy: whether a cell or a job runs.
@@ -55,7 +56,7 @@ class Publisher:
             self._place().post(report)
 
     def close(self) -> None:
-        """Take the last report away."""
+        """Remove the last report."""
         if self._report_file is not None:
             with contextlib.suppress(OSError):
                 self._report_file.close()
@@ -70,6 +71,6 @@ class Publisher:
 
 
 def _notebook(shell: Any) -> str:
-    """Return the notebook's path, as Jupyter Server or VS Code tells it to the kernel; empty where neither does."""
+    """Return the notebook's path, if Jupyter Server or VS Code passes it to the kernel; else an empty text."""
     code = shell.user_ns.get("__vsc_ipynb_file__")
     return notebook_path(os.environ) or (code if isinstance(code, str) else "")

@@ -1,6 +1,6 @@
-"""Tells the board of this kernel: what its frameworks hold and have in use, while it works and at the end of each cell.
+"""Decides when `publisher` reports on this kernel: every second while it works, and at the end of each cell.
 
-A thread of its own does that, so no cell waits for it. While no cell runs and TensorFlow is not awake it sleeps.
+It runs in a thread of its own, so no cell waits for it. While no cell runs and TensorFlow has not started, it sleeps.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 EVERY = 1.0
 """Seconds between two reports while something may change."""
 SHARE = 0.01
-"""What part of the time reports may take."""
+"""The share of the time that reports may take."""
 
 AWAKE_EVERY = 30.0
-"""Seconds after which a server hears again of a kernel with a running job: it may end those that are idle."""
+"""Seconds between two signs of activity of a kernel with a running job: its server may end kernels that are idle."""
 
 _GATHER = 0.1  # seconds: cells that run one after the other make one report
 _PATIENCE = 1.0  # seconds that the end of the process waits for a report that is being made
 
 
 class Reporter:
-    """Reports on the kernel of a shell.
+    """The thread that reports on the kernel of a shell.
 
     Args:
         shell: IPython's shell, whose cells are watched.
@@ -54,7 +54,7 @@ class Reporter:
         self._thread.start()
 
     def stop(self) -> None:
-        """Report no more, and take the last report away. Twice is fine."""
+        """Stop reporting, and remove the last report. May be called twice."""
         if self._ended.is_set():
             return
         self._ended.set()
@@ -65,14 +65,14 @@ class Reporter:
         self._thread.join(_PATIENCE)
 
     def announce(self) -> None:
-        """Report at once, and come back when others can read it, or it takes too long."""
-        told = threading.Event()
-        self._waiting.append(told)
+        """Report at once, and return when other processes can read the report, or when it takes too long."""
+        published = threading.Event()
+        self._waiting.append(published)
         self._wake.set()
-        told.wait(_PATIENCE)
+        published.wait(_PATIENCE)
 
-    def rest(self) -> None:
-        """Know that no cell runs: the end of one that is silent is told to nobody."""
+    def note_idle(self) -> None:
+        """Note that no cell runs: IPython sends no event at the end of a silent one."""
         self._turn(busy=False)
 
     def _before(self, _: Any) -> None:
@@ -87,7 +87,7 @@ class Reporter:
 
     def _run(self) -> None:
         if self._due(EVERY):
-            # Here and not at the top: the extension, and a first line that follows at once, need not wait for it.
+            # Imported here: loading the extension, and a first line that follows at once, need not wait for it.
             from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher
 
             publisher = Publisher(self._shell)
@@ -96,33 +96,33 @@ class Reporter:
                 self._look_for_jobs()
                 waiting, self._waiting = self._waiting, []
                 self._publish(publisher)
-                for told in waiting:
-                    told.set()
+                for published in waiting:
+                    published.set()
                 pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
                 if not self._due(pause):
                     break
             publisher.close()
 
     def _publish(self, publisher: Publisher) -> None:
-        # Whether it is busy is noted before the figures are asked for, which a cell's end would outrun.
+        # Whether it is busy is noted before the figures are read: a cell may end meanwhile.
         publisher.publish(busy=self._busy or self._jobs, active=self._active)
         self._ready = publisher.ready
 
     def _due(self, pause: float) -> bool:
-        """Wait until a report is due; return False where none is any more."""
+        """Wait until a report is due; return False when none is due any more."""
         if self._wake.wait(self._until_next(pause)):
             self._ended.wait(_GATHER)
             self._wake.clear()
         return not self._ended.is_set()
 
     def _until_next(self, pause: float) -> float | None:
-        """Return how many seconds there is nothing to do: until a pause has passed, a server is to hear, or ever."""
+        """Return the seconds until the next report or sign of activity is due; None where there is nothing to do."""
         if self._jobs and not self._busy:
             return min(pause, max(0.0, self._awake_at + AWAKE_EVERY - time.monotonic()))
         return pause if self._busy or self._ready else None
 
     def _look_for_jobs(self) -> None:
-        """See whether cells and calls go on by themselves: they would end with their kernel, which is not idle then."""
+        """Note whether background cells and calls run: they would end with their kernel, so it is not idle."""
         listed: Any = sys.modules.get("tfgpu_magic.isolate.job_list")
         statuses = getattr(listed, "statuses", tuple)  # a cell may be importing it, and has run half of it
         running = any(one.state in (listed.WAITING, listed.RUNNING) for one in statuses())
@@ -136,6 +136,6 @@ class Reporter:
 
 
 def _say_something(kernel: Any) -> None:
-    """Send what a server counts as activity and no front end shows: a message to no comm."""
+    """Send a message that a server counts as activity and no front end shows: one for a comm that does not exist."""
     content = {"comm_id": "tfgpu_magic", "data": {}}
     kernel.session.send(kernel.iopub_socket, "comm_msg", content, ident=b"comm-tfgpu_magic")

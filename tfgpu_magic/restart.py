@@ -1,6 +1,6 @@
-"""Restarts this kernel through its Jupyter Server and has words applied in the new one.
+"""Restarts this kernel through its Jupyter Server (`parent`), and has a policy applied in the new one.
 
-The kernel dies on the way, so a process of its own does it: this module, run with `python -m`.
+The kernel ends meanwhile, so a helper process does it: this module, run with `python -m`.
 Source: Jupyter Server REST API, ``POST /api/kernels/<id>/restart``.
 """
 
@@ -18,26 +18,28 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
+import psutil
+
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.parent import BY_HAND, PATIENCE, Server, find
+from tfgpu_magic.parent import BY_HAND, RESTART_TIMEOUT, Server, find
 
 LAST_WORDS = 0.5
-"""Seconds in which the user may think better of it; and as many in which pages hear what became of their cells."""
+"""Seconds in which the user may interrupt the restart; and as many in which pages receive the end of their cells."""
 
 
 class Restarting(BdbQuit):
-    """This kernel is to be restarted, and the rest of the cell is not to run. IPython ends the cell without a word."""
+    """The exception that ends a cell whose kernel is about to be restarted. IPython shows nothing for it."""
 
 
 def restart(words: str) -> NoReturn:
-    """Restart this kernel, and have a policy's words applied in the new one before any other cell.
+    """Restart this kernel, and have a policy applied in the new one before any other cell.
 
-    The cell ends here, so that its page hears of its end as of any other's, and no later one runs: of each the page is
-    told so. Should the server not restart the kernel, that is said below this cell, and cells run again.
+    The cell ends here, so that its page receives its end like that of any other; no later cell runs, and the page
+    receives that too. Should the server not restart the kernel, a message below this cell says so, and cells run again.
 
     Raises:
         Refused: this is no kernel of a Jupyter Server that can be reached; the error says what to do by hand.
-        Restarting: it will be restarted.
+        Restarting: the kernel will be restarted.
     """
     kernel = _kernel()
     connection = Path(kernel.abs_connection_file)
@@ -55,7 +57,7 @@ def restart(words: str) -> NoReturn:
         print(f"Restarting this kernel. `{words}` will be in force in the new one, until %tf_gpu changes it there.")
         sys.stdout.flush()
         time.sleep(LAST_WORDS)
-    except KeyboardInterrupt:  # the user thought better of it
+    except KeyboardInterrupt:  # the user has changed their mind
         helper.kill()
         helper.communicate()
         raise
@@ -70,14 +72,14 @@ async def _not_run(*_: object, **__: object) -> dict[str, str]:
 
 
 def _send(helper: subprocess.Popen[str], order: str, kernel: Any) -> None:
-    """Have the kernel restarted; where that fails, let it run cells again."""
-    helper.communicate(order)  # not on the command line, where others could read the token
+    """Have the helper restart the kernel; where that fails, let the kernel run cells again."""
+    helper.communicate(order)  # not on the command line, where other users could read the token
     del kernel.do_execute
     print(f"The Jupyter Server did not restart this kernel. {BY_HAND}", file=sys.stderr)
 
 
 def _kernel() -> Any:
-    """Return the application that this kernel is."""
+    """Return ipykernel's application object of this kernel."""
     kernel = sys.modules.get("ipykernel.kernelapp")
     if kernel is None or not kernel.IPKernelApp.initialized():
         raise Refused(f"This process is not a Jupyter kernel, so no server can restart it. {BY_HAND}")
@@ -93,20 +95,20 @@ def _find_server(connection: Path) -> Server:
 
 def _main() -> None:
     order = json.load(sys.stdin)
-    _say("", order["connection"])  # it is answered after the cells that were waiting: their pages have been told
+    _execute("", order["connection"])  # it is answered after the cells that were waiting: their pages have the result
     time.sleep(LAST_WORDS)
     asking = threading.Thread(target=Server(**order["server"]).call, args=("/restart",), kwargs={"post": True})
     asking.start()
     _wait_for_the_end_of(order["pid"], asking)
-    # The new kernel listens where the old one did. What is sent now waits for it, and gets there first: other clients
-    # look for it anew every tenth of a second, and this one every millisecond.
-    _say(f"import tfgpu_magic; tfgpu_magic._resume({order['words']!r})", order["connection"])
+    # The new kernel listens where the old one did. What is sent now waits for it, and arrives first: other clients
+    # reconnect every tenth of a second, and this one every millisecond.
+    _execute(f"import tfgpu_magic; tfgpu_magic._resume({order['words']!r})", order["connection"])
     asking.join()
 
 
-def _say(code: str, connection: str) -> None:
-    """Say something to the kernel of a connection file, and wait for its answer."""
-    import zmq
+def _execute(code: str, connection: str) -> None:
+    """Have the kernel of a connection file execute code, and wait for its answer."""
+    import zmq  # only the helper process needs these
     from jupyter_client.blocking.client import BlockingKernelClient
 
     client = BlockingKernelClient(connection_file=connection)
@@ -114,15 +116,13 @@ def _say(code: str, connection: str) -> None:
     client.load_connection_file()
     client.shell_channel.start()
     client.execute(code, silent=True, store_history=False)
-    client.get_shell_msg(timeout=PATIENCE)
+    client.get_shell_msg(timeout=RESTART_TIMEOUT)
     client.stop_channels()
 
 
 def _wait_for_the_end_of(pid: int, asking: threading.Thread) -> None:
-    """Wait until the old kernel is gone, or only its parent has not noticed yet. Where it stays, we go."""
-    import psutil
-
-    deadline = time.monotonic() + PATIENCE
+    """Wait until the old kernel has ended, even if its parent has not reaped it yet; exit if it does not end."""
+    deadline = time.monotonic() + RESTART_TIMEOUT
     while time.monotonic() < deadline:
         answered = not asking.is_alive()
         try:

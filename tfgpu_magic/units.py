@@ -1,4 +1,4 @@
-"""Bytes to text and back, and text to seconds. Everywhere else memory is an integer of bytes, and unknown is None."""
+"""Bytes to text and back, and text to seconds; in all other modules memory is an int of bytes, None if unknown."""
 
 import re
 from fractions import Fraction
@@ -10,21 +10,21 @@ DECIMAL = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 MIB = BINARY["MiB"]
 
 LETTERS = ("k", "m", "g", "t")
-"""What people write for a unit that may be a binary or a decimal one."""
+"""Units that people write and that may be binary or decimal."""
 
 LARGEST = 2**50
-"""Bytes that no GPU has; up to here a size is read and written exactly."""
+"""More bytes than any GPU has; up to this a size is read and written exactly."""
 
 TIMES = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "min": Fraction(60), "h": Fraction(3600)}
 LONGEST = 24 * 24 * 3600
-"""Seconds that Linux can wait for at once: 2**31 milliseconds, in whole days (epoll_wait(2))."""
+"""The seconds that Linux can wait at once: 2**31 milliseconds, in whole days (epoll_wait(2))."""
 
 _BYTES_PER_UNIT = {unit.lower(): size for unit, size in (BINARY | DECIMAL).items()}
 _SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,6})?)\s*(?P<unit>[a-z]*)", re.IGNORECASE | re.ASCII)
 
 
 def parse_bytes(text: str) -> int:
-    """Read a size such as ``2GiB``, ``512 MiB`` or ``1.5GB``, and return it in bytes.
+    """Parse a size such as ``2GiB``, ``512 MiB`` or ``1.5GB``, and return it in bytes.
 
     Binary units (KiB, MiB, GiB, TiB) count in 1024, decimal ones (kB, MB, GB, TB) in 1000
     (IEC 80000-13); letter case does not matter. A fraction of a byte is dropped.
@@ -50,10 +50,10 @@ def parse_bytes(text: str) -> int:
 
 
 def seconds(time: float | str) -> float:
-    """Read a time such as ``90s``, ``10m``, ``1.5h`` or ``500ms``; a number is seconds already.
+    """Parse a time such as ``90s``, ``10m``, ``1.5h`` or ``500ms``; a number is seconds already.
 
     Raises:
-        PolicyError: the text is no time, one that is nothing or more than `LONGEST`, or a number without its unit.
+        PolicyError: the text is no time, one of zero or more than `LONGEST`, or a number without its unit.
     """
     if isinstance(time, str):
         match = _SIZE.fullmatch(time.strip())
@@ -72,15 +72,15 @@ def seconds(time: float | str) -> float:
 
 
 def exact(size: int) -> str:
-    """Write bytes so that `parse_bytes` reads the same number, as short as can be: ``2GiB``, ``7.2GiB``, ``1.5GB``."""
+    """Return bytes as the shortest text that `parse_bytes` reads as the same: ``2GiB``, ``7.2GiB``, ``1.5GB``."""
     tries = (f"{size / scale:.{digits}f}{unit}" for unit, scale in (BINARY | DECIMAL).items() for digits in range(7))
     same = [text for text in tries if parse_bytes(text) == size]
-    # Thousandths of a kB are bytes; what a float cannot hold is written so.
+    # Thousandths of a kB are bytes; a size that a float cannot hold is written in them.
     return min(same, key=len, default=f"{size // 1000}.{size % 1000:03d}kB")
 
 
 def rounded(size: int | None) -> str:
-    """Write bytes for reading, with a decimal if they are not whole: ``8 GiB``, ``3.2 GiB``, ``322 MiB``, ``N/A``."""
+    """Return bytes as text for people, with a decimal if not whole: ``8 GiB``, ``3.2 GiB``, ``322 MiB``, ``N/A``."""
     if size is None:
         return "N/A"
     if size < BINARY["GiB"]:

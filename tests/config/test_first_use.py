@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfgpu_magic.config.first_use import LONGEST, _quote
+from tfgpu_magic.config.first_use import QUOTE_LENGTH, _quote
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from tfgpu_magic.config.first_use import LONGEST, _quote
         ("y = !ls\nx = 1", " (y = !ls)"),
         ("import tensorflow", ""),
         ("", ""),
-        ("x = " + "1 + " * 40 + "1", f" ({('x = ' + '1 + ' * 40)[: LONGEST - 1]}…)"),
+        ("x = " + "1 + " * 40 + "1", f" ({('x = ' + '1 + ' * 40)[: QUOTE_LENGTH - 1]}…)"),
     ],
 )
 def test_it_is_the_first_that_does_something(source: str, quoted: str) -> None:

@@ -58,7 +58,7 @@ def test_where_there_is_no_gpu_none_is_named() -> None:
 
 
 def _stand(policy: str) -> None:
-    administrator.stand(policy, "the configuration", warn=lambda _: None)
+    administrator.enforce(policy, "the configuration", warn=lambda _: None)
 
 
 def _said() -> str:

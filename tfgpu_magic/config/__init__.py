@@ -1,1 +1,1 @@
-"""Words to policy, policy to plan, plan to TensorFlow."""
+"""From the words of `%tf_gpu` to a policy, from that to a plan, and from that to TensorFlow's settings."""

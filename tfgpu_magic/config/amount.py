@@ -10,7 +10,7 @@ from typing import TypeAlias
 from tfgpu_magic import units
 
 EXACT = Context(prec=28)
-"""What a percentage is written with: the program's own context may round to any number of digits."""
+"""The decimal context that percentages are written with: the program's own may round to any number of digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Share:
         return f"{self.percent.normalize(EXACT):f}%"
 
     def of(self, total: int) -> int:
-        """Bytes of a GPU of `total` bytes, rounded down."""
+        """Return the bytes that it is of a GPU of `total` bytes, rounded down."""
         return int(total * Fraction(self.percent) / 100)
 
 
@@ -32,17 +32,17 @@ Amount: TypeAlias = int | Share
 
 
 def amount_text(amount: Amount) -> str:
-    """Write an amount so that it reads back as the same."""
+    """Return an amount as text that is parsed as the same amount."""
     return str(amount) if isinstance(amount, Share) else units.exact(amount)
 
 
 def amount_bytes(amount: Amount, total: int) -> int:
-    """The bytes it is on a GPU of `total` bytes."""
+    """Return the bytes that an amount is on a GPU of `total` bytes."""
     return amount.of(total) if isinstance(amount, Share) else amount
 
 
 def add(amounts: tuple[Amount, ...]) -> Amount | None:
-    """The sum of amounts of one GPU; None for amounts of both kinds, for none, and for more than the whole."""
+    """Return the sum of amounts of one GPU; None for amounts of both kinds, for none, and for more than the whole."""
     sizes = [amount for amount in amounts if isinstance(amount, int)]
     shares = [amount.percent for amount in amounts if isinstance(amount, Share)]
     if len(shares) == len(amounts) and 0 < sum(shares) <= 100:

@@ -1,4 +1,4 @@
-"""What the readers of `requests` share: amounts, counts and GPUs, from text. Pure."""
+"""Parsers that the modules of `requests` share: amounts, counts and GPUs, from text. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfgpu_magic.config.request import GpuRef
 from tfgpu_magic.errors import PolicyError
 
 MOST_PARTS = 64
-"""The most logical devices to split one GPU or CPU into; more is a slip of the finger."""
+"""The most logical devices to split one GPU or CPU into; more is taken for a typing error."""
 
 SIZES = ("2GiB", "4GiB", "25%", "50%")
 """Amounts to offer."""
@@ -24,23 +24,23 @@ _PERCENT = re.compile(r"(?P<number>[0-9]{1,3}(?:\.[0-9]{1,6})?)%")
 _UUID = re.compile(r"(?P<kind>GPU|MIG)-(?P<digits>[0-9a-f][0-9a-f/-]*)", re.IGNORECASE | re.ASCII)
 
 
-def values(said: Sequence[str]) -> list[str]:
-    """What of it is no flag."""
-    return [token for token in said if not token.startswith("--")]
+def values(tokens: Sequence[str]) -> list[str]:
+    """Return the tokens that are no flags."""
+    return [token for token in tokens if not token.startswith("--")]
 
 
-def parts(said: Sequence[str]) -> list[str]:
-    """The values, of which several may stand together with commas between them."""
-    return [part for value in said for part in value.split(",") if part]
+def parts(tokens: Sequence[str]) -> list[str]:
+    """Return the values one by one: a token may be several values with commas between them."""
+    return [part for token in tokens for part in token.split(",") if part]
 
 
 def is_number(text: str) -> bool:
-    """Whether it is a number and nothing else."""
+    """Tell whether a text is a number and nothing else."""
     return _NUMBER.fullmatch(text) is not None
 
 
 def amount(text: str) -> Amount:
-    """Read a size or a percentage; neither may be nothing."""
+    """Parse a size or a percentage; neither may be zero."""
     if percent := _PERCENT.fullmatch(text):
         share = Share(Decimal(percent["number"]))
         if not 0 < share.percent <= 100:
@@ -55,7 +55,7 @@ def amount(text: str) -> Amount:
 
 
 def _readings(number: str) -> str:
-    """What a number without a unit may have meant."""
+    """Return what a number without a unit may mean, as text."""
     value = Decimal(number)
     if value == 0:
         return "a size such as 2GiB, above zero"
@@ -67,14 +67,14 @@ def _readings(number: str) -> str:
 
 
 def count(text: str, least: int, what: str) -> int:
-    """Read a number from `least` to `MOST_PARTS` of what it is."""
+    """Parse a number from `least` to `MOST_PARTS`; `what` begins the error's text."""
     if not _COUNT.fullmatch(text) or not least <= int(text) <= MOST_PARTS:
         raise PolicyError(f"{what} a number from {least} to {MOST_PARTS}, not {text!r}.")
     return int(text)
 
 
 def gpu(text: str) -> GpuRef:
-    """Read the name of a GPU."""
+    """Parse the name of a GPU."""
     if _COUNT.fullmatch(text):
         return int(text)
     if instance := _INSTANCE.fullmatch(text):
@@ -85,14 +85,14 @@ def gpu(text: str) -> GpuRef:
 
 
 def flagged(flags: Mapping[str, str]) -> Sequence[GpuRef | None]:
-    """The GPUs that `--gpu` names; every GPU where it is not said."""
+    """Return the GPUs that `--gpu` names; None stands for every GPU, where the flag is not given."""
     return list(dict.fromkeys(map(gpu, listed([flags["--gpu"]])))) if "--gpu" in flags else [None]
 
 
-def listed(said: Sequence[str]) -> list[str]:
-    """GPUs that are named one by one or as ``0-2``, one by one."""
+def listed(tokens: Sequence[str]) -> list[str]:
+    """Return the names of GPUs one by one, where a range may be written as ``0-2``."""
     named: list[str] = []
-    for ref in parts(said):
+    for ref in parts(tokens):
         span = re.fullmatch(r"([0-9]{1,4})-([0-9]{1,4})", ref)
         if span and int(span[1]) <= int(span[2]) < int(span[1]) + MOST_PARTS:
             named += map(str, range(int(span[1]), int(span[2]) + 1))

@@ -1,4 +1,4 @@
-"""What may stand next in the text of a policy, from its words alone. Pure."""
+"""What may stand next in the text of a policy, from its words alone; `words.completions` uses it. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tfgpu_magic.config.arguments import SIZES
 _FLAG_VALUES = {"--need": SIZES}
 
 
-def policy(said: Sequence[str], gpus: Callable[[], Sequence[str]], *more: str) -> list[str]:
-    """What may follow in a policy, and more of it at the end of a request.
+def policy(typed: Sequence[str], gpus: Callable[[], Sequence[str]], *more: str) -> list[str]:
+    """Return what may follow in a policy.
 
     Args:
-        said: its tokens so far.
-        gpus: gives the labels of the GPUs that can be named.
-        more: what may stand behind a request besides its own values and flags.
+        typed: its tokens so far.
+        gpus: returns the labels of the GPUs that can be named.
+        more: what may follow a request besides its own values and flags.
     """
-    request = " ".join(said).rpartition(";")[2]
+    request = " ".join(typed).rpartition(";")[2]
     tokens = request.replace(",", " ").lower().split()
     if not tokens:
         return [row.WORD.name for row in requests.REQUESTS]

@@ -1,6 +1,6 @@
-"""What libcuda says of this process: THE ONLY room that touches it. It never loads it here, so it wakes nothing.
+"""What libcuda reports of this process: THE ONLY module that calls it. It never loads it, so nothing starts.
 
-Only a throwaway process loads it, to tell in which order CUDA would show the GPUs.
+Only a throwaway process (`probe`) loads it, to find in which order CUDA would show the GPUs.
 Source of the calls: CUDA Driver API reference, "Device Management" and "Primary Context Management".
 """
 
@@ -17,15 +17,15 @@ from tfgpu_magic.probe import Probe, any_hangs
 LIBRARY = "libcuda.so.1"
 _CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.config.cuda import answer; answer()"
 
-PATIENCE = 15.0
+CUDA_TIMEOUT = 15.0
 """Seconds that CUDA may take to start in the throwaway process; without persistence mode that is several."""
 
-_asked: dict[tuple[tuple[str, str], ...], Probe] = {}
-"""The processes that have not answered yet, by the environment that they were asked about."""
+_probes: dict[tuple[tuple[str, str], ...], Probe] = {}
+"""The processes that have not answered yet, by their environment."""
 
 
 def loaded() -> ctypes.CDLL | None:
-    """The driver library, if something in this process has loaded it already."""
+    """Return the driver library, if something in this process has loaded it already."""
     if not hasattr(os, "RTLD_NOLOAD"):  # Windows, where TensorFlow uses no GPU
         return None
     try:
@@ -35,20 +35,20 @@ def loaded() -> ctypes.CDLL | None:
 
 
 def initialised() -> bool:
-    """Whether `cuInit` was called in this process, so that `CUDA_VISIBLE_DEVICES` counts no more."""
+    """Tell whether `cuInit` was called in this process, so that `CUDA_VISIBLE_DEVICES` has no effect any more."""
     library = loaded()
     # Before cuInit every call answers 3, CUDA_ERROR_NOT_INITIALIZED; so does a child forked after it.
     return library is not None and library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != 3
 
 
 def shown() -> tuple[str, ...]:
-    """UUIDs of the GPUs that CUDA shows this process, in its order; nothing while it is not initialised."""
+    """Return the UUIDs of the GPUs that CUDA shows this process, in its order; none while it is not initialised."""
     library = loaded()
     return () if library is None else tuple(_uuid(library, device) for device in _devices(library))
 
 
 def by_pci() -> dict[str, str]:
-    """UUIDs of the same GPUs by PCI bus id, in lower case, as TensorFlow describes them."""
+    """Return the UUIDs of the same GPUs by PCI bus id, in lower case, as TensorFlow describes them."""
     library = loaded()
     if library is None:
         return {}
@@ -61,7 +61,7 @@ def by_pci() -> dict[str, str]:
 
 
 def has_context() -> bool:
-    """Whether something in this process holds a CUDA context on some GPU."""
+    """Tell whether something in this process holds a CUDA context on some GPU."""
     library = loaded()
     flags, active = ctypes.c_uint(), ctypes.c_int()
     return library is not None and any(
@@ -70,24 +70,24 @@ def has_context() -> bool:
     )
 
 
-def ask_elsewhere(environment: Mapping[str, str], *, patience: float = PATIENCE) -> tuple[str, ...] | None:
-    """UUIDs of the GPUs that CUDA would show a process with this environment; None if it does not say in time.
+def shown_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT) -> tuple[str, ...] | None:
+    """Return the UUIDs of the GPUs that CUDA would show a process with this environment; None if not known in time.
 
-    A throwaway process asks, so that this one stays clean. One that is slow goes on, and who asks the same again gets
-    its answer.
+    A throwaway process calls CUDA, so that this one stays untouched. A slow one goes on, and the next call with the
+    same environment gets its answer.
     """
     question = tuple(sorted(environment.items()))
     try:
-        if question not in _asked:
+        if question not in _probes:
             if any_hangs(0.0):
                 return None
-            _asked[question] = Probe(["-c", _CODE, str(Path(__file__).parents[2])], env=environment)
-        out = _asked[question].answer(patience)[0]
+            _probes[question] = Probe(["-c", _CODE, str(Path(__file__).parents[2])], env=environment)
+        out = _probes[question].answer(timeout)[0]
     except OSError:  # a TimeoutError is one
-        if question in _asked and _asked[question].done:
-            _asked.pop(question, None)
+        if question in _probes and _probes[question].done:
+            _probes.pop(question, None)
         return None
-    _asked.pop(question, None)
+    _probes.pop(question, None)
     try:
         return tuple(map(str, json.loads(out)))
     except ValueError:
@@ -103,7 +103,7 @@ def _devices(library: ctypes.CDLL) -> list[ctypes.c_int]:
 
 
 def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str:
-    """As NVML writes it: the first version of the call tells the GPU, the second the MIG instance on it."""
+    """Return a UUID as NVML writes it: the call's first version gives the GPU's, the second the MIG instance's."""
     whole, part = ctypes.create_string_buffer(16), ctypes.create_string_buffer(16)
     library.cuDeviceGetUuid(whole, device)
     library.cuDeviceGetUuid_v2(part, device)

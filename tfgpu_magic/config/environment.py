@@ -1,4 +1,4 @@
-"""What the words want of the environment, and what in it conflicts with them. Pure."""
+"""The variables that a policy sets, and the settings in the environment that conflict with it. Pure."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from tfgpu_magic.config.resolver import LEAST_CAPABILITY, Resolved, is_old, is_s
 from tfgpu_magic.units import MIB, rounded
 
 
-def wanted(process: ProcessState, wish: Resolved) -> dict[str, str | None]:
-    """The variables that the words decide, None to remove one. Words win over the environment."""
+def wanted(process: ProcessState, resolved: Resolved) -> dict[str, str | None]:
+    """Return the variables that the policy decides, None to remove one. The policy wins over the environment."""
     variables: dict[str, str | None] = {}
-    if wish.growth or (wish.growth is None and wish.cpus is not None and any(process.growth.values())):
-        variables[GROWTH] = "true"  # also keeps what tf.config was told, which logical CPUs would switch off
-    elif wish.growth is False and (_says_growth(wish) or process.outside.get(GROWTH) == "true"):
+    if resolved.growth or (resolved.growth is None and resolved.cpus is not None and any(process.growth.values())):
+        variables[GROWTH] = "true"  # also keeps growth from tf.config, which logical CPUs would switch off
+    elif resolved.growth is False and (_sets_growth(resolved) or process.outside.get(GROWTH) == "true"):
         variables[GROWTH] = "false"
-    if wish.choice is not None and wish.choice.everything:
+    if resolved.choice is not None and resolved.choice.everything:
         variables |= {ORDER: "PCI_BUS_ID", DEVICES: None}
-    elif wish.choice is not None:
-        variables |= visible.variable(wish.seen, wish.there)
+    elif resolved.choice is not None:
+        variables |= visible.variable(resolved.seen, resolved.there)
     return variables
 
 
-def _says_growth(wish: Resolved) -> bool:
-    """Whether words speak of growth itself, and not of limits that have it or have it not."""
-    return wish.everywhere is not None and not wish.everywhere.limited
+def _sets_growth(resolved: Resolved) -> bool:
+    """Tell whether the policy sets growth itself, and not only limits with or without it."""
+    return resolved.everywhere is not None and not resolved.everywhere.limited
 
 
 def conflicts(
-    process: ProcessState, wish: Resolved, devices: Sequence[Device], variables: Mapping[str, str | None]
+    process: ProcessState, resolved: Resolved, devices: Sequence[Device], variables: Mapping[str, str | None]
 ) -> Iterator[str]:
-    """A note on each setting from elsewhere that has a say, or that the words overrule.
+    """Give a note on each setting that is not from `%tf_gpu` and has an effect, or that the policy overrules.
 
     Raises:
-        Refused: it would undo what the words want.
+        Refused: a setting would undo the policy.
     """
-    skipped = [device.gpu for device in devices if is_skipped(device.gpu, wish.seen, process)]
+    skipped = [device.gpu for device in devices if is_skipped(device.gpu, resolved.seen, process)]
     if skipped:
-        raise refusal.skipped(skipped, wish.seen)
+        raise refusal.skipped(skipped, resolved.seen)
     if old := [device.gpu.label for device in devices if is_old(device.gpu, process)]:
         least = ".".join(map(str, LEAST_CAPABILITY))
         yield (
@@ -55,9 +55,9 @@ def conflicts(
     growth = process.outside.get(GROWTH, "true")
     if GROWTH not in variables and growth not in ("true", "false"):
         yield f"{GROWTH}={growth!r} does nothing: only true and false count."
-    yield from _allocators(process, wish, devices)
-    yield from _told_before(process, wish, variables)
-    if wish.memory and process.keras is not None:
+    yield from _allocators(process, resolved, devices)
+    yield from _growth_before(process, resolved, variables)
+    if resolved.memory and process.keras is not None:
         yield (
             f"Keras' backend is {process.keras} here, and %tf_gpu sets TensorFlow's memory only: nothing limits what "
             f"{process.keras} takes for Keras. `visible` and `pick` hide GPUs from {process.keras} too."
@@ -69,29 +69,29 @@ def conflicts(
         )
 
 
-def _allocators(process: ProcessState, wish: Resolved, devices: Sequence[Device]) -> Iterator[str]:
-    """What other ways to allocate make of the words."""
+def _allocators(process: ProcessState, resolved: Resolved, devices: Sequence[Device]) -> Iterator[str]:
+    """Give notes on what other allocators make of the policy."""
     if process.environment.get(ALLOCATOR) == "cuda_malloc_async":
         if any(device.limits for device in devices):
             raise refusal.async_allocator()
-        if wish.memory:
+        if resolved.memory:
             yield f"{ALLOCATOR}=cuda_malloc_async is set: memory grows as CUDA's own pool does."
     cap = process.environment.get(DEVICE_CAP, "")
-    if cap.isdigit() and wish.memory:
+    if cap.isdigit() and resolved.memory:
         most = max((sum(device.limits) for device in devices), default=0)
         if most > int(cap) * MIB:
             raise refusal.capped(most, cap)
         yield f"{DEVICE_CAP}={cap} is set, and caps what TensorFlow takes of each GPU at {rounded(int(cap) * MIB)}."
 
 
-def _told_before(process: ProcessState, wish: Resolved, variables: Mapping[str, str | None]) -> Iterator[str]:
-    """What `tf.config` was told before, and what becomes of it."""
-    grows = [process.growth.get(str(gpu.uuid)) for gpu in wish.seen]
+def _growth_before(process: ProcessState, resolved: Resolved, variables: Mapping[str, str | None]) -> Iterator[str]:
+    """Give a note on growth that other code has set through `tf.config`, and what becomes of it."""
+    grows = [process.growth.get(str(gpu.uuid)) for gpu in resolved.seen]
     if not any(grows):
         return
-    if wish.cpus is not None and variables.get(GROWTH) == "true":
+    if resolved.cpus is not None and variables.get(GROWTH) == "true":
         yield f"Logical CPUs would switch off what set_memory_growth was told; {GROWTH} keeps it on."
-    elif wish.growth is False:
+    elif resolved.growth is False:
         yield "This switches off what set_memory_growth was told: a limit without --grow is taken at once."
-    elif wish.growth is None and not all(grows):
+    elif resolved.growth is None and not all(grows):
         raise refusal.growth_on_some()

@@ -1,4 +1,4 @@
-"""The nearest safe plan that can be had, for words that nobody sits in front of to say others. Pure."""
+"""The nearest safe plan that can be enforced, for a policy that no user is there to change. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
 GROWS = Policy((Growth(),))
-"""What holds at the least: TensorFlow takes what it needs, and not all that there is."""
+"""The least policy, always possible: TensorFlow takes what it needs, and not all that there is."""
 
 
 def waits(policy: Policy) -> Plan:
-    """The plan of a policy that is judged when TensorFlow is imported; until then memory grows, also for programs."""
+    """Return the plan of a policy that is checked when TensorFlow is imported.
+
+    Until then memory grows, also in programs that this process starts.
+    """
     grows = any(request.limited or request.grows for request in policy.memory)
     return Plan(asked=policy, settled=policy, environment={GROWTH: "true"} if grows else {}, judged=False)
 
@@ -30,19 +33,19 @@ def waits(policy: Policy) -> Plan:
 def nearest(
     policy: Policy, snapshot: Snapshot, process: ProcessState, owners: Callable[[], Mapping[int, str]] = dict
 ) -> tuple[Plan, str]:
-    """Find the plan nearest to a policy that can be had, and never none.
+    """Return the plan nearest to a policy that can be enforced; there always is one.
 
-    A GPU that is lost or full is left out. A limit that is not there becomes a cap that is grown into, and what cannot
-    be had in any size becomes growth.
+    A GPU that is lost or full is left out. A limit for which memory is missing becomes a cap that is grown into, and a
+    request that is not possible in any size becomes growth.
 
     Args:
-        policy: what is to hold in this process, whatever was asked of it before.
+        policy: what is to be in force in this process, whatever was asked of it before.
         snapshot: the machine's GPUs now.
         process: this process now.
-        owners: tells who is behind each pid; asked only when memory is missing.
+        owners: returns the name of each process by its pid; called only when memory is missing.
 
     Returns:
-        The plan, and in words why it is not just what was asked; these are empty where it is.
+        The plan, and the reason why it is not just what was asked; an empty text where it is.
 
     Raises:
         TooLate: nothing can be set in this process any more.
@@ -59,12 +62,12 @@ def nearest(
         found = fit.at_start(plan.devices)
         if not found:
             return plan, why
-        why = why or fit.tell(found, snapshot.processes, owners())
+        why = why or fit.describe(found, snapshot.processes, owners())
     return least(GROWS if process.frozen else policy), "" if snapshot.absent else why
 
 
 def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
-    """What a plan that still waits to be judged would be now; any other as it is."""
+    """Return what a plan that still waits to be checked would be now; return any other plan as it is."""
     if plan.judged:
         return plan
     try:
@@ -76,9 +79,9 @@ def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
 
 
 def least(policy: Policy) -> Plan:
-    """The plan where nothing is known of the GPUs: memory grows, on the GPUs that the policy names.
+    """Return the plan where nothing is known of the GPUs: memory grows, on the GPUs that the policy names.
 
-    Where CUDA's list is made already, `GROWS` is to be asked for: no other GPUs can be seen.
+    Where CUDA's list is made already, pass `GROWS`: no other GPUs can be seen.
     """
     choice = policy.choice
     refs = choice.refs if choice is not None else ()
@@ -90,14 +93,14 @@ def least(policy: Policy) -> Plan:
 
 
 def _steps(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterator[Policy]:
-    """The policy, and others below it, each further from it and easier to have than the one before."""
+    """Give the policy, and then others, each further from it and easier to enforce than the one before."""
     yield policy
-    asked, said, cpus = policy.by_nature()
+    asked, wanted, cpus = policy.by_nature()
     if not snapshot.gpus:
         if snapshot.absent and cpus:
             yield Policy((Growth(), *cpus))
         return
-    for choice, there in _choices(said, snapshot, process):
+    for choice, there in _choices(wanted, snapshot, process):
         kept = [request for request in asked if _is_about(request, there)]
         caps = [request.growing(on=True) if request.limited else request for request in kept]
         for memory in (kept, caps, [Growth()]):
@@ -105,37 +108,37 @@ def _steps(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterato
 
 
 def _choices(
-    said: Choice | None, snapshot: Snapshot, process: ProcessState
+    wanted: Choice | None, snapshot: Snapshot, process: ProcessState
 ) -> Iterator[tuple[Sequence[Choice], Sequence[Gpu]]]:
-    """What can be said of which GPUs are seen, without those that are lost or full; with the GPUs that may be then."""
-    unknown = process.shown is None and DEVICES in process.outside  # it may be any: the scheduler's affair
-    if said is None and unknown:
+    """Give choices without the GPUs that are lost or full, each with the GPUs that may be seen then."""
+    unknown = process.shown is None and DEVICES in process.outside  # it may be any GPU, as a scheduler has chosen
+    if wanted is None and unknown:
         yield (), snapshot.gpus
         return
-    seen = _seen(said, snapshot, process)
+    seen = _seen(wanted, snapshot, process)
     fine = [gpu for gpu in seen if _is_fine(gpu, seen, process)]
-    if said is None and len(fine) == len(seen):
+    if wanted is None and len(fine) == len(seen):
         yield (), fine
     refs = list(map(reference, fine))
-    for choice in (said or Visible(())).easier(refs):
+    for choice in (wanted or Visible(())).easier(refs):
         yield [choice], fine
 
 
-def _seen(said: Choice | None, snapshot: Snapshot, process: ProcessState) -> Sequence[Gpu]:
-    """The GPUs that a choice is about."""
-    if said is not None and said.everything:
+def _seen(choice: Choice | None, snapshot: Snapshot, process: ProcessState) -> Sequence[Gpu]:
+    """Return the GPUs that a choice is about."""
+    if choice is not None and choice.everything:
         return [gpu for gpu in snapshot.gpus if gpu.instance is None]
-    if said is not None and not said.picks:
-        return [gpu for ref in said.refs if isinstance(gpu := visible.find(ref, snapshot.gpus), Gpu)]
+    if choice is not None and not choice.picks:
+        return [gpu for ref in choice.refs if isinstance(gpu := visible.find(ref, snapshot.gpus), Gpu)]
     return seen_without_words(snapshot, process)
 
 
 def _is_fine(gpu: Gpu, seen: Sequence[Gpu], process: ProcessState) -> bool:
-    """Whether TensorFlow's first op could be done there, as far as anybody knows."""
+    """Tell whether TensorFlow's first op is possible there, as far as is known."""
     full = gpu.free is not None and gpu.free < context_bytes(gpu.total or 0)
     return not (gpu.lost or gpu.mig or full or is_skipped(gpu, seen, process))
 
 
 def _is_about(request: Memory, gpus: Sequence[Gpu]) -> bool:
-    """Whether a request is about the memory of these GPUs, or of all."""
+    """Tell whether a request is about the memory of these GPUs, or of all."""
     return request.gpu is None or visible.find(request.gpu, gpus) in gpus

@@ -1,4 +1,4 @@
-"""Remembers which cell woke TensorFlow, so that "too late" can name it."""
+"""Records which cell made TensorFlow use the GPUs first, so that "too late" can name it."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import sys
 import traceback
 from typing import Any
 
-LONGEST = 60
-"""Characters of a cell's line to quote."""
+QUOTE_LENGTH = 60
+"""The most characters of a cell's line to quote."""
 
 
 class FirstUseWatch:
-    """Looks at the stage after each cell, in microseconds, until TensorFlow is awake."""
+    """A check of the stage after each cell, in microseconds, until TensorFlow has started."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._source = ""
-        # TensorFlow may be awake before anyone watches; no cell of ours can be named then.
+        # TensorFlow may have started before the cells were watched; then no cell can be named.
         self._awake = _awake()
 
     def start(self) -> None:
-        """Watch the cells of this shell."""
+        """Start to watch the cells of this shell."""
         self._shell.events.register("pre_run_cell", self._before)
         self._shell.events.register("post_run_cell", self._after)
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._shell.events.unregister("pre_run_cell", self._before)
         self._shell.events.unregister("post_run_cell", self._after)
 
     def check(self) -> None:
-        """Note that it is the running cell that has woken TensorFlow, if it has; its number is known at its end."""
+        """Note the running cell, if TensorFlow has started in it; the cell's number is known only at its end."""
         if not self._awake and _awake():
             self._note("this cell")
 
@@ -46,14 +46,14 @@ class FirstUseWatch:
             _note_broken(result.error_in_exec)
 
     def _note(self, cell: str) -> None:
-        from tfgpu_magic.config.runtime import RUNTIME
+        from tfgpu_magic.config.runtime import RUNTIME  # as in `_awake`
 
         RUNTIME.since = f"since {cell}{_quote(self._source)}"
 
 
 def _awake() -> bool:
     if "tensorflow" not in sys.modules:
-        return False  # and what knows more is not imported yet, so that %load_ext costs nothing
+        return False  # and the imports below are spared, so that %load_ext costs nothing
     from tfgpu_magic.config.process_state import Stage
     from tfgpu_magic.config.runtime import current_stage
 
@@ -61,8 +61,8 @@ def _awake() -> bool:
 
 
 def _note_broken(error: BaseException) -> None:
-    """Note a first op that failed for want of memory; later ops, when TensorFlow is ready, may fail as they like."""
-    from tfgpu_magic.config.process_state import Stage
+    """Note a first op that failed for lack of memory; later failures, when TensorFlow is ready, do not matter."""
+    from tfgpu_magic.config.process_state import Stage  # as in `_awake`
     from tfgpu_magic.config.runtime import RUNTIME, current_stage
     from tfgpu_magic.frameworks import out_of_memory
 
@@ -71,29 +71,29 @@ def _note_broken(error: BaseException) -> None:
 
 
 def _from_tensorflow(error: BaseException) -> bool:
-    """Whether TensorFlow raised it; other libraries run out of memory too."""
+    """Tell whether TensorFlow raised an error; other libraries run out of memory too."""
     modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     return any(name.partition(".")[0] == "tensorflow" for name in modules)
 
 
 def _quote(source: str) -> str:
-    """The first statement of the cell that may have done something, or its first line."""
-    # Magics and shell lines are no Python; a blank in their place keeps the lines' numbers.
+    """Return the first statement of a cell that may have started TensorFlow, or the cell's first line, in brackets."""
+    # Magics and shell lines are no Python; an empty line in their place keeps the line numbers.
     python = "\n".join("" if line.startswith(("%", "!", "?")) else line for line in source.splitlines())
     try:
         doing = [node for node in ast.parse(python).body if not isinstance(node, _QUIET) and not _is_text(node)]
-        telling = (ast.get_source_segment(python, doing[0]) or "").splitlines() if doing else []
+        lines_to_quote = (ast.get_source_segment(python, doing[0]) or "").splitlines() if doing else []
     except (SyntaxError, ValueError):
         lines = [line.strip() for line in source.splitlines()]
-        telling = [line for line in lines if line and not line.startswith(("#", "import ", "from ", "%", "!"))]
-    if not telling:
+        lines_to_quote = [line for line in lines if line and not line.startswith(("#", "import ", "from ", "%", "!"))]
+    if not lines_to_quote:
         return ""
-    line = telling[0].partition("  #")[0].rstrip()
-    return f" ({line if len(line) <= LONGEST else line[: LONGEST - 1] + '…'})"
+    line = lines_to_quote[0].partition("  #")[0].rstrip()
+    return f" ({line if len(line) <= QUOTE_LENGTH else line[: QUOTE_LENGTH - 1] + '…'})"
 
 
 _QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-"""Statements that wake nothing, or whose own text does not tell what they wake."""
+"""Statements that start nothing, or whose own text does not show what they start."""
 
 
 def _is_text(node: ast.stmt) -> bool:

@@ -1,4 +1,4 @@
-"""Whether what is asked of each GPU is there, and if not, what is missing and who holds it. Pure."""
+"""Whether each GPU has what is asked of it, and if not, what is missing and which processes hold it. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Device:
     Attributes:
         gpu: the GPU.
         limits: bytes of each of its logical GPUs, whole MiB as TensorFlow counts; empty without a limit.
-        words: the words that say so, if any do.
+        words: the request that decides this, if any.
     """
 
     gpu: Gpu
@@ -31,11 +31,11 @@ class Device:
 
 
 Problem: TypeAlias = tuple[Device, str]
-"""A device that cannot have what is asked of it, and why, in one sentence."""
+"""A device that lacks what is asked of it, and why, in one sentence."""
 
 
 def crowding(devices: Sequence[Device], *, grows: bool) -> list[str]:
-    """A warning for the GPUs on which limits that fit leave CUDA's libraries less room than TensorFlow itself would."""
+    """Return warnings for the GPUs on which limits leave CUDA's libraries less room than TensorFlow itself would."""
     alike: dict[tuple[str, str], list[str]] = {}
     for device in devices:
         gpu, total, free = device.gpu, device.gpu.total, device.gpu.free
@@ -43,7 +43,7 @@ def crowding(devices: Sequence[Device], *, grows: bool) -> list[str]:
             continue
         room = free - context_bytes(total)
         left, usual = room - sum(device.limits), reserve_bytes(room, gpu.capability)
-        # Parts of what is free leave as much, and in whole MiB.
+        # Parts of what is free leave as much as TensorFlow would; less than a MiB is from rounding.
         if left < usual - MIB and not (device.words is not None and device.words.of_free):
             alike.setdefault((rounded(left), rounded(usual)), []).append(gpu.label)
     return [
@@ -54,29 +54,29 @@ def crowding(devices: Sequence[Device], *, grows: bool) -> list[str]:
 
 
 def problems(devices: Sequence[Device]) -> list[Problem]:
-    """Each device that cannot have all that is asked of it, and why, in one sentence."""
+    """Return each device that lacks something of what is asked of it, and why, in one sentence."""
     return [(device, why) for device in devices if (why := _problem(device) or _lack(device)) is not None]
 
 
 def at_start(devices: Sequence[Device]) -> list[Problem]:
-    """The same, of what is taken at TensorFlow's start: a cap that is grown into takes a context, and no more."""
+    """Return the problems at TensorFlow's start: a cap that is grown into takes only a context then."""
     return [found for found in problems(devices) if not _grows(found[0]) or _problem(found[0]) is not None]
 
 
 def out_of_reach(devices: Sequence[Device]) -> list[Problem]:
-    """Each device whose cap cannot be grown into all the way as things are."""
+    """Return each device whose cap cannot be grown into in full as things are."""
     return [found for found in problems(devices) if _grows(found[0]) and _problem(found[0]) is None]
 
 
-def tell(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[int, str]) -> str:
-    """The problems in words, with who holds the memory.
+def describe(found: Sequence[Problem], processes: Sequence[Process], names: Mapping[int, str]) -> str:
+    """Return the problems as text, with the processes that hold the memory.
 
     Args:
-        found: what `problems` gave.
+        found: what `problems` returned.
         processes: all processes on all GPUs.
-        names: who is behind each pid.
+        names: the name of each process by its pid.
     """
-    alike: dict[str, list[str]] = {}  # GPUs that lack the same to the same are told of together
+    alike: dict[str, list[str]] = {}  # GPUs with the same problem are named together
     for device, problem in found:
         text = "\n".join([problem, *(_holders(device.gpu, processes, names) if _is_short(device) else ())])
         alike.setdefault(text, []).append(device.gpu.label)
@@ -88,12 +88,12 @@ def _grows(device: Device) -> bool:
 
 
 def _problem(device: Device) -> str | None:
-    """Why the GPU cannot be used as it is asked, in one sentence."""
+    """Return why the GPU cannot be used as it is asked, in one sentence; None where it can."""
     gpu, total, free = device.gpu, device.gpu.total, device.gpu.free
     if gpu.lost:
         return f"{gpu.error}. TensorFlow would fail on it."
     if total is None or free is None:
-        return None  # nothing is known, so nothing can be said; the plan notes that
+        return None  # nothing is known, and the plan notes that
     wanted, context = sum(device.limits), context_bytes(total)
     if free < context and (_grows(device) or not device.limits):
         return (
@@ -106,13 +106,13 @@ def _problem(device: Device) -> str | None:
         return f"{_wanted(device)}, more than the {rounded(total)} it has. TensorFlow would take less, and not say so."
     if min(device.limits) < LEAST_LIMIT:
         of = f" of the {rounded(free)} that are free" if device.words is not None and device.words.of_free else ""
-        said = rounded(min(device.limits)) if device.words is None else device.words.smallest(device.limits)
-        return f"{said}{of} is too little to work with; {rounded(LEAST_LIMIT)} is the least."
+        limit = rounded(min(device.limits)) if device.words is None else device.words.smallest(device.limits)
+        return f"{limit}{of} is too little to work with; {rounded(LEAST_LIMIT)} is the least."
     return None
 
 
 def _lack(device: Device) -> str | None:
-    """What is missing of what is asked, in one sentence."""
+    """Return what is missing of what is asked, in one sentence; None where nothing is."""
     total, free = device.gpu.total, device.gpu.free
     if total is None or free is None or not device.limits:
         return None
@@ -126,7 +126,7 @@ def _lack(device: Device) -> str | None:
 
 
 def _is_short(device: Device) -> bool:
-    """Whether it is others' memory that is missing, so that it matters who holds it."""
+    """Tell whether memory is missing that other processes hold, so that they are to be named."""
     gpu, wanted = device.gpu, sum(device.limits)
     if gpu.lost or gpu.total is None or gpu.free is None or wanted > gpu.total:
         return False
@@ -135,14 +135,14 @@ def _is_short(device: Device) -> bool:
 
 
 def _wanted(device: Device) -> str:
-    """What is asked of a GPU, as it was said and in bytes: ``40% is 3.2 GiB``."""
+    """Return what is asked of a GPU, as it was written and in bytes: ``40% is 3.2 GiB``."""
     if device.words is None:
         return f"the limit is {rounded(sum(device.limits))}"
     return device.words.wanted(device.limits)
 
 
 def _holders(gpu: Gpu, processes: Sequence[Process], names: Mapping[int, str]) -> list[str]:
-    """A line for each process on the GPU, the largest first."""
+    """Return a line for each process on the GPU, the largest first."""
     here = [process for process in processes if process.gpu == gpu.label]
     here.sort(key=lambda process: -(process.held or 0))
     lines = [f"{rounded(p.held):>10}  {names.get(p.pid, f'pid {p.pid}')}" for p in here[:MOST_HOLDERS]]

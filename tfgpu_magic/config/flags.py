@@ -1,4 +1,4 @@
-"""Flags, and what stands between them, told apart in the tokens of a line. Pure."""
+"""Separates the flags in the tokens of a line from the other tokens. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping
 from tfgpu_magic.errors import PolicyError
 
 RESTART = "--restart"
-"""The flag of the magic that restarts this kernel when it is too late, and applies the words in the new one."""
+"""The flag of the magic that restarts this kernel when it is too late, and applies the policy in the new one."""
 
 
 def part(tokens: Iterable[str], lacks: Mapping[str, str], usage: str) -> tuple[list[str], dict[str, str]]:
-    """Part flags from the rest.
+    """Separate flags from the rest.
 
     Args:
-        tokens: what stands in the line.
-        lacks: the flags, each with what to say where its value is missing; "" where it takes none.
-        usage: what is said behind each error: how the line is written.
+        tokens: the tokens of the line.
+        lacks: the flags, each with the error's text if its value is missing; "" for a flag that takes none.
+        usage: the end of each error's text: how the line is written.
 
     Returns:
         The tokens that are neither a flag nor its value, and the flags with their values, "" where there is none.

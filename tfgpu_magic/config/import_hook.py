@@ -1,4 +1,4 @@
-"""Has what waits done as soon as TensorFlow is imported, in whatever way it is, and never breaks that import."""
+"""Calls a function as soon as TensorFlow is imported, in whatever way, and never breaks that import."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TextIO
 
 import wrapt
 
-_held = False
+_registered = False
 
 
-def hold(do: Callable[[], None]) -> None:
-    """Have it done at TensorFlow's import. Once is enough, whatever waits then."""
-    global _held  # wrapt has no way to take a hook back, so it must be set only once
-    if not _held:
+def call_at_import(do: Callable[[], None]) -> None:
+    """Have a function called at TensorFlow's import. Only the first call registers one."""
+    global _registered  # wrapt has no way to remove a hook, so it must be set only once
+    if not _registered:
         _hook(do)
-        _held = True
+        _registered = True
 
 
 def _hook(do: Callable[[], None]) -> None:
@@ -29,24 +29,24 @@ def _guarded(do: Callable[[], None]) -> None:
         do()
     except Exception as error:  # whatever it is, the user's import must go on
         warn(f"tfgpu_magic: what waited for TensorFlow's import is NOT in force: {error or type(error).__name__}")
-    except BaseException:  # an interrupt: the import fails, and the next one is to find what waits
-        sys.modules.pop("tensorflow", None)  # as Python does next; while it is there, wrapt would not wait
+    except BaseException:  # an interrupt: the import fails, and the next one is to call the function again
+        sys.modules.pop("tensorflow", None)  # as Python does next; while it is there, wrapt would call at once
         _hook(do)
         raise
 
 
-def say(text: str) -> None:
-    """Say it below the cell that imports TensorFlow."""
+def show(text: str) -> None:
+    """Print a text below the cell that imports TensorFlow."""
     _print(text, sys.stdout)
 
 
 def warn(text: str) -> None:
-    """Say it where errors are said."""
+    """Print a text where errors are shown."""
     _print(text, sys.stderr)
 
 
 def in_a_cell() -> bool:
-    """Tell whether there is a cell, below which news are an answer: a program's output is the program's."""
+    """Tell whether this code runs in IPython: only there may a text be printed, a program's output is its own."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and ipython.get_ipython() is not None
 

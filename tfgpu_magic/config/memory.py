@@ -1,4 +1,4 @@
-"""What of a GPU's memory TensorFlow can have: figures, and those that the driver does not tell. Pure."""
+"""What TensorFlow can have of a GPU's memory, by the driver's figures and our estimate of a CUDA context. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEAST_LIMIT = 32 * MIB
 
 
 def context_bytes(total: int) -> int:
-    """What to keep free on a GPU of `total` bytes for a CUDA context, which no limit counts.
+    """Return the bytes to keep free on a GPU of `total` bytes for a CUDA context, which no limit counts.
 
     A context takes some hundred MiB, more on larger GPUs; one 32nd of the GPU, from 256 to 512 MiB, is our estimate.
     """
@@ -22,10 +22,10 @@ def context_bytes(total: int) -> int:
 
 
 def reserve_bytes(free: int, capability: tuple[int, int] | None) -> int:
-    """What TensorFlow, where it takes all that is free, leaves of it to cuDNN, cuBLAS and NCCL (gpu_device.cc).
+    """Return what TensorFlow, where it takes all that is free, leaves to cuDNN, cuBLAS and NCCL (gpu_device.cc).
 
-    How much those take is the model's affair, and no simulated GPU has them. Where the compute capability is unknown,
-    it is the most.
+    How much those take depends on the model, and no simulated GPU has them. Where the compute capability is unknown,
+    the most is assumed.
 
     Args:
         free: bytes that are free beside a CUDA context.
@@ -38,22 +38,22 @@ def reserve_bytes(free: int, capability: tuple[int, int] | None) -> int:
 
 
 def whole(size: int) -> int:
-    """Bytes in whole MiB, rounded down, as TensorFlow counts a limit."""
+    """Return bytes in whole MiB, rounded down, as TensorFlow counts a limit."""
     return size // MIB * MIB
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A GPU's figures, for requests that reckon with them; to ask one that the driver does not tell is refused."""
+    """A GPU's figures, for requests that calculate with them; a figure that the driver does not report is refused."""
 
     gpu: Gpu
 
     @property
     def total(self) -> int:
-        """Bytes of memory.
+        """The bytes of its memory.
 
         Raises:
-            Refused: the driver does not tell.
+            Refused: the driver does not report it.
         """
         if self.gpu.total is None:
             raise self._unknown("how much memory it has")
@@ -61,10 +61,10 @@ class Figures:
 
     @property
     def spare(self) -> int:
-        """Bytes that are free for pools: beside CUDA's context, and what TensorFlow leaves to CUDA's libraries.
+        """The bytes that are free for pools, without CUDA's context and what TensorFlow leaves to CUDA's libraries.
 
         Raises:
-            Refused: the driver does not tell.
+            Refused: the driver does not report what is free.
         """
         if self.gpu.free is None or self.gpu.total is None:
             raise self._unknown("how much is free")
@@ -72,10 +72,10 @@ class Figures:
         return max(room - reserve_bytes(room, self.gpu.capability), 0)
 
     def bytes(self, amount: Amount) -> int:
-        """An amount in bytes, whole MiB.
+        """Return an amount in bytes, whole MiB.
 
         Raises:
-            Refused: it is a share of what the driver does not tell.
+            Refused: it is a share of a figure that the driver does not report.
         """
         return whole(amount.of(self.total) if isinstance(amount, Share) else amount)
 

@@ -1,4 +1,4 @@
-"""Text to policy: the parser of `%tf_gpu`, whose words `requests` has. Pure."""
+"""Text to policy: the parser of `%tf_gpu`, whose words are defined in `requests`. Pure."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _UNIT = "|".join([*units.BINARY, *units.DECIMAL, *units.LETTERS])
 
 
 def parse(text: str) -> Policy:
-    """Read a policy: one request, or several with ``;`` between them.
+    """Parse a policy: one request, or several with ``;`` between them.
 
     Args:
         text: for example ``growth``, ``limit 0=1GiB 1=25% --grow`` or ``pick 1; limit 2GiB``.
 
     Returns:
-        The policy; `str` of it reads back as the same.
+        The policy; `str` of it is parsed as the same policy.
 
     Raises:
         PolicyError: the text is no policy; the error says which part is not, and what would be.
@@ -40,7 +40,7 @@ def parse(text: str) -> Policy:
 
 
 def _both(later: Request, earlier: Request) -> str:
-    """How growth and a limit are had together, if that is what is asked."""
+    """Return how to ask for growth and a limit together, if one of both is a limit and the other growth."""
     memory = [request for request in (later, earlier) if isinstance(request, Memory)]
     growth = [request for request in memory if not request.limited]
     limit = [request for request in memory if request.limited]
@@ -59,13 +59,13 @@ def _requests(text: str) -> Sequence[Request]:
 
 
 def _close_up(text: str) -> str:
-    """Take the blanks out that people put into one value: ``0 = 1 GiB`` is ``0=1GiB``."""
+    """Remove the blanks that people put into one value: ``0 = 1 GiB`` is ``0=1GiB``."""
     text = re.sub(r"\s*=\s*", "=", text)
     return re.sub(rf"(?<=[0-9])\s+(?=(?:%|{_UNIT})(?:[\s,]|$))", "", text, flags=re.IGNORECASE)
 
 
 def _sort(word: Word, tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Part the values from the flags, each flag with its value ("" where it has none)."""
+    """Separate the values from the flags, each flag with its value ("" where it has none)."""
     lacks = {flag: f"{flag} of what? It needs a value." if takes else "" for flag, takes in word.flags}
     values, flags = part(tokens, lacks, word.forms)
     for flag in (value.partition("=")[0] for value in values if value.startswith("--")):

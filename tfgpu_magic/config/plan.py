@@ -1,4 +1,4 @@
-"""Policy, GPUs and stage to a plan, or to a refusal. Pure: the machine is neither asked nor changed."""
+"""From a policy, the GPUs and the stage to a plan, or to a refusal. Pure: the machine is not queried or changed."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tfgpu_magic.units import rounded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What will be done, all of it checked.
+    """What applying a policy will do, all of it checked.
 
     Attributes:
-        asked: all the words that count, the new ones included.
-        settled: the same with each choice of GPUs settled to those that were chosen.
-        environment: the variables that the words decide; None removes one.
+        asked: the whole policy that counts, the new requests included.
+        settled: the same with each choice of GPUs replaced by the GPUs that were chosen.
+        environment: the variables that the policy decides; None removes one.
         devices: the GPUs that TensorFlow will see, in its order.
-        show: whether to name them to TensorFlow as well, because CUDA no longer reads its variable.
+        show: whether to set TensorFlow's visible devices as well, because CUDA no longer reads its variable.
         cpus: how many logical CPUs; None leaves TensorFlow's one.
         growth: whether pools grow; None where nothing was asked about memory.
-        grows: whether they will, by what was asked or by what is set elsewhere.
-        in_force: it is so already, and there is nothing to do.
-        judged: whether it was checked; else it is words that wait, and are checked when TensorFlow is imported.
-        blind: whether nobody could say which GPUs there are, though there may be some.
-        notes: what else the person should know, a sentence each.
+        grows: whether they will, by what was asked or by what other code or the environment has set.
+        in_force: it is in force already, and there is nothing to do.
+        judged: whether it was checked; else the policy waits, and is checked when TensorFlow is imported.
+        blind: whether the GPUs are unknown, though there may be some.
+        notes: what else the user should know, a sentence each.
     """
 
     asked: Policy
@@ -51,22 +51,22 @@ class Plan:
 
     @property
     def limited(self) -> bool:
-        """Whether words give any GPU logical GPUs, which only TensorFlow's own API can make."""
+        """Whether the policy gives any GPU logical GPUs, which only TensorFlow's own API can make."""
         return any(device.limits and device.words for device in self.devices)
 
     @property
     def acts_on_nothing(self) -> bool:
-        """Whether words about memory find no GPU, and nothing else was asked."""
+        """Whether the requests about memory find no GPU, and nothing else was asked."""
         return self.growth is not None and not self.devices and self.cpus is None and not self.blind
 
     @property
     def needs_tensorflow(self) -> bool:
-        """Whether the environment alone is not enough, so that TensorFlow must be told."""
+        """Whether the environment alone is not enough, so that TensorFlow's own API is needed."""
         return not self.judged or self.limited or self.cpus is not None or self.show
 
 
 def in_words(limits: Sequence[int], *, grows: bool) -> str:
-    """What is taken of a GPU, in a few words: ``limit 2 GiB``, ``split 2 × 1 GiB, grows``, ``growth``."""
+    """Return what is taken of a GPU as a short text: ``limit 2 GiB``, ``split 2 × 1 GiB, grows``, ``growth``."""
     if not limits:
         return "growth" if grows else "all that is free"
     if len(limits) == 1:
@@ -84,17 +84,17 @@ def make(
     *,
     restart: str | None = None,
 ) -> Plan:
-    """Decide what to do about the words, whole, before any of it is done.
+    """Decide what a policy will do, all of it before any of it is done.
 
     Args:
-        policy: what is asked now; what was asked before and still counts is in `kernel`.
+        policy: what is asked now; what was asked before and still counts is in `process`.
         snapshot: the machine's GPUs now.
         process: this process now.
-        owners: tells who is behind each pid; asked only when memory is missing, to name who holds it.
-        restart: where it is for after a restart, what a line has at its end to bring that about.
+        owners: returns the name of each process by its pid; called only when memory is missing.
+        restart: if the plan is for the time after a restart, the end of a line that brings one about.
 
     Returns:
-        The plan. `Plan.in_force` says that nothing is left to do.
+        The plan. With `Plan.in_force`, nothing is left to do.
 
     Raises:
         Refused: it cannot be enforced; the error says why, for every GPU, and what can be done instead.
@@ -109,7 +109,7 @@ def make(
     if found:
         ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, process)]
         raise Refused(
-            f"Not applied. {fit.tell(found, snapshot.processes, owners())}",
+            f"Not applied. {fit.describe(found, snapshot.processes, owners())}",
             lead="\nFits now:\n  " if restart is None else "\nFits after a restart:\n  ",
             ways=[f"{way}{restart or ''}" for way in ways],
         )
@@ -117,33 +117,33 @@ def make(
 
 
 def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
-    """The plan for a process in which it is not too late, with nothing said on whether there is memory for it.
+    """Return the plan for a process in which it is not too late, without a check that there is memory for it.
 
     Raises:
-        Refused: the words cannot be enforced together, or name what is not there.
+        Refused: the requests cannot be enforced together, or name what is not there.
     """
-    wish = resolve(process.settled, policy, snapshot, process)
-    devices = wish.devices()
-    variables = environment.wanted(process, wish)
+    resolved = resolve(process.settled, policy, snapshot, process)
+    devices = resolved.devices()
+    variables = environment.wanted(process, resolved)
     growth = variables.get(GROWTH, process.outside.get(GROWTH))
-    asked = process.asked.then(policy).without(wish.dropped)
-    settled = process.settled.then(policy).without(wish.dropped).seeing(list(map(reference, wish.seen)))
+    asked = process.asked.then(policy).without(resolved.dropped)
+    settled = process.settled.then(policy).without(resolved.dropped).seeing(list(map(reference, resolved.seen)))
     return Plan(
         asked=asked,
         settled=settled,
         environment=variables,
         devices=devices,
-        show=wish.choice is not None and process.frozen,
-        cpus=wish.cpus,
-        growth=wish.growth,
+        show=resolved.choice is not None and process.frozen,
+        cpus=resolved.cpus,
+        growth=resolved.growth,
         grows=growth == "true" if growth in ("true", "false") else any(process.growth.values()),
         blind=not snapshot.gpus and not snapshot.absent,
         notes=(
-            *(f"This replaces `{gone}`." for gone in process.asked if gone not in (*asked, *wish.dropped, *policy)),
-            *wish.notes,
-            *environment.conflicts(process, wish, devices, variables),
-            *_left_over(wish, devices, snapshot),
-            *_tried(snapshot, process),
+            *(f"This replaces `{gone}`." for gone in process.asked if gone not in (*asked, *resolved.dropped, *policy)),
+            *resolved.notes,
+            *environment.conflicts(process, resolved, devices, variables),
+            *_on_the_rest(resolved, devices, snapshot),
+            *_maybe_broken(snapshot, process),
             *(
                 [f"TensorFlow {process.old} is older than 2.16, the oldest that tfgpu_magic was tested with."]
                 * bool(process.old)
@@ -153,46 +153,48 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
 
 
 def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
-    """The same plan with the GPUs as they are now; while it waits, a note says so where it no longer fits."""
+    """Return the plan with the GPUs as they are now; if it waits and no longer fits, with a note on that."""
     now = {gpu.uuid: gpu for gpu in snapshot.gpus}
     devices = tuple(replace(device, gpu=now.get(device.gpu.uuid, device.gpu)) for device in plan.devices)
     found = fit.at_start(devices) if waits else []
-    notes = (*plan.notes, f"Warning: it does not fit any more. {fit.tell(found, (), {})}") if found else plan.notes
+    notes = (*plan.notes, f"Warning: it does not fit any more. {fit.describe(found, (), {})}") if found else plan.notes
     return replace(plan, devices=devices, notes=notes)
 
 
 def _fits(policy: Policy, snapshot: Snapshot, process: ProcessState) -> bool:
-    """Whether these words could be asked instead."""
+    """Tell whether this policy fits, so that it can be asked for instead."""
     try:
         return not fit.at_start(draft(policy, snapshot, process).devices)
     except Refused:
         return False
 
 
-def _left_over(wish: Resolved, devices: Sequence[Device], snapshot: Snapshot) -> Iterator[str]:
-    """A note on the GPUs that no word speaks about, and on what is not taken at once."""
-    hidden = [gpu.label for gpu in snapshot.gpus if gpu not in wish.seen and not gpu.mig]
-    if wish.choice is not None and hidden:
+def _on_the_rest(resolved: Resolved, devices: Sequence[Device], snapshot: Snapshot) -> Iterator[str]:
+    """Give notes on the GPUs that no request is about, and on what is not taken at once."""
+    hidden = [gpu.label for gpu in snapshot.gpus if gpu not in resolved.seen and not gpu.mig]
+    if resolved.choice is not None and hidden:
         yield f"Hidden from TensorFlow: GPU {', '.join(hidden)}."
     unlimited = [device.gpu.label for device in devices if not device.limits]
-    if wish.by_gpu and wish.everywhere is None and unlimited:
+    if resolved.by_gpu and resolved.everywhere is None and unlimited:
         what = (
-            "TensorFlow takes memory there as it needs it" if wish.growth else "TensorFlow takes all that is free there"
+            "TensorFlow takes memory there as it needs it"
+            if resolved.growth
+            else "TensorFlow takes all that is free there"
         )
         yield f"No limit is set for GPU {', '.join(unlimited)}: {what}. To hide a GPU, name the others with `visible`."
     blind = [device.gpu.label for device in devices if device.words is not None and device.gpu.free is None]
     if blind:
         yield f"What is free on GPU {', '.join(blind)} is unknown here, so whether it fits was not checked."
     total = sum(sum(device.limits) for device in devices)
-    if total and wish.growth and not unlimited:
+    if total and resolved.growth and not unlimited:
         most = f"up to {rounded(total)} in all, as far as that much is free then"
         yield f"Nothing is taken at the start; memory grows {most}."
     if far := fit.out_of_reach(devices):
-        yield f"So much is not free now. {fit.tell(far, (), {})}"
+        yield f"So much is not free now. {fit.describe(far, (), {})}"
 
 
-def _tried(snapshot: Snapshot, process: ProcessState) -> Iterator[str]:
-    """A note where an op may have been tried on a full GPU, and its error caught: TensorFlow keeps no trace of that."""
+def _maybe_broken(snapshot: Snapshot, process: ProcessState) -> Iterator[str]:
+    """Give a note where an op may have failed on a full GPU, and its error was caught: TensorFlow keeps no record."""
     shown = [gpu for gpu in snapshot.gpus if gpu.uuid in (process.shown or ()) and gpu.free is not None]
     full = [gpu.label for gpu in shown if (gpu.free or 0) < context_bytes(gpu.total or 0)]
     if process.stage is Stage.LISTED and full:

@@ -1,6 +1,6 @@
-"""A policy: what was asked of TensorFlow's GPUs, in order. `parser` makes it from text, `plan` acts on it. Pure.
+"""A policy: the requests for TensorFlow's GPUs, in order. `parser` makes it from text, `plan` acts on it. Pure.
 
-What can be asked is in `requests`, a module a word.
+The requests are in `requests`, a module a word.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tfgpu_magic.config.request import Choice, Cpus, GpuRef, Memory, Request, Re
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What was asked, in the order of asking. Its text reads back as the same policy.
+    """The requests, in the order in which they were made. Its text is parsed as the same policy.
 
     Examples:
         ==========================  =====================================================
@@ -32,10 +32,10 @@ class Policy:
         return iter(self.requests)
 
     def by_nature(self) -> tuple[tuple[Memory, ...], Choice | None, tuple[Cpus, ...]]:
-        """What is asked of the memory of GPUs; which GPUs are seen (the last word on that); what is asked of the CPU.
+        """Return the requests about memory, the last choice of GPUs that are seen, and the requests about the CPU.
 
-        A stage that makes one policy of another takes it apart here, so that with one more nature it is a type
-        checker's error there, and nothing is dropped.
+        Code that makes one policy of another takes it apart with this, so that one more nature is an error of the type
+        checker there, and nothing is dropped.
         """
         memory: list[Memory] = []
         choice: Choice | None = None
@@ -56,16 +56,16 @@ class Policy:
 
     @property
     def memory(self) -> tuple[Memory, ...]:
-        """What is asked of the memory of GPUs."""
+        """The requests about the memory of GPUs."""
         return self.by_nature()[0]
 
     @property
     def choice(self) -> Choice | None:
-        """Which GPUs are seen; of several words the last."""
+        """The choice of the GPUs that are seen; of several the last."""
         return self.by_nature()[1]
 
     def then(self, later: Policy) -> Policy:
-        """Add later words, which replace the earlier ones that they speak about again."""
+        """Return the policy with later requests added, which replace the earlier ones about the same."""
         requests: list[Request] = list(self.requests)
         for request in later:
             requests = [earlier for earlier in requests if not request.replaces(earlier)]
@@ -74,25 +74,25 @@ class Policy:
         return Policy(tuple(requests))
 
     def asks_the_same(self, other: Policy) -> bool:
-        """Whether both ask the same. Order counts where one GPU may be named in two ways, by number and by UUID."""
+        """Tell whether both ask the same. Order counts where a GPU may be named in two ways, by number and by UUID."""
         ours, theirs = list(map(str, self)), list(map(str, other))
         by_name = any(isinstance(request.gpu, str) for request in self.memory)
         return ours == theirs if by_name else sorted(ours) == sorted(theirs)
 
     def without(self, dropped: Iterable[Request]) -> Policy:
-        """The same without some requests."""
+        """Return the policy without some requests."""
         gone = list(dropped)
         return Policy(tuple(request for request in self.requests if request not in gone))
 
     def among(self, is_there: Callable[[GpuRef], bool]) -> Policy:
-        """The same for those of its GPUs that are there."""
+        """Return the policy for those of its GPUs that are there."""
         kept = (request.among(is_there) for request in self.requests)
         return Policy(tuple(request for request in kept if request is not None))
 
     def seeing(self, gpus: Sequence[GpuRef]) -> Policy:
-        """The same with the choice of GPUs settled to those that were chosen."""
+        """Return the policy with its choice of GPUs replaced by the GPUs that were chosen."""
         return Policy(tuple(r.settled(gpus) if isinstance(r, Choice) else r for r in self.requests))
 
 
 NOTHING = Policy()
-"""Nothing has been asked."""
+"""The policy without any request."""

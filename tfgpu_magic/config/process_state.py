@@ -1,4 +1,4 @@
-"""How far TensorFlow has come in this process, and what surrounds it: plain data, which `runtime` fills in."""
+"""The stage of TensorFlow in this process, and all else that a plan depends on: plain data, made by `runtime`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VARIABLES = (GROWTH, ALLOCATOR, DEVICE_CAP, LEAST_MULTIPROCESSORS, DEVICES, ORDE
 
 
 class Stage(enum.Enum):
-    """How far TensorFlow has come. Each stage leaves less that can still be set."""
+    """The stages of TensorFlow in a process. In each, less can still be set than in the one before."""
 
     ABSENT = "not imported"
     IMPORTED = "imported"
@@ -34,29 +34,29 @@ class ProcessState:
     """What matters about this process when a policy is to be applied.
 
     Attributes:
-        stage: how far TensorFlow has come.
+        stage: TensorFlow's stage.
         environment: those of `VARIABLES` that are set now.
         outside: the same without what we changed.
-        frozen: CUDA is initialised, or TensorFlow has made its list, so `CUDA_VISIBLE_DEVICES` counts no more.
-        shown: UUIDs of the GPUs that CUDA shows, or while not frozen would show `outside`, in CUDA's order; None
-            where nobody can tell.
+        frozen: CUDA is initialised, or TensorFlow has made its list, so `CUDA_VISIBLE_DEVICES` has no effect any more.
+        shown: UUIDs of the GPUs that CUDA shows, or while not frozen would show with `outside`, in CUDA's order; None
+            where that is unknown.
         given: UUIDs of the GPUs that CUDA would show without us; other than `shown` where we hid some and it is frozen.
         tensorflow_sees: of `shown`, those that TensorFlow's visible devices name; None while it has no list.
         skipped: UUIDs of GPUs in `shown` that TensorFlow left out of its list; empty while it has no list.
-        growth: whether memory growth was switched on through `tf.config`, not by us, by UUID; None if not said.
+        growth: whether memory growth was switched on through `tf.config`, not by us, by UUID; None if not set.
         limits: bytes of the logical GPUs made through `tf.config`, not by us, by UUID.
-        neighbour: another library of this process that may hold the CUDA context that somebody holds (``torch``).
+        neighbour: another library of this process that may hold the CUDA context there (``torch``); None without one.
         forked: CUDA was running when this process was forked, so it cannot be used here.
         asked: the policy in force or waiting, as it was asked.
-        settled: the same with each choice of GPUs settled to those that were chosen.
-        changed: what somebody has changed since, so that it is not as asked; a phrase each.
-        since: which cell made it too late, in words, if known.
-        broken: TensorFlow failed to make its context for want of memory, and must not be tried again.
-        claims: of each GPU, by UUID, how many other kernels of this user have picked it, and maybe a lot, below one,
-            that decides among equals.
-        old: the version of TensorFlow, where it is older than any that this was tried with.
-        host: what this process is to the person before it.
-        keras: Keras' backend where it is another than TensorFlow, and where that is said; None where it is TensorFlow.
+        settled: the same with each choice of GPUs replaced by the GPUs that were chosen.
+        changed: what other code has changed since, so that it is not as asked; a phrase each.
+        since: the cell that made it too late, as a phrase, if known.
+        broken: TensorFlow failed to make its context for lack of memory, and must not be tried again.
+        claims: how many other kernels of this user have picked each GPU, by UUID, plus perhaps a random tie-breaker
+            below one.
+        old: the version of TensorFlow, where it is older than any that tfgpu_magic was tested with.
+        host: what this process is to its user.
+        keras: Keras' backend if another than TensorFlow is set; else None.
     """
 
     stage: Stage = Stage.ABSENT

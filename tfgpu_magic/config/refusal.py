@@ -1,4 +1,4 @@
-"""What cannot be enforced for other reasons than memory, in words: what is wrong, and every way out. Pure."""
+"""Refusals for other reasons than memory, which `fit` has: each says what is wrong, and every way out. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfgpu_magic.units import rounded
 
 
 def if_too_late(policy: Policy, process: ProcessState) -> None:
-    """Refuse when nothing that is set now would be enforced.
+    """Refuse a policy when nothing that is set now would be enforced.
 
     Raises:
         TooLate: only a new process could enforce it.
@@ -53,10 +53,10 @@ def if_too_late(policy: Policy, process: ProcessState) -> None:
 def if_frozen(
     wanted: Sequence[Gpu], shown: Sequence[str], policy: Policy, process: ProcessState, *, ordered: bool
 ) -> None:
-    """Refuse GPUs, or an order of them, that CUDA cannot be told of any more.
+    """Refuse GPUs, or an order of them, that CUDA can no longer be made to show.
 
     Raises:
-        TooLate: a new process could.
+        TooLate: a new process could show them.
     """
     hidden = [gpu.label for gpu in wanted if gpu.uuid not in shown]
     if hidden:
@@ -75,7 +75,7 @@ def if_frozen(
 
 
 def hidden_for_good(policy: Policy, process: ProcessState) -> TooLate:
-    """GPUs that we hid from CUDA before it was started, and that it cannot be shown any more."""
+    """Return the error for GPUs that `%tf_gpu` hid before CUDA was started, and that stay hidden."""
     return TooLate(
         f"Not applied. CUDA is running in this {process.host} already, and was told before not to show all GPUs.",
         more=_restart(policy, process),
@@ -83,7 +83,7 @@ def hidden_for_good(policy: Policy, process: ProcessState) -> TooLate:
 
 
 def if_it_cannot_be_shown(gpus: Sequence[Gpu]) -> None:
-    """Refuse lists that CUDA shows as something else.
+    """Refuse a list of GPUs that CUDA does not show as it is.
 
     Raises:
         Refused: a GPU is named twice, or a MIG instance beside others.
@@ -96,12 +96,12 @@ def if_it_cannot_be_shown(gpus: Sequence[Gpu]) -> None:
 
 
 def no_gpu(why: str, rest: Policy) -> Refused:
-    """Words for a GPU that is not there, and what is left of them without it."""
+    """Return the error for a GPU that is not there, with the rest of the policy as a way out."""
     return Refused(f"Not applied. {why}", lead="\nFor those that are:   ", ways=[str(rest)] if rest.requests else [])
 
 
 def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
-    """Words about a GPU that TensorFlow is not to see."""
+    """Return the error for a request about a GPU that TensorFlow is not to see."""
     whole = [other for other in seen if other.instance is None and gpu.instance is None]  # beside a MIG instance, none
     return Refused(
         f"Not applied. GPU {gpu.label} is hidden from TensorFlow, so nothing can be set for it.",
@@ -111,7 +111,7 @@ def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
 
 
 def growth_on_some() -> Refused:
-    """What `tf.config` was told, and TensorFlow's first op does not take."""
+    """Return the error for growth on some GPUs, set through `tf.config`: TensorFlow's first op would reject it."""
     return Refused(
         "Not applied. set_memory_growth was called for some of these GPUs and not for others; TensorFlow's first op "
         "would fail on that.",
@@ -121,31 +121,31 @@ def growth_on_some() -> Refused:
 
 
 def order_unknown(variable: str) -> Refused:
-    """CUDA did not tell in time which GPUs a list names, so none of them can be picked."""
+    """Return the error for a pick among GPUs whose list is unknown, as CUDA did not answer in time."""
     return Refused(
         f"Not applied. {DEVICES}={variable!r} was not set by %tf_gpu, and CUDA did not say in time which GPUs that "
         "leaves, so none of them can be picked. Say it again, or name GPUs: `%tf_gpu visible 0`."
     )
 
 
-def growth_must_agree(said: Policy, together: Policy, memory: Sequence[Memory]) -> Refused:
-    """Growth on some GPUs and not on others: TensorFlow has one setting for all.
+def growth_must_agree(policy: Policy, together: Policy, memory: Sequence[Memory]) -> Refused:
+    """Return the error for growth on some GPUs and not on others: TensorFlow has one setting for all.
 
     Args:
-        said: what was said now.
+        policy: what is asked now.
         together: the same after what was asked before.
-        memory: what of it is about memory and counts.
+        memory: the requests of `together` that are about memory and count.
     """
 
-    def growing(words: Iterable[Request]) -> list[Request]:
-        return [r.growing(on=True) if isinstance(r, Memory) and r.limited else r for r in words]
+    def growing(requests: Iterable[Request]) -> list[Request]:
+        return [r.growing(on=True) if isinstance(r, Memory) and r.limited else r for r in requests]
 
-    def at_once(words: Iterable[Request]) -> list[Request]:
-        kept = [r for r in words if not isinstance(r, Memory) or r.limited]
+    def at_once(requests: Iterable[Request]) -> list[Request]:
+        kept = [r for r in requests if not isinstance(r, Memory) or r.limited]
         return [r.growing(on=False) if isinstance(r, Memory) else r for r in kept]
 
-    before = [r for r in memory if r.limited and not r.grows and r not in said.requests]
-    capped = Policy(tuple(growing([*before, *said])))
+    before = [r for r in memory if r.limited and not r.grows and r not in policy.requests]
+    capped = Policy(tuple(growing([*before, *policy])))
     taken = Policy((Default(), *at_once(together.requests)))
     grows = all(request.grows for request in memory if not request.limited)
     return Refused(
@@ -157,7 +157,7 @@ def growth_must_agree(said: Policy, together: Policy, memory: Sequence[Memory]) 
 
 
 def skipped(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
-    """TensorFlow leaves a visible GPU out, and then counts the others wrongly."""
+    """Return the error for visible GPUs that TensorFlow leaves out: it then numbers the others wrongly."""
     names = ", ".join(gpu.label for gpu in gpus)
     rest = [gpu for gpu in seen if gpu not in gpus]
     return Refused(
@@ -169,7 +169,7 @@ def skipped(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
 
 
 def async_allocator() -> Refused:
-    """cuda_malloc_async takes a limit for the size above which it gives memory back."""
+    """Return the error for limits with cuda_malloc_async, which takes one for the size above which it frees memory."""
     return Refused(
         f"Not applied. {ALLOCATOR}=cuda_malloc_async is set, and that allocator keeps to no limit. Unset it before "
         f"TensorFlow's first op:   %env {ALLOCATOR}=\nWithout a limit it can stay: it grows as needed by itself."
@@ -177,7 +177,7 @@ def async_allocator() -> Refused:
 
 
 def capped(wanted: int, cap: str) -> Refused:
-    """TensorFlow's undocumented cap holds whatever its limits say."""
+    """Return the error for limits above TensorFlow's undocumented cap, which holds whatever the limits are."""
     return Refused(
         f"Not applied. {DEVICE_CAP}={cap} is set, and TensorFlow then takes no more than {cap} MiB of any GPU. "
         f"{rounded(wanted)} are asked for. Unset it before TensorFlow's first op:   %env {DEVICE_CAP}=0"
@@ -185,10 +185,10 @@ def capped(wanted: int, cap: str) -> Refused:
 
 
 def without_gpus(policy: Policy, why: str, *, absent: bool) -> str:
-    """What to say where no GPU is known: a note where that does no harm.
+    """Return a note for a policy where no GPU is known.
 
     Raises:
-        Refused: the words name GPUs, or need to know them.
+        Refused: its requests name GPUs, or depend on their figures.
     """
     named = [request for request in policy if request.names_gpus]
     if not absent:
@@ -203,7 +203,7 @@ def _list(gpus: Sequence[Gpu]) -> str:
 
 
 def _restart(policy: Policy, process: ProcessState) -> str:
-    """The ways to a process in which it is not too late, from where this one is, in lines of their own."""
+    """Return the ways to a process in which it is not too late, as lines of text."""
     if process.host == "cell":
         return f"\nSay it above the cell:   %%tf_gpu isolate {policy}"
     if process.host == "program":

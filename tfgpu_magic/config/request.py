@@ -1,8 +1,8 @@
-"""What each request of a policy says of itself, by its nature; the words themselves are a module each in `requests`.
+"""The four natures of a request, as abstract classes; the words themselves are a module each in `requests`.
 
-A request has one of four natures: it divides the memory of GPUs (`Memory`), chooses the GPUs that TensorFlow sees
-(`Choice`), divides the CPU (`Cpus`), or drops what was asked before (`Reset`). All else is told by its methods: a new
-word must answer what is abstract here, or its class cannot be instantiated. Pure.
+A request divides the memory of GPUs (`Memory`), chooses the GPUs that TensorFlow sees (`Choice`), divides the CPU
+(`Cpus`), or drops what was asked before (`Reset`). All else is up to its methods: the class of a new word must define
+what is abstract here, or it cannot be instantiated. Pure.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ GpuRef: TypeAlias = int | str
 
 
 def reference(gpu: Gpu) -> GpuRef:
-    """How a policy names a GPU that is known: by its number, a MIG instance by its UUID."""
+    """Return a policy's name for a known GPU: its number; for a MIG instance its UUID."""
     return gpu.index if gpu.instance is None else gpu.uuid or gpu.label
 
 
 class _Request(ABC):
-    """What all requests have."""
+    """The base of all requests."""
 
     __slots__ = ()
 
     @abstractmethod
     def __str__(self) -> str:
-        """Write it so that it reads back as the same."""
+        """Return it as text that is parsed as the same request."""
 
     @property
     @abstractmethod
     def names_gpus(self) -> bool:
-        """Whether it can be had only where GPUs are known, as it names some or counts them."""
+        """Whether it is possible only where GPUs are known, as it names some or counts them."""
 
     @abstractmethod
     def replaces(self, earlier: Request) -> bool:
-        """Whether it leaves nothing of an earlier one. What differs GPU by GPU is left to the plan, in order."""
+        """Tell whether it replaces an earlier request. Differences GPU by GPU are left to `resolver`."""
 
     @abstractmethod
     def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
@@ -49,11 +49,11 @@ class _Request(ABC):
 
 
 class Memory(_Request):
-    """How the memory of every visible GPU, or of one, is taken.
+    """A request on how the memory of every visible GPU, or of one, is taken.
 
     Attributes:
         gpu: the GPU that it is about; None is every one.
-        limited: whether it limits what is taken, for which TensorFlow must be told; else it says no more than `grows`.
+        limited: whether it limits what is taken, which needs TensorFlow's own API; else it is about growth only.
     """
 
     __slots__ = ()
@@ -74,14 +74,14 @@ class Memory(_Request):
     @property
     @abstractmethod
     def need(self) -> Amount | None:
-        """What it asks of one GPU in all; None where that is no known amount."""
+        """The amount that it asks of one GPU in all; None where that is not known."""
 
     @abstractmethod
     def sizes(self, gpu: Figures) -> tuple[int, ...]:
         """Return the bytes of each logical GPU to make of a GPU, in whole MiB; none where there is no limit.
 
         Raises:
-            Refused: they depend on a figure that the driver does not tell.
+            Refused: they depend on a figure that the driver does not report.
         """
 
     @abstractmethod
@@ -94,19 +94,19 @@ class Memory(_Request):
 
     @abstractmethod
     def less(self, size: int) -> Memory | None:
-        """Return the nearest to it that takes no more than so many bytes of a GPU; None where none is near."""
+        """Return the nearest request that takes no more than so many bytes of a GPU; None where none is near."""
 
     @abstractmethod
     def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Memory:
         """Return the same for a process that has leased so many bytes for each logical GPU."""
 
     def leased(self, limits: tuple[int, ...], usable: int, context: int) -> tuple[int, ...]:
-        """Return the bytes of each logical GPU that an isolated call leases; none is the whole GPU.
+        """Return the bytes of each logical GPU that an isolated call leases; an empty tuple is the whole GPU.
 
-        What are parts of what is free is not known until the process looks, so it has the GPU to itself.
+        Parts of what is free are not known until the process queries the GPU, so such a call has the GPU to itself.
 
         Args:
-            limits: those that a process takes to which it is applied as it stands.
+            limits: the limits in a process that is no isolated call.
             usable: bytes of the GPU that processes can have.
             context: bytes that CUDA's context takes.
         """
@@ -115,24 +115,24 @@ class Memory(_Request):
 
     @property
     def lease_note(self) -> str:
-        """What one must know of it in an isolated call, where it cannot be had; a sentence, or nothing."""
+        """What the user must know of it in an isolated call that cannot have it: a sentence, or an empty text."""
         return ""
 
     def wanted(self, limits: tuple[int, ...]) -> str:
-        """Return what is asked of a GPU, as it was said and in bytes: ``40% is 3.2 GiB``."""
+        """Return what is asked of a GPU, as it was written and in bytes: ``40% is 3.2 GiB``."""
         return f"the limit is {rounded(sum(limits))}"
 
     def smallest(self, limits: tuple[int, ...]) -> str:
-        """Return the smallest limit of a GPU as it was said."""
+        """Return the smallest limit of a GPU as it was written."""
         return rounded(min(limits))
 
     @property
     def names_gpus(self) -> bool:
-        """Whether it names one."""
+        """Whether it names a GPU."""
         return self.gpu is not None
 
     def replaces(self, earlier: Request) -> bool:
-        """Whether both are about the same GPU, or this one about all; what was said of every GPU is no one's own."""
+        """Tell whether both are about the same GPU, or this one about all GPUs."""
         return isinstance(earlier, Memory) and (self.gpu is None or earlier.gpu == self.gpu)
 
     def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
@@ -145,45 +145,45 @@ class Candidates(Protocol):
 
     @property
     def claims(self) -> Mapping[str, float]:
-        """Of each GPU, by UUID, how many others have picked it, and a lot below one; see `ProcessState`."""
+        """How many other kernels have picked each GPU, by UUID, with a tie-breaker below one; see `ProcessState`."""
 
     @property
     def bound(self) -> str:
-        """Why there are no others than those that are given, one sentence; empty where nothing hides any."""
+        """The reason why there are no more GPUs than those that are given, one sentence; empty if none is hidden."""
 
     def named(self, ref: GpuRef) -> Gpu:
         """Return the GPU that is meant.
 
         Raises:
-            Refused: there is none, or nobody can tell which.
+            Refused: there is none, or it is unknown which.
         """
 
     def everything(self) -> Sequence[Gpu]:
-        """Return all GPUs that a process can be shown."""
+        """Return all GPUs that CUDA can show a process."""
 
     def given(self, count: int) -> Sequence[Gpu]:
-        """Return the GPUs of which a process that needs so many may have any.
+        """Return the GPUs from which a process that needs so many may choose.
 
         Raises:
-            Refused: nobody can tell.
+            Refused: they are unknown.
         """
 
     def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
-        """Return those that TensorFlow uses of the GPUs that it is given, and whose free memory is known."""
+        """Return those of the given GPUs that TensorFlow uses, and whose free memory is known."""
 
     def best(self, gpus: Sequence[Gpu]) -> Sequence[Gpu]:
-        """Return those that TensorFlow's build surely has code for; where there are none, all of them."""
+        """Return those for which TensorFlow's build certainly has code; where there are none, all of them."""
 
 
 class Choice(_Request):
-    """Which GPUs TensorFlow sees, and in which order."""
+    """A request on which GPUs TensorFlow sees, and in which order."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def picks(self) -> bool:
-        """Whether it depends on what is free now: one process at a time picks."""
+        """Whether it depends on what is free now, so that only one process at a time may choose."""
 
     @property
     @abstractmethod
@@ -200,39 +200,39 @@ class Choice(_Request):
         """Return the GPUs that TensorFlow is to see, in its order.
 
         Raises:
-            Refused: there are not such GPUs, or too few.
+            Refused: there are no such GPUs, or too few.
         """
 
     @abstractmethod
     def settled(self, gpus: Sequence[GpuRef]) -> Choice:
-        """Return what holds from now on, where these GPUs were chosen."""
+        """Return the choice that is in force once these GPUs were chosen."""
 
     @abstractmethod
     def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Choice]:
-        """Give choices near to it that these GPUs allow, the nearest first."""
+        """Give similar choices that are possible with these GPUs, the nearest first."""
 
     def replaces(self, earlier: Request) -> bool:
-        """Whether both choose GPUs."""
+        """Tell whether both choose GPUs."""
         return isinstance(earlier, Choice)
 
 
 class Cpus(_Request):
-    """How many logical CPUs there are."""
+    """A request on how many logical CPUs there are."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def count(self) -> int:
-        """How many logical CPUs TensorFlow is to make."""
+        """The number of logical CPUs that TensorFlow is to make."""
 
     @property
     def names_gpus(self) -> bool:
-        """Not one."""
+        """Whether it names a GPU, which it never does."""
         return False
 
     def replaces(self, earlier: Request) -> bool:
-        """Whether both divide the CPU."""
+        """Tell whether both divide the CPU."""
         return isinstance(earlier, Cpus)
 
     def among(self, is_there: Callable[[GpuRef], bool]) -> Request | None:
@@ -242,17 +242,17 @@ class Cpus(_Request):
 
 
 class Reset(_Request):
-    """Whatever was asked before is dropped."""
+    """A request to drop whatever was asked before."""
 
     __slots__ = ()
 
     @property
     def names_gpus(self) -> bool:
-        """Not one."""
+        """Whether it names a GPU, which it never does."""
         return False
 
     def replaces(self, earlier: Request) -> bool:
-        """Whatever it is."""
+        """Tell whether it replaces an earlier request, which it always does."""
         del earlier
         return True
 
@@ -266,5 +266,5 @@ Request: TypeAlias = Memory | Choice | Cpus | Reset
 
 
 def unknown(request: NoReturn) -> NoReturn:
-    """Stand where each nature has been told apart: a nature that was forgotten there is a type checker's error."""
+    """Mark code that no nature reaches: a nature that was forgotten before it is an error of the type checker."""
     raise AssertionError(f"{request!r} is of no known nature")

@@ -1,4 +1,4 @@
-"""What all the words together want of which GPU: they are folded in their order, later ones over earlier ones. Pure."""
+"""Resolves a policy to what is asked of each GPU: later requests replace earlier ones about the same. Pure."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.sources import makers
 
 LEAST_SMS = 8
-"""How many multiprocessors TensorFlow asks of a GPU, if others have as many (gpu_device.cc)."""
+"""The multiprocessors that a GPU must have for TensorFlow to use it, if others have as many (gpu_device.cc)."""
 
 LEAST_CAPABILITY = (6, 0)
-"""The least compute capability that TensorFlow's own wheels have code for from 2.17 on; other builds have for less.
+"""The least compute capability for which TensorFlow's own wheels have code from 2.17 on; other builds support less.
 
-They list an older GPU all the same, and whether its operations fail only a real one can tell.
+The wheels list an older GPU all the same; whether its operations fail can be seen only on a real one.
 """
 
 
 @dataclass(slots=True)
 class Resolved:
-    """What is wanted. It lives only while a plan is made.
+    """A resolved policy. It exists only while a plan is made.
 
     Attributes:
         seen: the GPUs that TensorFlow is to see, in its order.
-        choice: what was said about that, if anything.
-        everywhere: what is wanted of every GPU that has no words of its own.
-        by_gpu: the words of the GPUs that have their own, by label.
-        growth: whether pools grow: one setting for the whole process; None where nothing is said about memory.
-        cpus: how many logical CPUs, if the words say.
-        limits: bytes of the logical GPUs that are there without any words, by UUID.
-        dropped: earlier words that no longer count.
-        notes: what the person should know, a sentence each.
+        choice: the request that decides this, if any.
+        everywhere: the request about the memory of every GPU that has no request of its own.
+        by_gpu: the GPUs that have a request of their own, with it, by label.
+        growth: whether pools grow: one setting for the whole process; None without a request about memory.
+        cpus: how many logical CPUs, if that is requested.
+        limits: bytes of the logical GPUs that are there without any request, by UUID.
+        dropped: earlier requests that no longer count.
+        notes: what the user should know, a sentence each.
         there: all of the machine's GPUs.
     """
 
@@ -54,12 +54,12 @@ class Resolved:
 
     @property
     def memory(self) -> list[Memory]:
-        """All words about memory that still count."""
+        """All requests about memory that still count."""
         everywhere = [] if self.everywhere is None else [self.everywhere]
         return everywhere + [request for _, request in self.by_gpu.values()]
 
     def devices(self) -> tuple[Device, ...]:
-        """The GPUs that TensorFlow is to see, and what it is to take of each."""
+        """Return the GPUs that TensorFlow is to see, and what it is to take of each."""
         return tuple(self._device(gpu) for gpu in self.seen)
 
     def _device(self, gpu: Gpu) -> Device:
@@ -70,7 +70,7 @@ class Resolved:
 
 
 def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: ProcessState) -> Resolved:
-    """Take all words together: first which GPUs are seen, then what is taken of each, later words over earlier ones.
+    """Resolve a policy: first which GPUs are seen, then what is taken of each, later requests over earlier ones.
 
     Args:
         earlier: what was asked before and still counts.
@@ -79,35 +79,35 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
         process: this process now.
 
     Raises:
-        Refused: they name a GPU that is not there, or hidden, or more than can be picked; or they disagree on growth.
-        TooLate: CUDA is running, and cannot be told any more.
+        Refused: a request names a GPU that is absent or hidden, or picks too many; or requests disagree on growth.
+        TooLate: CUDA is running, and its list of GPUs cannot be changed any more.
     """
     together = earlier.then(policy)
-    wish = Resolved(seen=seen_without_words(snapshot, process), limits=process.limits, there=snapshot.gpus)
+    resolved = Resolved(seen=seen_without_words(snapshot, process), limits=process.limits, there=snapshot.gpus)
     if not snapshot.gpus:
         why = snapshot.error or f"This machine has no {makers()} GPU."
-        wish.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
-    memory, wish.choice, cpus = together.by_nature()
-    if wish.choice is not None:
-        wish.seen = _choose(wish.choice, policy, snapshot, process)
+        resolved.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
+    memory, resolved.choice, cpus = together.by_nature()
+    if resolved.choice is not None:
+        resolved.seen = _choose(resolved.choice, policy, snapshot, process)
     for request in memory:
-        _take(wish, request, policy, snapshot)
-    wish.cpus = cpus[-1].count if cpus else None
-    if len({request.grows for request in wish.memory}) > 1:
-        raise refusal.growth_must_agree(policy, together.without(wish.dropped), wish.memory)
-    wish.growth = wish.memory[0].grows if wish.memory else None
-    if wish.choice is None and process.frozen and set(process.given or ()) - set(process.shown or ()):
+        _take(resolved, request, policy, snapshot)
+    resolved.cpus = cpus[-1].count if cpus else None
+    if len({request.grows for request in resolved.memory}) > 1:
+        raise refusal.growth_must_agree(policy, together.without(resolved.dropped), resolved.memory)
+    resolved.growth = resolved.memory[0].grows if resolved.memory else None
+    if resolved.choice is None and process.frozen and set(process.given or ()) - set(process.shown or ()):
         raise refusal.hidden_for_good(policy, process)
-    return wish
+    return resolved
 
 
 def seen_without_words(snapshot: Snapshot, process: ProcessState) -> list[Gpu]:
-    """The GPUs that TensorFlow sees where nobody says which."""
+    """Return the GPUs that TensorFlow sees where no request decides which."""
     return _with(process.shown if process.tensorflow_sees is None else process.tensorflow_sees, snapshot)
 
 
 def _with(uuids: Sequence[str] | None, snapshot: Snapshot) -> list[Gpu]:
-    """The GPUs of these UUIDs, in their order; all of them where nobody knows."""
+    """Return the GPUs of these UUIDs, in their order; all that are usable where the UUIDs are unknown."""
     if uuids is None:
         return _usable(snapshot.gpus)
     by_uuid = {gpu.uuid: gpu for gpu in snapshot.gpus}
@@ -115,13 +115,13 @@ def _with(uuids: Sequence[str] | None, snapshot: Snapshot) -> list[Gpu]:
 
 
 def _usable(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Whole GPUs; where there is none, as MIG is on everywhere, CUDA shows a process one instance."""
+    """Return whole GPUs; where there is none, as MIG is on everywhere, the one instance that CUDA shows a process."""
     whole = [gpu for gpu in gpus if not gpu.mig and gpu.instance is None]
     return whole or [gpu for gpu in gpus if gpu.instance is not None][:1]
 
 
 def _choose(request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState) -> list[Gpu]:
-    """The GPUs that the words make TensorFlow see."""
+    """Return the GPUs that a request makes TensorFlow see."""
     gpus = list(request.choose(_Candidates(request, policy, snapshot, process)))
     if request.refs:
         refusal.if_it_cannot_be_shown(gpus)
@@ -157,13 +157,13 @@ class _Candidates:
         return _usable(self.snapshot.gpus)
 
     def given(self, count: int) -> Sequence[Gpu]:
-        """Those that this process was given; where nobody gave it any, each MIG instance too."""
+        """Return the GPUs that this process was given; if nothing restricts it, each MIG instance too."""
         process, gpus = self.process, self.snapshot.gpus
         if process.shown is None and DEVICES in process.outside:
             raise refusal.order_unknown(process.outside[DEVICES])
         if DEVICES in process.outside or process.frozen or not any(gpu.mig for gpu in gpus):
             return _with(process.shown, self.snapshot)
-        # CUDA shows a process one instance, any that it is told, and nothing beside it.
+        # CUDA shows a process one instance, any that its variable names, and nothing beside it.
         return [gpu for gpu in gpus if not gpu.mig and (gpu.instance is None or count == 1)]
 
     def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
@@ -175,10 +175,10 @@ class _Candidates:
 
 
 def _known(ref: GpuRef, request: Request, policy: Policy, snapshot: Snapshot) -> Gpu:
-    """The GPU that a request names.
+    """Return the GPU that a request names.
 
     Raises:
-        Refused: there is none, or it cannot be told which; the error has the words without it.
+        Refused: there is none, or more than one fits; the error has the rest of the policy as a way out.
     """
     gpu = visible.find(ref, snapshot.gpus)
     if isinstance(gpu, str):
@@ -187,24 +187,24 @@ def _known(ref: GpuRef, request: Request, policy: Policy, snapshot: Snapshot) ->
     return gpu
 
 
-def _take(wish: Resolved, request: Memory, policy: Policy, snapshot: Snapshot) -> None:
-    """Note what is wanted of every GPU, or of one; of a hidden one nothing can be."""
+def _take(resolved: Resolved, request: Memory, policy: Policy, snapshot: Snapshot) -> None:
+    """Record a request about the memory of every GPU, or of one; for a hidden GPU it is refused or dropped."""
     if request.gpu is None:
-        wish.everywhere = request
-        wish.by_gpu.clear()
+        resolved.everywhere = request
+        resolved.by_gpu.clear()
         return
     gpu = _known(request.gpu, request, policy, snapshot)
-    if gpu in wish.seen:
-        wish.by_gpu[gpu.label] = (gpu, request)
+    if gpu in resolved.seen:
+        resolved.by_gpu[gpu.label] = (gpu, request)
     elif request in policy.requests:
-        raise refusal.hidden(gpu, wish.seen)
+        raise refusal.hidden(gpu, resolved.seen)
     else:
-        wish.dropped.append(request)
-        wish.notes.append(f"GPU {gpu.label} is hidden now, so `{request}` no longer counts.")
+        resolved.dropped.append(request)
+        resolved.notes.append(f"GPU {gpu.label} is hidden now, so `{request}` no longer counts.")
 
 
 def is_skipped(gpu: Gpu, seen: Sequence[Gpu], process: ProcessState) -> bool:
-    """Whether TensorFlow leaves this GPU out, or will, as it has too few multiprocessors beside the others."""
+    """Tell whether TensorFlow leaves this GPU out, or will, as it has too few multiprocessors beside the others."""
     if process.tensorflow_sees is not None:
         return gpu.uuid in process.skipped
     known = [other.multiprocessors for other in seen if other.multiprocessors is not None]
@@ -214,5 +214,5 @@ def is_skipped(gpu: Gpu, seen: Sequence[Gpu], process: ProcessState) -> bool:
 
 
 def is_old(gpu: Gpu, process: ProcessState) -> bool:
-    """Whether TensorFlow's build may have no code for this GPU; once it has made its list, that is its own word."""
+    """Tell whether TensorFlow's build may have no code for this GPU; once it has made its list, that list counts."""
     return process.tensorflow_sees is None and gpu.capability is not None and gpu.capability < LEAST_CAPABILITY

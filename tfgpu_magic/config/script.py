@@ -1,4 +1,4 @@
-"""A plan as what people would write without us: Python for a script, or shell lines. Pure."""
+"""A plan as code that does not need tfgpu_magic: Python for a script, or shell lines. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tfgpu_magic.units import MIB
 
 
 def python(plan: Plan, order: Sequence[str] = ()) -> str:
-    """Python that does what the plan does, for the top of a script, before TensorFlow's first op.
+    """Return Python that does what the plan does, for the top of a script, before TensorFlow's first op.
 
     Args:
         plan: what is to be done.
-        order: UUIDs of the GPUs that the script will list, where the plan does not say which those are: TensorFlow may
-            have been told here to see only some of them.
+        order: UUIDs of the GPUs that the script will list, where the plan does not decide which those are: in this
+            process TensorFlow's visible devices may be only some of them.
     """
     uuids = [str(device.gpu.uuid) for device in plan.devices]
     chosen = bool(uuids) and DEVICES not in plan.environment and set(uuids) < set(order)
@@ -51,7 +51,7 @@ def _configure(gpu: str, parts: list[str]) -> list[str]:
 
 
 def shell(plan: Plan) -> str:
-    """Shell lines that do what the plan does for programs started after them, as far as variables can."""
+    """Return shell lines that do what the plan does for programs started after them, as far as variables can."""
     lines = [
         f"export {name}={value}" if value is not None else f"unset {name}" for name, value in plan.environment.items()
     ]

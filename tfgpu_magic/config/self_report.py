@@ -1,4 +1,4 @@
-"""What this kernel says of itself: stage, policy and its frameworks' own figures, as a `Report`. It wakes nothing."""
+"""This process's report on itself: stage, policy and its frameworks' own figures. It starts nothing."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tfgpu_magic.config.runtime import RUNTIME, devices
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
-PATIENCE = 0.4
-"""Seconds to wait for CUDA's order of GPUs: a look must not take long, and the order is known after the first plan."""
+ORDER_TIMEOUT = 0.4
+"""Seconds to wait for CUDA's order of GPUs: a report must be quick, and the order is known after the first plan."""
 
 DEFAULT = "default: takes all"
 """The policy of a GPU for which nothing was asked."""
 
 
 def report(snapshot: Snapshot) -> Report:
-    """This kernel's own word on each GPU of the snapshot."""
-    process = RUNTIME.observe(snapshot.gpus, patience=PATIENCE)
+    """Return this process's report on each GPU of the snapshot."""
+    process = RUNTIME.observe(snapshot.gpus, timeout=ORDER_TIMEOUT)
     plan = None if RUNTIME.plan is None else foreseen(RUNTIME.plan, snapshot, process)
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
     uses = _uses(process, plan, labels)
@@ -45,16 +45,16 @@ def report(snapshot: Snapshot) -> Report:
 
 
 def brief() -> Report:
-    """This kernel's own word for others: each GPU by its UUID, and none of what only its own user cares for.
+    """Return this process's report for other processes: each GPU by its UUID, and nothing that only its user needs.
 
-    It looks at no GPU, so any thread may ask for it at any time; under a millisecond once it was asked.
+    It queries no GPU, so any thread may call it at any time; it takes less than a millisecond after the first call.
     """
-    process = RUNTIME.observe((), patience=0.0)
+    process = RUNTIME.observe((), timeout=0.0)
     return Report(pid=os.getpid(), summary="", uses=tuple(_uses(process, RUNTIME.plan, {})), stage=process.stage.value)
 
 
-def without_us(snapshot: Snapshot) -> Snapshot:
-    """The GPUs as they will be when this kernel and its children have ended."""
+def after_exit(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot as it will be when this process and its children have ended."""
     import psutil  # slow to import, and seldom needed
 
     family = {os.getpid()}
@@ -65,8 +65,8 @@ def without_us(snapshot: Snapshot) -> Snapshot:
         if row.pid in family:
             own[row.gpu] = own.get(row.gpu, 0) + (row.held or 0)
     if all(row.pid != os.getpid() for row in snapshot.processes):
-        # In a container the driver may name it by another pid, or not at all; then TensorFlow's own word counts.
-        grows = runtime.growth_in_force(RUNTIME.observe((), patience=0.0))
+        # In a container the driver may list this process by another pid or not at all: TensorFlow's figures count then.
+        grows = runtime.growth_in_force(RUNTIME.observe((), timeout=0.0))
         for gpu in snapshot.gpus:
             own[gpu.label] = own.get(gpu.label, 0) + _pools(gpu, grows=grows)
     gpus = tuple(
@@ -77,20 +77,20 @@ def without_us(snapshot: Snapshot) -> Snapshot:
 
 
 def _pools(gpu: Gpu, *, grows: bool) -> int:
-    """Bytes that TensorFlow holds of a GPU, by its own account: its pools, and about so much for CUDA's context."""
+    """Return the bytes that TensorFlow holds of a GPU by its own figures: its pools, and an estimate of the context."""
     pools = devices.pools().get(str(gpu.uuid), ())
     sizes = [pool.peak if grows else pool.limit for pool in pools if pool.peak]
     return sum(sizes) + context_bytes(gpu.total or 0) if pools else 0
 
 
 def _freed(gpu: Gpu, own: int) -> int:
-    """Bytes that are free when so many more are."""
+    """Return the bytes that are free of a GPU when this process's own are freed."""
     most = (gpu.free or 0) + (own if gpu.used is None else min(own, gpu.used))
     return most if gpu.total is None else min(most, gpu.total)
 
 
 def _uses(process: ProcessState, plan: Plan | None, labels: Mapping[str, str]) -> list[GpuUse]:
-    """What is done with each GPU that TensorFlow sees or will see, and with those that only others use."""
+    """Return the use of each GPU that TensorFlow sees or will see, and of those that only other frameworks use."""
     ready, figures = devices.logical(), frameworks.figures()
     limits = _limits(process, plan)
     grows = runtime.growth_in_force(process) if plan is None or plan.judged else plan.grows
@@ -101,13 +101,13 @@ def _uses(process: ProcessState, plan: Plan | None, labels: Mapping[str, str]) -
         logical = ready.get(uuid) or _expected(number, sizes)
         number += len(logical)
         policy = in_words(sizes, grows=grows) if sizes or grows else DEFAULT
-        its = figures.pop(uuid, ())
-        uses.append(GpuUse(gpu=labels.get(uuid, uuid), policy=policy, logical=logical, figures=its))
-    return uses + [GpuUse(gpu=labels.get(uuid, uuid), figures=its) for uuid, its in figures.items()]
+        own = figures.pop(uuid, ())
+        uses.append(GpuUse(gpu=labels.get(uuid, uuid), policy=policy, logical=logical, figures=own))
+    return uses + [GpuUse(gpu=labels.get(uuid, uuid), figures=others) for uuid, others in figures.items()]
 
 
 def _seen(process: ProcessState, plan: Plan | None) -> Sequence[str]:
-    """UUIDs of the GPUs that TensorFlow sees or will see, in its order."""
+    """Return the UUIDs of the GPUs that TensorFlow sees or will see, in its order."""
     if process.tensorflow_sees is not None:
         return process.tensorflow_sees
     if plan is not None and not process.frozen:
@@ -116,14 +116,14 @@ def _seen(process: ProcessState, plan: Plan | None) -> Sequence[str]:
 
 
 def _limits(process: ProcessState, plan: Plan | None) -> Mapping[str, tuple[int, ...]]:
-    """Bytes of the logical GPUs of each GPU: TensorFlow's own word once it has a list, else the plan's."""
+    """Return the bytes of each GPU's logical GPUs: TensorFlow's own figures once it has a list, else the plan's."""
     if process.tensorflow_sees is not None:
         return runtime.limits_now()
     return {} if plan is None else {str(device.gpu.uuid): device.limits for device in plan.devices}
 
 
 def _given(process: ProcessState) -> tuple[str, ...]:
-    """What hides GPUs that we have not hidden."""
+    """Return a note on the variable that hides GPUs, if it was not set by `%tf_gpu`."""
     return (f"{DEVICES}={process.outside[DEVICES]!r} was not set by %tf_gpu.",) if DEVICES in process.outside else ()
 
 
@@ -136,12 +136,12 @@ def _changed(process: ProcessState) -> tuple[str, ...]:
 
 
 def _expected(number: int, limits: Sequence[int]) -> tuple[LogicalGpu, ...]:
-    """The logical GPUs that TensorFlow will make, the first of them `number`."""
+    """Return the logical GPUs that TensorFlow will make, the first of them with this number."""
     return tuple(LogicalGpu(name=f"GPU:{number + n}", limit=limit) for n, limit in enumerate(limits or (None,)))
 
 
 def _summary(process: ProcessState, plan: Plan | None) -> str:
-    """One sentence on how far TensorFlow has come and what was asked of it."""
+    """Return a sentence on TensorFlow's stage and what was asked of it."""
     module = runtime.tensorflow()
     version = f"TensorFlow {module.__version__}" if module is not None else "TensorFlow"
     asked = f"`{plan.asked}`" if plan is not None and plan.asked.requests else ""

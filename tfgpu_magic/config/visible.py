@@ -1,4 +1,4 @@
-"""Which GPUs CUDA will show a process, from its environment and NVML's list. Pure: CUDA itself is not asked.
+"""Which GPUs CUDA will show a process, from its environment and NVML's list. Pure: CUDA itself is not called.
 
 Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; NVIDIA MIG User Guide, "CUDA Visible Devices".
 """
@@ -13,10 +13,10 @@ from tfgpu_magic.monitor.snapshot import Gpu
 
 
 def predict(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[str, ...] | None:
-    """UUIDs of the GPUs that CUDA will show, in its order; None where only CUDA can tell.
+    """Return the UUIDs of the GPUs that CUDA will show, in its order; None where only CUDA can decide.
 
-    CUDA numbers GPUs fastest first unless told to follow the PCI bus, as nvidia-smi does; that matters where
-    GPUs differ. With MIG on, what is shown is CUDA's own choice.
+    CUDA numbers GPUs fastest first unless it is set to follow the PCI bus, as nvidia-smi does; that matters where GPUs
+    differ. With MIG on, what is shown is CUDA's own choice.
     """
     entries = [entry.strip() for entry in environment.get(DEVICES, "all").split(",")]
     if entries[0] in ("", "-1"):
@@ -37,12 +37,12 @@ def predict(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> tuple[str, .
 
 
 def _listed(entries: Sequence[str], uuids: Sequence[str]) -> tuple[str, ...]:
-    """UUIDs of the GPUs that a list names."""
+    """Return the UUIDs of the GPUs that a list names, as CUDA reads it."""
     shown: list[str] = []
     for entry in entries:
         uuid = _entry(entry, uuids)
         if uuid is None:
-            break  # CUDA stops at the first entry that is none
+            break  # CUDA stops at the first entry that names no GPU
         if uuid in shown:
             return ()  # CUDA shows nothing when an entry comes twice
         shown.append(uuid)
@@ -59,14 +59,14 @@ def _entry(text: str, uuids: Sequence[str]) -> str | None:
 
 
 def variable(gpus: Sequence[Gpu], among: Sequence[Gpu] = ()) -> dict[str, str]:
-    """The environment that makes CUDA show just these GPUs, in this order.
+    """Return the variables that make CUDA show just these GPUs, in this order.
 
-    Numbers where they can be, because other libraries read the variable too; UUIDs for MIG instances, and where
-    numbers may be others to CUDA than to nvidia-smi, as one of the machine's GPUs is lost.
+    The GPUs are given by numbers where that is possible, because other libraries read the variable too; by UUIDs for
+    MIG instances, and where a lost GPU may shift CUDA's numbers against nvidia-smi's.
 
     Args:
         gpus: the GPUs to show.
-        among: all of the machine's.
+        among: all of the machine's GPUs.
     """
     if not gpus:
         return {DEVICES: "-1"}
@@ -77,7 +77,7 @@ def variable(gpus: Sequence[Gpu], among: Sequence[Gpu] = ()) -> dict[str, str]:
 
 
 def find(ref: GpuRef, gpus: Sequence[Gpu]) -> Gpu | str:
-    """The GPU that is meant, or in words why there is none."""
+    """Return the GPU that is meant, or as text why there is none."""
     if isinstance(ref, int):
         matches = [gpu for gpu in gpus if gpu.index == ref and gpu.instance is None]
     else:

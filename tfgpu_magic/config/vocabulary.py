@@ -1,4 +1,4 @@
-"""The words of a policy, and what is common to all words: found by name, explained, and told from near ones. Pure."""
+"""The words of a policy, and what all words need: to be found by name, explained, and suggested. Pure."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _MEANT = {
     ),
     **dict.fromkeys(("allow_growth", "grow", "set_memory_growth"), "Memory growth is `%tf_gpu growth`."),
 }
-"""What to say to words that other tools have for what our policies do, or for what nobody can do."""
+"""Answers to words that other tools have for what policies do here, or for what is not possible."""
 
 _FLAGS = dict.fromkeys(("--growth", "--cap"), "--grow")
-"""Flags that people may try for a policy's, and that do not look like them."""
+"""Flags that people may try instead of a policy's, and that do not look like them."""
 
 WIDTH = 80
-"""Characters in a line of the help: what a cell of a notebook shows without breaking it, beside an open sidebar."""
+"""Characters in a line of the help: a cell of a notebook shows so many in one line beside an open sidebar."""
 
 
 def usage(words: Iterable[Word]) -> str:
-    """The words and their meanings, as aligned text."""
+    """Return the words and their meanings as aligned text."""
     return _aligned([(word.usage, word.meaning) for word in words])
 
 
 def flags(above: Iterable[Flag]) -> str:
-    """The flags that stand above a cell and their meanings, as aligned text."""
+    """Return the flags that stand above a cell and their meanings as aligned text."""
     return _aligned([((flag.usage,), flag.meaning) for flag in above])
 
 
 def _aligned(entries: Sequence[tuple[tuple[str, ...], str]]) -> str:
-    """Forms on the left and what they mean beside them, in lines of `WIDTH` characters that break between words."""
+    """Return forms with their meanings beside them, in lines of `WIDTH` characters that break between words."""
     margin = 4 + max(len(form) for forms, _ in entries for form in forms)
     rows = [
         row
@@ -61,10 +61,10 @@ def _aligned(entries: Sequence[tuple[tuple[str, ...], str]]) -> str:
 
 
 def find(name: str, words: Sequence[Word]) -> Word:
-    """The word of that name.
+    """Return the word of that name.
 
     Raises:
-        UnknownWord: there is none among these; its text suggests the nearest.
+        UnknownWord: there is no such word; the error's text suggests the nearest.
     """
     for word in words:
         if name.lower() in word.names:
@@ -73,7 +73,7 @@ def find(name: str, words: Sequence[Word]) -> Word:
 
 
 def _instead(name: str, words: Sequence[Word]) -> str:
-    """A sentence with what to write instead of a word that is none."""
+    """Return a sentence with what to write instead of an unknown word."""
     if re.match(r"[0-9]", name):
         return f" For a limit, write `%tf_gpu limit {name}`."
     tried = {**_MEANT, **{tried: word.instead for word in words for tried in word.tried}}
@@ -83,14 +83,14 @@ def _instead(name: str, words: Sequence[Word]) -> str:
 
 
 def nearest(wrong: str, known: Iterable[str], tried: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A sentence with the known word that the wrong one may have meant; else with all of them.
+    """Return a sentence with the known word that the wrong one may mean; else with all known words.
 
     Args:
-        wrong: what is none of them.
-        known: all that there are.
-        tried: what may be meant by words that do not look like it.
+        wrong: the unknown word.
+        known: all known words.
+        tried: known words by other words that may be written for them and do not look like them.
     """
-    import difflib  # only mistakes need it
+    import difflib  # only a mistake needs it
 
     known, tried = list(known), {**_FLAGS, **tried}
     near = [tried[wrong.lower()]] if tried.get(wrong.lower()) in known else []

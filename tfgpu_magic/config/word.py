@@ -1,4 +1,4 @@
-"""What a word of `%tf_gpu` says of itself, and a line in which it is said, as data. Pure."""
+"""Descriptions of a word of `%tf_gpu`, of its flags and of a line in which it stands, as data. Pure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word that `%tf_gpu` understands.
+    """The description of a word of `%tf_gpu`.
 
     Attributes:
         name: the word.
-        usage: how it is written, a form each.
+        usage: the forms in which it is written.
         meaning: what it does, for the help and for the table of the words in the documentation.
         flags: its flags, each with whether a value follows.
-        offers: gives what may stand after the tokens that are said behind the word; it may ask for the labels of the
-            GPUs. None where no value stands behind it.
+        offers: returns what may follow the tokens that stand behind the word; it may call for the labels of the GPUs.
+            None where no value stands behind the word.
         also: other ways to write the name; "" is the line without a word.
-        tried: what people may write for it who know it by another name, in lower case.
-        instead: a sentence for them.
+        tried: other names that people may write for it, in lower case.
+        instead: the answer to those, one sentence.
         restart: whether `--restart` may stand beside it.
-        answer: does what a line asks, and returns what is to be shown, if anything; None where it has no place in a
-            line.
-        above: what it does above a cell; None where it has no place there.
+        answer: does what a line asks, and returns what is to be shown, if anything; None where the word has no place in
+            a line.
+        above: what the word does above a cell; None where it has no place there.
     """
 
     name: str
@@ -62,12 +62,12 @@ class Above:
     Attributes:
         flags: its flags there.
         rest: what may follow them, in capitals as in the help; "" where nothing may.
-        usage: a sentence with how it is written, for those who wrote it otherwise.
+        usage: a sentence on how it is written, for error messages.
         meaning: the help's paragraph about it.
-        offers: gives what may stand after the tokens that are said behind the word; it may ask for the labels of the
-            GPUs, and for the notebook's names.
-        prepare: makes what runs the cell, from the line, the cell's text and IPython's shell. What this raises is a
-            mistake in the line; what the other raises is the cell's own.
+        offers: returns what may follow the tokens that stand behind the word; it may call for the labels of the GPUs,
+            and for the notebook's names.
+        prepare: returns the function that runs the cell, from the line, the cell's text and IPython's shell. What
+            `prepare` raises is a mistake in the line; what the function raises is the cell's own error.
     """
 
     flags: tuple[Flag, ...]
@@ -87,7 +87,7 @@ class Flag:
         takes: the value that follows it, in capitals as in the help; "" where none does.
         meaning: what it does, for the help.
         values: values to offer.
-        tried: what people may write for it that does not look like it.
+        tried: other flags that people may write for it and that do not look like it.
     """
 
     name: str
@@ -104,12 +104,12 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the magic, read once: without its comment, `--restart` apart.
+    """A parsed line of the magic: without its comment, and with `--restart` taken out.
 
     Attributes:
         name: its first word as it is written; "" where there is none.
         rest: what follows that.
-        restart: whether `--restart` is said.
+        restart: whether `--restart` is given.
         word: the word that is meant.
         words: the table in which it was found.
     """

@@ -1,6 +1,6 @@
-"""The frameworks that may take GPU memory in this process: a file each, and a line in `FRAMEWORKS`.
+"""The frameworks that may take GPU memory in this process: a module each, and an entry in `FRAMEWORKS`.
 
-They are asked only where the user's own code has imported and woken them: nothing here imports or wakes one.
+They are queried only where the user's own code has imported and started them: nothing here imports or starts one.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ if TYPE_CHECKING:
 
 
 class Framework(Protocol):
-    """What is to be known of a framework."""
+    """What the package needs of a framework."""
 
     @property
     def name(self) -> str:
-        """What people call it; its figures carry it."""
+        """Its name for people, which its figures carry."""
 
     @property
     def out_of_memory(self) -> re.Pattern[str]:
-        """What its errors say when a GPU has no memory left."""
+        """A pattern that its errors match when a GPU has no memory left."""
 
     @property
     def runtime(self) -> Runtime | None:
-        """What puts a policy in force on it, and knows who woke it; None where nothing can be asked of it yet."""
+        """What enforces a policy on it and records which cell started it; None where it takes no policy yet."""
 
     def stage(self) -> Stage:
-        """Tell how far it has come in this process, without moving it."""
+        """Return its stage in this process, without changing it."""
 
     def figures(self) -> Mapping[str, tuple[Figure, ...]]:
-        """Return its allocator's figures by the UUID of each GPU; asked only while its stage is `Stage.READY`."""
+        """Return its allocator's figures by the UUID of each GPU; called only while its stage is `Stage.READY`."""
 
 
 FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch())
-"""In the order in which views show their figures."""
+"""The frameworks, in the order in which views show their figures."""
 
 
 def figures() -> dict[str, tuple[Figure, ...]]:
-    """Return the figures of all frameworks that are awake, by the UUID of the GPU; some 10 µs a GPU and framework."""
+    """Return the figures of all frameworks that are ready, by the UUID of the GPU; some 10 µs a GPU and framework."""
     found: dict[str, tuple[Figure, ...]] = {}
     for framework in FRAMEWORKS:
-        # Their errors have no common root. One that cannot tell has no figures, and costs the others none.
+        # Their errors have no common root. A framework that fails has no figures, and the others keep theirs.
         with contextlib.suppress(Exception):
             if framework.stage() is Stage.READY:
-                for uuid, its in framework.figures().items():
-                    found[uuid] = (*found.get(uuid, ()), *its)
+                for uuid, figures_there in framework.figures().items():
+                    found[uuid] = (*found.get(uuid, ()), *figures_there)
     return found
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error says that a GPU has no memory left, as any framework says it.
+    """Tell whether an error is any framework's report that a GPU has no memory left.
 
-    Its text alone tells: an error of another process has no type or traceback that would say whose it is.
+    Only its text is matched: an error of another process has no type or traceback that would show its framework.
     """
     return any(framework.out_of_memory.search(str(error)) for framework in FRAMEWORKS)

@@ -1,4 +1,4 @@
-"""TensorFlow in this process, as far as it is a framework like others; what only it has, `config.runtime` knows."""
+"""TensorFlow as one of the frameworks of this process; what only it has is in `config.runtime`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TensorFlow:
-    """TensorFlow, as `Framework` asks it."""
+    """TensorFlow as a `Framework`."""
 
     name = TENSORFLOW
     # "CUDA_ERROR_OUT_OF_MEMORY", "Status: out of memory", "OOM when allocating tensor with shape[...]".
@@ -24,7 +24,7 @@ class TensorFlow:
     runtime = RUNTIME
 
     def stage(self) -> Stage:
-        """Tell how far it has come."""
+        """Return its stage."""
         return current_stage()
 
     def figures(self) -> dict[str, tuple[Figure, ...]]:

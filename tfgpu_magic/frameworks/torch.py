@@ -1,4 +1,4 @@
-"""PyTorch in this process: how far it has come and what its allocator says. Its policy: none can be asked of it yet."""
+"""PyTorch as one of the frameworks of this process: its stage and its figures; it takes no policy yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfgpu_magic.monitor.report import Figure
 
 
 class Torch:
-    """PyTorch, as `Framework` asks it."""
+    """PyTorch as a `Framework`."""
 
     name = "PyTorch"
     # "CUDA out of memory. Tried to allocate 2.00 GiB."; "CUDA error: out of memory".
@@ -20,7 +20,7 @@ class Torch:
     runtime = None
 
     def stage(self) -> Stage:
-        """Tell how far it has come; while it is being imported, it is not there."""
+        """Return its stage; while it is being imported, it counts as absent."""
         is_initialized = getattr(_cuda(), "is_initialized", None)
         if is_initialized is None:
             return Stage.ABSENT

@@ -56,7 +56,7 @@ def choose(
     have = f"{len(devices) - len(found) or 'none'} ha{'s' if len(devices) - len(found) == 1 else 've'} room"
     lines = [
         f"Not started. The call needs {gpus(count)}, and {have} for it.",
-        fit.tell(found, holding.processes, names()),
+        fit.describe(found, holding.processes, names()),
         *dict.fromkeys(device.words.lease_note for device in devices if device.words and device.words.lease_note),
     ]
     emptied = fit.problems([_emptied(device) for device in devices])

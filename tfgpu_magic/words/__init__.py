@@ -1,5 +1,5 @@
-"""The words of `%tf_gpu`, a file and a line of `table.py` each: how one is written, where it may stand, what it does.
+"""The words of `%tf_gpu`, a module and an entry of `table` each: how a word is written, and what it does.
 
-Who says one word, asks for help or presses Tab has imported them all: what a word alone needs, it imports when it is
-said. Loading the extension imports none.
+To use one word, the help or Tab completion imports them all: what only one word needs, it imports when it is used.
+Loading the extension imports none of them.
 """

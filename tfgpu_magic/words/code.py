@@ -1,4 +1,4 @@
-"""`%tf_gpu code`: a policy as Python for a script; without one, what is asked already."""
+"""`%tf_gpu code`: a policy as Python for a script; without one, the current policy."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.views.code import Code
 
 
-def _answer(said: Line) -> Code:
-    if said.rest:
-        return Code(script.python(control.sketch(said.rest)), "python")
+def _answer(line: Line) -> Code:
+    if line.rest:
+        return Code(script.python(control.sketch(line.rest)), "python")
     return Code(script.python(control.decided(), control.order()), "python")
 
 

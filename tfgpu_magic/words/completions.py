@@ -1,4 +1,4 @@
-"""What may stand at the cursor of a line of ours, from the words alone. Pure; `complete` gives it to IPython."""
+"""What may stand at the cursor of a `%tf_gpu` line, from its words alone. Pure; `complete` passes it to IPython."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _LINE = re.compile(r"\s*(?P<percent>%{0,2})tf_gpu(?P<rest>\s+(?![=.(\[]).*|\s+)"
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What may stand at the cursor.
+    """The completions at the cursor.
 
     Attributes:
-        fragment: what of it is typed already.
-        words: what it may become; empty where nothing may stand there.
+        fragment: the part of the word that is typed already.
+        words: the words that it may become; empty where nothing may stand there.
     """
 
     fragment: str
@@ -31,13 +31,13 @@ def at(
     gpus: Callable[[], Sequence[str]],
     names: Callable[[], Iterable[str]],
 ) -> Offer | None:
-    """Say what may stand at the end of a line; None where it is no line of ours.
+    """Return what may stand at the end of a line; None where it is no line of `%tf_gpu`.
 
     Args:
         line: the line up to the cursor.
-        words: all that there are.
-        gpus: gives the labels of the GPUs that can be named.
-        names: gives the notebook's names.
+        words: all words of the magic.
+        gpus: returns the labels of the GPUs that can be named.
+        names: returns the notebook's names.
     """
     ours = _LINE.fullmatch(line)
     if ours is None:
@@ -45,20 +45,20 @@ def at(
     fragment = re.split(r"[\s,;=]", ours["rest"])[-1]
     name, rest = parted(ours["rest"].removesuffix(fragment).lstrip())
     fitting = [word for word in words if (word.above if ours["percent"] == "%%" else word.answer)]
-    said = next((word for word in fitting if name and name.lower() in word.names), None)
-    if said is None:
+    first = next((word for word in fitting if name and name.lower() in word.names), None)
+    if first is None:
         offered = [] if name or rest else [word.name for word in fitting]
-    elif ours["percent"] == "%%" and said.above is not None:
-        offered = said.above.offers(rest.split(), gpus, names)
+    elif ours["percent"] == "%%" and first.above is not None:
+        offered = first.above.offers(rest.split(), gpus, names)
     else:
-        offered = _in_a_line(said, rest.split(), gpus)
+        offered = _in_a_line(first, rest.split(), gpus)
     begun = (word for word in offered if word.lower().startswith(fragment.lower()))
     return Offer(fragment, tuple(dict.fromkeys(begun)))
 
 
-def _in_a_line(word: Word, said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-    """What may stand behind a word in a line: its values, and those of its flags that are not said."""
-    values = [] if word.offers is None else word.offers(said, gpus)
+def _in_a_line(word: Word, tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return what may follow a word and its tokens in a line: its values, and its flags that are not there yet."""
+    values = [] if word.offers is None else word.offers(tokens, gpus)
     flags = dict(word.flags)
-    waits = bool(said) and flags.get(said[-1].rstrip("="), False)  # for a flag's value
-    return values if waits else values + [flag for flag in flags if flag not in said]
+    needs_value = bool(tokens) and flags.get(tokens[-1].rstrip("="), False)
+    return values if needs_value else values + [flag for flag in flags if flag not in tokens]

@@ -1,4 +1,4 @@
-"""`%tf_gpu env`: a policy as shell lines, as far as environment variables can; without one, what is asked already."""
+"""`%tf_gpu env`: a policy as shell lines, as far as variables can express it; without one, the current policy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.views.code import Code
 
 
-def _answer(said: Line) -> Code:
-    return Code(script.shell(control.sketch(said.rest) if said.rest else control.decided()), "sh")
+def _answer(line: Line) -> Code:
+    return Code(script.shell(control.sketch(line.rest) if line.rest else control.decided()), "sh")
 
 
 WORD = Word(

@@ -1,4 +1,4 @@
-"""`%tf_gpu help`, and what `%tf_gpu?` shows: one text, made from what the words say of themselves."""
+"""`%tf_gpu help`, and the text that `%tf_gpu?` shows: it is made from the `Word` of each word."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ applies the words in the new one."""
 
 
 def text(words: Sequence[Word]) -> str:
-    """The help."""
+    """Return the help."""
     above = {word.name: word.above for word in words if word.above is not None}
     lines = "\n".join([_LINE, *(_written(name, form) for name, form in above.items())])
     forms = [part for form in above.values() for part in (textwrap.fill(form.meaning, WIDTH), flags(form.flags))]
@@ -32,7 +32,7 @@ def text(words: Sequence[Word]) -> str:
 
 
 def _written(name: str, form: Above) -> str:
-    """How a word is written above a cell, in lines that begin where the line of `_LINE` does."""
+    """Return how a word is written above a cell, in lines that are aligned with the usage in `_LINE`."""
     begin = f"       %%tf_gpu {name} "
     parts = [f"[{part}]".replace(" ", "\0") for part in (*(flag.usage for flag in form.flags), form.rest) if part]
     filled = textwrap.fill(
@@ -41,8 +41,8 @@ def _written(name: str, form: Above) -> str:
     return filled.replace("\0", " ")
 
 
-def _answer(said: Line) -> Code:
-    return Code(text(said.words), "text")
+def _answer(line: Line) -> Code:
+    return Code(text(line.words), "text")
 
 
 WORD = Word("help", ("help",), "this list of the words; also `%tf_gpu?`", also=("--help", "-h", "?"), answer=_answer)

@@ -1,4 +1,4 @@
-"""`%%tf_gpu isolate`: the cell below runs in a process of its own; in a line, `--warm` gets ready for that."""
+"""`%%tf_gpu isolate`: the cell below runs in a process of its own; in a line, `--warm` prepares for that."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ _USAGE = (
 )
 
 _NAMES = re.compile(r"(?:^| )-[io](?:[ =](?:\S*,)?)?$")
-"""The end of a line whose next word is a name of the notebook."""
+"""A pattern for the end of a line whose next word is a name of the notebook."""
 
 
-def _prepare(said: Line, cell: str, shell: Any) -> Callable[[], object]:
-    from tfgpu_magic.isolate.cells import jobs, line  # calls are a room that few need
+def _prepare(parsed: Line, cell: str, shell: Any) -> Callable[[], object]:
+    from tfgpu_magic.isolate.cells import jobs, line  # few users need isolated calls, and these are slow to import
 
-    return jobs.begin(shell, line.parse(said.rest, _ABOVE), cell)
+    return jobs.begin(shell, line.parse(parsed.rest, _ABOVE), cell)
 
 
-def _answer(said: Line) -> None:
-    """Get ready for isolated cells, without waiting for it."""
-    if said.rest != _WARM:
+def _answer(line: Line) -> None:
+    """Start the fork server for isolated cells, without waiting for it."""
+    if line.rest != _WARM:
         raise PolicyError(f"`isolate` stands above a cell: {_USAGE}")
     from tfgpu_magic.isolate.pool import FORK_SERVER  # as above
 
@@ -60,17 +60,17 @@ def _answer(said: Line) -> None:
     print("Getting ready for isolated cells: TensorFlow is being imported for them.")
 
 
-def _offers(said: Sequence[str], gpus: Callable[[], Sequence[str]], names: Callable[[], Iterable[str]]) -> list[str]:
-    if _NAMES.search(" ".join(said)):
+def _offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]], names: Callable[[], Iterable[str]]) -> list[str]:
+    if _NAMES.search(" ".join(tokens)):
         return list(names())
-    last = said[-1].rstrip("=") if said else ""
+    last = tokens[-1].rstrip("=") if tokens else ""
     if values := [value for flag in FLAGS if flag.takes and flag.name == last for value in flag.values]:
         return values
     try:
-        policy, flags = part(said, {flag.name: flag.takes for flag in FLAGS}, "")
+        policy, flags = part(tokens, {flag.name: flag.takes for flag in FLAGS}, "")
     except PolicyError:
         return []
-    # A policy's words may be flags here.
+    # The words of a policy may be written as flags here.
     begun = re.sub(rf"(?:^| )--({'|'.join(word.name for word in POLICY_WORDS)})\b", r";\1", " ".join(policy))
     return completions.policy([begun.lstrip(";")], gpus) + [flag.name for flag in FLAGS if flag.name not in flags]
 

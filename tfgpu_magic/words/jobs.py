@@ -1,4 +1,4 @@
-"""`%tf_gpu jobs`: the cells and calls that go on by themselves, and an end to one of them."""
+"""`%tf_gpu jobs`: lists the cells and calls that run in the background, or stops one of them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 _STOP = "stop"
 
 
-def _answer(said: Line) -> Jobs:
-    """List the jobs, once the one that is to be stopped is told so."""
-    from tfgpu_magic.isolate import job_list  # calls are a room that few need
+def _answer(line: Line) -> Jobs:
+    """Return the list of the jobs; if one is to be stopped, it is asked to stop first."""
+    from tfgpu_magic.isolate import job_list  # few users need isolated calls, and these modules are slow to import
     from tfgpu_magic.views.jobs import Jobs
 
-    verb, _, number = said.rest.partition(" ")
-    if said.rest and not (verb == _STOP and number.isdecimal() and job_list.stop(int(number))):
+    verb, _, number = line.rest.partition(" ")
+    if line.rest and not (verb == _STOP and number.isdecimal() and job_list.stop(int(number))):
         running = ", ".join(map(str, job_list.running()))
         these = f"Job {running} can be stopped." if running else "No job runs."
-        raise PolicyError(f"`jobs {said.rest}` cannot be done. {these}{WORD.forms}")
+        raise PolicyError(f"`jobs {line.rest}` cannot be done. {these}{WORD.forms}")
     return Jobs(tuple(job_list.statuses()), look())
 
 
-def _offers(said: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
-    return [] if said else [_STOP]
+def _offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+    return [] if tokens else [_STOP]
 
 
 WORD = Word(

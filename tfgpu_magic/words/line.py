@@ -1,4 +1,4 @@
-"""A line of the magic: read once, refused where its word may not stand as it does, and handed to that word."""
+"""A line of the magic: parsed once, refused where its word may not stand there, and passed to that word."""
 
 from __future__ import annotations
 
@@ -14,39 +14,40 @@ from tfgpu_magic.words import table
 
 
 def answer(line: str) -> object:
-    """Do what a line asks; what is returned is to be shown, if it is anything.
+    """Do what a line asks, and return what is to be shown; None where nothing is.
 
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    said = read(line, table.WORDS)
-    if said.word.answer is None:
-        usage = "" if said.word.above is None else f" {said.word.above.usage}"
-        raise PolicyError(f"`{said.word.name}` stands above a cell:{usage}")
-    if said.rest and said.word.alone:
-        raise PolicyError(f"`{said.word.name}` stands alone; {said.rest!r} is too much. `%tf_gpu?` explains the words.")
-    return said.word.answer(said)
+    parsed = read(line, table.WORDS)
+    word = parsed.word
+    if word.answer is None:
+        usage = "" if word.above is None else f" {word.above.usage}"
+        raise PolicyError(f"`{word.name}` stands above a cell:{usage}")
+    if parsed.rest and word.alone:
+        raise PolicyError(f"`{word.name}` stands alone; {parsed.rest!r} is too much. `%tf_gpu?` explains the words.")
+    return word.answer(parsed)
 
 
 def above(line: str, cell: str, shell: Any) -> Callable[[], object]:
-    """Get ready to do what a line above a cell asks; what is returned does it, and gives the cell's value.
+    """Prepare what a line above a cell asks; the function that is returned does it, and returns the cell's value.
 
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    said = read(line, table.WORDS)
-    if said.word.above is None:
+    parsed = read(line, table.WORDS)
+    if parsed.word.above is None:
         fitting = " or ".join(f"`%%tf_gpu {word.name}`" for word in table.WORDS if word.above)
-        meant = f" {said.name!r} stands in a line of its own, with one %." if said.name else ""
+        meant = f" {parsed.name!r} stands in a line of its own, with one %." if parsed.name else ""
         raise PolicyError(f"Above a cell, only {fitting} can stand.{meant} `%tf_gpu?` explains it.")
-    return said.word.above.prepare(said, cell, shell)
+    return parsed.word.above.prepare(parsed, cell, shell)
 
 
 def read(line: str, words: tuple[Word, ...]) -> Line:
-    """Read a line.
+    """Parse a line.
 
     Raises:
-        PolicyError: its first word is none, or `--restart` cannot stand beside it.
+        PolicyError: its first word is unknown, or `--restart` cannot stand beside it.
     """
     tokens = line.partition("#")[0].split()
     name, rest = parted(" ".join(token for token in tokens if token != RESTART))
@@ -60,13 +61,13 @@ def read(line: str, words: tuple[Word, ...]) -> Line:
 
 
 def parted(text: str) -> tuple[str, str]:
-    """The first word of a text, and what follows it."""
+    """Return the first word of a text, and what follows it."""
     name = re.split(r"[\s;]", text, maxsplit=1)[0]
     return name, text.removeprefix(name).strip()
 
 
 def explained(error: TfGpuError) -> str:
-    """The text of an error; where a policy has a word in it that is none of a policy's, that of the word."""
+    """Return the text of an error; where a word that is no policy stands in a policy, the text about that word."""
     if not isinstance(error, UnknownWord):
         return str(error)
     for word in table.WORDS:

@@ -1,4 +1,4 @@
-"""`%tf_gpu plan`: what a policy would do; without one, what is done."""
+"""`%tf_gpu plan`: what a policy would do; without one, what the current policy does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tfgpu_magic.errors import TooLate
 from tfgpu_magic.views.plan import PlanAnswer
 
 
-def _answer(said: Line) -> PlanAnswer:
-    policy = said.rest
+def _answer(line: Line) -> PlanAnswer:
+    policy = line.rest
     if not policy:
         return PlanAnswer(control.waiting(), control.standing(control.current(), current_stage()))
     try:

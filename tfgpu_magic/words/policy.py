@@ -1,4 +1,4 @@
-"""A policy as a line: what its words say of themselves is their own; what is done is the same for all of them."""
+"""A policy as a line: `config.requests` describes its words; what a line does is the same for all of them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tfgpu_magic.views.plan import PlanAnswer
 
 
 def word(first: Word) -> Word:
-    """A policy's word as the first of a line, behind which the rest of that policy and others stand."""
+    """Return a policy's word as the first of a line, which the rest of the policy follows."""
 
-    def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-        return completions.policy([first.name, *said], gpus, RESTART)
+    def offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+        return completions.policy([first.name, *tokens], gpus, RESTART)
 
     return Word(
         name=first.name,
@@ -34,19 +34,19 @@ def word(first: Word) -> Word:
     )
 
 
-def _answer(said: Line) -> PlanAnswer:
-    """Apply a policy here; or if it is too late, and that is wanted, in a new kernel."""
-    looking = Looking(PATIENCE)  # while the words are read
+def _answer(line: Line) -> PlanAnswer:
+    """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
+    looking = Looking(PATIENCE)  # it queries the GPUs while the words are parsed
     try:
-        plan = control.apply(said.text, see=lambda: looking.result(administrator.slow))
+        plan = control.apply(line.text, see=lambda: looking.result(administrator.slow))
     except TooLate:
-        if not said.restart:
+        if not line.restart:
             raise
-        asked = control.foresee(said.text).asked  # a process is not given up for words that cannot be had
+        asked = control.foresee(line.text).asked  # no kernel is given up for a policy that cannot be enforced
         if host() != "kernel":
             raise
     else:
         return PlanAnswer(plan, control.standing(plan, current_stage()))
-    from tfgpu_magic.restart import restart  # Jupyter Server's part of the house
+    from tfgpu_magic.restart import restart  # it imports psutil and more, and restarts are rare
 
     return restart(str(asked) or "default")

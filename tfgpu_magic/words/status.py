@@ -1,4 +1,4 @@
-"""`%tf_gpu status`, and `%tf_gpu` alone: one look at the GPUs."""
+"""`%tf_gpu status`, and `%tf_gpu` alone: one snapshot of the GPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def look(_: Line) -> Status:
-    """Look at the GPUs now."""
+    """Return the status of the GPUs now."""
     return control.status()
 
 

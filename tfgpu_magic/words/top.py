@@ -1,4 +1,4 @@
-"""`%tf_gpu top`: the live table; where nothing draws it, as in a terminal, one look."""
+"""`%tf_gpu top`: the live table; where no front end draws it, as in a terminal, one snapshot."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from tfgpu_magic.views.widget import MemoryTable
 
 
-def _answer(said: Line) -> MemoryTable | Status:
+def _answer(line: Line) -> MemoryTable | Status:
     if host() != "kernel":
-        return status.look(said).once()
+        return status.look(line).once()
     from tfgpu_magic.views.widget import MemoryTable  # ipywidgets is slow to import
 
     return MemoryTable()

@@ -1,7 +1,8 @@
-"""What can be asked of TensorFlow's GPUs: a module a word, and the table that lists them. Pure.
+"""The requests of a policy: a module a word, and the table that lists them. Pure.
 
-A module has its `WORD`, a frozen class for what is asked (`request.Memory`, `Choice`, `Cpus` or `Reset`), `read` and
-`offers` (`PolicyWord`). Whatever a stage asks of it is a method of its class, so there is nothing to add there.
+A module has its `WORD`, a frozen class for the request (`request.Memory`, `Choice`, `Cpus` or `Reset`), `read` and
+`offers` (`PolicyWord`). All that other modules need of a request is a method of its class, so a new word changes none
+of them.
 """
 
 from __future__ import annotations
@@ -15,31 +16,31 @@ from tfgpu_magic.config.word import Word
 
 
 class PolicyWord(Protocol):
-    """What a module of a policy word has.
+    """The members of a module of a policy word.
 
     Attributes:
-        WORD: what it says of itself to those who write it.
+        WORD: the description of the word.
     """
 
     WORD: Word
 
     def read(self, values: Sequence[str], flags: Mapping[str, str], /) -> Sequence[Request]:
-        """Read what follows the word.
+        """Parse what follows the word.
 
         Args:
-            values: what is no flag.
+            values: the tokens that are no flags.
             flags: each flag with its value ("" where it has none).
 
         Raises:
-            PolicyError: it cannot be read; the error says which part.
+            PolicyError: it cannot be parsed; the error says which part.
         """
 
-    def offers(self, said: Sequence[str], gpus: Callable[[], Sequence[str]], /) -> list[str]:
-        """Return the values that may stand beside those that are said.
+    def offers(self, typed: Sequence[str], gpus: Callable[[], Sequence[str]], /) -> list[str]:
+        """Return the values that may follow those that are typed already.
 
         Args:
-            said: what follows the word already, flags included.
-            gpus: gives the labels of the GPUs that can be named.
+            typed: the tokens that follow the word already, flags included.
+            gpus: returns the labels of the GPUs that can be named.
         """
 
 

@@ -1,4 +1,4 @@
-"""`default`: what was asked before is dropped. Pure."""
+"""`default`: the request to drop what was asked before. Pure."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ WORD = Word("default", ("default",), "drop what was asked before and is not in f
 
 @dataclass(frozen=True, slots=True)
 class Default(Reset):
-    """Nothing: whatever was asked before is dropped."""
+    """The request to drop whatever was asked before."""
 
     def __str__(self) -> str:
         return "default"
 
 
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Default]:
-    """Read what follows the word, which is nothing."""
+    """Parse what follows the word, which must be nothing."""
     del flags
     if values:
         raise PolicyError(f"default stands alone; {' '.join(values)!r} is too much.")
     return [Default()]
 
 
-def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
     """Return no values."""
-    del said, gpus
+    del typed, gpus
     return []

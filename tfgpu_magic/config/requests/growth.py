@@ -1,4 +1,4 @@
-"""`growth`: memory is taken as it is needed, or all of it at once. Pure."""
+"""`growth`: the request that memory is taken as it is needed, or all of it at once. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 
 @dataclass(frozen=True, slots=True)
 class Growth(Memory):
-    """Memory growth on every visible GPU, or none of it. TensorFlow knows no other scope."""
+    """Memory growth on every visible GPU, or on none: TensorFlow has no other scope."""
 
     limited: ClassVar[bool] = False
     of_free: ClassVar[bool] = False
@@ -32,42 +32,42 @@ class Growth(Memory):
 
     @property
     def grows(self) -> bool:
-        """What it says."""
+        """Whether growth is on."""
         return self.on
 
     def sizes(self, gpu: Figures) -> tuple[int, ...]:
-        """There is no limit."""
+        """Return no sizes: there is no limit."""
         del gpu
         return ()
 
     def growing(self, *, on: bool) -> Growth:
-        """Return the other growth, or the same."""
+        """Return growth that is on, or off."""
         return Growth(on)
 
     def on_gpu(self, gpu: GpuRef | None) -> Growth:
-        """Return the same, which is about every GPU."""
+        """Return the request itself, which is about every GPU."""
         del gpu
         return self
 
     def less(self, size: int) -> None:
-        """There is no less."""
+        """Return None: there is no smaller growth."""
 
     def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Growth:
-        """Return the same, which is about every GPU."""
+        """Return the request itself, which is about every GPU."""
         del limits, gpu
         return self
 
 
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Growth]:
-    """Read what follows the word."""
+    """Parse what follows the word."""
     del flags
-    said = " ".join(values).lower() or "on"
-    if said not in (*_ON, *_OFF):
+    setting = " ".join(values).lower() or "on"
+    if setting not in (*_ON, *_OFF):
         raise PolicyError(f"growth is on or off, not {' '.join(values)!r}.{WORD.forms}")
-    return [Growth(on=said in _ON)]
+    return [Growth(on=setting in _ON)]
 
 
-def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-    """Return the values that may stand beside those that are said."""
+def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the values that may follow those that are typed already."""
     del gpus
-    return [] if arguments.values(said) else ["on", "off"]
+    return [] if arguments.values(typed) else ["on", "off"]

@@ -1,4 +1,4 @@
-"""`limit`: a size or a share of every GPU, or GPU by GPU. Pure."""
+"""`limit`: the request for a size or a share of every GPU, or GPU by GPU. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Limit(Memory):
 
     @property
     def need(self) -> Amount:
-        """The amount."""
+        """The amount of the limit."""
         return self.amount
 
     def sizes(self, gpu: Figures) -> tuple[int, ...]:
@@ -70,16 +70,16 @@ class Limit(Memory):
     def leased(self, limits: tuple[int, ...], usable: int, context: int) -> tuple[int, ...]:
         """Return the limit of an isolated call.
 
-        In percent it is a share of what processes can have of the GPU, and counts all that the call's process holds,
-        CUDA's context too: four calls at 25% fit on one GPU.
+        A percentage is a share of what processes can have of the GPU, and covers all that the call's process holds,
+        with CUDA's context: four calls at 25% fit on one GPU.
         """
         return (whole(max(0, self.amount.of(usable) - context)),) if isinstance(self.amount, Share) else limits
 
     @property
     def lease_note(self) -> str:
-        """What a percentage is of an isolated call."""
-        told = "Of an isolated call, a percentage is all that its process holds, CUDA's context included."
-        return told if isinstance(self.amount, Share) else ""
+        """The sentence on what a percentage means in an isolated call."""
+        note = "Of an isolated call, a percentage is all that its process holds, CUDA's context included."
+        return note if isinstance(self.amount, Share) else ""
 
     def wanted(self, limits: tuple[int, ...]) -> str:
         """Return the limit in bytes, a percentage beside it."""
@@ -87,13 +87,13 @@ class Limit(Memory):
         return f"{self.amount} is {total}" if isinstance(self.amount, Share) else f"the limit is {total}"
 
     def smallest(self, limits: tuple[int, ...]) -> str:
-        """Return the amount as it was said."""
+        """Return the amount as it was written."""
         del limits
         return amount_text(self.amount)
 
 
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit]:
-    """Read what follows the word."""
+    """Parse what follows the word."""
     limits: dict[GpuRef | None, Limit] = {}
     for value in arguments.parts(values):
         target, equals, size = value.rpartition("=")
@@ -108,11 +108,11 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit]:
             limits[gpu] = Limit(amount, gpu, grow="--grow" in flags)
     if not limits:
         raise PolicyError(f"A limit of how much?{WORD.forms}")
-    return [limits[gpu] for gpu in sorted(limits, key=lambda gpu: gpu is not None)]  # what is for every GPU first
+    return [limits[gpu] for gpu in sorted(limits, key=lambda gpu: gpu is not None)]  # the limit for every GPU first
 
 
-def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-    """Return the values that may stand beside those that are said."""
-    values = arguments.values(said)
+def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the values that may follow those that are typed already."""
+    values = arguments.values(typed)
     named = [f"{gpu}=" for gpu in gpus() if not any(value.startswith(f"{gpu}=") for value in values)]
     return named + ([] if any("=" not in value for value in values) else list(arguments.SIZES))

@@ -1,4 +1,4 @@
-"""`pick`: the GPUs with most free memory. Pure."""
+"""`pick`: the request for the GPUs with most free memory. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ WORD = Word(
     (("--need", True),),
 )
 
-_TELLING = 64 * MIB
-"""Less free memory than that is no more: the least context is larger."""
+_LEAST_DIFFERENCE = 64 * MIB
+"""Bytes by which free memory must differ to count: even the smallest context is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Pick(Choice):
         return f"pick{count}" + (f" --need {amount_text(self.need)}" if self.need is not None else "")
 
     def choose(self, gpus: Candidates) -> Sequence[Gpu]:
-        """Return those with most free memory; of equals those that fewest have picked."""
+        """Return the GPUs with most free memory; of equals those that the fewest kernels have picked."""
         given = gpus.given(self.count)
         enough = [gpu for gpu in gpus.useful(given) if (gpu.free or 0) >= self._needed(gpu)]
         if len(enough) < self.count:
@@ -56,11 +56,11 @@ class Pick(Choice):
         return chosen
 
     def settled(self, gpus: Sequence[GpuRef]) -> Visible:
-        """Return these GPUs by name, so that later words do not pick again."""
+        """Return these GPUs by name, so that later requests do not pick again."""
         return Visible(tuple(gpus))
 
     def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Choice]:
-        """Give the same without what is needed, and with fewer; where there is no GPU, none."""
+        """Give picks without the needed amount, and of fewer GPUs; where there is no GPU, `visible none`."""
         if not gpus:
             yield Visible(())
             return
@@ -69,17 +69,17 @@ class Pick(Choice):
                 yield Pick(count, need)
 
     def among(self, is_there: Callable[[GpuRef], bool]) -> Pick:
-        """Return itself, which names no GPU."""
+        """Return the request itself, which names no GPU."""
         del is_there
         return self
 
     def _needed(self, gpu: Gpu) -> int:
-        """Bytes that must be free: what is needed, and the context that comes with it."""
+        """Return the bytes that must be free: what is needed, and the context that comes with it."""
         total = gpu.total or 0
         return (0 if self.need is None else amount_bytes(self.need, total)) + context_bytes(total)
 
     def _too_few(self, enough: int, given: Sequence[Gpu], bound: str) -> Refused:
-        """More GPUs than there are with so much free, of those that this process may have."""
+        """Return the error for more GPUs than have so much free, among those that this process may have."""
         what = f"{self.count} GPU{'s' * (self.count > 1)}"
         need = f" with {amount_text(self.need)} free, and room for CUDA's context," if self.need is not None else ""
         figures = [f"{rounded(gpu.free)} free" if gpu.free is not None else str(gpu.error) for gpu in given]
@@ -90,20 +90,23 @@ class Pick(Choice):
 
 
 def _freest(gpus: Sequence[Gpu], claims: Mapping[str, float]) -> Gpu:
-    """The GPU with most free memory, where less than a context is equal: what others have picked may not show yet.
+    """Return the GPU with most free memory; GPUs that differ by less than a context are equal.
 
-    Of equals it is one that fewest of this user's kernels have picked, then one with most free memory, as other users'
-    contexts do show; and then the lot decides.
+    What other kernels have just picked may not show in free memory yet. Of equal GPUs it is one that the fewest of this
+    user's kernels have picked, then one with most free memory, as other users' contexts do show; and then the random
+    tie-breaker decides.
     """
     most = max(gpu.free or 0 for gpu in gpus)
     equal = [gpu for gpu in gpus if most - (gpu.free or 0) < context_bytes(gpu.total or 0)]
     taken = [claims.get(str(gpu.uuid), 0.0) for gpu in equal]
     ranked = zip(taken, equal, strict=True)
-    return min(ranked, key=lambda one: (int(one[0]), -((one[1].free or 0) // _TELLING), one[0], -(one[1].free or 0)))[1]
+    return min(
+        ranked, key=lambda one: (int(one[0]), -((one[1].free or 0) // _LEAST_DIFFERENCE), one[0], -(one[1].free or 0))
+    )[1]
 
 
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Pick]:
-    """Read what follows the word."""
+    """Parse what follows the word."""
     if len(values) > 1:
         raise PolicyError(f"How many GPUs? {' '.join(values)!r} is not one number.{WORD.forms}")
     if values and values[0].lower() == "all":
@@ -112,7 +115,7 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Pick]:
     return [Pick(count, arguments.amount(flags["--need"]) if "--need" in flags else None)]
 
 
-def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-    """Return no values: how many GPUs are wanted, nobody can guess."""
-    del said, gpus
+def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return no values: how many GPUs are wanted cannot be guessed."""
+    del typed, gpus
     return []

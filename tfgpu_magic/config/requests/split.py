@@ -1,4 +1,4 @@
-"""`split`: logical GPUs, or logical CPUs with `--cpu`. Pure."""
+"""`split`: the request for logical GPUs, or for logical CPUs with `--cpu`. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Split(Memory):
 
     @property
     def need(self) -> Amount | None:
-        """The sum of named sizes."""
+        """The sum of the named sizes; None for equal shares."""
         return None if isinstance(self.parts, int) else amount.add(self.parts)
 
     def sizes(self, gpu: Figures) -> tuple[int, ...]:
@@ -65,17 +65,17 @@ class Split(Memory):
         return replace(self, gpu=gpu)
 
     def less(self, size: int) -> Split | None:
-        """Return as many equal shares of what is free."""
+        """Return the same number of equal shares of what is free; None with one part, or with equal shares already."""
         del size
         several = not isinstance(self.parts, int) and len(self.parts) > 1
         return replace(self, parts=len(self.parts)) if several else None  # type: ignore[arg-type]
 
     def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Split:
-        """Return the same with named sizes in bytes; equal shares stay what they are."""
+        """Return the same with named sizes in bytes; equal shares stay as they are."""
         return Split(self.parts if isinstance(self.parts, int) else limits, gpu, self.grow)
 
     def wanted(self, limits: tuple[int, ...]) -> str:
-        """Return the parts' sum, and what they are."""
+        """Return the sum of the parts, and the parts."""
         total = rounded(sum(limits))
         if isinstance(self.parts, int) or len(self.parts) == 1:
             return f"the limit is {total}"
@@ -93,28 +93,28 @@ class SplitCpu(Cpus):
 
     @property
     def count(self) -> int:
-        """The parts."""
+        """The number of parts."""
         return self.parts
 
 
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Split | SplitCpu]:
-    """Read what follows the word."""
-    said = arguments.parts(values)
-    if not said:
+    """Parse what follows the word."""
+    sizes = arguments.parts(values)
+    if not sizes:
         raise PolicyError(f"Split into what?{WORD.forms}")
-    counted = len(said) == 1 and arguments.is_number(said[0])
-    count = arguments.count(said[0], 2, "A device is split into") if counted else None
+    counted = len(sizes) == 1 and arguments.is_number(sizes[0])
+    count = arguments.count(sizes[0], 2, "A device is split into") if counted else None
     if "--cpu" in flags:
         if count is None or len(flags) > 1:
             raise PolicyError(f"The CPU is split into a number of equal parts, and that is all.{WORD.forms}")
         return [SplitCpu(count)]
-    if len(said) > arguments.MOST_PARTS:
-        raise PolicyError(f"{len(said)} parts are too many; {arguments.MOST_PARTS} is the most.")
-    parts = count or tuple(map(arguments.amount, said))
+    if len(sizes) > arguments.MOST_PARTS:
+        raise PolicyError(f"{len(sizes)} parts are too many; {arguments.MOST_PARTS} is the most.")
+    parts = count or tuple(map(arguments.amount, sizes))
     return [Split(parts, gpu, grow="--grow" in flags) for gpu in arguments.flagged(flags)]
 
 
-def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-    """Return the values that may stand beside those that are said."""
+def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the values that may follow those that are typed already."""
     del gpus
-    return [] if arguments.values(said) else ["2", "4"]
+    return [] if arguments.values(typed) else ["2", "4"]

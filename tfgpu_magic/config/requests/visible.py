@@ -1,4 +1,4 @@
-"""`visible`: the GPUs that TensorFlow sees, by name. Pure."""
+"""`visible`: the request on which GPUs TensorFlow sees, by name. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Visible(Choice):
 
     @property
     def refs(self) -> Sequence[GpuRef]:
-        """The GPUs."""
+        """The GPUs that it names."""
         return self.gpus or ()
 
     @property
@@ -48,20 +48,20 @@ class Visible(Choice):
         return bool(self.gpus)
 
     def choose(self, gpus: Candidates) -> Sequence[Gpu]:
-        """Return the GPUs in its order."""
+        """Return its GPUs, in its order."""
         return gpus.everything() if self.gpus is None else [gpus.named(ref) for ref in self.gpus]
 
     def settled(self, gpus: Sequence[GpuRef]) -> Visible:
-        """Return itself: it names them already."""
+        """Return the request itself: it names its GPUs already."""
         del gpus
         return self
 
     def easier(self, gpus: Sequence[GpuRef]) -> Iterator[Visible]:
-        """Give these GPUs."""
+        """Give the choice of these GPUs."""
         yield Visible(tuple(gpus))
 
     def among(self, is_there: Callable[[GpuRef], bool]) -> Visible | None:
-        """Return those that are there, if any are."""
+        """Return the choice of those GPUs that are there; None where none is."""
         if not self.gpus:
             return self
         there = tuple(filter(is_there, self.gpus))
@@ -69,7 +69,7 @@ class Visible(Choice):
 
 
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Visible]:
-    """Read what follows the word."""
+    """Parse what follows the word."""
     del flags
     refs = arguments.listed(values)
     if not refs:
@@ -84,9 +84,9 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Visible]:
     return [Visible(gpus)]
 
 
-def offers(said: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-    """Return the values that may stand beside those that are said."""
-    values = arguments.values(said)
+def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return the values that may follow those that are typed already."""
+    values = arguments.values(typed)
     if not values:
         return ["all", "none", *gpus()]
     return [] if values[0] in ("all", "none") else list(gpus())

@@ -1,6 +1,6 @@
-"""This process's TensorFlow: THE ONLY room that touches `tf.config` and TensorFlow's environment variables.
+"""This process's TensorFlow: THE ONLY package that uses `tf.config` and TensorFlow's environment variables.
 
-It never imports TensorFlow and never wakes it: it works with the TensorFlow that the user has imported, or waits.
+It never imports or starts TensorFlow: it works with the TensorFlow that the user has imported, or waits.
 """
 
 from __future__ import annotations
@@ -29,33 +29,35 @@ NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
 
 
 class Runtime:
-    """What was done to this process so far, and the way back. There is one, `RUNTIME`.
+    """The record of what was set in this process, with the means to undo it. There is one instance, `RUNTIME`.
 
     Attributes:
         plan: the plan in force or waiting for TensorFlow; None while nothing was asked.
-        since: which cell made it too late, in words, if somebody watches the cells.
-        broken: TensorFlow failed to make its context for want of memory.
+        since: the cell that made it too late, as a phrase, if the cells are watched.
+        broken: TensorFlow failed to make its context for lack of memory.
     """
 
     def __init__(self) -> None:
         self.plan: Plan | None = None
         self.since: str | None = None
         self.broken = False
-        self._ledger = EnvironmentChanges()
-        self._theirs: Settings | None = None  # TensorFlow's settings before we first changed any
-        self._answers: dict[tuple[object, ...], tuple[str, ...]] = {}  # CUDA's order does not change while we live
+        self._changes = EnvironmentChanges()
+        self._theirs: Settings | None = None  # TensorFlow's settings before this class first changed any
+        self._answers: dict[
+            tuple[object, ...], tuple[str, ...]
+        ] = {}  # CUDA's order does not change while this process runs
 
-    def observe(self, gpus: Sequence[Gpu], *, patience: float = cuda.PATIENCE) -> ProcessState:
-        """How this process stands now, on a machine with these GPUs. Changes nothing and wakes nothing.
+    def observe(self, gpus: Sequence[Gpu], *, timeout: float = cuda.CUDA_TIMEOUT) -> ProcessState:
+        """Return the state of this process on a machine with these GPUs. Nothing is changed or started.
 
         Args:
             gpus: the machine's GPUs.
-            patience: seconds that CUDA may take to tell its order of GPUs, where only it can.
+            timeout: seconds to wait for CUDA's order of GPUs, where only CUDA has it.
         """
         stage, fixed = current_stage(), frozen()
-        outside = self._ledger.outside()
+        outside = self._changes.outside()
         environment = {name: os.environ[name] for name in VARIABLES if name in os.environ}
-        shown = cuda.shown() if fixed else self._predict(gpus, outside, patience)
+        shown = cuda.shown() if fixed else self._predict(gpus, outside, timeout)
         ours = environment.get(DEVICES) != outside.get(DEVICES)
         sees, theirs = self._listed()
         return ProcessState(
@@ -64,7 +66,7 @@ class Runtime:
             outside=outside,
             frozen=fixed,
             shown=shown,
-            given=self._predict(gpus, outside, patience) if fixed and ours else shown,
+            given=self._predict(gpus, outside, timeout) if fixed and ours else shown,
             tensorflow_sees=sees,
             skipped=tuple(uuid for uuid in shown or () if uuid not in theirs.growth) if listed() else (),
             growth=theirs.growth,
@@ -82,28 +84,29 @@ class Runtime:
         )
 
     def apply(self, plan: Plan) -> None:
-        """Do what the plan says, whole or not at all.
+        """Apply a plan, whole or not at all.
 
-        Where TensorFlow must be told and is not imported yet, the rest waits: call `tell` once it is.
+        Where TensorFlow's own API is needed and TensorFlow is not imported yet, the rest waits: call `configure` once
+        it is.
 
         Raises:
-            Refused: TensorFlow did not take it; everything is as it was.
+            Refused: TensorFlow rejected it; everything is as it was.
         """
         if plan.judged and plan.needs_tensorflow and importing():
             raise Refused("Not applied. TensorFlow is being imported at this moment; say it again when that is done.")
-        with self._ledger.undone_on_error():
-            self._ledger.write(plan.environment)
+        with self._changes.undone_on_error():
+            self._changes.write(plan.environment)
             if tensorflow() is not None:
-                self.tell(plan)
+                self.configure(plan)
         self.plan = plan
 
-    def tell(self, plan: Plan) -> None:
-        """Tell the imported TensorFlow what only its own API can set, whole or not at all.
+    def configure(self, plan: Plan) -> None:
+        """Set in the imported TensorFlow what only its own API can set, whole or not at all.
 
         Raises:
-            Refused: TensorFlow did not take it; its settings are as they were.
+            Refused: TensorFlow rejected it; its settings are as they were.
         """
-        # Where TensorFlow has made no list yet, nothing was set that would have to be taken back.
+        # Where TensorFlow has made no list yet, nothing was set that would have to be undone.
         if not (plan.needs_tensorflow or listed()):
             return
         try:
@@ -122,24 +125,24 @@ class Runtime:
             raise Refused(f"Not applied. TensorFlow did not take it: {error}") from error
 
     def environment_for_children(self) -> dict[str, str]:
-        """The environment that a new process is to have of this one: without what we changed."""
+        """Return the environment for child processes: this process's, without what this class changed."""
         theirs = {name: value for name, value in environment().items() if name not in VARIABLES}
-        return theirs | self._ledger.outside()
+        return theirs | self._changes.outside()
 
-    def fall(self, plan: Plan) -> None:
-        """Have only a plan's variables in force, where TensorFlow cannot be told what was asked."""
-        self._ledger.write(plan.environment)
+    def fall_back(self, plan: Plan) -> None:
+        """Set only a plan's variables, where TensorFlow's own settings cannot be made."""
+        self._changes.write(plan.environment)
         self.plan = plan
 
     def _listed(self) -> tuple[tuple[str, ...] | None, Settings]:
-        """The GPUs that TensorFlow sees, and its settings without us; nothing while it has made no list."""
+        """Return the GPUs that TensorFlow sees, and its settings without ours; nothing while it has no list."""
         if not listed() or tensorflow() is None or forked():
             return None, Settings(parts={}, growth={}, visible=())
         now = devices.read()
         return now.visible, self._theirs or now
 
     def _changed(self) -> tuple[str, ...]:
-        """What is other than the plan that is in force says, a phrase each."""
+        """Return what differs from the plan that is in force, a phrase each."""
         plan = self.plan
         if plan is None or forked():
             return ()
@@ -150,29 +153,29 @@ class Runtime:
         planned = {str(device.gpu.uuid): device for device in plan.devices}
         if current_stage() is Stage.READY:
             there = {uuid: tuple(gpu.limit or 0 for gpu in logical) for uuid, logical in devices.logical().items()}
-            # Without a limit of ours, what TensorFlow calls the limit is what it found free.
-            told = {uuid: device.limits for uuid, device in planned.items() if device.limits}
+            # Without a limit of the plan's, what TensorFlow calls the limit is what it found free.
+            expected = {uuid: device.limits for uuid, device in planned.items() if device.limits}
             if DEVICES in plan.environment and not plan.blind and set(there) != set(planned):
                 found.append("TensorFlow sees other GPUs")
         elif listed() and plan.growth is not None:
-            there, told = limits_now(), {uuid: device.limits for uuid, device in planned.items()}
+            there, expected = limits_now(), {uuid: device.limits for uuid, device in planned.items()}
         else:
             return tuple(found)
-        for uuid, limits in told.items():
+        for uuid, limits in expected.items():
             if uuid in there and there[uuid] != limits:
                 size = " + ".join(map(rounded, there[uuid])) or "nothing"
                 found.append(f"the limit of GPU {planned[uuid].gpu.label} is {size}")
         return tuple(found)
 
-    def _predict(self, gpus: Sequence[Gpu], outside: dict[str, str], patience: float) -> tuple[str, ...] | None:
-        """What CUDA would show this process without what we changed; a process of its own asks where GPUs differ."""
+    def _predict(self, gpus: Sequence[Gpu], outside: dict[str, str], timeout: float) -> tuple[str, ...] | None:
+        """Return what CUDA would show this process without our changes; where GPUs differ, a child asks CUDA."""
         shown = visible.predict(gpus, outside) if gpus else ()
         if shown is not None:
             return shown
         question = (*sorted(outside.items()), *(str(gpu.uuid) for gpu in gpus))
         if question not in self._answers:
             theirs = {name: value for name, value in environment().items() if name not in VARIABLES}
-            answer = cuda.ask_elsewhere(theirs | outside, patience=patience)
+            answer = cuda.shown_with(theirs | outside, timeout=timeout)
             if answer is None:
                 return None
             self._answers[question] = answer
@@ -183,7 +186,10 @@ RUNTIME = Runtime()
 
 
 def limits_now() -> dict[str, tuple[int, ...]]:
-    """Bytes of the logical GPUs that TensorFlow was told to make, by their GPU's UUID; ask only once it has a list."""
+    """Return the bytes of the logical GPUs that TensorFlow is set to make, by their GPU's UUID.
+
+    Call it only once TensorFlow has a list of devices.
+    """
     return {uuid: _bytes(parts) for uuid, parts in devices.read().parts.items() if uuid != devices.CPU}
 
 
@@ -192,7 +198,7 @@ def _bytes(parts: Sequence[int | None]) -> tuple[int, ...]:
 
 
 def growth_in_force(process: ProcessState) -> bool:
-    """Whether pools grow: the variable if it is exactly true or false, else tf.config's word if nothing drops that."""
+    """Tell whether pools grow: by the variable if it is exactly true or false, else by `tf.config` without limits."""
     variable = process.environment.get(GROWTH)
     if variable in ("true", "false"):
         return variable == "true"
@@ -200,7 +206,7 @@ def growth_in_force(process: ProcessState) -> bool:
 
 
 def _settings(plan: Plan, theirs: Settings) -> Settings:
-    """TensorFlow's settings as the plan wants them; where it says nothing, as they were before us."""
+    """Return TensorFlow's settings by the plan; where it has none, those before any of ours."""
     planned = {str(device.gpu.uuid): devices.mebibytes(device.limits) for device in plan.devices}
     gone = [device.gpu.label for device in plan.devices if device.limits and str(device.gpu.uuid) not in theirs.growth]
     if gone:
@@ -219,5 +225,5 @@ def _settings(plan: Plan, theirs: Settings) -> Settings:
 
 
 def _neighbour() -> str:
-    """A library other than TensorFlow that may hold the context that somebody holds."""
+    """Return the name of a library other than TensorFlow that may hold the CUDA context in this process."""
     return next((name for name in NEIGHBOURS if name in sys.modules), "another library")

@@ -16,17 +16,17 @@ from tfgpu_magic.monitor.report import LogicalGpu
 from tfgpu_magic.units import MIB
 
 CPU = "CPU"
-"""Stands for the CPU where GPUs stand by their UUIDs."""
+"""The CPU's key where the keys of GPUs are their UUIDs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What `tf.config` is set to, by the UUIDs of GPUs.
+    """The settings of `tf.config`, by the UUIDs of GPUs.
 
     Attributes:
         parts: MiB of each logical device that a GPU or the CPU is divided into, None without a limit; empty if it is
             not divided.
-        growth: whether memory growth is on; None where nobody has said.
+        growth: whether memory growth is on; None where it was not set.
         visible: the GPUs that TensorFlow is to see, in CUDA's order.
     """
 
@@ -37,12 +37,12 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """What TensorFlow's allocator says of one logical GPU, in bytes. The CUDA context is not in them.
+    """The figures of TensorFlow's allocator for one logical GPU, in bytes, without the CUDA context.
 
     Attributes:
-        in_use: what it has handed out now.
-        peak: the most that it has handed out at once since the last reset.
-        limit: what it may take.
+        in_use: what is allocated now.
+        peak: the most that was allocated at once since the last reset.
+        limit: what the allocator may take.
     """
 
     in_use: int
@@ -51,7 +51,7 @@ class Pool:
 
 
 def read() -> Settings:
-    """The settings now. TensorFlow makes its list of devices for it, if it has none: ask only where that may be."""
+    """Return the settings now. TensorFlow makes its list of devices for it if it has none: call only where it may."""
     config, devices = _config(), _physical()
     cpus = dict(zip([CPU], config.list_physical_devices("CPU"), strict=False))
     return Settings(
@@ -65,11 +65,11 @@ def read() -> Settings:
 
 
 def write(settings: Settings) -> None:
-    """Make the settings so; what is so already is left alone.
+    """Make the settings; those that are in force already are left alone.
 
     Raises:
         Refused: TensorFlow leaves out a GPU that CUDA shows, and then mistakes the numbers of the others.
-        RuntimeError, ValueError: TensorFlow does not take one of them; those before it are set.
+        RuntimeError, ValueError: TensorFlow rejects one of them; those before it are set.
     """
     config, devices, now = _config(), _physical(), read()
     if tuple(devices) != cuda.shown():
@@ -92,16 +92,16 @@ def write(settings: Settings) -> None:
 
 
 def _physical() -> dict[str, Any]:
-    """TensorFlow's physical GPUs by their UUIDs: the number in ``/physical_device:GPU:0`` is CUDA's."""
+    """Return TensorFlow's physical GPUs by their UUIDs: the number in ``/physical_device:GPU:0`` is CUDA's."""
     gpus = _config().list_physical_devices("GPU")
-    shown = cuda.shown()  # after the list, which starts CUDA where nobody has
+    shown = cuda.shown()  # after the list, which starts CUDA if it is not running
     return {shown[_number(gpu)]: gpu for gpu in gpus if _number(gpu) < len(shown)}
 
 
 def logical() -> dict[str, tuple[LogicalGpu, ...]]:
-    """TensorFlow's logical GPUs, by the UUID of the GPU that each is on; 0.7 ms, once.
+    """Return TensorFlow's logical GPUs, by the UUID of the GPU that each is on; 0.7 ms, once.
 
-    None before it is ready, nor in a process that was forked since.
+    There are none before it is ready, nor in a process that was forked since.
     """
     tf = stage.tensorflow()
     if tf is None or stage.current_stage() is not Stage.READY or stage.forked():
@@ -113,7 +113,7 @@ def logical() -> dict[str, tuple[LogicalGpu, ...]]:
 
 
 def pools() -> dict[str, tuple[Pool, ...]]:
-    """What the allocator of each of them says, by GPU in the same way; some 10 µs a logical GPU."""
+    """Return the allocator's figures for each logical GPU, by GPU as in `logical`; some 10 µs a logical GPU."""
     return {uuid: tuple(map(_pool, on_it)) for uuid, on_it in logical().items()}
 
 
@@ -124,7 +124,7 @@ def _pool(one: LogicalGpu) -> Pool:
 
 @lru_cache(maxsize=1)
 def _logical(tf: Any, context: int) -> tuple[tuple[str, str, int], ...]:  # noqa: ARG001
-    """List TensorFlow's logical GPUs: name, UUID and limit in bytes. A context never changes them."""
+    """Return TensorFlow's logical GPUs: name, UUID and limit in bytes. A context never changes them."""
     from tensorflow.python.client import device_lib
 
     # Never without session_config: TensorFlow would make allocators of its own, and not count them.
@@ -140,18 +140,18 @@ def _logical(tf: Any, context: int) -> tuple[tuple[str, str, int], ...]:  # noqa
 
 def _config() -> Any:
     tf = stage.tensorflow()
-    assert tf is not None  # noqa: S101  # nobody asks before it is imported
+    assert tf is not None  # noqa: S101  # no caller asks before it is imported
     return tf.config
 
 
 def _divide(device: Any, parts: tuple[int | None, ...]) -> None:
-    """Divide a physical device into logical ones, or take its division back."""
+    """Divide a physical device into logical ones, or undo its division."""
     config = _config()
     if parts:
         logical = [config.LogicalDeviceConfiguration(memory_limit=size) for size in parts]
         config.set_logical_device_configuration(device, logical)
         return
-    # An empty list is accepted and makes the first op fail, and there is no public way to take a division back.
+    # An empty list is accepted and makes the first op fail, and there is no public way to undo a division.
     context = stage.eager_context()
     if context is not None:
         context._virtual_device_map.pop(device, None)
@@ -162,5 +162,5 @@ def _number(gpu: Any) -> int:
 
 
 def mebibytes(sizes: Iterable[int]) -> tuple[int | None, ...]:
-    """Sizes in bytes as TensorFlow takes them."""
+    """Return sizes in bytes as TensorFlow takes them, in MiB."""
     return tuple(size // MIB for size in sizes)

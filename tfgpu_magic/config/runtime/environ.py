@@ -1,4 +1,4 @@
-"""The environment variables that we changed, what they were before, and the way back."""
+"""The environment variables that tfgpu_magic has changed, with the values before, so that changes can be undone."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tfgpu_magic.config.process_state import VARIABLES
 
 
 class EnvironmentChanges:
-    """Writes variables and remembers; what somebody else has changed since is theirs again."""
+    """A record of the variables that were written; a value that other code has changed since counts as its own."""
 
     def __init__(self) -> None:
         self._written: dict[str, tuple[str | None, str | None]] = {}  # before us, and by us
 
     def outside(self) -> dict[str, str]:
-        """Those of `VARIABLES` that are set, as they are without us."""
+        """Return those of `VARIABLES` that are set, with their values without our changes."""
         found = {name: self._before(name) for name in VARIABLES}
         return {name: value for name, value in found.items() if value is not None}
 
     def write(self, wanted: Mapping[str, str | None]) -> None:
-        """Set what is wanted, None to remove it, and put back every other variable that we changed before."""
+        """Set the wanted variables, None to remove one, and restore every other variable that was changed before."""
         for name in {*wanted, *self._written}:
             before = self._before(name)
             value = wanted.get(name, before)
@@ -30,7 +30,7 @@ class EnvironmentChanges:
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """Put everything back as it was when the block raises anything."""
+        """Restore everything as it was if the block raises anything."""
         values = {name: os.environ.get(name) for name in VARIABLES}
         written = dict(self._written)
         try:
@@ -48,7 +48,7 @@ class EnvironmentChanges:
 
 
 def environment() -> dict[str, str]:
-    """Every variable, at one moment: another thread may remove one while we look."""
+    """Return a copy of all variables; it is made again if another thread removes one meanwhile."""
     while True:
         with suppress(KeyError):
             return dict(os.environ)
