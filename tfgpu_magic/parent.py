@@ -29,7 +29,7 @@ RESTART_TIMEOUT = 60.0
 
 BY_HAND = "Restart the kernel from its menu, and run the same line, without --restart, in its first cell."
 
-_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # no listening: where a server that listens everywhere is reached
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # no listening: where such a server is reached
 
 
 @dataclass(frozen=True, slots=True)
