@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from tfgpu_magic.config.requests import REQUESTS
+from tfgpu_magic.config.requests import REQUESTS, default
 from tfgpu_magic.config.word import Flag, Word
 from tfgpu_magic.errors import UnknownWord
 
@@ -18,19 +18,11 @@ _GIVES_BACK = (
     "TensorFlow gives memory back to the driver only when its process ends. Restart the kernel, or run such work in a "
     "cell that begins with `%%tf_gpu isolate`: its process ends with it."
 )
-_DROPS = "`%tf_gpu default` drops what was asked and is not in force yet; what is in force ends with a restart only."
-LIMITS = "A part of every GPU's memory is `%tf_gpu limit 40%`, a size `%tf_gpu limit 2GiB`."
-_MEANT = {
+_IMPOSSIBLE = {
     **dict.fromkeys(("free", "release", "empty_cache", "gc"), _GIVES_BACK),
-    **dict.fromkeys(("reset", "clear", "unset"), f"{_DROPS} {_GIVES_BACK}"),
-    **dict.fromkeys(("off", "undo", "drop"), _DROPS),
-    **dict.fromkeys(("fraction", "percent", "per_process_gpu_memory_fraction", "memory_limit", "max"), LIMITS),
-    **dict.fromkeys(
-        ("none", "all", "cpu"), "Which GPUs TensorFlow sees is `%tf_gpu visible none`, `visible all`, `visible 0,1`."
-    ),
-    **dict.fromkeys(("allow_growth", "grow", "set_memory_growth"), "Memory growth is `%tf_gpu growth`."),
+    **dict.fromkeys(("reset", "clear", "unset"), f"{default.DROPS} {_GIVES_BACK}"),
 }
-"""Answers to words that other tools have for what policies do here, or for what is not possible."""
+"""Answers to words that other tools have for what is not possible in a process that lives on."""
 
 _FLAGS = dict.fromkeys(("--growth", "--cap"), "--grow")
 """Flags that people may try instead of a policy's, and that do not look like them."""
@@ -76,7 +68,7 @@ def _instead(name: str, words: Sequence[Word]) -> str:
     """Return a sentence with what to write instead of an unknown word."""
     if re.match(r"[0-9]", name):
         return f" For a limit, write `%tf_gpu limit {name}`."
-    tried = {**_MEANT, **{tried: word.instead for word in words for tried in word.tried}}
+    tried = {**_IMPOSSIBLE, **{tried: word.instead for word in words for tried in word.tried}}
     if name.lower() in tried:
         return f" {tried[name.lower()]}"
     return f"{nearest(name, [word.name for word in words])} `%tf_gpu?` explains them."

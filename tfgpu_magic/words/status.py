@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfgpu_magic import control
-from tfgpu_magic.config.vocabulary import LIMITS
+from tfgpu_magic.config.requests import limit
 from tfgpu_magic.config.word import Line, Word
 
 if TYPE_CHECKING:
@@ -23,6 +23,6 @@ WORD = Word(
     "GPUs, processes and this kernel's TensorFlow at one look; also `%tf_gpu` alone",
     also=("",),
     tried=("memory", "mem", "usage", "info", "nvidia-smi"),
-    instead=f"Who holds what is `%tf_gpu status`. {LIMITS}",
+    instead=f"Who holds what is `%tf_gpu status`. {limit.EXAMPLES}",
     answer=look,
 )

@@ -9,7 +9,16 @@ from tfgpu_magic.config.request import Reset
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 
-WORD = Word("default", ("default",), "drop what was asked before and is not in force yet")
+DROPS = "`%tf_gpu default` drops what was asked and is not in force yet; what is in force ends with a restart only."
+"""What it does, for users who have tried another word."""
+
+WORD = Word(
+    "default",
+    ("default",),
+    "drop what was asked before and is not in force yet",
+    tried=("off", "undo", "drop"),
+    instead=DROPS,
+)
 
 
 @dataclass(frozen=True, slots=True)

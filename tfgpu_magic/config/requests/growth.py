@@ -12,7 +12,13 @@ from tfgpu_magic.config.request import GpuRef, Memory
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 
-WORD = Word("growth", ("growth [off]",), "memory growth on every visible GPU: take memory as it is needed")
+WORD = Word(
+    "growth",
+    ("growth [off]",),
+    "memory growth on every visible GPU: take memory as it is needed",
+    tried=("allow_growth", "grow", "set_memory_growth"),
+    instead="Memory growth is `%tf_gpu growth`.",
+)
 
 _ON, _OFF = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 

@@ -14,12 +14,17 @@ from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.units import rounded
 
+EXAMPLES = "A part of every GPU's memory is `%tf_gpu limit 40%`, a size `%tf_gpu limit 2GiB`."
+"""What to write, for users who have tried another word."""
+
 WORD = Word(
     "limit",
     ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow"),
     "a memory limit on every visible GPU, or GPU by GPU, which is taken at once; with --grow it is a cap: memory "
     "is taken as it is needed, up to that and no further",
     (("--grow", False), ("--gpu", True)),
+    tried=("fraction", "percent", "per_process_gpu_memory_fraction", "memory_limit", "max"),
+    instead=EXAMPLES,
 )
 
 

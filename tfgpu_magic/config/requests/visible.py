@@ -16,6 +16,8 @@ WORD = Word(
     "visible",
     ("visible 0,1", "visible 3,2", "visible GPU-<uuid>", "visible none", "visible all"),
     "which GPUs TensorFlow sees, and in which order",
+    tried=("none", "all", "cpu"),
+    instead="Which GPUs TensorFlow sees is `%tf_gpu visible none`, `visible all`, `visible 0,1`.",
 )
 
 
