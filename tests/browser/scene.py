@@ -18,10 +18,10 @@ from playwright.sync_api import Browser, Page, Playwright
 
 from scripts._frontend import ROOT
 from tests.jupyter import Server, execute, until
+from tests.sizes import MIB
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
-MIB, GIB = 2**20, 2**30
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),

@@ -6,7 +6,8 @@ import pickle
 
 import pytest
 
-from tests.config.test_plan import FOUR, GIB, MIB, gpu, kernel, snapshot
+from tests.config.test_plan import FOUR, gpu, kernel, snapshot
+from tests.sizes import GIB, MIB
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import make
 from tfgpu_magic.config.policy import NOTHING

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
+from tests.sizes import MIB
 from tfgpu_magic.config import cuda
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.monitor.report import Figure
-
-MIB = 2**20
 
 
 class Novum:

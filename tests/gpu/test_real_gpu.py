@@ -10,6 +10,7 @@ import pytest
 
 import tfgpu_magic
 from tests.processes import program, run
+from tests.sizes import GIB, MIB
 from tests.tf.on_machine import touch_every_gpu
 from tfgpu_magic.config import self_report
 from tfgpu_magic.config.memory import context_bytes
@@ -17,8 +18,6 @@ from tfgpu_magic.monitor.rows import ProcessRow
 from tfgpu_magic.monitor.watcher import Watcher
 
 pytestmark = pytest.mark.gpu
-
-MIB, GIB = 2**20, 2**30
 
 
 def held() -> int:

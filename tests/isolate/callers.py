@@ -9,6 +9,7 @@ import time
 import pytest
 
 from tests.jupyter import until
+from tests.sizes import GIB
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.isolate import offer
 from tfgpu_magic.isolate.lease import Abandoned
@@ -16,7 +17,6 @@ from tfgpu_magic.isolate.lease_file import LeaseTable
 from tfgpu_magic.isolate.leases import Leases
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
-GIB = 2**30
 NOTHING = parse("growth")
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-MIB = 2**20
+from tests.sizes import MIB
 
 
 def nothing() -> int:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.sizes import MIB
 from tfgpu_magic.config import parser
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.isolate.call import Call
@@ -21,7 +22,6 @@ from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.monitor.look import look
 
 RUNNER = "tfgpu_magic.isolate.process.worker:call"
-MIB = 2**20
 
 
 class Paper:

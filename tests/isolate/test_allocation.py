@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.sizes import GIB, MIB
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.policy import NOTHING
@@ -16,7 +17,6 @@ from tfgpu_magic.isolate.claims import Claim, Holding
 from tfgpu_magic.isolate.offer import candidates
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
-MIB, GIB = 2**20, 2**30
 CONTEXT = 256 * MIB
 """What is kept for CUDA's context on a GPU of 8 GiB."""
 

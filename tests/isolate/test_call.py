@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import MIB, Paper, belongings, call, prepare, run
+from tests.isolate.rig import Paper, belongings, call, prepare, run
+from tests.sizes import MIB
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.pool import FORK_SERVER
 

@@ -6,10 +6,8 @@ import pytest
 
 from tests.isolate.notebook import Notebook
 from tests.jupyter import until
+from tests.sizes import CONTEXT, GIB
 from tfgpu_magic.simgpu import Machine
-
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
 
 FILL = """
 import tensorflow as tf

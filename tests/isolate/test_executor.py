@@ -19,12 +19,10 @@ from tests.isolate import on_machine as on
 from tests.isolate.resident import Resident
 from tests.jupyter import until
 from tests.processes import QUIET
+from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
 from tfgpu_magic import IsolatedExecutor, PolicyError, WorkerDied
 from tfgpu_magic.simgpu import Machine
-
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
 
 
 def test_a_limit_is_in_force_on_one_gpu(resident: Resident) -> None:

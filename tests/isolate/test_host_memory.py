@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import MIB, run
+from tests.isolate.rig import run
 from tests.isolate.test_caller import start
+from tests.sizes import GIB, MIB
 from tfgpu_magic.isolate.process import host_memory
-
-GIB = 2**30
 
 
 def system(root: Path, *, cgroup: str, files: dict[str, str], available: int = 8 * GIB, swap: int = 0) -> int | None:

@@ -16,11 +16,9 @@ import tfgpu_magic
 from tests.isolate import functions as f
 from tests.isolate.resident import Resident
 from tests.processes import QUIET
+from tests.sizes import CONTEXT, GIB
 from tfgpu_magic import PolicyError, isolated
 from tfgpu_magic.simgpu import Machine
-
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
 
 
 def test_a_call_returns_what_the_function_returns(resident: Resident) -> None:

@@ -12,8 +12,9 @@ from functools import partial
 
 import pytest
 
-from tests.isolate.callers import GIB, NOTHING, Caller, machine, two_gpus, waits
+from tests.isolate.callers import NOTHING, Caller, machine, two_gpus, waits
 from tests.jupyter import until
+from tests.sizes import GIB
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import offer

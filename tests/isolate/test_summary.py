@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.sizes import GIB, MIB
 from tfgpu_magic.isolate.cells.facts import CellFacts
 from tfgpu_magic.isolate.cells.summary import Summary, crowd, summarise
 from tfgpu_magic.monitor.report import Figure, GpuUse
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
-MIB, GIB = 2**20, 2**30
 PID = 42
 
 

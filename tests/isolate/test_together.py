@@ -14,9 +14,8 @@ from tests.isolate.notebook import Notebook, notebook
 from tests.isolate.resident import Resident
 from tests.isolate.test_jobs import later
 from tests.jupyter import until
+from tests.sizes import GIB, MIB
 from tfgpu_magic.simgpu import Machine
-
-MIB, GIB = 2**20, 2**30
 
 HOLD = """
 from tests.isolate import on_machine as on

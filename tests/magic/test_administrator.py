@@ -10,14 +10,11 @@ import pytest
 from tests.jupyter import execute, serving, until
 from tests.magic.shell import cells
 from tests.processes import program, run
+from tests.sizes import CONTEXT, GIB, LITTLE, MIB
 from tests.tf.on_machine import held, touch_every_gpu
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.simgpu import Machine
 
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
-SOME = range(CONTEXT, CONTEXT + 64 * MIB)
-"""Bytes that TensorFlow holds of a GPU where memory grows, and it has done next to nothing there."""
 LIMIT = int(0.4 * 8 * 1024) * MIB + CONTEXT
 
 
@@ -26,12 +23,12 @@ LIMIT = int(0.4 * 8 * 1024) * MIB + CONTEXT
     [
         (
             "growth",
-            SOME,
+            LITTLE,
             "cannot be had in full. `visible 0,1,2,3,4,5,6; growth` is in force instead",
         ),
         ("limit 40%", range(LIMIT, LIMIT + 1), "`visible 0,1,2,3,4,5,6; limit 40%` is in force instead"),
-        ("limit 40% --grow", SOME, "`visible 0,1,2,3,4,5,6; limit 40% --grow` is in force instead"),
-        ("limti 40%", SOME, "Did you mean 'limit'?"),
+        ("limit 40% --grow", LITTLE, "`visible 0,1,2,3,4,5,6; limit 40% --grow` is in force instead"),
+        ("limti 40%", LITTLE, "Did you mean 'limit'?"),
     ],
 )
 def test_on_eight_gpus_of_which_one_is_full_the_others_are_used_as_the_policy_says(
@@ -54,7 +51,7 @@ def test_a_policy_that_can_be_had_is_not_spoken_of() -> None:
 
     assert said == ""
     assert sorted(sizes)[:7] == [0] * 7
-    assert max(sizes) in SOME
+    assert max(sizes) in LITTLE
     assert sizes[7] == 0
 
 
@@ -65,7 +62,7 @@ def test_a_limit_that_is_not_there_is_grown_into(policy: str, neighbour: str) ->
         said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": policy}, fresh=True)
 
     assert f"`{policy}`, from $TFGPU_POLICY, cannot be had in full" in said
-    assert all(one in SOME for one in sizes)
+    assert all(one in LITTLE for one in sizes)
 
 
 def test_where_every_gpu_is_full_none_is_used() -> None:
@@ -119,7 +116,7 @@ def test_it_holds_where_words_of_the_user_cannot_be_told_to_tensorflow() -> None
         said, sizes = run(machine, _use_with_a_broken_plan, env={"TFGPU_POLICY": "growth"}, fresh=True)
 
     assert "`limit 1GiB` is NOT in force: Not applied. TensorFlow did not take it: today not" in said
-    assert all(size in SOME for size in sizes)
+    assert all(size in LITTLE for size in sizes)
 
 
 @pytest.mark.parametrize(("policy", "sizes"), [("visible 1; limit 1GiB", [0, GIB + CONTEXT]), ("pick; growth", None)])
@@ -130,7 +127,7 @@ def test_an_import_that_was_interrupted_does_not_lose_it(policy: str, sizes: lis
         )
 
     assert error == "KeyboardInterrupt"
-    assert found == sizes if sizes else sorted(size in SOME for size in found) == [False, True]
+    assert found == sizes if sizes else sorted(size in LITTLE for size in found) == [False, True]
 
 
 def test_words_that_wait_are_not_lost_to_an_import_that_was_interrupted() -> None:
@@ -147,7 +144,7 @@ def test_where_the_gpus_cannot_be_looked_at_the_least_of_it_holds() -> None:
         said, sizes = run(machine, _import_with_a_look_that_fails, ValueError, env=env, fresh=True)
 
     assert "cannot be had in full. `visible 1; growth` is in force instead.\ntoday not" in said
-    assert [size in SOME for size in sizes] == [False, True]
+    assert [size in LITTLE for size in sizes] == [False, True]
 
 
 def test_where_cuda_can_no_longer_be_told_no_gpu_is_promised() -> None:

@@ -11,10 +11,9 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from tests.jupyter import Server, execute, serving, until
+from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.simgpu import Machine
 
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
 NO_RESTART = """
 from jupyter_server.auth import Authorizer
 

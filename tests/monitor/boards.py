@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tests.sizes import GIB
 from tests.slack import SLACK
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.live import Live
     from tfgpu_magic.simgpu import Machine
 
-GIB = 2**30
 NOBODY = 65534
 MODULE = "tfgpu_magic.monitor.collector"
 PATIENCE = 2.0

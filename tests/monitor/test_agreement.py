@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.monitor.boards import GIB, collectors, fresh, root_only, until
+from tests.monitor.boards import collectors, fresh, root_only, until
+from tests.sizes import GIB
 from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import Notebook, by_user

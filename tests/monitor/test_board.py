@@ -17,7 +17,8 @@ from unittest import mock
 
 import pytest
 
-from tests.monitor.boards import GIB, root_only, snapshot
+from tests.monitor.boards import root_only, snapshot
+from tests.sizes import GIB
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import board
 from tfgpu_magic.monitor.board import BOARD, Reader, Writer

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.monitor.boards import GIB, MODULE, collectors, fresh, gone, until
+from tests.monitor.boards import MODULE, collectors, fresh, gone, until
+from tests.sizes import GIB
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor import starting

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.monitor.boards import GIB, NOBODY, PATIENCE, collectors, fresh, gone, root_only, until
+from tests.monitor.boards import NOBODY, PATIENCE, collectors, fresh, gone, root_only, until
+from tests.sizes import GIB
 from tests.slack import SLACK
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import BOARD, LOCK

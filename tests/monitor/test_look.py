@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from tests.sizes import GIB
 from tests.slack import SLACK
 from tfgpu_magic import probe
 from tfgpu_magic.control import status
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.snapshot import Snapshot
     from tfgpu_magic.simgpu import Machine
 
-GIB = 2**30
 FUNCTIONS = [
     "nvmlInitWithFlags",
     "nvmlSystemGetDriverVersion",

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.figures import pytorch, tensorflow
+from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import Notebook, Owner
 from tfgpu_magic.monitor.report import Figure, GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.rows import LOOKS, SMALLEST_REST, UNATTRIBUTED, ProcessRow, Table, make
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.owners import Who
 
-GIB = 2**30
 RESERVED = 2
 """Bytes that every other kernel's PyTorch has taken besides."""
 OWNERS: dict[int, tuple[Who, str]] = {

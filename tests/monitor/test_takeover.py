@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.monitor.boards import GIB, collectors, until
+from tests.monitor.boards import collectors, until
+from tests.sizes import GIB
 from tests.slack import SLACK
 from tfgpu_magic.monitor import takeover
 from tfgpu_magic.monitor.board import Look, Message

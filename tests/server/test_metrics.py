@@ -17,6 +17,7 @@ from tests.jupyter import Server, until
 from tests.server.conftest import Serve
 from tests.server.streaming import fresh, streaming
 from tests.server.test_refused import NOT_THE_GPUS
+from tests.sizes import GIB
 from tests.slack import SLACK
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import Look, Message
@@ -30,7 +31,6 @@ from tfgpu_magic.simgpu import Machine
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.owners import Who
 
-GIB = 2**30
 Figures = dict[tuple[str, str, str], float]
 
 

@@ -8,7 +8,8 @@ import sys
 import time
 from typing import Any
 
-MIB = 2**20
+from tests.sizes import MIB
+
 NOT_INITIALIZED = 3
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import tfgpu_magic
 from tests.processes import run
+from tests.sizes import CONTEXT, GIB, LITTLE
 from tests.tf.on_machine import held, touch_every_gpu
 from tests.tf.test_calls import limited_and_ready, listed, user_growth_on_one, user_limit
 from tfgpu_magic import control
@@ -21,9 +22,6 @@ from tfgpu_magic.config import script
 from tfgpu_magic.config.runtime import RUNTIME, stage
 from tfgpu_magic.simgpu import Machine
 
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
-LITTLE = range(CONTEXT, CONTEXT + 64 * MIB)
 ALL = range(6 * GIB, 8 * GIB)
 
 

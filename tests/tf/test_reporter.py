@@ -17,6 +17,7 @@ import pytest
 from tests.figures import pytorch
 from tests.magic.shell import cells
 from tests.processes import program, run
+from tests.sizes import GIB, MIB
 from tests.slack import SLACK
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
@@ -29,7 +30,6 @@ from tfgpu_magic.publisher import Publisher, _notebook
 from tfgpu_magic.reporter import Reporter
 from tfgpu_magic.simgpu import Machine
 
-MIB, GIB = 2**20, 2**30
 KEEP = "import tensorflow as tf; kept = tf.zeros(128 * 2**20 // 4)"
 
 

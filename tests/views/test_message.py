@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.figures import pytorch, tensorflow
-from tests.views.tables import ABSENT, BUSY, EMPTY, GIB, HOSTILE
+from tests.sizes import GIB
+from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu

@@ -15,9 +15,8 @@ from jupyter_client.manager import start_new_kernel
 
 from tests.magic.shell import last
 from tests.processes import run
+from tests.sizes import GIB, MIB
 from tfgpu_magic.simgpu import Machine
-
-MIB, GIB = 2**20, 2**30
 
 
 class Kernel:
