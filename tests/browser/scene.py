@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from playwright.sync_api import Browser, Page, Playwright
 
 from scripts._frontend import ROOT
+from tests import waiting
 from tests.jupyter import Server, execute, until
 from tests.sizes import MIB
-from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 ARGUMENTS = [
@@ -115,17 +114,8 @@ def playing(machine: Machine, home: Path, application: str = "jupyterlab", **opt
 
 
 def soon(promise: Callable[[], Any], seconds: float = 15) -> Any:
-    """What a promise comes to, once it is true; an assertion that fails is tried again."""
-    end = time.monotonic() + seconds * SLACK
-    while True:
-        try:
-            if (value := promise()) or time.monotonic() > end:
-                assert value, "not in time"
-                return value
-        except AssertionError:
-            if time.monotonic() > end:
-                raise
-        time.sleep(0.1)
+    """Wait until the page is so, and return what `promise` gives; an assertion that fails is tried again."""
+    return waiting.until(promise, seconds=seconds, every=0.1, despite=AssertionError)
 
 
 def shot(page: Page, name: str) -> None:

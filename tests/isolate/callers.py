@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from tests.jupyter import until
 from tests.sizes import GIB
+from tests.waiting import until
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.isolate import offer
 from tfgpu_magic.isolate.lease import Abandoned

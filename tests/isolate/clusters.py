@@ -7,8 +7,7 @@ import re
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import psutil
 import pytest
 
 from tests.processes import PATIENCE, QUIET
-from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor
 from tfgpu_magic.simgpu import Machine
 
@@ -59,7 +58,7 @@ def scheduler() -> Iterator[tuple[str, subprocess.Popen[Any]]]:
         port = free.getsockname()[1]
     words = ("--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
     with running(None, "distributed.cli.dask_scheduler", *words) as process:
-        until(lambda: answers(port), PATIENCE)
+        until(lambda: answers(port), seconds=PATIENCE)
         yield f"tcp://127.0.0.1:{port}", process
 
 
@@ -88,14 +87,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def executor(cluster: Cluster) -> Iterator[IsolatedExecutor]:
     with IsolatedExecutor(cluster=cluster.address) as executor:
         yield executor
-
-
-def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    end = time.monotonic() + seconds * SLACK
-    while not (value := condition()):
-        assert time.monotonic() < end, "it did not come true"
-        time.sleep(0.05)
-    return value
 
 
 def pids(file: Path) -> list[int]:

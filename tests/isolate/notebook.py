@@ -12,8 +12,9 @@ from typing import Any
 import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from tests.jupyter import Server, serving, until
+from tests.jupyter import Server, serving
 from tests.processes import QUIET
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tfgpu_magic
+from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.errors import TfGpuError
@@ -70,11 +71,7 @@ def hold(folder: str = "", others: int = 1, seconds: float = 0.0) -> Seen:
 def meet(folder: str, what: str, others: int, patience: float = 60.0) -> None:
     """Wait until so many processes have come so far."""
     Path(folder, f"{what}-{os.getpid()}").touch()
-    end = time.monotonic() + patience
-    while len(list(Path(folder).glob(f"{what}-*"))) < others:
-        if time.monotonic() > end:
-            raise TimeoutError(f"not all of {others} came to {what!r} at once")
-        time.sleep(0.01)
+    until(lambda: list(Path(folder).glob(f"{what}-*")), lambda came: len(came) >= others, seconds=patience, every=0.01)
 
 
 def sees() -> tuple[int, str | None]:
@@ -221,8 +218,8 @@ def ended(how: str, seconds: float) -> tuple[list[str], float, str, list[int]]:
     with tempfile.TemporaryDirectory() as folder:
         executor = IsolatedExecutor(2, gpus=0)
         futures = [executor.submit(_linger, folder, seconds) for _ in range(4)]
-        while len(pids := [int(path.name) for path in Path(folder).iterdir()]) < 2:
-            time.sleep(0.01)
+        begun = until(lambda: list(Path(folder).iterdir()), lambda begun: len(begun) >= 2, every=0.01)
+        pids = [int(path.name) for path in begun]
         began = time.monotonic()
         getattr(executor, how)()
         stand = ["cancelled" if f.cancelled() else type(f.exception()).__name__ for f in futures]
@@ -242,8 +239,7 @@ def ended_while_it_waits_for_a_gpu() -> tuple[str, float]:
         first = IsolatedExecutor(1, policy="visible 0")
         second = IsolatedExecutor(1, policy="visible 0")
         has = first.submit(hold, folder, 2)
-        while not any(Path(folder).iterdir()):
-            time.sleep(0.01)
+        until(lambda: any(Path(folder).iterdir()), every=0.01)
         waits = second.submit(hold)
         time.sleep(0.3)
         began = time.monotonic()
@@ -265,8 +261,7 @@ def shut_down() -> tuple[list[str], bool]:
             executor.submit(_linger, folder, 0.5),
             *(executor.submit(pow, 2, 3) for _ in "ab"),
         ]
-        while not any(Path(folder).iterdir()):
-            time.sleep(0.01)
+        until(lambda: any(Path(folder).iterdir()), every=0.01)
         cancelled = futures[0].cancel()
         executor.shutdown(cancel_futures=True)
         return ["cancelled" if future.cancelled() else str(future.result()) for future in futures], cancelled

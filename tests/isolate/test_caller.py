@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -53,10 +54,7 @@ def told(code: str, *, env: Mapping[str, str] | None = None, within: Sequence[st
 
 
 def wait_for(*marks: Path) -> None:
-    deadline = time.monotonic() + 30
-    while not all(mark.exists() for mark in marks):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: all(mark.exists() for mark in marks), every=0.01)
 
 
 def outlive(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.isolate.notebook import Notebook
-from tests.jupyter import until
 from tests.sizes import CONTEXT, GIB
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 FILL = """

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from tests.isolate.notebook import Notebook, Ran
-from tests.jupyter import until
 from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 PYTHON = "while True: pass"

@@ -17,10 +17,10 @@ import pytest
 
 from tests.isolate import on_machine as on
 from tests.isolate.resident import Resident
-from tests.jupyter import until
 from tests.processes import QUIET
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, PolicyError, WorkerDied
 from tfgpu_magic.simgpu import Machine
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.isolate.callers import Caller, two_gpus, waits
-from tests.jupyter import until
+from tests.waiting import until
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.isolate import lease_file as book_module
 from tfgpu_magic.isolate.claims import Claim

@@ -13,8 +13,8 @@ from functools import partial
 import pytest
 
 from tests.isolate.callers import NOTHING, Caller, machine, two_gpus, waits
-from tests.jupyter import until
 from tests.sizes import GIB
+from tests.waiting import until
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import offer

@@ -13,8 +13,8 @@ from tests.isolate import on_machine as on
 from tests.isolate.notebook import Notebook, notebook
 from tests.isolate.resident import Resident
 from tests.isolate.test_jobs import later
-from tests.jupyter import until
 from tests.sizes import GIB, MIB
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 HOLD = """

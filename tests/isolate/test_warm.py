@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.isolate.notebook import Notebook, notebook
-from tests.jupyter import serving, until
+from tests.jupyter import serving
 from tests.processes import QUIET
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 IS_WARM = """

@@ -7,11 +7,12 @@ from unittest import mock
 
 import pytest
 
-from tests.jupyter import execute, serving, until
+from tests.jupyter import execute, serving
 from tests.magic.shell import cells
 from tests.processes import program, run
 from tests.sizes import CONTEXT, GIB, LITTLE, MIB
 from tests.tf.on_machine import held, touch_every_gpu
+from tests.waiting import until
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.simgpu import Machine
 

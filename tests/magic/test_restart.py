@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from tests.jupyter import Server, execute, serving, until
+from tests.jupyter import Server, execute, serving
 from tests.sizes import CONTEXT, GIB, MIB
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 NO_RESTART = """

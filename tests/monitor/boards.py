@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from tests.sizes import GIB
-from tests.slack import SLACK
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tfgpu_magic.monitor.board import Look
-    from tfgpu_magic.monitor.live import Live
     from tfgpu_magic.simgpu import Machine
 
 NOBODY = 65534
@@ -44,23 +39,5 @@ def collectors(machine: Machine) -> list[psutil.Process]:
     return found
 
 
-def until(live: Live, promise: Callable[[Look], bool], seconds: float) -> Look:
-    """Look ten times a second until it is so, or fail when the time is over."""
-    end = time.monotonic() + seconds * SLACK
-    while time.monotonic() < end:
-        seen = live.look()
-        if promise(seen):
-            return seen
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds} s: {seen}")
-
-
 def fresh(seen: Look) -> bool:
     return seen.stale_since is None and seen.age is not None and seen.age < 2
-
-
-def gone(machine: Machine, seconds: float) -> bool:
-    end = time.monotonic() + seconds * SLACK
-    while collectors(machine) and time.monotonic() < end:
-        time.sleep(0.1)
-    return not collectors(machine)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.sizes import GIB
 from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic import probe
 from tfgpu_magic.control import status
 from tfgpu_magic.monitor import look as looking
@@ -52,11 +53,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(looking, "_late", None)
     monkeypatch.setattr(looking, "_came_late", None)
     yield
-    for _ in range(600):
-        if not (probe._killed or probe._asking):
-            return
-        time.sleep(0.05)
-    raise AssertionError("a child is still there")
+    until(lambda: not (probe._killed or probe._asking))
 
 
 @pytest.fixture
@@ -224,8 +221,7 @@ def test_a_driver_that_is_slow_to_start_is_let_finish_and_its_answer_is_seen(mac
 def test_what_a_slow_driver_said_too_late_is_shown_with_its_age(machine: Machine) -> None:
     machine.hang("nvmlInit", 2.5)
     assert timed_look().error is not None
-    while probe._asking:
-        time.sleep(0.05)
+    until(lambda: not probe._asking)
 
     snapshot = timed_look()
 

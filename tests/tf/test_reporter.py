@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -18,7 +17,7 @@ from tests.figures import pytorch
 from tests.magic.shell import cells
 from tests.processes import program, run
 from tests.sizes import GIB, MIB
-from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import current_stage
@@ -40,14 +39,7 @@ def board(machine: Machine) -> Iterator[Callable[..., Report]]:
         report_files = ReportFiles(place)
 
         def wait(wanted: Callable[[Report], object] = lambda _: True, *, seconds: float = 10) -> Report:
-            end = time.monotonic() + seconds * SLACK
-            while True:
-                found = report_files.read()
-                with contextlib.suppress(LookupError):
-                    if wanted(found[0]):
-                        return found[0]
-                assert time.monotonic() < end, f"no such report within {seconds} s: {found}"
-                time.sleep(0.05)
+            return until(report_files.read, lambda found: wanted(found[0]), seconds=seconds, despite=LookupError)[0]
 
         yield wait
 
@@ -184,16 +176,9 @@ def _reports() -> tuple[str, ...]:
         return tuple(place.names("report-"))
 
 
-def _until(promise: Callable[[], object], seconds: float = 10) -> bool:
-    end = time.monotonic() + seconds * SLACK
-    while not promise() and time.monotonic() < end:
-        time.sleep(0.05)
-    return bool(promise())
-
-
 def _unload() -> tuple[int, int]:
     cells("pass")
-    _until(_reports)
+    until(_reports, seconds=10)
     before = len(_reports())
     cells("%unload_ext tfgpu_magic")
     return before, len(_reports())
@@ -203,9 +188,9 @@ def _remove_the_board() -> bool:
     cells(KEEP)
     with BoardDirectory() as place:
         path = place.path
-    assert _until(_reports)
+    until(_reports, seconds=10)
     path.rename(Path(f"{path}-moved-{os.getpid()}"))
-    return _until(lambda: path.exists() and _reports())
+    return bool(until(lambda: path.exists() and _reports(), seconds=10))
 
 
 def _count_reports() -> int:
