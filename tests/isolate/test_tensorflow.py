@@ -7,11 +7,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
-import pytest
 
 from tests.isolate.rig import call, interrupt_twice, prepare, run
 from tests.processes import run as run_on
@@ -20,12 +18,6 @@ from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.simgpu import Machine
-
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with Machine.create("1x8GiB") as machine:
-        yield machine
 
 
 def held() -> int:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.isolate.notebook import Notebook, notebook
 from tests.jupyter import serving
@@ -17,12 +14,6 @@ IS_WARM = """
 from tfgpu_magic.isolate.pool import FORK_SERVER
 print(FORK_SERVER.process().pid, FORK_SERVER.process().is_warm())
 """
-
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with Machine.create("1x8GiB") as machine:
-        yield machine
 
 
 def warmed(book: Notebook) -> str:

@@ -11,6 +11,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from tests.jupyter import Server, execute, serving
+from tests.machines import machine_of
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
@@ -26,10 +27,7 @@ c.ServerApp.authorizer_class = NoRestart
 """
 
 
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with Machine.create("2x8GiB") as machine:
-        yield machine
+machine = machine_of("2x8GiB")
 
 
 @pytest.fixture(scope="module")

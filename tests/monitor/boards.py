@@ -39,5 +39,12 @@ def collectors(machine: Machine) -> list[psutil.Process]:
     return found
 
 
+def end_collectors(machine: Machine) -> None:
+    """Kill the collectors of this machine that are left."""
+    for process in collectors(machine):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
 def fresh(seen: Look) -> bool:
     return seen.stale_since is None and seen.age is not None and seen.age < 2

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
-from tests.monitor.boards import PATIENCE, collectors
+from tests.monitor.boards import PATIENCE, end_collectors
 from tfgpu_magic.monitor import directory
 from tfgpu_magic.monitor.board import Reader, Writer
 from tfgpu_magic.monitor.directory import BoardDirectory
@@ -68,9 +66,7 @@ def machine_folder(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """The board's directory; whatever collector the test has left is ended."""
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
     yield tmp_path / "board"
-    for process in collectors(machine):
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+    end_collectors(machine)
 
 
 @pytest.fixture

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.jupyter import Server, serving
-from tests.monitor.boards import collectors
+from tests.monitor.boards import end_collectors
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -26,9 +24,7 @@ Serve = Callable[..., Server]
 def machine() -> Iterator[Machine]:
     with Machine.create("2x16GiB") as machine:
         yield machine
-        for process in collectors(machine):
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+        end_collectors(machine)
 
 
 @pytest.fixture(scope="module")

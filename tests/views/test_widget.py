@@ -13,6 +13,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import start_new_kernel
 
+from tests.machines import machine_of
 from tests.magic.shell import last
 from tests.processes import run
 from tests.sizes import GIB, MIB
@@ -97,10 +98,7 @@ def kernel(machine: Machine) -> Iterator[Kernel]:
         manager.shutdown_kernel(now=True)
 
 
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    with Machine.create("8GiB,16GiB") as machine:
-        yield machine
+machine = machine_of("8GiB,16GiB", scope="function")
 
 
 def used(state: dict[str, Any], gpu: str = "1") -> int:
