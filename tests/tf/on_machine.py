@@ -57,6 +57,15 @@ def refusal(words: str) -> str:
     raise AssertionError(f"{words!r} was not refused")
 
 
+def refused(words: str) -> str:
+    """Return what the words are refused with; "" where they are not."""
+    try:
+        tfgpu_magic.apply(words)
+    except tfgpu_magic.Refused as error:
+        return str(error)
+    return ""
+
+
 def status_text(words: str = "") -> str:
     """The status as text, after the words and a first op."""
     if words:
