@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from tests.waiting import until
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.server.board_reader import BoardReader
+from tfgpu_magic.server.board_reader import BROKEN, BoardReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,3 +84,12 @@ def test_a_board_that_is_not_where_it_should_be_is_said_in_the_log_once(
 
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "Ask your administrator" in caplog.text
+
+
+def test_a_look_that_fails_is_a_state_and_said_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    board_reader = BoardReader(logging.getLogger("test"))
+    board_reader._watcher = SimpleNamespace(live=None)  # type: ignore[assignment]
+    seen = [board_reader.see({}) for _ in range(3)]
+
+    assert [one and one["error"] for one in seen] == [BROKEN, None, None]
+    assert caplog.text.count("Traceback") == 1
