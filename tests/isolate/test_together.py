@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.isolate import on_machine as on
+from tests.isolate import executors
 from tests.isolate.notebook import Notebook, notebook
 from tests.isolate.resident import Resident
 from tests.isolate.test_jobs import later
@@ -152,7 +152,7 @@ def test_a_kernel_that_ends_waits_for_no_call(books: tuple[Machine, Notebook, No
 def test_four_calls_at_a_quarter_run_at_once_in_a_container(resident: Resident, trouble: str) -> None:
     getattr(resident.machine, trouble)()
     try:
-        seen = resident.run(on.one_after_the_other_holds, 4, {"policy": "visible 2; limit 25%"})
+        seen = resident.run(executors.one_after_the_other_holds, 4, {"policy": "visible 2; limit 25%"})
     finally:
         resident.machine.clear_faults()
 
@@ -161,6 +161,6 @@ def test_four_calls_at_a_quarter_run_at_once_in_a_container(resident: Resident, 
 
 
 def test_calls_that_a_call_makes_have_room_on_the_gpu_that_is_its_own(resident: Resident) -> None:
-    seen = resident.run(on.calls_within_a_call, {"policy": "visible 1"}, "limit 25%")
+    seen = resident.run(executors.calls_within_a_call, {"policy": "visible 1"}, "limit 25%")
 
     assert [one.gpus for one in seen] == [[1], [1]]

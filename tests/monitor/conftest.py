@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.monitor.boards import PATIENCE, end_collectors
-from tfgpu_magic.monitor import directory
+from tests.waiting import until
+from tfgpu_magic import probe
+from tfgpu_magic.monitor import directory, look
 from tfgpu_magic.monitor.board import Reader, Writer
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.live import Live
@@ -85,3 +87,18 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def live(machine_folder: Path) -> Iterator[Live]:
     with Live(linger=3, patience=PATIENCE) as live:
         yield live
+
+
+@pytest.fixture
+def own_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have a test wait for no look of another one, and end only when its own have left no process."""
+    monkeypatch.setattr(look, "_late", None)
+    monkeypatch.setattr(look, "_came_late", None)
+    yield
+    until(lambda: not (probe._killed or probe._asking))
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call a driver hung that takes longer than a second."""
+    monkeypatch.setattr(probe, "PATIENCE", 1.0)

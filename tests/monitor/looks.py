@@ -1,0 +1,19 @@
+"""Looks of tests at a simulated machine, which may not take long."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tests.slack import SLACK
+from tfgpu_magic.monitor.look import look
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.snapshot import Snapshot
+
+
+def timed_look(timeout: float = 1.5) -> Snapshot:
+    start = time.monotonic()
+    snapshot = look(timeout)
+    assert time.monotonic() - start < 2 * SLACK
+    return snapshot
