@@ -20,7 +20,7 @@ from tfgpu_magic.simgpu import Machine
 
 
 def at_once(count: int | None, options: dict[str, Any], settings: str = "") -> list[Seen]:
-    """So many calls of one executor that hold their GPUs at the same time; by default as many as it runs at once."""
+    """Have one executor make calls that hold their GPUs at the same time; by default as many as it runs at once."""
     if settings:
         tfgpu_magic.apply(settings)
     try:
@@ -33,7 +33,7 @@ def at_once(count: int | None, options: dict[str, Any], settings: str = "") -> l
 
 
 def one_after_the_other_holds(calls: int, options: dict[str, Any]) -> list[Seen]:
-    """So many calls at the same time, each of which begins when those before it hold their memory."""
+    """Make calls that run at the same time, each of which begins when those before it hold their memory."""
     futures: list[Future[Seen]] = []
     with tempfile.TemporaryDirectory() as folder, IsolatedExecutor(calls, **options) as executor:
         for number in range(1, calls + 1):
@@ -48,7 +48,7 @@ def one_after_the_other_holds(calls: int, options: dict[str, Any]) -> list[Seen]
 
 
 def calls_within_a_call(options: dict[str, Any], policy: str) -> list[Seen]:
-    """What two calls see at the same time that a call makes in its turn."""
+    """Return what two calls see at the same time that a call makes in its turn."""
     with IsolatedExecutor(1, **options) as executor:
         return executor.submit(_two, policy).result()
 
@@ -58,14 +58,14 @@ def _two(policy: str) -> list[Seen]:
 
 
 def one_after_the_other(executors: int, calls: int, options: dict[str, Any]) -> list[Seen]:
-    """Calls of several executors, each of which would run all of its calls at once."""
+    """Make calls of several executors, each of which would run all of its calls at once."""
     pools = [IsolatedExecutor(calls, **options) for _ in range(executors)]
     seen = [pool.submit(hold, seconds=0.1) for _ in range(calls) for pool in pools]
     return [future.result() for future in seen]
 
 
 def crowd(calls: int, options: dict[str, Any]) -> int:
-    """So many calls at once for GPUs that few of them fit on: how often the GPUs are looked at for that."""
+    """Make calls at once for GPUs that few of them fit on; return how often the GPUs are looked at for that."""
     machine = Machine.current()
     assert machine is not None
     with machine, IsolatedExecutor(calls, **options) as executor:
@@ -75,7 +75,7 @@ def crowd(calls: int, options: dict[str, Any]) -> int:
 
 
 def told(function: Callable[[], Any]) -> tuple[str, str]:
-    """The type and the text of what it raises."""
+    """Return the type and the text of what a function raises."""
     try:
         value = function()
     except Exception as error:
@@ -84,12 +84,12 @@ def told(function: Callable[[], Any]) -> tuple[str, str]:
 
 
 def refused(options: dict[str, Any]) -> tuple[str, str]:
-    """What an executor is refused with, at its construction."""
+    """Return what an executor is refused with at its construction."""
     return told(lambda: IsolatedExecutor(**options))
 
 
 def refused_later(options: dict[str, Any], machine: str, neighbour: str) -> tuple[str, str, int]:
-    """What a call is refused with that finds another program in its way; and what the next call holds."""
+    """Return what a call is refused with that finds another program in its way, and what the next call holds."""
     there = Machine.attach(machine)
     executor = IsolatedExecutor(1, **options)
     with there:
@@ -99,12 +99,12 @@ def refused_later(options: dict[str, Any], machine: str, neighbour: str) -> tupl
 
 
 def stage() -> str:
-    """How far TensorFlow has come here."""
+    """Return how far TensorFlow has come here."""
     return current_stage().value
 
 
 def left_behind(calls: int) -> list[tuple[int, int, int]]:
-    """Descriptors, threads and processes of this process before, and after so many calls that held a GPU each."""
+    """Count this process's descriptors, threads and children, before and after so many calls that held a GPU each."""
     with IsolatedExecutor(policy="limit 1GiB") as executor:
         executor.submit(hold).result()
     before = _own()
@@ -125,13 +125,13 @@ def _own() -> tuple[int, int, int]:
 
 
 def values(function: Callable[..., Any], rows: Sequence[tuple[Any, ...]], options: dict[str, Any]) -> list[Any]:
-    """What a function returns for each row of arguments, from one executor."""
+    """Return what a function returns for each row of arguments, from one executor."""
     with IsolatedExecutor(**options) as executor:
         return [future.result() for future in [executor.submit(function, *row) for row in rows]]
 
 
 def unpicklable() -> list[tuple[str, str]]:
-    """What the futures of calls raise that cannot be sent: an argument, one by its name, the function, the result."""
+    """Return what futures raise whose calls cannot be sent: an argument, one by its name, the function, the result."""
     with IsolatedExecutor(1, gpus=0) as executor, ThreadPoolExecutor() as lock_within:
         futures: list[Future[Any]] = [
             executor.submit(repr, lock_within._shutdown_lock),
@@ -149,12 +149,12 @@ def _a_lock() -> Any:
 
 
 def ended(how: str, seconds: float) -> tuple[list[str], float, str, list[int]]:
-    """End an executor in the midst of it: how its futures stand, how long that took, and who of its calls lives on."""
+    """End an executor at work; return how its futures stand, how long that took, and which of its processes live on."""
     with tempfile.TemporaryDirectory() as folder:
         executor = IsolatedExecutor(2, gpus=0)
         futures = [executor.submit(_linger, folder, seconds) for _ in range(4)]
-        begun = until(lambda: list(Path(folder).iterdir()), lambda begun: len(begun) >= 2, every=0.01)
-        pids = [int(path.name) for path in begun]
+        marks = until(lambda: list(Path(folder).iterdir()), lambda marks: len(marks) >= 2, every=0.01)
+        pids = [int(mark.name) for mark in marks]
         began = time.monotonic()
         getattr(executor, how)()
         stand = ["cancelled" if f.cancelled() else type(f.exception()).__name__ for f in futures]
@@ -169,7 +169,7 @@ def _linger(folder: str, seconds: float) -> None:
 
 
 def ended_while_it_waits_for_a_gpu() -> tuple[str, float]:
-    """End an executor whose call waits for the GPU that another one's has."""
+    """End an executor whose call waits for the GPU that another's call has; return its error and how long it took."""
     with tempfile.TemporaryDirectory() as folder:
         first = IsolatedExecutor(1, policy="visible 0")
         second = IsolatedExecutor(1, policy="visible 0")
@@ -189,7 +189,7 @@ def ended_while_it_waits_for_a_gpu() -> tuple[str, float]:
 
 
 def shut_down() -> tuple[list[str], bool]:
-    """Shut down with calls in the queue and one running: what becomes of them, and whether that can be cancelled."""
+    """Shut down with calls queued and one running; return what becomes of them, and whether that one was cancelled."""
     with tempfile.TemporaryDirectory() as folder:
         executor = IsolatedExecutor(1, gpus=0)
         futures: list[Future[Any]] = [
@@ -203,7 +203,7 @@ def shut_down() -> tuple[list[str], bool]:
 
 
 def without_a_driver(machine: str) -> tuple[int, tuple[int, str | None], str, tuple[str, str]]:
-    """Where there is no GPU: how many calls run at once, what one sees, one with a limit, one that asks for a GPU."""
+    """Return, where no GPU is: how many calls run at once, what one sees, one with a limit, one that wants a GPU."""
     with Machine.attach(machine) as there:
         there.remove_driver()
         try:
@@ -217,7 +217,7 @@ def without_a_driver(machine: str) -> tuple[int, tuple[int, str | None], str, tu
 
 
 def initialised() -> tuple[list[str], tuple[str, str]]:
-    """What calls find after an initializer; and what one gets whose initializer fails."""
+    """Return what calls find after an initializer, and what one gets whose initializer fails."""
     with IsolatedExecutor(2, gpus=0, initializer=begin, initargs=("licence",)) as executor:
         found = [future.result() for future in [executor.submit(begun) for _ in range(3)]]
     with IsolatedExecutor(1, gpus=0, initializer=fails) as executor:

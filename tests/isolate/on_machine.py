@@ -58,13 +58,13 @@ def hold(folder: str = "", others: int = 1, seconds: float = 0.0) -> Seen:
 
 
 def meet(folder: str, what: str, others: int, patience: float = 60.0) -> None:
-    """Wait until so many processes have come so far."""
+    """Wait in `folder` until so many processes have come as far as `what`."""
     Path(folder, f"{what}-{os.getpid()}").touch()
     until(lambda: list(Path(folder).glob(f"{what}-*")), lambda came: len(came) >= others, seconds=patience, every=0.01)
 
 
 def sees() -> tuple[int, str | None]:
-    """How many GPUs TensorFlow sees, and the variable."""
+    """Return how many GPUs TensorFlow sees, and CUDA_VISIBLE_DEVICES."""
     import tensorflow as tf
 
     return len(tf.config.list_physical_devices("GPU")), os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -74,17 +74,17 @@ _first = ""
 
 
 def begin(text: str) -> None:
-    """An initializer that leaves something behind."""
+    """Leave something behind, as an initializer."""
     global _first
     assert not _first, "a process for each call"
     _first = text
 
 
 def begun() -> str:
-    """What the initializer left."""
+    """Return what the initializer left."""
     return _first
 
 
 def fails() -> None:
-    """An initializer that cannot do its work."""
+    """Fail, as an initializer that cannot do its work."""
     raise TfGpuError("no licence")

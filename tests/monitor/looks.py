@@ -1,4 +1,4 @@
-"""Looks of tests at a simulated machine, which may not take long."""
+"""Looks at a simulated machine that may not take long."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 def timed_look(timeout: float = 1.5) -> Snapshot:
+    """Look, and return what was seen; it must come about when the timeout says."""
     start = time.monotonic()
     snapshot = look(timeout)
     assert time.monotonic() - start < 2 * SLACK
