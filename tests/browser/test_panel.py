@@ -24,7 +24,6 @@ SECRETS = ("/opt/secret-tool", "--password=hunter2", "theirs.ipynb")
 KEEP = "import tensorflow as tf; kept = [tf.zeros(256 * 2**20 // 4)]"
 MORE = "kept.append(tf.zeros(256 * 2**20 // 4))"
 
-
 _COLOURS = """bar => {
   const probe = document.createElement('div');
   probe.style.backgroundColor = 'Canvas';

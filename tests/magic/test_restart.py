@@ -26,7 +26,6 @@ class NoRestart(Authorizer):
 c.ServerApp.authorizer_class = NoRestart
 """
 
-
 machine = machine_of("2x8GiB")
 
 

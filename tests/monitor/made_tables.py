@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 RESERVED = 2
 """Bytes that every other kernel's PyTorch has taken besides."""
 
-
 OWNERS: dict[int, tuple[Who, str]] = {
     1: ("this", "this notebook"),
     2: ("mine", "eval.ipynb"),

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("own_looks")
 
-
 FUNCTIONS = [
     "nvmlInitWithFlags",
     "nvmlSystemGetDriverVersion",
@@ -42,8 +41,6 @@ FUNCTIONS = [
     "nvmlDeviceGetGraphicsRunningProcesses",
     "nvmlDeviceGetMPSComputeRunningProcesses",
 ]
-
-
 CODES = [1, 2, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 18, 25, 28, 999, 12345]
 
 
