@@ -138,7 +138,7 @@ def until(ask: Callable[[], T], *, seconds: float = 60) -> T:
 
 
 def execute(client: BlockingKernelClient, code: str) -> str:
-    """Everything that a cell printed or was stopped by."""
+    """Return everything that a cell printed or was stopped by."""
     said: list[str] = []
 
     def hear(message: dict[str, Any]) -> None:

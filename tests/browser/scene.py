@@ -32,7 +32,7 @@ NEWS = "@jupyterlab/apputils-extension:announcements"
 
 
 def program() -> str:
-    """The machine's own Chromium; scripts/test installs it where it may."""
+    """Return the machine's own Chromium; scripts/test installs it where it may."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     assert found, "these tests need a Chromium. Debian: apt install chromium"
     return found
@@ -82,13 +82,13 @@ class Scene:
         return notebook
 
     def held(self, notebook: Notebook, gpu: int = 0) -> int:
-        """The driver's figure."""
+        """Return the driver's figure of what a notebook holds."""
         return self.machine.held(pid=notebook.pid, gpu=gpu)
 
 
 @contextmanager
 def playing(machine: Machine, home: Path, application: str = "jupyterlab", **options: Any) -> Iterator[Scene]:
-    """A scene; at its end the server and its kernels are gone."""
+    """Have a scene; at its end the server and its kernels are gone."""
     config = home / ".jupyter"
     (config / "labconfig").mkdir(parents=True)
     # The first start would ask whether to fetch Jupyter's news, in front of all else.

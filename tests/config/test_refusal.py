@@ -1,4 +1,4 @@
-"""What a refusal says: why, who is in the way, and what can be had instead; on GPUs that are only data."""
+"""What a refusal says: why, which process is in the way, and what can be had instead; on GPUs that are only data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A framework that nobody has heard of, as one would be added: this file, and a line in `FRAMEWORKS`."""
+"""A framework of the tests, as one would be added: this file, and a line in `FRAMEWORKS`."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.gpu
 
 
 def held() -> int:
-    """Bytes that NVML accounts to this process on all GPUs; in a container with other pids, what all GPUs have used."""
+    """Return what NVML accounts to this process on all GPUs; in a container with other pids, what all have used."""
     snapshot = tfgpu_magic.look()
     own = [process.held or 0 for process in snapshot.processes if process.pid == os.getpid()]
     return sum(own) if own else sum(gpu.used or 0 for gpu in snapshot.gpus)
@@ -83,7 +83,7 @@ def test_an_isolated_call_gives_its_memory_back_and_does_not_wake_its_caller() -
 
 
 def _call_isolated() -> tuple[int, int, int, bool]:
-    """What an isolated call holds, what is used before and after, and whether TensorFlow was imported here for it."""
+    """Return what an isolated call holds, what is used before and after, and whether TensorFlow was imported here."""
     before = sum(gpu.used or 0 for gpu in tfgpu_magic.look().gpus)
     inside = tfgpu_magic.isolated(policy="visible 0; limit 2GiB")(_held_by_an_op)()
     after = sum(gpu.used or 0 for gpu in tfgpu_magic.look().gpus)
@@ -96,7 +96,7 @@ def _held_by_an_op() -> int:
 
 
 def _seen_live() -> tuple[ProcessRow, int]:
-    """This process in a live view, once the collector's lists have it, and what NVML says in a look of its own."""
+    """Return this process's row of a live view, once the collector's lists have it, and what NVML says just after."""
     import tensorflow as tf
 
     tfgpu_magic.apply("visible 0; limit 2GiB")
@@ -111,7 +111,7 @@ def _seen_live() -> tuple[ProcessRow, int]:
 
 
 def _held_after(words: str, tensor: int) -> tuple[int, int]:
-    """What is held after the first op and a tensor of so many bytes, and what we reckon a context to be."""
+    """Return what is held after the first op and a tensor of so many bytes, and what we reckon a context to be."""
     import tensorflow as tf
 
     plan = tfgpu_magic.apply(words)

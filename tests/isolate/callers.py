@@ -21,7 +21,7 @@ NOTHING = parse("growth")
 
 
 def machine(gpus: int) -> Snapshot:
-    """GPUs of 8 GiB that nobody uses."""
+    """Return a snapshot of GPUs of 8 GiB of which nothing is used."""
     found = (Gpu(index=n, uuid=f"GPU-{n}", name="A GPU", total=8 * GIB, free=8 * GIB) for n in range(gpus))
     return Snapshot(time=time.time(), gpus=tuple(found))
 

@@ -32,7 +32,7 @@ class Cluster:
 
 @contextmanager
 def running(machine: Machine | None, *command: str, **variables: str) -> Iterator[subprocess.Popen[Any]]:
-    """A program of Dask's, which ends with the block and takes its own children along."""
+    """Run a program of Dask's until the block ends, and its own children with it."""
     outside = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT), **variables}
     environment = outside if machine is None else machine.environ(outside)
     with subprocess.Popen([sys.executable, "-m", *command], env=environment) as process:
@@ -70,7 +70,7 @@ def worker(address: str, machine: Machine | None, *words: str, **variables: str)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """With warm workers; every variable but those of the tests comes from here."""
+    """A cluster with warm workers, which have the variables of the tests and no others."""
     words = ("--resources", "GPU=1", "--nthreads", "4", "--local-directory")
     folders = [str(tmp_path_factory.mktemp("worker")) for _ in range(2)]
     with (

@@ -29,7 +29,7 @@ def four_gpus() -> Iterator[Resident]:
 
 @pytest.fixture
 def resident(four_gpus: Resident) -> Iterator[Resident]:
-    """The process, and the promise that every byte comes back."""
+    """The resident process, and the promise that every byte comes back."""
     yield four_gpus
     assert four_gpus.machine.held() == 0
 

@@ -31,7 +31,7 @@ def gpu(index: int = 0, free: float | None = 8, total: float | None = 8) -> Gpu:
 
 
 def device(index: int = 0, free: float | None = 8, limit: float = 0, total: float | None = 8) -> Device:
-    """A GPU of which so much is asked, in GiB; 0 is no limit."""
+    """Return a GPU of which so much is asked, in GiB; 0 is no limit."""
     limits = (int(limit * GIB),) if limit else ()
     return Device(gpu=gpu(index, free, total), limits=limits, words=Limit(limits[0]) if limits else None)
 

@@ -192,7 +192,7 @@ def test_two_hundred_calls_leave_nothing_behind(tmp_path: Path, monkeypatch: pyt
     array = np.zeros(4 * MIB, np.uint8)
 
     def some(count: int) -> tuple[object, tuple[int, int, int]]:
-        """What we and the fork server have after so many calls; and what an allocator may keep a little of."""
+        """Make calls; return what this process and the fork server have then, and memory, which may grow a little."""
         for number in range(count):
             value = array if number % 10 == 0 else number
             np.testing.assert_array_equal(run(deeds.echo, (value,), {}), value)

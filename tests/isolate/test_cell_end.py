@@ -44,7 +44,7 @@ def interrupted(book: Notebook, body: str, line: str = "") -> tuple[Ran, float]:
 
 
 def calls(book: Notebook) -> list[psutil.Process]:
-    """The processes of its calls, and what they started."""
+    """Return the processes of the kernel's calls, and what they started."""
     return [child for child in book.family() if child.ppid() != book.pid]
 
 

@@ -76,7 +76,7 @@ def test_calls_end_when_their_caller_is_killed(cluster: Cluster, tmp_path: Path)
 
 
 def guards(dask_scheduler: Any) -> list[str]:
-    """The events that say that a call has begun."""
+    """Return the events that say that a call has begun."""
     return [name for name in dask_scheduler.extensions["events"]._events if "wait_for" in str(name)]
 
 

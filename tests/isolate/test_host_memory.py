@@ -1,4 +1,4 @@
-"""A copy for which there is no memory is refused, before the system kills whoever writes it."""
+"""A copy for which there is no memory is refused, before the system kills the process that writes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfgpu_magic.isolate.process import host_memory
 
 
 def system(root: Path, *, cgroup: str, files: dict[str, str], available: int = 8 * GIB, swap: int = 0) -> int | None:
-    """What is left on a machine whose files say so."""
+    """Return what is left on a machine whose files say so."""
     (root / "proc/self").mkdir(parents=True)
     meminfo = (
         f"MemFree:  1 kB\nMemAvailable:  {available // 1024} kB\nSwapFree:  {swap // 1024} kB\nHugePages_Free:  0\n"

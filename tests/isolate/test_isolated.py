@@ -99,7 +99,7 @@ def test_an_exception_is_raised_as_its_own_with_the_functions_own_lines(resident
 
 
 def test_it_keeps_the_functions_name_signature_and_types() -> None:
-    assert (f.double.__name__, f.double.__doc__) == ("double", "Twice as much.")  # type: ignore[attr-defined]
+    assert (f.double.__name__, f.double.__doc__) == ("double", "Return twice as much.")  # type: ignore[attr-defined]
     assert str(inspect.signature(f.double)) == "(number: 'int', *, times: 'int' = 1) -> 'int'"
     assert pickle.loads(pickle.dumps(f.double)) is f.double
     assert pickle.loads(pickle.dumps(f.Trainer.train)) is f.Trainer.train

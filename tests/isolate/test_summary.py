@@ -16,7 +16,7 @@ PID = 42
 
 
 def machine(*held: int, used: int = 0, error: str | None = None) -> Snapshot:
-    """A machine with as many GPUs as there are figures, of which our process holds so much."""
+    """Return a machine with as many GPUs as there are figures, of which our process holds so much."""
     return Snapshot(
         time=0.0,
         gpus=tuple(Gpu(index=n, uuid=f"GPU-{n}", used=used + size) for n, size in enumerate(held)),

@@ -21,7 +21,7 @@ from tfgpu_magic.simgpu import Machine
 
 
 def held() -> int:
-    """What the driver accounts to anybody, in bytes."""
+    """Return what the driver accounts to all processes, in bytes."""
     machine = Machine.current()
     assert machine is not None
     return machine.held()
@@ -45,7 +45,7 @@ def take_and(end: str) -> None:
 
 
 def step() -> None:
-    """Steps in C++, one after the other; on the CPU, because what a simulated GPU computes is zeros."""
+    """Make steps in C++, one after the other; on the CPU, because what a simulated GPU computes is zeros."""
     import tensorflow as tf
 
     def loop() -> Any:
@@ -69,7 +69,7 @@ def draw() -> tuple[float, ...]:
 
 
 def every_end() -> list[tuple[str, bool, int]]:
-    """How calls that took the GPU end, whether they had it, and what is held afterwards."""
+    """Return how calls that took the GPU end, whether they had it, and what is held afterwards."""
     calls.GRACE = 0.5  # a loop in C++ heeds no interrupt
     ends: list[tuple[str, bool, int]] = [("", run(take, (), {}) > 2**30, held())]
     for end in ("crash", "leave"):

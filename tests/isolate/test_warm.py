@@ -17,7 +17,7 @@ print(FORK_SERVER.process().pid, FORK_SERVER.process().is_warm())
 
 
 def warmed(book: Notebook) -> str:
-    """The process that calls are started from, once TensorFlow is imported there."""
+    """Return the process that calls are started from, once TensorFlow is imported there."""
     pid, warm = book.run(IS_WARM).stream().split()
     return pid if warm == "True" else ""
 

@@ -137,7 +137,7 @@ def test_words_that_pick_go_where_no_other_kernel_of_the_user_has_picked() -> No
 
 
 def _use_every_gpu(*lines: str) -> tuple[str, list[int]]:
-    """What is said from the loading of the extension to TensorFlow's import, but for answers; and what is held then."""
+    """Return what is said from loading the extension to TensorFlow's import, but for answers, and what is held."""
     from tests.magic.shell import loading
 
     seen = loading(*lines, "import tensorflow")

@@ -41,7 +41,7 @@ def test_only_what_cannot_be_had_is_told_in_the_first_cell_and_in_the_servers_lo
 
 
 def _configured(machine: Machine, home: Path, policy: str):  # type: ignore[no-untyped-def]  # a context of a Server
-    """A Jupyter Server whose kernels have the extension and a policy by configuration."""
+    """Run a Jupyter Server whose kernels have the extension and a policy by configuration."""
     profile = home / ".ipython" / "profile_default"
     profile.mkdir(parents=True)
     (profile / "ipython_config.py").write_text(

@@ -1,4 +1,4 @@
-"""An administrator's policy outlives trouble at TensorFlow's import: interrupts, GPUs that nobody can look at."""
+"""An administrator's policy outlives trouble at TensorFlow's import: interrupts, GPUs that cannot be looked at."""
 
 from __future__ import annotations
 

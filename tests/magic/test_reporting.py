@@ -41,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BoardDirec
 
 @pytest.fixture
 def posted(monkeypatch: pytest.MonkeyPatch) -> list[Report]:
-    """What is posted."""
+    """The reports that are posted."""
     posted: list[Report] = []
     post = ReportFile.post
 

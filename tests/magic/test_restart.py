@@ -167,7 +167,7 @@ def test_what_was_dropped_before_a_restart_stays_dropped(
 
 
 def _heard(client: BlockingKernelClient) -> str:
-    """What the restarting cell prints before its kernel is killed."""
+    """Return what the restarting cell prints before its kernel is killed."""
     while True:
         message = client.get_iopub_msg(timeout=60)
         if message["msg_type"] in ("stream", "error"):
@@ -175,7 +175,7 @@ def _heard(client: BlockingKernelClient) -> str:
 
 
 def _reply(client: BlockingKernelClient, message: str) -> dict[str, Any]:
-    """What a page is told of a cell's end."""
+    """Return what a page is told of a cell's end."""
     while True:
         reply: dict[str, Any] = client.get_shell_msg(timeout=60)
         if reply["parent_header"]["msg_id"] == message:

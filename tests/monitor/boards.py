@@ -29,7 +29,7 @@ def snapshot(processes: int = 1, *, at: float = 1e9, used: int | None = GIB, uui
 
 
 def collectors(machine: Machine) -> list[psutil.Process]:
-    """The collectors of this machine, and those that are to become one."""
+    """Return the collectors of this machine, and the processes that are to become one."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

@@ -73,7 +73,7 @@ def machine_folder(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A system's folders for all users, which are nobody else's here; no directory is named."""
+    """A system's folders for all users, which only this test has; no directory is named."""
     monkeypatch.delenv("TFGPU_MAGIC_DIR", raising=False)
     for name in ("run", "tmp", "home"):
         (tmp_path / name).mkdir()

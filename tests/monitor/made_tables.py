@@ -35,7 +35,7 @@ def table(
     reports: Sequence[Report] = (),
     **gpu: object,
 ) -> Table:
-    """Make the table of one GPU of 16 GiB from (pid, held) pairs; the pid tells who it is."""
+    """Make the table of one GPU of 16 GiB from (pid, held) pairs; the pid tells the owner."""
     known = {"total": 16 * GIB, "used": used, "free": None if used is None else 16 * GIB - used} | gpu
     snapshot = Snapshot(
         time=100.0,

@@ -1,4 +1,4 @@
-"""The board: what is published is seen whole or not at all, and nobody else's directory is ever trusted."""
+"""The board: what is published is seen whole or not at all, and no other user's directory is ever trusted."""
 
 from __future__ import annotations
 

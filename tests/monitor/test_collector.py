@@ -1,4 +1,4 @@
-"""The collector on a simulated machine: one for all who look, replaced when killed, gone when nobody looks."""
+"""The collector on a simulated machine: one for all views, replaced when killed, gone when none looks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_memory_that_has_just_moved_is_not_somebody_elses(machine: Machine, live
 
 def test_nvml_is_called_as_often_for_twenty_as_for_one(machine: Machine, live: Live) -> None:
     def calls(lookers: list[Live]) -> list[int]:
-        """What is called between three readings."""
+        """Return which functions are called between three readings."""
         start, before = live.wait().message.sequence, machine.calls()
         until(
             live.look,

@@ -1,4 +1,4 @@
-"""A GPU that nobody uses may sleep though somebody looks, and is not woken to be looked at."""
+"""A GPU that is not used may sleep though a view is open, and is not woken to be looked at."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ collector.main(patience=3.0)
 
 
 def device(pci: Path, number: int, *, control: str = "auto", vendor: str = "0x10de", kind: str = "0x030200") -> Path:
-    """A device as Linux shows it, and the file that says whether it sleeps."""
+    """Make a device as Linux shows it; return the file that says whether it sleeps."""
     folder = pci / f"0000:0{number}:00.0"
     (folder / "power").mkdir(parents=True)
     for name, value in (("vendor", vendor), ("class", kind), ("power/control", control)):

@@ -1,4 +1,4 @@
-"""Who looks first and finds no driver blinds nobody who does, and where there is none nobody fights."""
+"""A process that looks first and finds no driver blinds none that finds one; where there is none, none fights."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def gpus() -> str:
 
 @contextmanager
 def board_reader(how: str) -> Iterator[list[str]]:
-    """Have somebody look until the block ends; what is said is given."""
+    """Have another process look until the block ends, and give what it says."""
     command = [sys.executable, "-c", LOOKER, how]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout
@@ -61,7 +61,7 @@ def board_reader(how: str) -> Iterator[list[str]]:
 
 
 def oldest(machine: Machine) -> psutil.Process:
-    """The collector, and none that tries whether it sees more."""
+    """Return the collector, and none that tries whether it sees more."""
     return min(collectors(machine), key=lambda process: process.create_time())
 
 

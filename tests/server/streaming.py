@@ -53,7 +53,7 @@ class Stream:
 
 
 def rows(state: State) -> list[State]:
-    """The rows of a state, those of GPU 0 first."""
+    """Return the rows of a state, those of GPU 0 first."""
     return sorted(state["rows"].values(), key=lambda row: (row["gpu"], row.get("pid", 0)))
 
 
@@ -118,7 +118,7 @@ def request(server: Server, every: str = "", *, headers: dict[str, str] | None =
 
 
 def refused(server: Server, every: str = "", *, headers: dict[str, str] | None = None) -> int:
-    """The HTTP code that a stream is refused with; 101 if it is not."""
+    """Return the HTTP code that a stream is refused with; 101 if it is not."""
 
     async def ask() -> int:
         try:

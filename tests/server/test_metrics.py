@@ -35,7 +35,7 @@ Figures = dict[tuple[str, str, str], float]
 
 
 def parsed(text: str) -> Figures:
-    """Every figure of ours, by name, GPU and owner."""
+    """Return every figure of ours, by name, GPU and owner."""
     found = {}
     for line in text.splitlines():
         if match := re.fullmatch(r"tfgpu_magic_gpu_memory_(\w+)_bytes\{(.*)\} (\S+)", line):
@@ -208,7 +208,7 @@ def test_who_scrapes_rarely_finds_figures_from_the_third_time_on(monkeypatch: py
 
 
 class Board:
-    """A board with a process of nobody's here, and a kernel that says that it uses the same GPU."""
+    """A board with a process that is not on this machine, and a kernel that says that it uses the same GPU."""
 
     def __init__(self, **_: object) -> None: ...
 

@@ -24,7 +24,7 @@ HIDDEN = None  # what pynvml makes of 2**64 - 1
 
 
 def ask(machine: Machine, function: str, *args: object, gpu: int | None = None) -> Any:
-    """What a function of pynvml answers on the machine, or its error's code."""
+    """Return what a function of pynvml answers on the machine, or its error's code."""
     return run(machine, nvml, gpu, function, *args)
 
 

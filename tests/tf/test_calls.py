@@ -18,7 +18,7 @@ from tests.tf.on_machine import held, touch_every_gpu
 from tfgpu_magic.simgpu import Machine
 
 ALL = range(6 * GIB, 8 * GIB)
-"""What TensorFlow takes of a GPU of 8 GiB when nobody limits it."""
+"""What TensorFlow takes of a GPU of 8 GiB without a limit."""
 
 
 def nothing() -> None: ...

@@ -38,7 +38,7 @@ def row(**fields: Any) -> dict[str, Any]:
 
 
 def applied(target: Any, patch: Any) -> Any:
-    """RFC 7386, section 2, word by word."""
+    """Apply a patch as RFC 7386, section 2, says word by word."""
     if not isinstance(patch, dict):
         return patch
     target = dict(target) if isinstance(target, dict) else {}

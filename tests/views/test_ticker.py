@@ -1,4 +1,4 @@
-"""The thread that keeps live tables up to date: what goes wrong in it reaches no cell, and nobody waits for it."""
+"""The thread that keeps live tables up to date: what goes wrong in it reaches no cell, and no cell waits for it."""
 
 from __future__ import annotations
 
