@@ -94,9 +94,7 @@ LONGEST = (
     "isolate/test_cell_end.py",
     "server/test_kernels.py",
     "isolate/test_future.py",
-    "isolate/test_executor.py",
     "isolate/test_cluster_trouble.py",
-    "tf/test_hands.py",
     "browser/test_settings.py",
     "tf/test_import.py",
 )
