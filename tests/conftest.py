@@ -23,13 +23,13 @@ settings.load_profile("here")
 
 @pytest.fixture(autouse=True, scope="session")
 def interrupts() -> None:
-    """Ctrl-C is not ignored: a shell that starts the tests in the background has all their programs ignore it."""
+    """Let Ctrl-C be heard: a shell that starts the tests in the background has all their programs ignore it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A directory for boards that is not the user's."""
+    """Have a directory for boards that is not the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TFGPU_MAGIC_DIR", str(tmp_path_factory.mktemp("board", numbered=False) / "board"))
         yield
@@ -37,7 +37,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A user without configuration, whose home and temporary files are gone afterwards; with the simulator's cache."""
+    """Have a user without configuration, whose home and temporary files are gone afterwards."""
     tmp_path_factory.getbasetemp()  # pytest's own stays where it is: it keeps what failed
     get_temp_dir()  # and multiprocessing removes its own later than this
     before, made = tempfile.tempdir, tempfile.mkdtemp(prefix="tests-")  # short: paths of sockets are
@@ -94,9 +94,7 @@ LONGEST = (
     "isolate/test_cell_end.py",
     "server/test_kernels.py",
     "isolate/test_future.py",
-    "isolate/test_executor.py",
     "isolate/test_cluster_trouble.py",
-    "tf/test_hands.py",
     "browser/test_settings.py",
     "tf/test_import.py",
 )

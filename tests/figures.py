@@ -6,7 +6,7 @@ from tfgpu_magic.monitor.report import Figure
 
 
 def tensorflow(in_use: int, peak: int = 0) -> tuple[Figure, ...]:
-    """TensorFlow's figures."""
+    """Return TensorFlow's figures."""
     return (
         Figure(framework="TensorFlow", what="in use", size=in_use, used=True, taken=True),
         Figure(framework="TensorFlow", what="peak", size=peak, peak=True),
@@ -14,7 +14,7 @@ def tensorflow(in_use: int, peak: int = 0) -> tuple[Figure, ...]:
 
 
 def pytorch(allocated: int, reserved: int) -> tuple[Figure, ...]:
-    """PyTorch's figures."""
+    """Return PyTorch's figures."""
     return (
         Figure(framework="PyTorch", what="allocated", size=allocated, used=True),
         Figure(framework="PyTorch", what="reserved", size=reserved, taken=True),

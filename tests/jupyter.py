@@ -7,7 +7,6 @@ import secrets
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 
 from jupyter_client.blocking.client import BlockingKernelClient
 
+from tests import waiting
 from tfgpu_magic.simgpu import Machine
 
 T = TypeVar("T")
@@ -125,24 +125,20 @@ def serving(machine: Machine, home: Path, **options: Any) -> Iterator[Server]:
 
 
 def until(ask: Callable[[], T], *, seconds: float = 60) -> T:
-    """What `ask` answers, once it answers something and does not fail."""
-    deadline = time.monotonic() + seconds
-    while True:
+    """Ask a server until it gives a true answer, and return that; one that refuses or is not there is asked again."""
+
+    def answer() -> T:
         try:
-            if answer := ask():
-                return answer
-        except (OSError, urllib.error.URLError) as error:
-            if time.monotonic() > deadline:
-                raise
-            if isinstance(error, urllib.error.HTTPError):
-                error.close()  # it is an answer too, with a connection
-        if time.monotonic() > deadline:
-            raise TimeoutError
-        time.sleep(0.2)
+            return ask()
+        except urllib.error.HTTPError as error:
+            error.close()  # it is an answer too, with a connection
+            raise
+
+    return waiting.until(answer, seconds=seconds, every=0.2, despite=OSError)
 
 
 def execute(client: BlockingKernelClient, code: str) -> str:
-    """Everything that a cell printed or was stopped by."""
+    """Return everything that a cell printed or was stopped by."""
     said: list[str] = []
 
     def hear(message: dict[str, Any]) -> None:

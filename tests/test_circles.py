@@ -61,7 +61,7 @@ class Late(NamedTuple):
 
 
 def modules() -> dict[str, Path]:
-    """Every module of the package by its name."""
+    """Return every module of the package by its name."""
     paths = sorted(HOUSE.rglob("*.py"))
     return {".".join((HOUSE.name, *path.relative_to(HOUSE).with_suffix("").parts)): path for path in paths}
 
@@ -70,14 +70,14 @@ MODULES = {name.removesuffix(".__init__"): path for name, path in modules().item
 
 
 def named(name: str) -> set[str]:
-    """The module that a dotted name is, or is in."""
+    """Return the module that a dotted name is, or is in."""
     parts = name.split(".")
     prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return {next(prefix for prefix in prefixes if prefix in MODULES)} if parts[0] == HOUSE.name else set()
 
 
 def in_text(text: str) -> set[str]:
-    """The modules that a string names: by a dotted name, or as code for another process does."""
+    """Return the modules that a string names: by a dotted name, or as code for another process does."""
 
     def dotted(found: re.Match[str]) -> str:
         return " ".join(f"{found[1]}.{name}" for name in found[2].split(", "))
@@ -88,7 +88,7 @@ def in_text(text: str) -> set[str]:
 
 
 def arrows_from(module: str) -> set[str]:
-    """Every module that another one imports or names, wherever and however it does."""
+    """Return every module that another one imports or names, wherever and however it does."""
     tree = ast.parse(MODULES[module].read_text())
     said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
     found: set[str] = set()
@@ -108,7 +108,7 @@ def arrows_from(module: str) -> set[str]:
 
 
 def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
-    """Sets of things that reach one another."""
+    """Return sets of things that reach one another."""
 
     def reached(start: str) -> set[str]:
         found: set[str] = set()
@@ -125,7 +125,7 @@ def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def late() -> Iterator[Late]:
-    """Every import within a function."""
+    """Return every import within a function."""
     for module, path in MODULES.items():
         text = path.read_text()
         functions = [
@@ -143,7 +143,7 @@ def late() -> Iterator[Late]:
 
 
 def c_arrows() -> Arrows:
-    """Which file of the simulator's C uses what another one defines, by itself or by a macro of a header."""
+    """Return which file of the simulator's C uses what another one defines, by itself or by a macro of a header."""
     texts = {path.name: _code(path.read_text()) for path in sorted(C.glob("*.c"))}
     defined = {name: _defined(text) for name, text in texts.items()}
     used: dict[str, set[str]] = {}
@@ -156,7 +156,7 @@ def c_arrows() -> Arrows:
 
 
 def _macros(path: Path) -> dict[str, set[str]]:
-    """The words of each macro that a file defines or includes."""
+    """Return the words of each macro that a file defines or includes."""
     text = path.read_text().replace("\\\n", " ")
     found = {name: _words(body) for name, body in re.findall(r"^#define (\w+)(.*)$", text, re.MULTILINE)}
     for header in re.findall(r'^#include "(.+)"', text, re.MULTILINE):
@@ -169,14 +169,14 @@ def _words(text: str) -> set[str]:
 
 
 def _code(text: str) -> str:
-    """The text without comments, strings and what the preprocessor takes."""
+    """Return the text without comments, strings and what the preprocessor takes."""
     text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
     text = re.sub(r'"(?:\\.|[^"\\])*"', '""', text)
     return re.sub(r"^#(?:.*\\\n)*.*$", "", text, flags=re.MULTILINE)
 
 
 def _defined(text: str) -> set[str]:
-    """The functions and variables that other files can have of a file."""
+    """Return the functions and variables that other files can have of a file."""
     exported = re.findall(r"^API\((\w+)", text, re.MULTILINE)
     functions = re.findall(r"^(?!static|typedef|enum|API)\w[\w \*]*?\b(\w+)\([^;{]*\)\s*\{", text, re.MULTILINE)
     variables = re.findall(

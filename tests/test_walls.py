@@ -1,4 +1,4 @@
-"""The house's walls: what only one room may touch, and what nobody may wake; in a fresh interpreter or in the text."""
+"""The house's walls: what only one room may touch, and what must not be imported; in a fresh interpreter or by text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODULES = [
 
 
 def imported_after(statement: str) -> set[str]:
-    """Top-level modules that a fresh interpreter has after a statement."""
+    """Return the top-level modules that a fresh interpreter has after a statement."""
     code = f"{statement}\nimport sys; print(*sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return {name.partition(".")[0] for name in answer.stdout.split()}
@@ -33,7 +33,7 @@ def nodes(room: str) -> Iterator[ast.AST]:
 
 
 def imports(room: str) -> set[str]:
-    """Every module that a room imports, wherever in it."""
+    """Return every module that a room imports, wherever in it."""
     found: set[str] = set()
     for node in nodes(room):
         if isinstance(node, ast.Import):

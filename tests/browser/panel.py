@@ -53,7 +53,7 @@ class View:
         return next((row for row in self.rows() if (row.owner, row.gpu) == (owner, gpu)), None)
 
     def held(self, owner: str, gpu: str = "0") -> int | None:
-        """MiB that the view says are held; the unit must be chosen so."""
+        """Return the MiB that the view says are held; the view must be set to MiB."""
         row = self.row(owner, gpu)
         number = re.fullmatch(r"(\d+) MiB", row.held) if row else None
         return int(number[1]) if number else None
@@ -100,21 +100,21 @@ def open_panel(page: Page) -> View:
 
 
 def panel_of(page: Page) -> View:
-    """The panel, which is open or opens by itself."""
+    """Return the panel, which is open or opens by itself."""
     view = page.locator(f"#{ID} .tfgpu-view")
     expect(view).to_be_visible(timeout=20_000)
     return View(page, view)
 
 
 def table_of(page: Page) -> View:
-    """The first live table of the notebook that the page shows."""
+    """Return the first live table of the notebook that the page shows."""
     view = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-view").first
     view.wait_for(timeout=30_000)
     return View(page, view)
 
 
 def recorded(browser: Browser, state: str) -> Page:
-    """A page that shows a recorded state (`labextension/tests/page/states.mjs`), without a server."""
+    """Return a page that shows a recorded state (`labextension/tests/page/states.mjs`), without a server."""
     page = browser.new_page()
     page.route("http://view.test/**", _file)
     page.goto(f"http://view.test/labextension/tests/page/index.html?state={state}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,11 +16,11 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from playwright.sync_api import Browser, Page, Playwright
 
 from scripts._frontend import ROOT
+from tests import waiting
 from tests.jupyter import Server, execute, until
-from tests.slack import SLACK
+from tests.sizes import MIB
 from tfgpu_magic.simgpu import Machine
 
-MIB, GIB = 2**20, 2**30
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -33,7 +32,7 @@ NEWS = "@jupyterlab/apputils-extension:announcements"
 
 
 def program() -> str:
-    """The machine's own Chromium; scripts/test installs it where it may."""
+    """Return the machine's own Chromium; scripts/test installs it where it may."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     assert found, "these tests need a Chromium. Debian: apt install chromium"
     return found
@@ -83,13 +82,13 @@ class Scene:
         return notebook
 
     def held(self, notebook: Notebook, gpu: int = 0) -> int:
-        """The driver's figure."""
+        """Return the driver's figure of what a notebook holds."""
         return self.machine.held(pid=notebook.pid, gpu=gpu)
 
 
 @contextmanager
 def playing(machine: Machine, home: Path, application: str = "jupyterlab", **options: Any) -> Iterator[Scene]:
-    """A scene; at its end the server and its kernels are gone."""
+    """Have a scene; at its end the server and its kernels are gone."""
     config = home / ".jupyter"
     (config / "labconfig").mkdir(parents=True)
     # The first start would ask whether to fetch Jupyter's news, in front of all else.
@@ -115,17 +114,8 @@ def playing(machine: Machine, home: Path, application: str = "jupyterlab", **opt
 
 
 def soon(promise: Callable[[], Any], seconds: float = 15) -> Any:
-    """What a promise comes to, once it is true; an assertion that fails is tried again."""
-    end = time.monotonic() + seconds * SLACK
-    while True:
-        try:
-            if (value := promise()) or time.monotonic() > end:
-                assert value, "not in time"
-                return value
-        except AssertionError:
-            if time.monotonic() > end:
-                raise
-        time.sleep(0.1)
+    """Wait until the page is so, and return what `promise` gives; an assertion that fails is tried again."""
+    return waiting.until(promise, seconds=seconds, every=0.1, despite=AssertionError)
 
 
 def shot(page: Page, name: str) -> None:

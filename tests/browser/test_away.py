@@ -1,4 +1,4 @@
-"""A live table that nobody sees: nothing is sent, kernel and server rest, and it is right when somebody comes again."""
+"""A live table that is not seen: nothing is sent, kernel and server rest, and it is right when a page comes back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from tests.browser.panel import View, restored, table_of, visit
-from tests.browser.scene import MIB, Notebook, Scene, shot, soon
+from tests.browser.scene import Notebook, Scene, shot, soon
+from tests.sizes import MIB
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -23,7 +24,7 @@ BRIEF = f"from tfgpu_magic.views import presence; presence.LEASE = {LEASE}"
 
 
 def shown(scene: Scene, page: Page, name: str) -> tuple[Notebook, View]:
-    """A notebook on a page, with a table that is live; the page has no other open from before."""
+    """Return a notebook on a page, with a live table; the page shows no other one from before."""
     shutil.rmtree(scene.server.home / ".jupyter" / "workspaces", ignore_errors=True)
     notebook = scene.notebook(name, BRIEF, more=("%tf_gpu top",))
     visit(page, scene, name)
@@ -34,7 +35,7 @@ def shown(scene: Scene, page: Page, name: str) -> tuple[Notebook, View]:
 
 
 def said(notebook: Notebook, seconds: float) -> list[str]:
-    """What a kernel says to front ends in a time."""
+    """Return the types of the messages that a kernel sends to front ends in so many seconds."""
     client, end, heard = notebook.client, time.monotonic() + seconds, []
     while (left := end - time.monotonic()) > 0:
         try:
@@ -50,7 +51,7 @@ def quiet(notebook: Notebook) -> None:
 
 
 def idle(scene: Scene, notebook: Notebook) -> float:
-    """Seconds for which the server knows of no activity of a kernel."""
+    """Return the seconds for which the server has known of no activity of a kernel."""
     model: dict[str, Any] = scene.server.call(f"kernels/{notebook.kernel}?no_track_activity=1")
     active = datetime.fromisoformat(model["last_activity"].replace("Z", "+00:00"))
     return time.time() - active.timestamp()
@@ -64,7 +65,7 @@ def server_idle(scene: Scene) -> float:
 
 
 def collectors(scene: Scene) -> list[int]:
-    """The scene's collectors that live."""
+    """Return the collectors of the scene's machine that are alive."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

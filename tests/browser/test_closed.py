@@ -1,4 +1,4 @@
-"""A page whose panel is closed looks at memory alone, and says so; when the panel opens, it shows who is there now."""
+"""A page whose panel is closed looks at memory alone, and says so; when the panel opens, it shows the processes."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.panel import View, choose, open_panel, panel_of, restored, visit
-from tests.browser.scene import HOLD, MIB, Notebook, Scene, playing, shot, soon
+from tests.browser.scene import HOLD, Notebook, Scene, playing, shot, soon
+from tests.sizes import MIB
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 SECRETS = ("/opt/secret-tool", "--password=hunter2", "theirs.ipynb")
 KEEP = "import tensorflow as tf; kept = [tf.zeros(256 * 2**20 // 4)]"
 MORE = "kept.append(tf.zeros(256 * 2**20 // 4))"
-
 
 _COLOURS = """bar => {
   const probe = document.createElement('div');

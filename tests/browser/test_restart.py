@@ -17,7 +17,7 @@ KEEP = "import tensorflow as tf; kept = tf.zeros(256 * 2**20 // 4)"
 
 
 def status(page: Page) -> str:
-    """What a page says of its notebook's kernel."""
+    """Return what a page says of its notebook's kernel."""
     return str(page.evaluate("jupyterapp.shell.currentWidget.sessionContext.kernelDisplayStatus"))
 
 
@@ -27,7 +27,7 @@ jupyterapp.shell.currentWidget.sessionContext.statusChanged.connect((_, status) 
 
 
 def is_at_rest(page: Page) -> bool:
-    """Whether a page sees its kernel idle; one that connects to the new kernel late may have heard of no restart."""
+    """Tell whether a page sees its kernel idle; one that connects late may have heard of no restart."""
     seen = page.evaluate("window.seen ?? []")
     return status(page) == "idle" and (not seen or seen[-1] == "idle")
 

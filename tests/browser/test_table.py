@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.panel import View, restored, table_of, visit
-from tests.browser.scene import MIB, Notebook, Scene, playing, shot, soon
+from tests.browser.scene import Notebook, Scene, playing, shot, soon
+from tests.sizes import MIB
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The view of GPUs by notebook, without a server: what it tells to who points, listens, or chose the colours."""
+"""The view of GPUs by notebook, without a server: what it tells a pointer, a screen reader, and in other colours."""
 
 from __future__ import annotations
 

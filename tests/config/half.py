@@ -1,4 +1,4 @@
-"""A policy that nobody has: `half`, a limit of half of what is free. It is all here, and in no other file."""
+"""A policy of the tests: `half`, a limit of half of what is free. It is all here, and in no other file."""
 
 from __future__ import annotations
 

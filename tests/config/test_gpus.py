@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.config.test_plan import gpu, kernel, snapshot
+from tests.sizes import GIB, MIB
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import make
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Gpu
-
-MIB, GIB = 2**20, 2**30
 
 OLD = gpu(0, 7.9, capability=(5, 2))
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sizes import GIB
 from tfgpu_magic import units
 from tfgpu_magic.config.amount import Share, amount_bytes
 from tfgpu_magic.config.arguments import MOST_PARTS
@@ -24,8 +25,6 @@ from tfgpu_magic.config.requests.split import Split, SplitCpu
 from tfgpu_magic.config.requests.visible import Visible
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.words.table import WORDS
-
-GIB = 2**30
 
 sizes = st.integers(1, 10**14)
 shares = st.decimals("0.000001", 100, places=6).map(Share)

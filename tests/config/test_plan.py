@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.sizes import GIB, MIB
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import make
 from tfgpu_magic.config.process_state import ProcessState, Stage
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
-
-MIB, GIB = 2**20, 2**30
 
 
 def gpu(index: int, free: float = 7.5, total: int = 8, **more: Any) -> Gpu:

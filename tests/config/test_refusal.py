@@ -1,4 +1,4 @@
-"""What a refusal says: why, who is in the way, and what can be had instead; on GPUs that are only data."""
+"""What a refusal says: why, which process is in the way, and what can be had instead; on GPUs that are only data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pickle
 
 import pytest
 
-from tests.config.test_plan import FOUR, GIB, MIB, gpu, kernel, snapshot
+from tests.config.test_plan import FOUR, gpu, kernel, snapshot
+from tests.sizes import GIB, MIB
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import make
 from tfgpu_magic.config.policy import NOTHING

@@ -7,6 +7,7 @@ import pytest
 from tests.config import half
 from tests.config.half import Half
 from tests.config.test_plan import gpu, kernel, snapshot
+from tests.sizes import GIB, MIB
 from tfgpu_magic.config import fallback, requests, script
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import make
@@ -15,7 +16,6 @@ from tfgpu_magic.config.vocabulary import usage
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.isolate.allocation import asked, lowered, settle
 
-MIB, GIB = 2**20, 2**30
 SPARE = (8 * GIB - 256 * MIB - 1536 * MIB) // 2
 """Half of what is free on an empty GPU of 8 GiB, beside CUDA's context and what TensorFlow leaves to its libraries."""
 

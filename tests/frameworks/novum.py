@@ -1,14 +1,13 @@
-"""A framework that nobody has heard of, as one would be added: this file, and a line in `FRAMEWORKS`."""
+"""A framework of the tests, as one would be added: this file, and a line in `FRAMEWORKS`."""
 
 from __future__ import annotations
 
 import re
 
+from tests.sizes import MIB
 from tfgpu_magic.config import cuda
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.monitor.report import Figure
-
-MIB = 2**20
 
 
 class Novum:

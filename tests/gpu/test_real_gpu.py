@@ -10,6 +10,7 @@ import pytest
 
 import tfgpu_magic
 from tests.processes import program, run
+from tests.sizes import GIB, MIB
 from tests.tf.on_machine import touch_every_gpu
 from tfgpu_magic.config import self_report
 from tfgpu_magic.config.memory import context_bytes
@@ -18,11 +19,9 @@ from tfgpu_magic.monitor.watcher import Watcher
 
 pytestmark = pytest.mark.gpu
 
-MIB, GIB = 2**20, 2**30
-
 
 def held() -> int:
-    """Bytes that NVML accounts to this process on all GPUs; in a container with other pids, what all GPUs have used."""
+    """Return what NVML accounts to this process on all GPUs; in a container with other pids, what all have used."""
     snapshot = tfgpu_magic.look()
     own = [process.held or 0 for process in snapshot.processes if process.pid == os.getpid()]
     return sum(own) if own else sum(gpu.used or 0 for gpu in snapshot.gpus)
@@ -84,7 +83,7 @@ def test_an_isolated_call_gives_its_memory_back_and_does_not_wake_its_caller() -
 
 
 def _call_isolated() -> tuple[int, int, int, bool]:
-    """What an isolated call holds, what is used before and after, and whether TensorFlow was imported here for it."""
+    """Return what an isolated call holds, what is used before and after, and whether TensorFlow was imported here."""
     before = sum(gpu.used or 0 for gpu in tfgpu_magic.look().gpus)
     inside = tfgpu_magic.isolated(policy="visible 0; limit 2GiB")(_held_by_an_op)()
     after = sum(gpu.used or 0 for gpu in tfgpu_magic.look().gpus)
@@ -97,7 +96,7 @@ def _held_by_an_op() -> int:
 
 
 def _seen_live() -> tuple[ProcessRow, int]:
-    """This process in a live view, once the collector's lists have it, and what NVML says in a look of its own."""
+    """Return this process's row of a live view, once the collector's lists have it, and what NVML says just after."""
     import tensorflow as tf
 
     tfgpu_magic.apply("visible 0; limit 2GiB")
@@ -112,7 +111,7 @@ def _seen_live() -> tuple[ProcessRow, int]:
 
 
 def _held_after(words: str, tensor: int) -> tuple[int, int]:
-    """What is held after the first op and a tensor of so many bytes, and what we reckon a context to be."""
+    """Return what is held after the first op and a tensor of so many bytes, and what we reckon a context to be."""
     import tensorflow as tf
 
     plan = tfgpu_magic.apply(words)

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from tests.jupyter import until
+from tests.sizes import GIB
+from tests.waiting import until
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.isolate import offer
 from tfgpu_magic.isolate.lease import Abandoned
@@ -16,12 +17,11 @@ from tfgpu_magic.isolate.lease_file import LeaseTable
 from tfgpu_magic.isolate.leases import Leases
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
-GIB = 2**30
 NOTHING = parse("growth")
 
 
 def machine(gpus: int) -> Snapshot:
-    """GPUs of 8 GiB that nobody uses."""
+    """Return a snapshot of GPUs of 8 GiB of which nothing is used."""
     found = (Gpu(index=n, uuid=f"GPU-{n}", name="A GPU", total=8 * GIB, free=8 * GIB) for n in range(gpus))
     return Snapshot(time=time.time(), gpus=tuple(found))
 

@@ -7,8 +7,7 @@ import re
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ import psutil
 import pytest
 
 from tests.processes import PATIENCE, QUIET
-from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor
 from tfgpu_magic.simgpu import Machine
 
@@ -33,7 +32,7 @@ class Cluster:
 
 @contextmanager
 def running(machine: Machine | None, *command: str, **variables: str) -> Iterator[subprocess.Popen[Any]]:
-    """A program of Dask's, which ends with the block and takes its own children along."""
+    """Run a program of Dask's until the block ends, and its own children with it."""
     outside = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT), **variables}
     environment = outside if machine is None else machine.environ(outside)
     with subprocess.Popen([sys.executable, "-m", *command], env=environment) as process:
@@ -59,7 +58,7 @@ def scheduler() -> Iterator[tuple[str, subprocess.Popen[Any]]]:
         port = free.getsockname()[1]
     words = ("--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
     with running(None, "distributed.cli.dask_scheduler", *words) as process:
-        until(lambda: answers(port), PATIENCE)
+        until(lambda: answers(port), seconds=PATIENCE)
         yield f"tcp://127.0.0.1:{port}", process
 
 
@@ -71,7 +70,7 @@ def worker(address: str, machine: Machine | None, *words: str, **variables: str)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """With warm workers; every variable but those of the tests comes from here."""
+    """A cluster with warm workers, which have the variables of the tests and no others."""
     words = ("--resources", "GPU=1", "--nthreads", "4", "--local-directory")
     folders = [str(tmp_path_factory.mktemp("worker")) for _ in range(2)]
     with (
@@ -88,14 +87,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def executor(cluster: Cluster) -> Iterator[IsolatedExecutor]:
     with IsolatedExecutor(cluster=cluster.address) as executor:
         yield executor
-
-
-def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
-    end = time.monotonic() + seconds * SLACK
-    while not (value := condition()):
-        assert time.monotonic() < end, "it did not come true"
-        time.sleep(0.05)
-    return value
 
 
 def pids(file: Path) -> list[int]:

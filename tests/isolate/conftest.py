@@ -12,6 +12,7 @@ import pytest
 from tests.isolate.notebook import Notebook, notebook
 from tests.isolate.resident import Resident
 from tests.isolate.rig import belongings
+from tests.machines import machine_of
 from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.preload import PRELOAD
 from tfgpu_magic.simgpu import Machine
@@ -28,7 +29,7 @@ def four_gpus() -> Iterator[Resident]:
 
 @pytest.fixture
 def resident(four_gpus: Resident) -> Iterator[Resident]:
-    """The process, and the promise that every byte comes back."""
+    """The resident process, and the promise that every byte comes back."""
     yield four_gpus
     assert four_gpus.machine.held() == 0
 
@@ -62,11 +63,8 @@ def light(quick: None) -> Iterator[None]:
     assert quiet, "a process, a descriptor or a thread was left"
 
 
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    """A machine for the notebook of one module's tests."""
-    with Machine.create("1x8GiB") as machine:
-        yield machine
+machine = machine_of("1x8GiB")
+"""A machine for the notebook of one module's tests."""
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ class Executor(IsolatedExecutor):
 
 
 def find() -> ModuleType:
-    """Their module."""
+    """Return CPython's module of tests."""
     if importlib.util.find_spec(MODULE) is None:
         importlib.import_module("test").__path__.append(str(DEBIAN))
     try:
@@ -68,7 +68,7 @@ def find() -> ModuleType:
 
 
 def classes(theirs: Any) -> list[type[unittest.TestCase]]:
-    """What they test a process pool with, with our executor; their tests of futures alone have nothing of ours."""
+    """Return CPython's tests of a process pool, with our executor; its tests of futures alone have nothing of ours."""
 
     class Ours(theirs.ExecutorMixin):  # type: ignore[misc]  # it is known only when it is imported
         executor_type = Executor

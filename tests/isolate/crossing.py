@@ -42,19 +42,19 @@ def receive(sent: Sent) -> Any:
 
 
 def packages() -> frozenset[str]:
-    """Which of the packages that take the GPU this process has imported."""
+    """Return which of the packages that take the GPU this process has imported."""
     return guard.ROOTS & set(sys.modules)
 
 
 def is_awake() -> bool:
-    """Whether TensorFlow, imported here, has made its context, and with it one on every GPU."""
+    """Tell whether TensorFlow, imported here, has made its context, and with it one on every GPU."""
     from tensorflow.python.eager import context
 
     return bool(context.context()._initialized)
 
 
 def told(function: Callable[..., object], *args: object) -> str:
-    """What a function's error says."""
+    """Return what a function's error says."""
     try:
         function(*args)
     except Exception as error:

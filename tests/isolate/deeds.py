@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-MIB = 2**20
+from tests.sizes import MIB
 
 
 def nothing() -> int:
@@ -74,13 +74,13 @@ def loop_in_python_deaf(mark: str = "") -> None:
 
 
 def loop_in_c(mark: str = "") -> None:
-    """With the GIL held, where no signal's handler runs."""
+    """Loop with the GIL held, where no signal's handler runs."""
     _touch(mark)
     sum(itertools.repeat(0))
 
 
 def hang_in_c(mark: str = "") -> None:
-    """With the GIL held too, and out of every signal's reach: a lock that nobody will release."""
+    """Wait with the GIL held, and out of every signal's reach, for a lock that is never released."""
     lock, library = ctypes.create_string_buffer(64), ctypes.PyDLL(None)
     library.pthread_mutex_lock(lock)
     _touch(mark)
@@ -105,7 +105,7 @@ def close_all_and_go_on() -> None:
 
 
 def close_all_and_go_on_with(size: int) -> None:
-    """With so many bytes of memory in small pages, which the system takes its time to take apart."""
+    """Close everything and go on, with so many bytes in small pages, which the system takes its time to take apart."""
     memory = mmap.mmap(-1, size)
     memory.madvise(mmap.MADV_NOHUGEPAGE)
     for page in range(0, size, mmap.PAGESIZE):
@@ -152,7 +152,7 @@ def print_much_while_signals_come(size: int) -> None:
 
 
 def leave_processes(mark: str) -> list[int]:
-    """A child, one in a session of its own, and one that is nobody's child; their pids."""
+    """Start a child, one in a session of its own, and one whose parent has ended; return their pids."""
     plain = subprocess.Popen(["sleep", "600"])
     apart = subprocess.Popen(["sleep", "600"], start_new_session=True)
     if os.fork() == 0:
@@ -180,7 +180,7 @@ def draw() -> tuple[float, float]:
 
 
 def shape_of(array: Any) -> tuple[Any, ...]:
-    """What a call sees of an array, which it then writes over."""
+    """Return what a call sees of an array, and write over the array then."""
     seen = (array.flags.writeable, array.flags.f_contiguous, float(array.sum()))
     with contextlib.suppress(ValueError):
         array += 1
@@ -289,7 +289,7 @@ def fail_counts() -> None:
 
 
 def raise_with_tblib() -> None:
-    """As where TensorFlow is imported beside tblib."""
+    """Raise as where TensorFlow is imported beside tblib."""
     import tblib.pickling_support
 
     tblib.pickling_support.install()

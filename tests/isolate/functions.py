@@ -20,13 +20,13 @@ count = 0
 
 @isolated
 def double(number: int, *, times: int = 1) -> int:
-    """Twice as much."""
+    """Return twice as much."""
     return number << times
 
 
 @isolated
 def fibonacci(number: int) -> tuple[int, set[int]]:
-    """The number, and the processes that it was made in."""
+    """Return the number, and the processes that it was made in."""
     if number < 2:
         return number, {os.getpid()}
     (one, here), (other, there) = fibonacci(number - 1), fibonacci(number - 2)
@@ -66,7 +66,7 @@ def slow(seconds: float) -> None:
 
 @isolated
 def parallel(number: int) -> tuple[int, int, int]:
-    """An isolated call that submits others."""
+    """Submit other isolated calls, as an isolated call."""
     return os.getpid(), where(), where.submit().result() + 0 * number
 
 
@@ -88,7 +88,7 @@ class Trainer:
 
     @isolated
     def train(self, steps: int) -> tuple[int, int]:
-        """Work with the state, of which this process has a copy."""
+        """Change the state, of which this process has a copy."""
         self.factor *= 10
         return self.factor * steps, os.getpid()
 
@@ -112,12 +112,12 @@ def use(name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def counts() -> tuple[list[int], int]:
-    """What calls count, and what is counted here."""
+    """Return what calls count, and what is counted here."""
     return [counted(), counted(), counted.submit().result()], count
 
 
 def methods() -> tuple[list[tuple[int, int]], int, int, int, str, int]:
-    """What methods return, called and submitted; and what became of the object here."""
+    """Return what methods return, called and submitted, and what became of the object here."""
     trainer = Trainer(2)
     trained = [trainer.train(3), trainer.train.submit(4).result(), Trainer.train(trainer, 5)]
     still = Trainer.still.submit(7).result()
@@ -126,7 +126,7 @@ def methods() -> tuple[list[tuple[int, int]], int, int, int, str, int]:
 
 
 def at_home() -> tuple[list[int], int, int]:
-    """What nested functions and lambdas return; and where the function runs that `__wrapped__` is."""
+    """Return what nested functions and lambdas return, and where the function runs that `__wrapped__` is."""
     more = 5
 
     @isolated
@@ -138,14 +138,14 @@ def at_home() -> tuple[list[int], int, int]:
 
 
 def submitted(name: str, calls: int) -> list[Seen]:
-    """So many submitted calls that hold their GPUs at the same time."""
+    """Submit calls that hold their GPUs at the same time, and return what they saw."""
     with tempfile.TemporaryDirectory() as folder:
         futures: list[Future[Seen]] = [globals()[name].submit(folder, calls) for _ in range(calls)]
         return [future.result() for future in futures]
 
 
 def called_by_threads(name: str, calls: int) -> list[Seen]:
-    """So many calls of threads of this process that hold their GPUs at the same time."""
+    """Call from threads of this process, so that calls hold their GPUs at the same time; return what they saw."""
     seen: list[Seen] = []
     with tempfile.TemporaryDirectory() as folder:
         threads = [threading.Thread(target=lambda: seen.append(globals()[name](folder, calls))) for _ in range(calls)]
@@ -157,7 +157,7 @@ def called_by_threads(name: str, calls: int) -> list[Seen]:
 
 
 def raised(name: str, *args: Any) -> tuple[str, str, str]:
-    """What a call raises: type, text, and the story that its cause tells."""
+    """Return what a call raises: type, text, and the story that its cause tells."""
     try:
         globals()[name](*args)
     except Exception as error:

@@ -12,8 +12,9 @@ from typing import Any
 import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from tests.jupyter import Server, serving, until
+from tests.jupyter import Server, serving
 from tests.processes import QUIET
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 
@@ -30,7 +31,7 @@ class Ran:
         )
 
     def shown(self, kind: str = "display_data") -> list[dict[str, Any]]:
-        """The data of its displays."""
+        """Return the data of its displays."""
         return [content["data"] for _, what, content in self.messages if what == kind]
 
     @property
@@ -101,7 +102,7 @@ class Notebook:
         until(lambda: not psutil.pid_exists(self.pid))
 
     def family(self) -> list[psutil.Process]:
-        """The kernel's descendants: the process that starts calls, and calls."""
+        """Return the kernel's descendants: the process that starts calls, and calls."""
         return psutil.Process(self.pid).children(recursive=True)
 
 

@@ -47,7 +47,7 @@ class Resident:
 
 
 def serve(descriptor: int) -> None:
-    """Call what comes, until nobody asks any more."""
+    """Call what is asked for, until the connection is closed."""
     connection = Connection(descriptor)
     while True:
         try:

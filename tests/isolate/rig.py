@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.sizes import MIB
 from tfgpu_magic.config import parser
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.isolate.call import Call
@@ -21,7 +22,6 @@ from tfgpu_magic.isolate.values import pickling
 from tfgpu_magic.monitor.look import look
 
 RUNNER = "tfgpu_magic.isolate.process.worker:call"
-MIB = 2**20
 
 
 class Paper:
@@ -45,7 +45,7 @@ class Paper:
 
 
 def call(function: Callable[..., Any], *args: Any, timeout: float | None = None) -> tuple[Call, Paper]:
-    """A call, and where its output is going to be."""
+    """Return a call, and the sink that its output goes to."""
     work, paper = pickling.dump_call(function, args, {}), Paper()
     return Call(work=work.parts, timeout=timeout, sink=paper), paper
 
@@ -63,7 +63,7 @@ def run(
 
 
 def prepare(policy: str | None = None) -> Order:
-    """An order for a process that is as this one is, with a policy."""
+    """Return an order for a process that is as this one is, with a policy."""
     asked = parser.parse(policy) if policy else NOTHING
     return order(Lease(asked, look() if policy else None), RUNNER)
 
@@ -75,7 +75,7 @@ def interrupt_twice(one: Call) -> None:
 
 
 def soon(mark: Path, action: Callable[[], object]) -> threading.Thread:
-    """Do it once the mark is there."""
+    """Do something in a thread once the mark is there."""
 
     def act() -> None:
         while not mark.exists():
@@ -88,7 +88,7 @@ def soon(mark: Path, action: Callable[[], object]) -> threading.Thread:
 
 
 def descriptors() -> dict[str, str]:
-    """What this process has open, but for what comes and goes by itself where earlier tests have used ZeroMQ."""
+    """Return what this process has open, but for what comes and goes by itself where earlier tests have used ZeroMQ."""
     found = {}
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the listing's own
@@ -98,5 +98,5 @@ def descriptors() -> dict[str, str]:
 
 
 def belongings() -> tuple[dict[str, str], int]:
-    """What this process has that a call might leave behind."""
+    """Return what this process has that a call might leave behind."""
     return descriptors(), threading.active_count()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.sizes import GIB, MIB
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.policy import NOTHING
@@ -16,7 +17,6 @@ from tfgpu_magic.isolate.claims import Claim, Holding
 from tfgpu_magic.isolate.offer import candidates
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
-MIB, GIB = 2**20, 2**30
 CONTEXT = 256 * MIB
 """What is kept for CUDA's context on a GPU of 8 GiB."""
 
@@ -31,7 +31,7 @@ def gpu(index: int = 0, free: float | None = 8, total: float | None = 8) -> Gpu:
 
 
 def device(index: int = 0, free: float | None = 8, limit: float = 0, total: float | None = 8) -> Device:
-    """A GPU of which so much is asked, in GiB; 0 is no limit."""
+    """Return a GPU of which so much is asked, in GiB; 0 is no limit."""
     limits = (int(limit * GIB),) if limit else ()
     return Device(gpu=gpu(index, free, total), limits=limits, words=Limit(limits[0]) if limits else None)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.isolate.notebook import Notebook, notebook
-from tests.jupyter import until
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 ONLY_THERE = """

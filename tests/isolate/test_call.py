@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import MIB, Paper, belongings, call, prepare, run
+from tests.isolate.rig import Paper, belongings, call, prepare, run
+from tests.sizes import MIB
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.pool import FORK_SERVER
 
@@ -191,7 +192,7 @@ def test_two_hundred_calls_leave_nothing_behind(tmp_path: Path, monkeypatch: pyt
     array = np.zeros(4 * MIB, np.uint8)
 
     def some(count: int) -> tuple[object, tuple[int, int, int]]:
-        """What we and the fork server have after so many calls; and what an allocator may keep a little of."""
+        """Make calls; return what this process and the fork server have then, and memory, which may grow a little."""
         for number in range(count):
             value = array if number % 10 == 0 else number
             np.testing.assert_array_equal(run(deeds.echo, (value,), {}), value)

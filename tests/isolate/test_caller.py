@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +33,7 @@ FORK_SERVER.preload = ("numpy", "tests.isolate.deeds")
 
 
 def start(code: str, *, env: Mapping[str, str] | None = None, within: Sequence[str] = ()) -> subprocess.Popen[str]:
-    """A program that makes calls, in a group of its own."""
+    """Start a program that makes calls, in a group of its own."""
     return subprocess.Popen(
         [*within, sys.executable, "-c", BEGIN + textwrap.dedent(code)],
         stdout=subprocess.PIPE,
@@ -45,7 +46,7 @@ def start(code: str, *, env: Mapping[str, str] | None = None, within: Sequence[s
 
 
 def told(code: str, *, env: Mapping[str, str] | None = None, within: Sequence[str] = ()) -> str:
-    """What a program prints that makes calls and ends well."""
+    """Return what a program prints that makes calls and ends well."""
     with start(code, env=env, within=within) as program:
         out, err = program.communicate(timeout=60)
     assert (program.returncode, err) == (0, "")
@@ -53,14 +54,11 @@ def told(code: str, *, env: Mapping[str, str] | None = None, within: Sequence[st
 
 
 def wait_for(*marks: Path) -> None:
-    deadline = time.monotonic() + 30
-    while not all(mark.exists() for mark in marks):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: all(mark.exists() for mark in marks), every=0.01)
 
 
 def outlive(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """Those who are still there so many seconds later."""
+    """Return the processes that are still there so many seconds later."""
     deadline = time.monotonic() + seconds * SLACK
     while (alive := [p for p in processes if p.is_running() and p.status() != "zombie"]) and (
         time.monotonic() < deadline
@@ -255,7 +253,7 @@ def test_a_full_disk_is_no_matter_to_a_call_and_its_own_writes_are_told(tmp_path
 
 
 def test_where_no_process_can_be_started_that_is_told() -> None:
-    """As another user than root, whom no limit holds; with root's right to read files."""
+    """As another user than root, which no limit holds; with root's right to read files."""
     code = """
     import resource
     print(run(deeds.nothing, (), {}))

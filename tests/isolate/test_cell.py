@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.isolate.notebook import Notebook
-from tests.jupyter import until
+from tests.sizes import CONTEXT, GIB
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
-
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
 
 FILL = """
 import tensorflow as tf
@@ -18,7 +16,7 @@ big = [tf.zeros((256, 2**20), tf.float32) for _ in range(6)]  # 6 GiB of 8
 
 
 def held(machine: Machine, book: Notebook) -> int:
-    """What the driver says the kernel and all its children hold."""
+    """Return what the driver says the kernel and all its children hold."""
     return sum(machine.held(pid=pid) for pid in (book.pid, *(child.pid for child in book.family())))
 
 

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from tests.isolate.notebook import Notebook, Ran
-from tests.jupyter import until
 from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 PYTHON = "while True: pass"
@@ -44,7 +44,7 @@ def interrupted(book: Notebook, body: str, line: str = "") -> tuple[Ran, float]:
 
 
 def calls(book: Notebook) -> list[psutil.Process]:
-    """The processes of its calls, and what they started."""
+    """Return the processes of the kernel's calls, and what they started."""
     return [child for child in book.family() if child.ppid() != book.pid]
 
 

@@ -118,7 +118,7 @@ def test_an_error_is_its_own_type_and_shows_the_cells_line_as_a_plain_cell_does(
     assert (ours.error["ename"], ours.error["evalue"]) == (plain.error["ename"], plain.error["evalue"])
 
     def lines(text: str) -> list[str]:
-        """Each frame's head without the cell's number, and the line that the arrow points at."""
+        """Return each frame's head without the cell's number, and the line that the arrow points at."""
         telling = [line for line in text.splitlines() if "----> " in line or line.startswith("Cell In[")]
         return [line.partition("], ")[2] or line for line in telling]
 

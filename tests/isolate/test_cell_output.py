@@ -11,7 +11,7 @@ from tests.isolate.test_jobs import later
 
 
 def pieces(ran: Ran) -> list[tuple[str, str]]:
-    """Its outputs in order, each with its kind; the text of one stream is put together until a display comes."""
+    """Return the outputs in order, each with its kind; the text of one stream is put together until a display comes."""
     found: list[tuple[str, str]] = []
     for _, kind, content in ran.messages:
         if kind == "stream" and found and found[-1][0] == "stream":

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from tests.isolate import on_cluster
-from tests.isolate.clusters import Cluster, cluster, executor, is_gone, outcome, pids, told, until
+from tests.isolate.clusters import Cluster, cluster, executor, is_gone, outcome, pids, told
 from tests.processes import PATIENCE
+from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, Refused, TimedOut, Unpicklable
 
 __all__ = ["cluster", "executor"]  # the fixtures
@@ -114,7 +115,7 @@ def test_output_is_seen_while_the_call_runs(
         return "it has begun\n" in seen["out"] and "and so it says\n" in seen["err"]
 
     future = executor.submit(on_cluster.wait_for, tmp_path / "go", tmp_path / "begun")
-    until(heard, PATIENCE)
+    until(heard, seconds=PATIENCE)
     assert future.running()
     (tmp_path / "go").touch()
 

@@ -19,8 +19,9 @@ import pytest
 from distributed.utils import LoopRunner
 
 from tests.isolate import on_cluster
-from tests.isolate.clusters import ROOT, Cluster, cluster, executor, is_gone, outcome, pids, scheduler, until, worker
+from tests.isolate.clusters import ROOT, Cluster, cluster, executor, is_gone, outcome, pids, scheduler, worker
 from tests.processes import PATIENCE
+from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, Refused, WorkerDied
 from tfgpu_magic.isolate.cluster import backend as room
 from tfgpu_magic.isolate.cluster import link
@@ -45,7 +46,7 @@ def test_a_call_whose_worker_is_killed_is_reported_and_not_run_again(
     executor: IsolatedExecutor, tmp_path: Path
 ) -> None:
     future = executor.submit(on_cluster.wait_for, tmp_path / "never", tmp_path / "begun")
-    (pid,) = until(lambda: pids(tmp_path / "begun"), PATIENCE)
+    (pid,) = until(lambda: pids(tmp_path / "begun"), seconds=PATIENCE)
     _server, dask = psutil.Process(pid).parents()[:2]
     assert "forkserver" not in " ".join(dask.cmdline())
     dask.kill()
@@ -66,7 +67,7 @@ def test_calls_end_when_their_caller_is_killed(cluster: Cluster, tmp_path: Path)
         executor.submit(on_cluster.wait_for, folder / "never", folder / "begun").result()
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT) as caller:
-        (pid,) = until(lambda: pids(tmp_path / "begun"), PATIENCE)
+        (pid,) = until(lambda: pids(tmp_path / "begun"), seconds=PATIENCE)
         caller.kill()
 
     until(lambda: is_gone(pid))
@@ -75,14 +76,14 @@ def test_calls_end_when_their_caller_is_killed(cluster: Cluster, tmp_path: Path)
 
 
 def guards(dask_scheduler: Any) -> list[str]:
-    """The events that say that a call has begun."""
+    """Return the events that say that a call has begun."""
     return [name for name in dask_scheduler.extensions["events"]._events if "wait_for" in str(name)]
 
 
 def test_all_calls_can_be_ended(cluster: Cluster, tmp_path: Path) -> None:
     executor = IsolatedExecutor(cluster=cluster.address)
     futures = [executor.submit(on_cluster.wait_for, tmp_path / "never", tmp_path / "begun") for _ in range(4)]
-    until(lambda: len(pids(tmp_path / "begun")) == 2, PATIENCE)
+    until(lambda: len(pids(tmp_path / "begun")) == 2, seconds=PATIENCE)
     until(lambda: sum(future.running() for future in futures) == 2)
 
     executor.terminate_workers()
@@ -99,7 +100,7 @@ def test_all_calls_can_be_ended(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_a_waiting_call_can_be_cancelled_and_never_runs(executor: IsolatedExecutor, tmp_path: Path) -> None:
     running = [executor.submit(on_cluster.wait_for, tmp_path / "go", tmp_path / "begun") for _ in range(2)]
-    until(lambda: all(future.running() for future in running), PATIENCE)
+    until(lambda: all(future.running() for future in running), seconds=PATIENCE)
     waiting = executor.submit(on_cluster.wait_for, tmp_path / "go", tmp_path / "other")
 
     assert (waiting.cancel(), running[0].cancel()) == (True, False)

@@ -14,8 +14,9 @@ import distributed
 import pytest
 
 from tests.isolate import on_cluster
-from tests.isolate.clusters import Cluster, cluster, outcome, pids, running, scheduler, until, worker
+from tests.isolate.clusters import Cluster, cluster, outcome, pids, running, scheduler, worker
 from tests.processes import PATIENCE
+from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, Refused, WorkerDied
 from tfgpu_magic.isolate import job_list
 from tfgpu_magic.isolate.cluster import arrival, link, message
@@ -107,7 +108,7 @@ def test_a_call_that_rests_can_be_cancelled(cluster: Cluster) -> None:
 def test_a_call_that_runs_on_a_cluster_is_listed_and_can_be_stopped(cluster: Cluster, tmp_path: Path) -> None:
     with IsolatedExecutor(cluster=cluster.address) as executor:
         future = executor.submit(on_cluster.wait_for, tmp_path / "never", tmp_path / "begun")
-        until(lambda: future.running() and pids(tmp_path / "begun"), PATIENCE)
+        until(lambda: future.running() and pids(tmp_path / "begun"), seconds=PATIENCE)
         (standing,) = [one for one in job_list.statuses() if one.number == future.number]
         future.stop()
 
@@ -125,7 +126,7 @@ def test_calls_run_in_the_order_in_which_they_were_submitted(tmp_path: Path) -> 
         IsolatedExecutor(cluster=address, wait="5m") as executor,
     ):
         executor.submit(on_cluster.wait_for, tmp_path / "go", tmp_path / "begun")
-        until(lambda: pids(tmp_path / "begun"), PATIENCE)
+        until(lambda: pids(tmp_path / "begun"), seconds=PATIENCE)
         futures = [executor.submit(on_cluster.note, tmp_path / "order", number) for number in range(12)]
         (tmp_path / "go").touch()
         for future in futures:
@@ -182,7 +183,7 @@ def test_a_cluster_with_tls_takes_calls_of_those_who_have_its_key_and_of_nobody_
         Machine.create("1x8GiB") as machine,
         running(None, "distributed.cli.dask_scheduler", *options, "--no-dashboard", *tls),
     ):
-        until(address_file.exists, PATIENCE)
+        until(address_file.exists, seconds=PATIENCE)
         address = until(lambda: json.loads(address_file.read_text())["address"])
         with worker(address, machine, *words, *tls):
             with IsolatedExecutor(cluster=address, security=security) as executor:

@@ -16,7 +16,9 @@ NO_POOL = "there is no pool: each call has a process of its own, so none is idle
 NOT_BROKEN = (
     "there is no pool that could break: what goes wrong in a call is the call's own error, and the next one runs"
 )
-PROGRAM = "its program imports the executor from concurrent.futures; test_executor.py has a script that does the same"
+PROGRAM = (
+    "its program imports the executor from concurrent.futures; test_executor_script.py has a script that does the same"
+)
 
 LEFT_OUT = {
     "FailingInitializerMixin.test_initializer": NOT_BROKEN,

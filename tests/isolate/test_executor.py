@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
-from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from tests.isolate import on_machine as on
+from tests.isolate import executors
+from tests.isolate.on_machine import sees
 from tests.isolate.resident import Resident
-from tests.jupyter import until
-from tests.processes import QUIET
+from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
-from tfgpu_magic import IsolatedExecutor, PolicyError, WorkerDied
-from tfgpu_magic.simgpu import Machine
-
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
+from tfgpu_magic import IsolatedExecutor, PolicyError
 
 
 def test_a_limit_is_in_force_on_one_gpu(resident: Resident) -> None:
-    (seen,) = resident.run(on.at_once, 1, {"policy": "limit 1GiB"})
+    (seen,) = resident.run(executors.at_once, 1, {"policy": "limit 1GiB"})
 
     assert sorted(seen.mine) == [0, 0, 0, GIB + CONTEXT]
 
 
 def test_four_workers_at_a_quarter_share_one_gpu(resident: Resident) -> None:
-    seen = resident.run(on.at_once, None, {"policy": "visible 2; limit 25%"})
+    seen = resident.run(executors.at_once, None, {"policy": "visible 2; limit 25%"})
 
     assert len({one.pid for one in seen}) == 4  # as many as have room, and all of them at once
     assert [one.gpus for one in seen] == [[2]] * 4
@@ -43,28 +31,28 @@ def test_four_workers_at_a_quarter_share_one_gpu(resident: Resident) -> None:
 
 
 def test_three_workers_on_four_gpus_get_three_different_ones(resident: Resident) -> None:
-    seen = resident.run(on.at_once, 3, {"max_workers": 3})
+    seen = resident.run(executors.at_once, 3, {"max_workers": 3})
 
     assert len({one.gpus[0] for one in seen}) == 3
     assert [len(one.gpus) for one in seen] == [1, 1, 1]
 
 
 def test_without_a_number_as_many_run_as_there_are_gpus_for(resident: Resident) -> None:
-    pairs = resident.run(on.at_once, None, {"gpus": 2, "policy": "growth"})
+    pairs = resident.run(executors.at_once, None, {"gpus": 2, "policy": "growth"})
 
     assert sorted(itertools.chain.from_iterable(one.gpus for one in pairs)) == [0, 1, 2, 3]
     assert [len(one.gpus) for one in pairs] == [2, 2]
 
 
 def test_what_holds_in_this_process_holds_in_its_calls(resident: Resident) -> None:
-    seen = resident.run(on.at_once, 2, {"max_workers": 2}, "visible 1,3; limit 512MiB")
+    seen = resident.run(executors.at_once, 2, {"max_workers": 2}, "visible 1,3; limit 512MiB")
 
     assert sorted(one.gpus[0] for one in seen) == [1, 3]
     assert {sum(one.mine) for one in seen} == {512 * MIB + CONTEXT}
 
 
 def test_a_gpu_that_another_executor_has_is_waited_for(resident: Resident) -> None:
-    seen = resident.run(on.one_after_the_other, 2, 2, {"policy": "visible 1"})
+    seen = resident.run(executors.one_after_the_other, 2, 2, {"policy": "visible 1"})
 
     seen.sort(key=lambda one: one.began)
     assert [one.gpus for one in seen] == [[1]] * 4
@@ -72,12 +60,12 @@ def test_a_gpu_that_another_executor_has_is_waited_for(resident: Resident) -> No
 
 
 def test_a_crowd_that_waits_for_one_gpu_looks_no_more_often_than_it_calls(resident: Resident) -> None:
-    assert resident.run(on.crowd, 24, {"policy": "visible 0"}) <= 24 + 1
+    assert resident.run(executors.crowd, 24, {"policy": "visible 0"}) <= 24 + 1
 
 
 def test_a_call_that_another_program_leaves_no_room_for_is_refused_by_name(resident: Resident) -> None:
     options = {"policy": "visible 0; limit 4GiB"}
-    kind, text, held = resident.run(on.refused_later, options, str(resident.machine.path), "6GiB@0")
+    kind, text, held = resident.run(executors.refused_later, options, str(resident.machine.path), "6GiB@0")
 
     assert kind == "Refused"
     assert "GPU 0: the limit is 4 GiB" in text
@@ -88,12 +76,12 @@ def test_a_call_that_another_program_leaves_no_room_for_is_refused_by_name(resid
 def test_with_no_gpus_a_call_sees_none_and_looks_at_none(resident: Resident) -> None:
     before = resident.machine.calls()
 
-    assert resident.run(on.values, on.sees, [()], {"gpus": 0, "policy": "visible 1; limit 1GiB"}) == [(0, "-1")]
+    assert resident.run(executors.values, sees, [()], {"gpus": 0, "policy": "visible 1; limit 1GiB"}) == [(0, "-1")]
     assert resident.machine.calls() == before
 
 
 def test_without_a_driver_calls_run_on_the_cpu(resident: Resident) -> None:
-    workers, seen, limited, (kind, text) = resident.run(on.without_a_driver, str(resident.machine.path))
+    workers, seen, limited, (kind, text) = resident.run(executors.without_a_driver, str(resident.machine.path))
 
     assert workers >= 1
     assert seen == (0, None)
@@ -105,7 +93,7 @@ def test_without_a_driver_calls_run_on_the_cpu(resident: Resident) -> None:
 def test_a_driver_that_is_slow_is_waited_for_and_not_taken_for_none(resident: Resident) -> None:
     resident.machine.hang("nvmlInit", 2.5)
     try:
-        (seen,) = resident.run(on.at_once, 1, {"max_workers": 1})
+        (seen,) = resident.run(executors.at_once, 1, {"max_workers": 1})
     finally:
         resident.machine.clear_faults()
 
@@ -113,11 +101,11 @@ def test_a_driver_that_is_slow_is_waited_for_and_not_taken_for_none(resident: Re
 
 
 def test_twenty_in_a_row_leave_nothing_behind(resident: Resident) -> None:
-    before, after = resident.run(on.left_behind, 20)
+    before, after = resident.run(executors.left_behind, 20)
 
     assert all(now <= then for now, then in zip(after, before, strict=True))
     assert resident.machine.held() == 0
-    assert resident.run(on.stage) == "not imported"  # and TensorFlow never came to the one who called
+    assert resident.run(executors.stage) == "not imported"  # and TensorFlow never came to the one who called
 
 
 @pytest.mark.parametrize(
@@ -131,7 +119,7 @@ def test_twenty_in_a_row_leave_nothing_behind(resident: Resident) -> None:
     ],
 )
 def test_what_no_call_could_have_is_refused_at_once(resident: Resident, options: dict[str, Any], says: str) -> None:
-    kind, text = resident.run(on.refused, options)
+    kind, text = resident.run(executors.refused, options)
 
     assert kind == "Refused"
     assert says in text
@@ -158,7 +146,7 @@ def test_what_makes_no_sense_is_an_error_at_construction(
 
 
 def test_what_cannot_be_sent_is_named_by_the_future(resident: Resident) -> None:
-    argument, keyword, function, result = resident.run(on.unpicklable)
+    argument, keyword, function, result = resident.run(executors.unpicklable)
 
     assert argument[0] == keyword[0] == function[0] == result[0] == "Unpicklable"
     assert argument[1].startswith("argument 1 of repr cannot be sent to another process: a _thread.lock cannot")
@@ -170,7 +158,7 @@ def test_what_cannot_be_sent_is_named_by_the_future(resident: Resident) -> None:
 
 @pytest.mark.parametrize("how", ["kill_workers", "terminate_workers"])
 def test_ending_the_workers_leaves_nothing_running(resident: Resident, how: str) -> None:
-    stand, took, late, alive = resident.run(on.ended, how, 60.0)
+    stand, took, late, alive = resident.run(executors.ended, how, 60.0)
 
     assert stand == ["WorkerDied", "WorkerDied", "cancelled", "cancelled"]
     assert took < 2 * SLACK
@@ -179,126 +167,18 @@ def test_ending_the_workers_leaves_nothing_running(resident: Resident, how: str)
 
 
 def test_ending_the_workers_ends_one_that_waits_for_a_gpu(resident: Resident) -> None:
-    kind, took = resident.run(on.ended_while_it_waits_for_a_gpu)
+    kind, took = resident.run(executors.ended_while_it_waits_for_a_gpu)
 
     assert kind == "WorkerDied"
     assert took < 2 * SLACK
 
 
 def test_a_shutdown_cancels_what_waits_and_not_what_runs(resident: Resident) -> None:
-    assert resident.run(on.shut_down) == (["None", "cancelled", "cancelled"], False)
+    assert resident.run(executors.shut_down) == (["None", "cancelled", "cancelled"], False)
 
 
 def test_an_initializer_runs_in_each_process(resident: Resident) -> None:
-    found, failed = resident.run(on.initialised)
+    found, failed = resident.run(executors.initialised)
 
     assert found == ["licence"] * 3
     assert failed == ("TfGpuError", "no licence")
-
-
-SCRIPT = """
-import atexit, os, sys, time
-from tfgpu_magic import IsolatedExecutor
-
-@atexit.register
-def too_late():
-    try:
-        executor.submit(print)
-    except RuntimeError as error:
-        print(str(error)[:27], flush=True)
-
-def held(pid):
-    from tfgpu_magic.simgpu import Machine
-    return Machine.current().held(pid=pid)
-
-def train(factor):
-    import tensorflow as tf
-    tf.zeros(1000)
-    return factor * SCALE, held(os.getpid())
-
-def late():
-    time.sleep(0.5)
-    os.write(1, b"late\\n")
-
-SCALE = 10
-if __name__ == "__main__":
-    executor = IsolatedExecutor(2, policy="limit 1GiB")
-    print(list(executor.map(train, [1, 2])), flush=True)
-    print(held(os.getpid()), "tensorflow" in sys.modules, flush=True)
-    slow = executor.submit(time.sleep, 1.5)
-    try:
-        print("waiting", flush=True)
-        slow.result()
-    except KeyboardInterrupt:
-        print("interrupted", slow.running(), slow.result(), flush=True)
-    executor.submit(late)
-    other = IsolatedExecutor(1, gpus=0)
-    other.submit(late)
-    other.shutdown(wait=False)
-"""
-
-
-def test_in_a_script_it_is_an_executor_as_any_other(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    with Machine.create("2x8GiB") as machine:
-        process = machine.popen(
-            [sys.executable, script], env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(3)]
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-
-        assert lines == [f"{[(10, GIB + CONTEXT), (20, GIB + CONTEXT)]}\n", "0 False\n", "waiting\n"]
-        # The call went on, and so does what was submitted at the end; at the very end nothing can be any more.
-        assert out == "interrupted True None\nlate\nlate\ncannot schedule new futures\n"
-        assert err == ""
-        assert process.returncode == 0
-        assert machine.held() == 0
-
-
-IN_A_BLOCK = """
-import time
-from tfgpu_magic import IsolatedExecutor
-
-with IsolatedExecutor(2, gpus=0) as executor:
-    print("begins", flush=True)
-    list(executor.map(time.sleep, [60, 60, 60]))
-"""
-
-
-def test_ctrl_c_in_an_executors_block_is_for_its_calls_too(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(IN_A_BLOCK)
-    with Machine.create("1x8GiB") as machine:
-        process = machine.popen(
-            [sys.executable, script], env=QUIET, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
-        family = psutil.Process(process.pid)
-        until(lambda: sum(child.ppid() != process.pid for child in family.children(recursive=True)) == 2)
-        begin = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-
-    assert time.monotonic() - begin < 10
-    assert "KeyboardInterrupt" in err
-
-
-def test_ctrl_c_while_a_block_waits_for_its_calls_is_for_them_too(light: None) -> None:
-    executor = IsolatedExecutor(1, gpus=0)
-
-    def interrupt() -> None:
-        until(lambda: executor._backend.door.closed)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    with pytest.raises(KeyboardInterrupt), executor:  # noqa: PT012  # the block's end is what is tested
-        future = executor.submit(time.sleep, 60)
-        thread.start()
-    thread.join()
-
-    assert isinstance(future.exception(timeout=30), WorkerDied)

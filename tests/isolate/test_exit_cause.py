@@ -61,7 +61,7 @@ def test_only_a_process_that_waits_in_the_system_may_hang(state: str, spent: int
 
 
 def system(root: Path, *, vmstat: int | None = None, events: int | None = None) -> int | None:
-    """The kills on a machine whose files say so."""
+    """Return the kills on a machine whose files say so."""
     proc, cgroups = root / "proc", root / "cgroup"
     (proc / "self").mkdir(parents=True)
     (cgroups / "user/session").mkdir(parents=True)

@@ -16,8 +16,8 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.jupyter import until
 from tests.processes import QUIET
+from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, WorkerDied, isolated
 from tfgpu_magic.isolate import job_list
 from tfgpu_magic.isolate.values import copies, pickling

@@ -18,7 +18,7 @@ from tfgpu_magic.simgpu import Machine
 
 
 def things() -> dict[str, Sent]:
-    """What a call's process may send, and tensors as TensorFlow itself pickles them, which it would not."""
+    """Return what a call's process may send, and tensors as TensorFlow itself pickles them, which it would not."""
     import keras
     import tensorflow as tf
     from tensorflow import nn

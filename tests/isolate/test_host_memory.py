@@ -1,4 +1,4 @@
-"""A copy for which there is no memory is refused, before the system kills whoever writes it."""
+"""A copy for which there is no memory is refused, before the system kills the process that writes it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import MIB, run
+from tests.isolate.rig import run
 from tests.isolate.test_caller import start
+from tests.sizes import GIB, MIB
 from tfgpu_magic.isolate.process import host_memory
-
-GIB = 2**30
 
 
 def system(root: Path, *, cgroup: str, files: dict[str, str], available: int = 8 * GIB, swap: int = 0) -> int | None:
-    """What is left on a machine whose files say so."""
+    """Return what is left on a machine whose files say so."""
     (root / "proc/self").mkdir(parents=True)
     meminfo = (
         f"MemFree:  1 kB\nMemAvailable:  {available // 1024} kB\nSwapFree:  {swap // 1024} kB\nHugePages_Free:  0\n"

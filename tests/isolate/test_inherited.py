@@ -132,7 +132,7 @@ def test_a_call_of_a_script_may_have_pools_of_processes(by_name: bool, tmp_path:
 
 @contextmanager
 def restless() -> Iterator[None]:
-    """Where another thread sets and removes a variable all the time."""
+    """Have another thread set and remove a variable all the time."""
     over = threading.Event()
 
     def move() -> None:

@@ -1,4 +1,4 @@
-"""An interrupt is for the call: one that heeds it is let, however long it takes; who interrupts again wants its end."""
+"""An interrupt is for the call: one that heeds it is let, however long it takes; a second interrupt ends it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("light", "impatient")
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that does not heed is killed after half a second, and one that heeds takes longer than that."""
+    """Kill a call that does not heed after half a second; one that heeds takes longer than that."""
     monkeypatch.setattr(calls, "GRACE", 0.5)
 
 
@@ -123,7 +123,7 @@ def give_slowly(mark: str) -> str:
 def interrupts(
     function: Callable[[str], object], mark: Path, *, again: str = "", timeout: float | None = None
 ) -> object:
-    """What the call returns when it is interrupted once it works, and again when that mark is there."""
+    """Return what a call returns that is interrupted once it works, and again when that mark is there."""
     one, _ = call(function, str(mark), timeout=timeout)
 
     def interrupt() -> None:

@@ -16,11 +16,9 @@ import tfgpu_magic
 from tests.isolate import functions as f
 from tests.isolate.resident import Resident
 from tests.processes import QUIET
+from tests.sizes import CONTEXT, GIB
 from tfgpu_magic import PolicyError, isolated
 from tfgpu_magic.simgpu import Machine
-
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
 
 
 def test_a_call_returns_what_the_function_returns(resident: Resident) -> None:
@@ -101,7 +99,7 @@ def test_an_exception_is_raised_as_its_own_with_the_functions_own_lines(resident
 
 
 def test_it_keeps_the_functions_name_signature_and_types() -> None:
-    assert (f.double.__name__, f.double.__doc__) == ("double", "Twice as much.")  # type: ignore[attr-defined]
+    assert (f.double.__name__, f.double.__doc__) == ("double", "Return twice as much.")  # type: ignore[attr-defined]
     assert str(inspect.signature(f.double)) == "(number: 'int', *, times: 'int' = 1) -> 'int'"
     assert pickle.loads(pickle.dumps(f.double)) is f.double
     assert pickle.loads(pickle.dumps(f.Trainer.train)) is f.Trainer.train

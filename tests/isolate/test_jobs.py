@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.isolate.notebook import Notebook
-from tests.jupyter import until
 from tests.slack import SLACK
+from tests.waiting import until
 
 
 def later(book: Notebook, request: str, code: str) -> list[tuple[str, dict[str, Any]]]:

@@ -23,7 +23,7 @@ STAND_IN = ModelHandle("mine", 3, b"new bytes", pickle.dumps({}))
 
 
 def as_seen(model: Any) -> dict[str, Any]:
-    """Everything of a model that must survive."""
+    """Return everything of a model that must survive."""
     return {
         "name": model.name,
         "weights": [weight.tolist() for weight in model.get_weights()],
@@ -48,7 +48,7 @@ def plain_model() -> tuple[Sent, dict[str, Any]]:
 
 
 def cell_model() -> tuple[Sent, dict[str, Any]]:
-    """A model whose class, and all that it is made of, a notebook defined."""
+    """Return a model whose class, and all that it is made of, a notebook defined."""
     import keras
 
     namespace: dict[str, Any] = {"__name__": "__main__", "keras": keras}
@@ -79,7 +79,7 @@ class Net(keras.Model):
 
 
 def functional_model() -> tuple[Sent, dict[str, Any]]:
-    """A graph of Keras' own layers and a notebook's, which the notebook has since defined anew, and otherwise."""
+    """Return a graph of Keras' own layers and a notebook's, which the notebook has since defined otherwise."""
     import keras
 
     namespace: dict[str, Any] = {"__name__": "__main__", "keras": keras}

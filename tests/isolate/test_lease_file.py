@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.isolate.callers import Caller, two_gpus, waits
-from tests.jupyter import until
+from tests.waiting import until
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.isolate import lease_file as book_module
 from tfgpu_magic.isolate.claims import Claim
@@ -50,7 +50,7 @@ OTHER = """
 
 @contextlib.contextmanager
 def other(pid: int | None = None, began: int | None = None) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Another process with a GPU, and its number in the book."""
+    """Have another process with a GPU, and its number in the book."""
     code = textwrap.dedent(OTHER.format(pid=pid, began=began))
     with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as process:
         assert process.stdout is not None
@@ -172,7 +172,7 @@ def test_without_a_directory_each_process_has_a_book_of_its_own(
 
 @contextlib.contextmanager
 def longest_file(size: int) -> Iterator[None]:
-    """No file can grow beyond so many bytes: what does not fit is cut off, as on a full disk."""
+    """Let no file grow beyond so many bytes: what does not fit is cut off, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

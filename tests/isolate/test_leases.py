@@ -1,4 +1,4 @@
-"""Who gets which GPUs when: the order of those who wait, drivers that hang, and calls within calls."""
+"""Which calls get which GPUs when: the order of those that wait, drivers that hang, and calls within calls."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from functools import partial
 
 import pytest
 
-from tests.isolate.callers import GIB, NOTHING, Caller, machine, two_gpus, waits
-from tests.jupyter import until
+from tests.isolate.callers import NOTHING, Caller, machine, two_gpus, waits
+from tests.sizes import GIB
+from tests.waiting import until
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import offer
@@ -189,7 +190,7 @@ def test_a_lease_that_ends_while_a_survey_looks_refuses_nobody(
     until(lambda: all(holder.has for holder in holders))
 
     def ending(*_: object) -> Snapshot:
-        """What the driver says before they end."""
+        """Return what the driver says before they end."""
         if not any(holder.over.is_set() for holder in holders):
             full = tuple(replace(gpu, free=0) for gpu in machine(2).gpus)
             for holder in holders:
@@ -217,7 +218,7 @@ def test_one_look_at_a_time_serves_all_who_wait(two_gpus: Leases, monkeypatch: p
             yield page
 
     def one_a_tick() -> bool:
-        """Whether that is so in a while; before it, all may still be telling each other that they have come."""
+        """Tell whether that is so in a while; before it, all may still be telling each other that they have come."""
         turns.clear()
         begun = time.monotonic()
         time.sleep(2 * TICK)

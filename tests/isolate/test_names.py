@@ -21,7 +21,7 @@ def told(cell: str) -> Names:
 
 
 def since(version: tuple[int, int], *rows: tuple[str, str, str]) -> tuple[tuple[str, str, str], ...]:
-    """Rows whose cells are syntax errors before a Python version."""
+    """Return rows whose cells are syntax errors before a Python version."""
     return rows if sys.version_info >= version else ()
 
 

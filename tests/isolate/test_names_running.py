@@ -1,4 +1,4 @@
-"""Random cells, run with all of the notebook and with only what they read of it: nobody may tell the difference."""
+"""Random cells, run with all of the notebook and with only what they read of it: both must come to the same."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Cell:
 
 
 def run(cell: types.CodeType, notebook: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
-    """What a cell says, its end or its error last, and the names that it leaves."""
+    """Return what a cell says, its end or its error last, and the names that it leaves."""
     said: list[str] = []
 
     def say(value: object) -> object:
@@ -183,7 +183,7 @@ def run(cell: types.CodeType, notebook: dict[str, Any]) -> tuple[list[str], dict
 
 
 def shown(value: object, depth: int = 4) -> str:
-    """A value as text that says the same in both runs: without addresses, and to an end where a list holds itself."""
+    """Return a value as text that is the same in both runs: without addresses, and finite where a list holds itself."""
     if isinstance(value, list | dict) and depth:
         parts = value if isinstance(value, list) else [part for item in value.items() for part in item]
         return f"{type(value).__name__}({', '.join(shown(part, depth - 1) for part in parts)})"

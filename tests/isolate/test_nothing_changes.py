@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.isolate.notebook import Notebook, notebook
-from tests.jupyter import until
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 SETUP = """

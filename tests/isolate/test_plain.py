@@ -100,7 +100,7 @@ def test_values_arrive_equal_and_plain_where_tensorflow_is_not_imported() -> Non
 
 
 def big_ones() -> dict[str, tuple[int, list[int], bool]]:
-    """The stream's length, the lengths of what is apart from it, and whether that is the tensor's own memory."""
+    """Return the lengths of the stream and of what is apart from it, and whether that is the tensor's own memory."""
     import io
 
     import tensorflow as tf

@@ -31,7 +31,7 @@ kept: list[Any] = []
 
 
 def keep(*things: object) -> None:
-    """As a module does that goes on using them."""
+    """Keep objects as a module does that goes on using them."""
     kept.extend(things)
 
 

@@ -1,4 +1,4 @@
-"""A policy that stands until somebody says another, as calls have it: none is refused for it; what is nearest holds."""
+"""A policy that stands until another is said, as calls have it: none is refused for it; what is nearest holds."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _said() -> str:
 
 
 def _in_calls(policy: str) -> list[str]:
-    """What holds in a call of an executor, in one that asks for a GPU, and in the next."""
+    """Return what holds in a call of an executor, in one that asks for a GPU, and in the next."""
     _stand(policy)
     with IsolatedExecutor(1) as executor:
         first = executor.submit(_said).result()
@@ -75,7 +75,7 @@ def _in_calls(policy: str) -> list[str]:
 
 
 def _with_words(policy: str) -> list[str]:
-    """What holds in a call that has a limit of its own; and what a cell that has one is to apply."""
+    """Return what holds in a call that has a limit of its own, and what a cell that has one is to apply."""
     _stand(policy)
     with LEASES.share(parser.parse("limit 1GiB")) as lease:
         shared = str(lease.policy)
@@ -92,7 +92,7 @@ def _refused(policy: str) -> str:
 
 
 def _anywhere(policy: str) -> list[str]:
-    """What holds in a call of an executor, and in a plain one."""
+    """Return what holds in a call of an executor, and in a plain one."""
     _stand(policy)
     with IsolatedExecutor(1) as executor:
         return [executor.submit(_said).result(), isolated(_said)()]

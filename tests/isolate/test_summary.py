@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from tests.sizes import GIB, MIB
 from tfgpu_magic.isolate.cells.facts import CellFacts
 from tfgpu_magic.isolate.cells.summary import Summary, crowd, summarise
 from tfgpu_magic.monitor.report import Figure, GpuUse
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
-MIB, GIB = 2**20, 2**30
 PID = 42
 
 
 def machine(*held: int, used: int = 0, error: str | None = None) -> Snapshot:
-    """A machine with as many GPUs as there are figures, of which our process holds so much."""
+    """Return a machine with as many GPUs as there are figures, of which our process holds so much."""
     return Snapshot(
         time=0.0,
         gpus=tuple(Gpu(index=n, uuid=f"GPU-{n}", used=used + size) for n, size in enumerate(held)),

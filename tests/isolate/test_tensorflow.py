@@ -7,11 +7,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
-import pytest
 
 from tests.isolate.rig import call, interrupt_twice, prepare, run
 from tests.processes import run as run_on
@@ -22,14 +20,8 @@ from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.simgpu import Machine
 
 
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with Machine.create("1x8GiB") as machine:
-        yield machine
-
-
 def held() -> int:
-    """What the driver accounts to anybody, in bytes."""
+    """Return what the driver accounts to all processes, in bytes."""
     machine = Machine.current()
     assert machine is not None
     return machine.held()
@@ -53,7 +45,7 @@ def take_and(end: str) -> None:
 
 
 def step() -> None:
-    """Steps in C++, one after the other; on the CPU, because what a simulated GPU computes is zeros."""
+    """Make steps in C++, one after the other; on the CPU, because what a simulated GPU computes is zeros."""
     import tensorflow as tf
 
     def loop() -> Any:
@@ -77,7 +69,7 @@ def draw() -> tuple[float, ...]:
 
 
 def every_end() -> list[tuple[str, bool, int]]:
-    """How calls that took the GPU end, whether they had it, and what is held afterwards."""
+    """Return how calls that took the GPU end, whether they had it, and what is held afterwards."""
     calls.GRACE = 0.5  # a loop in C++ heeds no interrupt
     ends: list[tuple[str, bool, int]] = [("", run(take, (), {}) > 2**30, held())]
     for end in ("crash", "leave"):

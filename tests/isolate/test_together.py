@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.isolate import on_machine as on
+from tests.isolate import executors
 from tests.isolate.notebook import Notebook, notebook
 from tests.isolate.resident import Resident
 from tests.isolate.test_jobs import later
-from tests.jupyter import until
+from tests.sizes import GIB, MIB
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
-
-MIB, GIB = 2**20, 2**30
 
 HOLD = """
 from tests.isolate import on_machine as on
@@ -41,7 +40,7 @@ def books(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine, N
 
 
 def both(books: list[Notebook], code: str) -> list[str]:
-    """What `got` is in each notebook when a cell has run in all at the same time."""
+    """Return what `got` is in each notebook when a cell has run in all at the same time."""
     requests = [book.client.execute(code, stop_on_error=False) for book in books]
     for book, request in zip(books, requests, strict=True):
         while book.client.get_shell_msg(timeout=120)["parent_header"].get("msg_id") != request:
@@ -153,7 +152,7 @@ def test_a_kernel_that_ends_waits_for_no_call(books: tuple[Machine, Notebook, No
 def test_four_calls_at_a_quarter_run_at_once_in_a_container(resident: Resident, trouble: str) -> None:
     getattr(resident.machine, trouble)()
     try:
-        seen = resident.run(on.one_after_the_other_holds, 4, {"policy": "visible 2; limit 25%"})
+        seen = resident.run(executors.one_after_the_other_holds, 4, {"policy": "visible 2; limit 25%"})
     finally:
         resident.machine.clear_faults()
 
@@ -162,6 +161,6 @@ def test_four_calls_at_a_quarter_run_at_once_in_a_container(resident: Resident, 
 
 
 def test_calls_that_a_call_makes_have_room_on_the_gpu_that_is_its_own(resident: Resident) -> None:
-    seen = resident.run(on.calls_within_a_call, {"policy": "visible 1"}, "limit 25%")
+    seen = resident.run(executors.calls_within_a_call, {"policy": "visible 1"}, "limit 25%")
 
     assert [one.gpus for one in seen] == [[1], [1]]

@@ -1,4 +1,4 @@
-"""Whatever a call does, and whoever is killed: a clear outcome in bounded time, no orphan, and the next call works."""
+"""Whatever a call does, and whatever is killed: a clear outcome in bounded time, no orphan, and the next call works."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEAF = LOOPS[1:]
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that does not heed is killed after half a second."""
+    """Kill a call that does not heed after half a second."""
     monkeypatch.setattr(calls, "GRACE", 0.5)
     monkeypatch.setattr(calls, "_PATIENCE", 0.5)
 

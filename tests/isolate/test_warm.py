@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.isolate.notebook import Notebook, notebook
-from tests.jupyter import serving, until
+from tests.jupyter import serving
 from tests.processes import QUIET
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 IS_WARM = """
@@ -18,14 +16,8 @@ print(FORK_SERVER.process().pid, FORK_SERVER.process().is_warm())
 """
 
 
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with Machine.create("1x8GiB") as machine:
-        yield machine
-
-
 def warmed(book: Notebook) -> str:
-    """The process that calls are started from, once TensorFlow is imported there."""
+    """Return the process that calls are started from, once TensorFlow is imported there."""
     pid, warm = book.run(IS_WARM).stream().split()
     return pid if warm == "True" else ""
 

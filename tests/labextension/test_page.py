@@ -33,7 +33,7 @@ def site() -> Iterator[str]:
 
 
 def markup(site: str, query: str) -> str:
-    """What the page is, a second of its own time after it was opened, in a browser that nobody else uses."""
+    """Return what the page is, a second of its own time after it was opened, in a browser of its own."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [program(), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
         command += ["--dump-dom", "--virtual-time-budget=1000", f"{site}?{query}"]

@@ -25,7 +25,7 @@ def cells(*sources: str) -> list[Seen]:
 
 
 def loading(*sources: str) -> list[Seen]:
-    """The same, with what loading the extension gave."""
+    """Return the same, with what loading the extension gave."""
     shell = InteractiveShell.instance(colors="nocolor")
     return [_cell(shell, source) for source in ("%load_ext tfgpu_magic", *sources)]
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from unittest import mock
-
 import pytest
 
-from tests.jupyter import execute, serving, until
 from tests.magic.shell import cells
 from tests.processes import program, run
+from tests.sizes import CONTEXT, GIB, LITTLE, MIB
 from tests.tf.on_machine import held, touch_every_gpu
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.simgpu import Machine
 
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
-SOME = range(CONTEXT, CONTEXT + 64 * MIB)
-"""Bytes that TensorFlow holds of a GPU where memory grows, and it has done next to nothing there."""
 LIMIT = int(0.4 * 8 * 1024) * MIB + CONTEXT
 
 
@@ -26,12 +19,12 @@ LIMIT = int(0.4 * 8 * 1024) * MIB + CONTEXT
     [
         (
             "growth",
-            SOME,
+            LITTLE,
             "cannot be had in full. `visible 0,1,2,3,4,5,6; growth` is in force instead",
         ),
         ("limit 40%", range(LIMIT, LIMIT + 1), "`visible 0,1,2,3,4,5,6; limit 40%` is in force instead"),
-        ("limit 40% --grow", SOME, "`visible 0,1,2,3,4,5,6; limit 40% --grow` is in force instead"),
-        ("limti 40%", SOME, "Did you mean 'limit'?"),
+        ("limit 40% --grow", LITTLE, "`visible 0,1,2,3,4,5,6; limit 40% --grow` is in force instead"),
+        ("limti 40%", LITTLE, "Did you mean 'limit'?"),
     ],
 )
 def test_on_eight_gpus_of_which_one_is_full_the_others_are_used_as_the_policy_says(
@@ -54,7 +47,7 @@ def test_a_policy_that_can_be_had_is_not_spoken_of() -> None:
 
     assert said == ""
     assert sorted(sizes)[:7] == [0] * 7
-    assert max(sizes) in SOME
+    assert max(sizes) in LITTLE
     assert sizes[7] == 0
 
 
@@ -65,7 +58,7 @@ def test_a_limit_that_is_not_there_is_grown_into(policy: str, neighbour: str) ->
         said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": policy}, fresh=True)
 
     assert f"`{policy}`, from $TFGPU_POLICY, cannot be had in full" in said
-    assert all(one in SOME for one in sizes)
+    assert all(one in LITTLE for one in sizes)
 
 
 def test_where_every_gpu_is_full_none_is_used() -> None:
@@ -114,58 +107,6 @@ def test_words_of_the_user_outweigh_it() -> None:
     assert sizes == [GIB + CONTEXT, 0]
 
 
-def test_it_holds_where_words_of_the_user_cannot_be_told_to_tensorflow() -> None:
-    with Machine.create("2x8GiB") as machine:
-        said, sizes = run(machine, _use_with_a_broken_plan, env={"TFGPU_POLICY": "growth"}, fresh=True)
-
-    assert "`limit 1GiB` is NOT in force: Not applied. TensorFlow did not take it: today not" in said
-    assert all(size in SOME for size in sizes)
-
-
-@pytest.mark.parametrize(("policy", "sizes"), [("visible 1; limit 1GiB", [0, GIB + CONTEXT]), ("pick; growth", None)])
-def test_an_import_that_was_interrupted_does_not_lose_it(policy: str, sizes: list[int] | None) -> None:
-    with Machine.create("2x8GiB") as machine:
-        error, found = run(
-            machine, _import_with_a_look_that_fails, KeyboardInterrupt, env={"TFGPU_POLICY": policy}, fresh=True
-        )
-
-    assert error == "KeyboardInterrupt"
-    assert found == sizes if sizes else sorted(size in SOME for size in found) == [False, True]
-
-
-def test_words_that_wait_are_not_lost_to_an_import_that_was_interrupted() -> None:
-    with Machine.create("1x8GiB") as machine:
-        assert run(machine, _import_with_a_write_that_is_interrupted, fresh=True) == (
-            "KeyboardInterrupt",
-            [GIB + CONTEXT],
-        )
-
-
-def test_where_the_gpus_cannot_be_looked_at_the_least_of_it_holds() -> None:
-    with Machine.create("2x8GiB") as machine:
-        env = {"TFGPU_POLICY": "visible 1; limit 1GiB"}
-        said, sizes = run(machine, _import_with_a_look_that_fails, ValueError, env=env, fresh=True)
-
-    assert "cannot be had in full. `visible 1; growth` is in force instead.\ntoday not" in said
-    assert [size in SOME for size in sizes] == [False, True]
-
-
-def test_where_cuda_can_no_longer_be_told_no_gpu_is_promised() -> None:
-    with Machine.create("2x8GiB") as machine:
-        said, variables = run(machine, _import_beside_a_context, env={"TFGPU_POLICY": "visible 1; growth"}, fresh=True)
-
-    assert "cannot be had in full. `growth` is in force instead" in said
-    assert variables == {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-
-
-def test_what_holds_where_nobody_could_look_is_not_called_changed_by_others() -> None:
-    with Machine.create("2x8GiB") as machine:
-        status = run(machine, _status_after_a_blind_import, env={"TFGPU_POLICY": "visible 1; growth"}, fresh=True)
-
-    assert "In force: `visible 1; growth`" in status
-    assert "changed" not in status
-
-
 def test_what_is_asked_for_with_a_restart_is_what_can_be_had_then() -> None:
     with Machine.create("2x8GiB") as machine:
         machine.add_neighbour("7.8GiB@1")
@@ -182,20 +123,6 @@ def test_what_waits_and_cannot_be_had_in_full_refuses_no_code() -> None:
     assert "import tensorflow" in said
 
 
-def test_kernels_opened_before_any_tensorflow_pick_a_gpu_each(tmp_path: Path) -> None:
-    with Machine.create("4x8GiB") as machine, _configured(machine, tmp_path, "pick; growth") as server:
-        clients = [server.connect(server.call("kernels", {"name": "python3"})["id"]) for _ in range(4)]
-        pids = [int(execute(client, "import os; print(os.getpid())")) for client in clients]
-        for client in clients:  # all at once
-            client.execute("import tensorflow as tf; x = tf.constant(1.0)")
-        until(lambda: all(machine.held(pid=pid) for pid in pids), seconds=120)
-        sizes = [[machine.held(pid=pid, gpu=gpu) > 0 for gpu in range(4)] for pid in pids]
-        for client in clients:
-            client.stop_channels()
-
-    assert sorted(sizes) == [[n == gpu for n in range(4)] for gpu in (3, 2, 1, 0)]
-
-
 def test_words_that_pick_go_where_no_other_kernel_of_the_user_has_picked() -> None:
     with (
         Machine.create("3x8GiB") as machine,
@@ -209,33 +136,8 @@ def test_words_that_pick_go_where_no_other_kernel_of_the_user_has_picked() -> No
     assert "Hidden from TensorFlow: GPU 0, 1." in third
 
 
-@pytest.mark.parametrize("policy", ["limti 4GiB", "growth"])
-def test_only_what_cannot_be_had_is_told_in_the_first_cell_and_in_the_servers_log(tmp_path: Path, policy: str) -> None:
-    with Machine.create("1x8GiB") as machine, _configured(machine, tmp_path, policy) as server:
-        client = server.connect(server.call("kernels", {"name": "python3"})["id"])
-        told, again = execute(client, "pass"), execute(client, "pass")
-        client.stop_channels()
-        log = server.log.read_text()
-
-    wrong = f"`{policy}`, from the configuration, is NOT in force" if policy != "growth" else ""
-    assert wrong in told
-    assert wrong in log
-    assert bool(told) == bool(wrong)
-    assert again == ""
-
-
-def _configured(machine: Machine, home: Path, policy: str):  # type: ignore[no-untyped-def]  # a context of a Server
-    """A Jupyter Server whose kernels have the extension and a policy by configuration."""
-    profile = home / ".ipython" / "profile_default"
-    profile.mkdir(parents=True)
-    (profile / "ipython_config.py").write_text(
-        f"c = get_config()\nc.InteractiveShellApp.extensions = ['tfgpu_magic']\nc.TfGpuMagics.policy = {policy!r}\n"
-    )
-    return serving(machine, home)
-
-
 def _use_every_gpu(*lines: str) -> tuple[str, list[int]]:
-    """What is said from the loading of the extension to TensorFlow's import, but for answers; and what is held then."""
+    """Return what is said from loading the extension to TensorFlow's import, but for answers, and what is held."""
     from tests.magic.shell import loading
 
     seen = loading(*lines, "import tensorflow")
@@ -267,62 +169,3 @@ def _use_after_a_neighbour() -> tuple[str, list[int]]:
     imported = cells("import tensorflow")
     touch_every_gpu()
     return loaded[0].text + imported[0].text, held()
-
-
-def _use_with_a_broken_plan() -> tuple[str, list[int]]:
-    from tfgpu_magic.config.runtime import devices
-
-    cells("%tf_gpu limit 1GiB")
-    write, calls = devices.write, []
-
-    def once_not(settings: devices.Settings) -> None:
-        calls.append(settings)
-        if len(calls) == 1:
-            raise ValueError("today not")
-        write(settings)
-
-    with mock.patch.object(devices, "write", once_not):
-        imported = cells("import tensorflow")
-    touch_every_gpu()
-    return imported[0].text, held()
-
-
-def _import_with_a_look_that_fails(error: type[BaseException]) -> tuple[str, list[int]]:
-    from tfgpu_magic import administrator
-
-    cells("pass")
-    with mock.patch.object(administrator, "look_well", side_effect=error("today not")):
-        imported = cells("import tensorflow")[0]
-    cells("import tensorflow")
-    touch_every_gpu()
-    return imported.error or imported.text, held()
-
-
-def _import_with_a_write_that_is_interrupted() -> tuple[str, list[int]]:
-    from tfgpu_magic.config.runtime import devices
-
-    cells("%tf_gpu limit 1GiB")
-    with mock.patch.object(devices, "read", side_effect=KeyboardInterrupt):
-        error = cells("import tensorflow")[0].error
-    cells("import tensorflow")
-    touch_every_gpu()
-    return error, held()
-
-
-def _import_beside_a_context() -> tuple[str, dict[str, str]]:
-    import ctypes
-    import os
-
-    from tfgpu_magic.config.process_state import VARIABLES
-
-    cells("pass")
-    driver = ctypes.CDLL("libcuda.so.1")
-    driver.cuInit(0)
-    driver.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0)  # as another library does
-    said = cells("import tensorflow")[0].text
-    return said, {name: os.environ[name] for name in VARIABLES if name in os.environ}
-
-
-def _status_after_a_blind_import() -> str:
-    _import_with_a_look_that_fails(ValueError)
-    return cells("%tf_gpu")[0].text

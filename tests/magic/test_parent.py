@@ -1,4 +1,4 @@
-"""To whom a kernel tells its server's token: the server that it comes from, and nobody who listens where one did."""
+"""Where a kernel sends its server's token: to the server that it comes from, and to no other listener at its port."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ except Refused as refusal:
 
 
 class Listener:
-    """Somebody who listens at a port, answers all alike, and keeps what was said."""
+    """A program that listens at a port, answers all alike, and keeps what was said."""
 
     def __init__(self, answer: str = "200 OK", *, family: int = socket.AF_INET, port: int = 0, https: bool = False):
         self.heard = ""
@@ -93,7 +93,7 @@ def tell(runtime: Path, port: int, *, pid: int | None = None, token: str = SECRE
 
 
 def asked(runtime: Path, *, wrapped: str = FIND, **environment: str) -> str:
-    """What a kernel that this process has started finds."""
+    """Return what a kernel that this process has started finds."""
     variables = {"JUPYTER_RUNTIME_DIR": str(runtime), "JPY_PARENT_PID": str(os.getpid()), **environment}
     done = subprocess.run(
         [sys.executable, "-c", wrapped], env=os.environ | variables, capture_output=True, text=True, check=True

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from IPython.core.events import EventManager, available_events
 
-from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic import reporter
 from tfgpu_magic.config import self_report
 from tfgpu_magic.isolate import job_list
@@ -22,7 +22,7 @@ from tfgpu_magic.monitor.report_files import PREFIX, ReportFile
 from tfgpu_magic.reporter import Reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 SAID = Report(pid=os.getpid(), summary="", uses=(GpuUse(gpu="GPU-1", policy="growth"),), stage="using the GPUs")
@@ -41,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BoardDirec
 
 @pytest.fixture
 def posted(monkeypatch: pytest.MonkeyPatch) -> list[Report]:
-    """What is posted."""
+    """The reports that are posted."""
     posted: list[Report] = []
     post = ReportFile.post
 
@@ -63,13 +63,6 @@ def reporting() -> Iterator[Reporter]:
     made.stop()
 
 
-def until(promise: Callable[[], object], seconds: float = 5) -> None:
-    end = time.monotonic() + seconds * SLACK
-    while not promise():
-        assert time.monotonic() < end, f"not so within {seconds} s"
-        time.sleep(0.01)
-
-
 def fail(*_: object) -> Any:
     raise ValueError("Multiple devices matching the provided string 'GPU:0'")
 
@@ -79,11 +72,11 @@ def test_figures_that_cannot_be_had_are_unknown_until_they_can(
     here: BoardDirectory, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reporting.start()
-    until(lambda: posted and posted[-1].uses)
+    until(lambda: posted and posted[-1].uses, seconds=5)
     monkeypatch.setattr(self_report, "brief", fail)
-    until(lambda: not posted[-1].uses)
+    until(lambda: not posted[-1].uses, seconds=5)
     monkeypatch.setattr(self_report, "brief", lambda: SAID)
-    until(lambda: posted[-1].uses)
+    until(lambda: posted[-1].uses, seconds=5)
 
 
 def test_a_report_that_comes_after_the_end_leaves_nothing_behind(
@@ -97,7 +90,7 @@ def test_a_report_that_comes_after_the_end_leaves_nothing_behind(
         return SAID
 
     reporting.start()
-    until(lambda: posted)
+    until(lambda: posted, seconds=5)
     monkeypatch.setattr(self_report, "brief", wait)
     monkeypatch.setattr(reporter, "_PATIENCE", 0.1)
     asked.wait(10)
@@ -122,7 +115,7 @@ def test_a_server_hears_of_a_kernel_with_a_job_in_time_however_slow_its_reports_
     reporting._busy = False
     reporting.start()
     reporting._wake.set()  # as at the end of the cell that began it
-    until(lambda: len(said) > 3, 10)
+    until(lambda: len(said) > 3, seconds=10)
 
 
 def test_jobs_that_are_being_imported_are_none_yet(
@@ -130,14 +123,14 @@ def test_jobs_that_are_being_imported_are_none_yet(
 ) -> None:
     monkeypatch.setitem(sys.modules, "tfgpu_magic.isolate.job_list", ModuleType("listed"))  # as another thread sees it
     reporting.start()
-    until(lambda: len(posted) > 1)
+    until(lambda: len(posted) > 1, seconds=5)
 
 
 def test_a_kernel_that_ends_waits_for_no_pause(
     here: BoardDirectory, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reporting.start()
-    until(lambda: posted)
+    until(lambda: posted, seconds=5)
     monkeypatch.setattr(reporter, "_GATHER", 60.0)
     begin = time.monotonic()
     reporting.stop()
@@ -157,8 +150,8 @@ def test_where_no_report_can_be_posted_nothing_piles_up(
 
     monkeypatch.setattr(BoardDirectory, "replace", refuse)
     reporting.start()
-    until(lambda: len(tried) > 1)
+    until(lambda: len(tried) > 1, seconds=5)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    until(lambda: len(tried) > 20)
+    until(lambda: len(tried) > 20, seconds=5)
 
     assert len(os.listdir("/proc/self/fd")) <= before + 2  # noqa: PTH208  one may be open just now

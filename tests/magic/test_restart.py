@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from tests.jupyter import Server, execute, serving, until
+from tests.jupyter import Server, execute, serving
+from tests.machines import machine_of
+from tests.sizes import CONTEXT, GIB, MIB
+from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
 NO_RESTART = """
 from jupyter_server.auth import Authorizer
 
@@ -25,11 +26,7 @@ class NoRestart(Authorizer):
 c.ServerApp.authorizer_class = NoRestart
 """
 
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[Machine]:
-    with Machine.create("2x8GiB") as machine:
-        yield machine
+machine = machine_of("2x8GiB")
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +167,7 @@ def test_what_was_dropped_before_a_restart_stays_dropped(
 
 
 def _heard(client: BlockingKernelClient) -> str:
-    """What the restarting cell prints before its kernel is killed."""
+    """Return what the restarting cell prints before its kernel is killed."""
     while True:
         message = client.get_iopub_msg(timeout=60)
         if message["msg_type"] in ("stream", "error"):
@@ -178,7 +175,7 @@ def _heard(client: BlockingKernelClient) -> str:
 
 
 def _reply(client: BlockingKernelClient, message: str) -> dict[str, Any]:
-    """What a page is told of a cell's end."""
+    """Return what a page is told of a cell's end."""
     while True:
         reply: dict[str, Any] = client.get_shell_msg(timeout=60)
         if reply["parent_header"]["msg_id"] == message:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
-from tests.slack import SLACK
+from tests.sizes import GIB
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tfgpu_magic.monitor.board import Look
-    from tfgpu_magic.monitor.live import Live
     from tfgpu_magic.simgpu import Machine
 
-GIB = 2**30
 NOBODY = 65534
 MODULE = "tfgpu_magic.monitor.collector"
 PATIENCE = 2.0
@@ -34,7 +29,7 @@ def snapshot(processes: int = 1, *, at: float = 1e9, used: int | None = GIB, uui
 
 
 def collectors(machine: Machine) -> list[psutil.Process]:
-    """The collectors of this machine, and those that are to become one."""
+    """Return the collectors of this machine, and the processes that are to become one."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -44,23 +39,12 @@ def collectors(machine: Machine) -> list[psutil.Process]:
     return found
 
 
-def until(live: Live, promise: Callable[[Look], bool], seconds: float) -> Look:
-    """Look ten times a second until it is so, or fail when the time is over."""
-    end = time.monotonic() + seconds * SLACK
-    while time.monotonic() < end:
-        seen = live.look()
-        if promise(seen):
-            return seen
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds} s: {seen}")
+def end_collectors(machine: Machine) -> None:
+    """Kill the collectors of this machine that are left."""
+    for process in collectors(machine):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
 
 
 def fresh(seen: Look) -> bool:
     return seen.stale_since is None and seen.age is not None and seen.age < 2
-
-
-def gone(machine: Machine, seconds: float) -> bool:
-    end = time.monotonic() + seconds * SLACK
-    while collectors(machine) and time.monotonic() < end:
-        time.sleep(0.1)
-    return not collectors(machine)

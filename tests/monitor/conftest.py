@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
-from tests.monitor.boards import PATIENCE, collectors
-from tfgpu_magic.monitor import directory
+from tests.monitor.boards import PATIENCE, end_collectors
+from tests.waiting import until
+from tfgpu_magic import probe
+from tfgpu_magic.monitor import directory, look
 from tfgpu_magic.monitor.board import Reader, Writer
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.live import Live
@@ -68,14 +68,12 @@ def machine_folder(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """The board's directory; whatever collector the test has left is ended."""
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
     yield tmp_path / "board"
-    for process in collectors(machine):
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+    end_collectors(machine)
 
 
 @pytest.fixture
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A system's folders for all users, which are nobody else's here; no directory is named."""
+    """A system's folders for all users, which only this test has; no directory is named."""
     monkeypatch.delenv("TFGPU_MAGIC_DIR", raising=False)
     for name in ("run", "tmp", "home"):
         (tmp_path / name).mkdir()
@@ -89,3 +87,18 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def live(machine_folder: Path) -> Iterator[Live]:
     with Live(linger=3, patience=PATIENCE) as live:
         yield live
+
+
+@pytest.fixture
+def own_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have a test wait for no look of another one, and end only when its own have left no process."""
+    monkeypatch.setattr(look, "_late", None)
+    monkeypatch.setattr(look, "_came_late", None)
+    yield
+    until(lambda: not (probe._killed or probe._asking))
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call a driver hung that takes longer than a second."""
+    monkeypatch.setattr(probe, "PATIENCE", 1.0)

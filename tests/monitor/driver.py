@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 
+from tests.sizes import GIB
 from tfgpu_magic.monitor import merge
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     import pytest
 
-GIB = 2**30
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses"
 GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses"
 MPS = "nvmlDeviceGetMPSComputeRunningProcesses"

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.monitor.boards import GIB, collectors, fresh, root_only, until
+from tests.monitor.boards import collectors, fresh, root_only
+from tests.sizes import GIB
+from tests.waiting import until
 from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import Notebook, by_user
@@ -130,7 +132,7 @@ def summaries(live: Live) -> list[str]:
 def test_a_server_and_kernels_of_other_environments_meet_on_one_board(machine: Machine, users: Path) -> None:
     login = {"XDG_RUNTIME_DIR": str(users / "home"), "TMPDIR": str(users / "home")}
     with program(KERNEL, users, "login", env=login), program(KERNEL, users, "hub"), Live(linger=3) as live:
-        until(live, fresh, 20)
+        until(live.look, fresh, seconds=20)
         with program(LOOKER, users, env={"XDG_RUNTIME_DIR": str(users / "run")}) as error:
             seen = summaries(live)
             count = len(collectors(machine))
@@ -144,15 +146,15 @@ def test_kernels_from_before_and_after_a_login_and_its_end_stay_in_sight(
     monkeypatch.setattr(living, "PLACE_EVERY", 0.0)
     runtime = users / "run" / str(os.geteuid())
     with Live(linger=3) as live, program(KERNEL, users, "before"):
-        until(live, fresh, 20)
+        until(live.look, fresh, seconds=20)
         runtime.mkdir()
         with program(KERNEL, users, "after"):
-            until(live, lambda _: summaries(live) == ["after", "before"], 5)
-            until(live, fresh, 20)  # on the better board
+            until(live.look, lambda _: summaries(live) == ["after", "before"], seconds=5)
+            until(live.look, fresh, seconds=20)  # on the better board
             assert (runtime / "tfgpu_magic").is_dir()
             shutil.rmtree(runtime)
-            until(live, lambda _: summaries(live) == ["before"], 5)
-        until(live, fresh, 20)
+            until(live.look, lambda _: summaries(live) == ["before"], seconds=5)
+        until(live.look, fresh, seconds=20)
 
 
 @root_only
@@ -160,7 +162,7 @@ def test_a_container_that_looks_first_and_finds_no_driver_blinds_nobody(machine:
     neighbour = machine.add_neighbour("9GiB@1")
     container = ("unshare", "--pid", "--fork", "--mount-proc")
     with program(LOOKER, users, inside=container, env={"LD_LIBRARY_PATH": ""}) as error, Live(linger=3) as live:
-        seen = until(live, fresh, 20).snapshot
+        seen = until(live.look, fresh, seconds=20).snapshot
 
     assert error.startswith("No NVIDIA driver was found")
     assert [(row.gpu, row.pid, row.held) for row in seen.processes] == [("1", neighbour.pid, 9 * GIB)]
@@ -230,7 +232,7 @@ def test_foreign_pids_name_nobody_here_and_a_kernel_of_the_same_number_keeps_its
     quiet = subprocess.Popen(["sleep", "60"])  # as a kernel that has touched no GPU
     for pid, held in ((quiet.pid, "5GiB"), (2**22 - 7, "3GiB")):
         machine.add_row(pid, 0, held)
-    until(live, lambda seen: len(seen.snapshot.processes) == 2, 20)
+    until(live.look, lambda seen: len(seen.snapshot.processes) == 2, seconds=20)
     notebooks = {quiet.pid: Notebook(name="quiet.ipynb", kernel="k")}
     table = Watcher(live).see(notebooks)
     quiet.kill()
@@ -242,12 +244,12 @@ def test_foreign_pids_name_nobody_here_and_a_kernel_of_the_same_number_keeps_its
 
 
 def test_slow_readings_in_a_row_do_not_take_figures_out_of_sight(machine: Machine, live: Live) -> None:
-    until(live, fresh, 20)
+    until(live.look, fresh, seconds=20)
     machine.hang("nvmlDeviceGetMemoryInfo", 0.3)  # for each of two GPUs
-    until(live, lambda seen: seen.every > 2, 20)
+    until(live.look, lambda seen: seen.every > 2, seconds=20)
     time.sleep(6)
     machine.clear_faults()
     begun = live.look().message.sequence
-    seen = until(live, lambda seen: seen.message.sequence > begun, 14)
+    seen = until(live.look, lambda seen: seen.message.sequence > begun, seconds=14)
 
     assert seen.every <= 11

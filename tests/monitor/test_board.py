@@ -1,4 +1,4 @@
-"""The board: what is published is seen whole or not at all, and nobody else's directory is ever trusted."""
+"""The board: what is published is seen whole or not at all, and no other user's directory is ever trusted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from unittest import mock
 
 import pytest
 
-from tests.monitor.boards import GIB, root_only, snapshot
+from tests.monitor.boards import root_only, snapshot
+from tests.sizes import GIB
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import board
 from tfgpu_magic.monitor.board import BOARD, Reader, Writer

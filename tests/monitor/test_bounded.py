@@ -1,4 +1,4 @@
-"""Work that may hang: nobody waits for it beyond its time, and nobody goes to hang beside it."""
+"""Work that may hang: no caller waits for it beyond its time, and none begins to hang beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The collector on a simulated machine: one for all who look, replaced when killed, gone when nobody looks."""
+"""The collector on a simulated machine: one for all views, replaced when killed, gone when none looks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.monitor.boards import GIB, MODULE, collectors, fresh, gone, until
+from tests.monitor.boards import MODULE, collectors, fresh
+from tests.sizes import GIB
+from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor import starting
@@ -54,8 +56,8 @@ def test_memory_follows_in_a_second_or_two_and_the_past_is_kept(machine: Machine
     neighbour = machine.add_neighbour("9GiB@1")
     live.wait()
     neighbour.resize("3GiB")
-    until(live, lambda seen: seen.snapshot.gpus[1].used == 3 * GIB, 3)
-    until(live, lambda seen: seen.snapshot.processes[0].held == 3 * GIB, 3)
+    until(live.look, lambda seen: seen.snapshot.gpus[1].used == 3 * GIB, seconds=3)
+    until(live.look, lambda seen: seen.snapshot.processes[0].held == 3 * GIB, seconds=3)
     past = live.history().used
 
     assert set(past[machine.gpus()[1].uuid]) == {9 * GIB, 3 * GIB}
@@ -77,9 +79,13 @@ def test_memory_that_has_just_moved_is_not_somebody_elses(machine: Machine, live
 
 def test_nvml_is_called_as_often_for_twenty_as_for_one(machine: Machine, live: Live) -> None:
     def calls(lookers: list[Live]) -> list[int]:
-        """What is called between three readings."""
+        """Return which functions are called between three readings."""
         start, before = live.wait().message.sequence, machine.calls()
-        until(live, lambda seen: seen.message.sequence >= start + 3 and bool([one.look() for one in lookers]), 10)
+        until(
+            live.look,
+            lambda seen: seen.message.sequence >= start + 3 and bool([one.look() for one in lookers]),
+            seconds=10,
+        )
         after = machine.calls()
         return [after[name] - before.get(name, 0) for name in after if "MemoryInfo" in name or "Compute" in name]
 
@@ -103,13 +109,13 @@ def test_who_looks_at_memory_alone_costs_few_lists_of_processes(machine: Machine
 
     with Live(linger=3) as bar:
         bar.attend(processes=False)
-        first = until(bar, fresh, 20).message.sequence
+        first = until(bar.look, fresh, seconds=20).message.sequence
         begun, before = time.monotonic(), lists()
         neighbour = machine.add_neighbour("9GiB@1")
-        seen = until(bar, lambda seen: seen.message.sequence >= first + 8, 20).snapshot
+        seen = until(bar.look, lambda seen: seen.message.sequence >= first + 8, seconds=20).snapshot
         asked, seconds = lists() - before, time.monotonic() - begun
         with Live(linger=3) as panel:
-            until(panel, lambda seen: [row.pid for row in seen.snapshot.processes] == [neighbour.pid], 3)
+            until(panel.look, lambda seen: [row.pid for row in seen.snapshot.processes] == [neighbour.pid], seconds=3)
 
     assert seen.gpus[1].used == 9 * GIB
     assert asked <= 1 + seconds / RARELY
@@ -134,7 +140,7 @@ def test_of_racing_starters_one_wins_and_the_others_leave_quietly(machine: Machi
         time.sleep(0.05)
     codes = sorted(str(process.poll()) for process in racing)
     with Live() as live:
-        until(live, fresh, 5)
+        until(live.look, fresh, seconds=5)
     found = [process.pid for process in collectors(machine)]
     for process in racing:
         process.kill()
@@ -185,7 +191,7 @@ def test_it_is_detached_from_whoever_started_it(machine: Machine, machine_folder
 def test_whoever_starts_it_keeps_no_child(live: Live) -> None:
     before = set(psutil.Process().children())
     live.wait()
-    until(live, lambda _: set(psutil.Process().children()) <= before, 3)
+    until(live.look, lambda _: set(psutil.Process().children()) <= before, seconds=3)
 
 
 def test_it_leaves_after_the_last_look_and_not_before(machine: Machine, machine_folder: Path) -> None:
@@ -196,7 +202,7 @@ def test_it_leaves_after_the_last_look_and_not_before(machine: Machine, machine_
             live.look()
             time.sleep(0.1)
         assert collectors(machine) == first
-    assert gone(machine, 6)
+    until(lambda: not collectors(machine), seconds=6)
 
 
 def test_killed_it_is_replaced_within_three_seconds(machine: Machine, live: Live) -> None:
@@ -204,7 +210,7 @@ def test_killed_it_is_replaced_within_three_seconds(machine: Machine, live: Live
     (collector,) = collectors(machine)
     collector.kill()
     killed = time.time()
-    seen = until(live, lambda seen: seen.snapshot.time > killed and fresh(seen), 3)
+    seen = until(live.look, lambda seen: seen.snapshot.time > killed and fresh(seen), seconds=3)
 
     assert seen.message.sequence > before
     assert collector not in collectors(machine)
@@ -238,12 +244,12 @@ def test_readings_are_as_rare_as_all_who_look_want_them_and_one_who_wants_more_h
     machine: Machine, machine_folder: Path
 ) -> None:
     with Live(every=300) as rare:
-        first = until(rare, lambda seen: seen.message.sequence > 0 and seen.stale_since is None, 20)
+        first = until(rare.look, lambda seen: seen.message.sequence > 0 and seen.stale_since is None, seconds=20)
         for _ in range(40):
             time.sleep(0.1)
             seen = rare.look()
         with Live() as often:
-            until(often, lambda now: now.message.sequence >= first.message.sequence + 2, 20)
+            until(often.look, lambda now: now.message.sequence >= first.message.sequence + 2, seconds=20)
 
     assert seen.message is first.message
     assert (seen.stale_since, round(seen.every)) == (None, 300)

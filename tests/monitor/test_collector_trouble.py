@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.monitor.boards import GIB, NOBODY, PATIENCE, collectors, fresh, gone, root_only, until
+from tests.monitor.boards import NOBODY, PATIENCE, collectors, fresh, root_only
+from tests.sizes import GIB
 from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import BOARD, LOCK
 from tfgpu_magic.monitor.directory import BoardDirectory
@@ -35,19 +37,19 @@ def test_a_hang_is_stale_within_three_seconds_and_over_when_nvml_answers(machine
     live.wait()
     machine.hang("nvmlDeviceGetMemoryInfo", 60)
     hung = time.time()
-    seen = until(live, lambda seen: seen.stale_since is not None, 3)
+    seen = until(live.look, lambda seen: seen.stale_since is not None, seconds=3)
     machine.clear_faults()
 
     assert abs((seen.stale_since or 0) - hung) < 1.5 * SLACK
     assert seen.snapshot.error is None  # the last figures, and since when they are old
-    until(live, fresh, PATIENCE + 5)  # the one that hangs gives up, and another starts
+    until(live.look, fresh, seconds=PATIENCE + 5)  # the one that hangs gives up, and another starts
     assert len(collectors(machine)) == 1
 
 
 def test_while_one_hangs_looks_take_no_time_and_no_other_joins_it(machine: Machine, machine_folder: Path) -> None:
     machine.hang("nvmlInit", 60)
     with Live(patience=60) as live:
-        until(live, lambda seen: seen.stale_since is not None, 4)
+        until(live.look, lambda seen: seen.stale_since is not None, seconds=4)
         slowest = 0.0
         end = time.monotonic() + 2
         while time.monotonic() < end:
@@ -66,22 +68,22 @@ def test_a_lost_gpu_says_so_others_live_on_and_it_comes_back(machine: Machine, l
     machine.add_neighbour("9GiB@1")
     live.wait()
     machine.lose(0)
-    lost = until(live, lambda seen: seen.snapshot.gpus[0].lost, 3).snapshot
+    lost = until(live.look, lambda seen: seen.snapshot.gpus[0].lost, seconds=3).snapshot
     machine.restore(0)
 
     assert lost.gpus[1].used == 9 * GIB
     assert [row.gpu for row in lost.processes] == ["1"]
-    until(live, lambda seen: [gpu.error for gpu in seen.snapshot.gpus] == [None, None], 4)
+    until(live.look, lambda seen: [gpu.error for gpu in seen.snapshot.gpus] == [None, None], seconds=4)
 
 
 def test_a_driver_that_goes_is_said_and_one_that_comes_back_is_read(machine: Machine, live: Live) -> None:
     live.wait()
     machine.remove_driver()
-    away = until(live, lambda seen: seen.snapshot.error is not None, 3)
+    away = until(live.look, lambda seen: seen.snapshot.error is not None, seconds=3)
     machine.remove_driver(False)
 
     assert (away.snapshot.absent, away.stale_since) == (True, None)
-    until(live, lambda seen: seen.snapshot.error is None, 7)
+    until(live.look, lambda seen: seen.snapshot.error is None, seconds=7)
 
 
 # --- what happens to the board ---
@@ -92,8 +94,8 @@ def test_its_directory_removed_is_made_again(machine: Machine, live: Live, machi
     shutil.rmtree(machine_folder)
     removed = time.time()
 
-    until(live, lambda seen: seen.snapshot.time > removed and fresh(seen), 4)
-    until(live, lambda _: len(collectors(machine)) == 1, 4)
+    until(live.look, lambda seen: seen.snapshot.time > removed and fresh(seen), seconds=4)
+    until(live.look, lambda _: len(collectors(machine)) == 1, seconds=4)
 
 
 def test_what_was_seen_last_stays_in_sight_meanwhile(live: Live, machine_folder: Path) -> None:
@@ -122,7 +124,7 @@ def test_its_directory_replaced_is_refused_left_alone_and_left(
 
     with pytest.raises(MonitorError, match="TFGPU_MAGIC_DIR"):
         live.look()
-    assert gone(machine, 4)
+    until(lambda: not collectors(machine), seconds=4)
     assert how != "link" or not list(theirs.iterdir())
 
     if how == "link":
@@ -132,7 +134,7 @@ def test_its_directory_replaced_is_refused_left_alone_and_left(
         os.chown(machine_folder, 0, 0)
     else:
         machine_folder.chmod(0o700)
-    until(live, fresh, 5)
+    until(live.look, fresh, seconds=5)
 
 
 @pytest.mark.parametrize("name", [BOARD, LOCK])
@@ -151,8 +153,8 @@ def test_a_file_removed_replaced_or_truncated_comes_back(
         path.write_bytes(b"not what it was")
     done = time.time()
 
-    until(live, lambda seen: seen.snapshot.time > done and fresh(seen), 5)
-    until(live, lambda _: len(collectors(machine)) == 1, 4)
+    until(live.look, lambda seen: seen.snapshot.time > done and fresh(seen), seconds=5)
+    until(live.look, lambda _: len(collectors(machine)) == 1, seconds=4)
 
 
 @root_only
@@ -171,12 +173,12 @@ def test_a_full_disk_is_said_and_room_on_it_is_enough(machine: Machine, machine_
             with pytest.raises(MonitorError, match="No space left"):
                 live.look()
             os.truncate(filler, filler.stat().st_size - 8192)  # enough for the lock, and not for a board
-            seen = until(live, lambda seen: "No space left" in (seen.snapshot.error or ""), 5)
+            seen = until(live.look, lambda seen: "No space left" in (seen.snapshot.error or ""), seconds=5)
             filler.unlink()
             os.truncate(file.fileno(), 0)
 
             assert seen.stale_since is not None
-            until(live, fresh, 16)
-        assert gone(machine, 6)
+            until(live.look, fresh, seconds=16)
+        until(lambda: not collectors(machine), seconds=6)
     finally:
         subprocess.run(["umount", "--lazy", machine_folder], check=True)

@@ -1,4 +1,4 @@
-"""The board's directory: nobody else's is ever trusted, and no link is followed."""
+"""The board's directory: no other user's is ever trusted, and no link is followed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfgpu_magic.monitor.report_files import ReportFile, ReportFiles
 
 
 def taken() -> str:
-    """The folder that a board is in now."""
+    """Return the folder that a board is in now."""
     with BoardDirectory() as here:
         return here.path.relative_to(directory._TEMPORARY.parent).parts[0]
 

@@ -1,17 +1,17 @@
-"""A GPU that nobody uses may sleep though somebody looks, and is not woken to be looked at."""
+"""A GPU that is not used may sleep though a view is open, and is not woken to be looked at."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.monitor.boards import collectors, fresh, gone, snapshot, until
+from tests.monitor.boards import collectors, fresh, snapshot
 from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic.monitor import driver_sleep
 from tfgpu_magic.monitor.driver_sleep import ASLEEP, IDLE, TRY, DriverSleep
 from tfgpu_magic.monitor.live import Live
@@ -32,7 +32,7 @@ collector.main(patience=3.0)
 
 
 def device(pci: Path, number: int, *, control: str = "auto", vendor: str = "0x10de", kind: str = "0x030200") -> Path:
-    """A device as Linux shows it, and the file that says whether it sleeps."""
+    """Make a device as Linux shows it; return the file that says whether it sleeps."""
     folder = pci / f"0000:0{number}:00.0"
     (folder / "power").mkdir(parents=True)
     for name, value in (("vendor", vendor), ("class", kind), ("power/control", control)):
@@ -91,27 +91,26 @@ def test_a_laptops_gpu_falls_asleep_under_an_open_page_and_is_seen_when_it_wakes
 ) -> None:
     status = device(tmp_path / "pci", 1)
     with subprocess.Popen([sys.executable, "-c", COLLECTOR, str(tmp_path / "pci")]) as process, Live() as live:
-        end = time.monotonic() + 20
-        while not list(machine_folder.glob("board-*")) and time.monotonic() < end:  # it is the one, and not live's
-            time.sleep(0.05)
-        until(live, fresh, 20)
-        until(live, lambda _: machine.calls().get("nvmlShutdown", 0) > 0, 20)
-        until(live, lambda seen: seen.stale_since is not None, 20)  # nobody reads, and what was read is of its time
+        until(lambda: list(machine_folder.glob("board-*")), seconds=20)  # it is the one, and not live's
+        until(live.look, fresh, seconds=20)
+        until(live.look, lambda _: machine.calls().get("nvmlShutdown", 0) > 0, seconds=20)
+        # Nobody reads, and what was read is of its time.
+        until(live.look, lambda seen: seen.stale_since is not None, seconds=20)
         status.write_text("suspended\n")
-        asleep = until(live, lambda seen: seen.snapshot.error == ASLEEP, 20)
+        asleep = until(live.look, lambda seen: seen.snapshot.error == ASLEEP, seconds=20)
         before = machine.calls()
         for _ in range(3):
-            until(live, lambda _: True, 5)
+            until(live.look, lambda _: True, seconds=5)
             assert live.look().stale_since is None
         assert machine.calls() == before
         machine.add_neighbour("1GiB@0")
         status.write_text("active\n")
-        woken = until(live, lambda seen: bool(seen.snapshot.processes), 20)
+        woken = until(live.look, lambda seen: bool(seen.snapshot.processes), seconds=20)
         assert len(collectors(machine)) <= 1
         process.kill()
 
     assert (asleep.snapshot.absent, woken.snapshot.error) == (False, None)
-    assert gone(machine, 10)
+    until(lambda: not collectors(machine), seconds=10)
 
 
 def test_a_driver_that_hangs_when_it_is_let_go_of_keeps_no_collector(

@@ -1,4 +1,4 @@
-"""What was used before: by the second for ten minutes, by ten seconds for an hour, and it outlives whoever wrote it."""
+"""What was used before: by the second for ten minutes, by ten seconds for an hour; it outlives its writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One look at a simulated machine: right, quick and never an exception, whatever the driver does."""
+"""One look at a simulated machine: right and never an exception, whatever the driver says."""
 
 from __future__ import annotations
 
@@ -6,27 +6,25 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
-from tests.slack import SLACK
-from tfgpu_magic import probe
+from tests.monitor.looks import timed_look
+from tests.sizes import GIB
 from tfgpu_magic.control import status
 from tfgpu_magic.monitor import look as looking
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.rows import UNATTRIBUTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tfgpu_magic.monitor.snapshot import Snapshot
     from tfgpu_magic.simgpu import Machine
 
-GIB = 2**30
+pytestmark = pytest.mark.usefixtures("own_looks")
+
 FUNCTIONS = [
     "nvmlInitWithFlags",
     "nvmlSystemGetDriverVersion",
@@ -44,32 +42,6 @@ FUNCTIONS = [
     "nvmlDeviceGetMPSComputeRunningProcesses",
 ]
 CODES = [1, 2, 3, 4, 6, 7, 9, 10, 12, 13, 15, 16, 18, 25, 28, 999, 12345]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever a test does, none of its looks may be waited for; what is left behind ends by itself."""
-    monkeypatch.setattr(looking, "_late", None)
-    monkeypatch.setattr(looking, "_came_late", None)
-    yield
-    for _ in range(600):
-        if not (probe._killed or probe._asking):
-            return
-        time.sleep(0.05)
-    raise AssertionError("a child is still there")
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver hangs that takes longer than a second."""
-    monkeypatch.setattr(probe, "PATIENCE", 1.0)
-
-
-def timed_look(timeout: float = 1.5) -> Snapshot:
-    start = time.monotonic()
-    snapshot = look(timeout)
-    assert time.monotonic() - start < 2 * SLACK
-    return snapshot
 
 
 def test_a_look_sees_gpus_and_who_holds_what(machine: Machine) -> None:
@@ -183,113 +155,6 @@ def test_a_driver_of_another_version_is_said(machine: Machine) -> None:
 
     assert "Reload the module, or reboot" in (snapshot.error or "")
     assert not snapshot.absent
-
-
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetMemoryInfo"])
-def test_a_hang_costs_the_timeout_and_no_more(machine: Machine, function: str) -> None:
-    machine.hang(function, 60)
-    start = time.monotonic()
-    snapshot = look(timeout=0.3)
-
-    assert time.monotonic() - start < 30  # and not the 60 of the hang
-    assert "did not answer within 0.3 s" in (snapshot.error or "")
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_hang_leaves_no_process_and_a_look_after_it_works(machine: Machine) -> None:
-    before = set(psutil.Process().children())
-    machine.hang("nvmlDeviceGetMemoryInfo", 60)
-    look(timeout=0.3)
-    machine.clear_faults()
-    assert "the driver hangs" in (timed_look().error or "")  # it waits for the same call, until that is given up
-
-    assert look(10).error is None
-    assert set(psutil.Process().children()) <= before
-
-
-def test_a_driver_that_is_slow_to_start_is_let_finish_and_its_answer_is_seen(machine: Machine) -> None:
-    machine.hang("nvmlInit", 2.5)
-
-    first, calls = timed_look(), machine.calls()
-    second = look(10)
-
-    assert "still being asked: say it again" in (first.error or "")
-    assert "reboot" not in (first.error or "").lower()
-    assert (second.error, len(second.gpus)) == (None, 4)
-    # The same process: nobody was killed in the driver, and nobody began anew.
-    assert machine.calls()["nvmlInitWithFlags"] == calls["nvmlInitWithFlags"]
-
-
-def test_what_a_slow_driver_said_too_late_is_shown_with_its_age(machine: Machine) -> None:
-    machine.hang("nvmlInit", 2.5)
-    assert timed_look().error is not None
-    while probe._asking:
-        time.sleep(0.05)
-
-    snapshot = timed_look()
-
-    assert (snapshot.error, len(snapshot.gpus)) == (None, 4)
-    assert snapshot.notes[-1].endswith("old: the driver is slow to answer.")
-
-
-def test_who_waits_longer_than_a_second_gets_a_word(machine: Machine) -> None:
-    said: list[str] = []
-    assert look(10, slow=lambda: said.append("quick")).error is None
-    machine.hang("nvmlInit", 2.5)
-
-    assert look(10, slow=lambda: said.append("slow")).error is None
-    assert said == ["slow"]
-
-
-@pytest.mark.usefixtures("impatient")
-def test_while_a_child_cannot_be_killed_no_other_joins_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    stuck: list[subprocess.Popen[str]] = []
-    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: stuck.append(process))  # as in uninterruptible sleep
-    machine.hang("nvmlDeviceGetMemoryInfo", 60)
-    look(timeout=5)
-    machine.clear_faults()
-    start = time.monotonic()
-    snapshot = look()
-
-    assert time.monotonic() - start < 0.5 * SLACK
-    assert "an earlier call hangs" in (snapshot.error or "")
-    assert len(stuck) == 1
-    stuck[0].terminate()
-
-
-def test_an_interrupted_look_leaves_no_process(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(probe.Probe, "answer", interrupt)
-
-    with pytest.raises(KeyboardInterrupt):
-        look()
-    assert len(probe._asking) <= 1  # on its way out: the fixture waits for it
-
-
-@pytest.mark.parametrize(("fresh", "seen"), [(60.0, 0), (0.0, 1)], ids=["in time", "too late"])
-def test_a_look_begun_ahead_serves_the_next_one_if_that_comes_soon(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, fresh: float, seen: int
-) -> None:
-    monkeypatch.setattr(looking, "_FRESH", fresh)
-    looking.ahead()
-    begun = looking._ahead
-    assert begun is not None
-    begun.answer(5.0 * SLACK)
-    machine.add_neighbour("9GiB@1")
-
-    assert len(look().processes) == seen
-    assert len(look().processes) == 1
-
-
-def test_a_look_begun_ahead_that_cannot_begin_is_said_by_the_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-
-    looking.ahead()
-
-    assert "no process could be started" in str(look().error)
 
 
 def test_threads_may_look_at_once(machine: Machine) -> None:

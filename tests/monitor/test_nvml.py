@@ -8,10 +8,11 @@ import psutil
 import pynvml
 import pytest
 
+from tests.sizes import GIB
 from tfgpu_magic.monitor import merge
 from tfgpu_magic.monitor.nvml import Reader
 
-from .driver import COMPUTE, GIB, GRAPHICS, MPS, Device, Driver
+from .driver import COMPUTE, GRAPHICS, MPS, Device, Driver
 
 NOT_AVAILABLE = 2**64 - 1
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.sizes import MIB
 from tfgpu_magic.monitor.look import look
 
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
 
-MIB = 2**20
 NVITOP = """
 import json
 from nvitop import Device

@@ -16,11 +16,11 @@ def spent(
     moving: bool = False,
     wanted: Wanted = Wanted(),  # noqa: B008
 ) -> tuple[float, dict[str, int]]:
-    """Simulate a schedule: what part of the time readings take that cost so much, and how many there are.
+    """Simulate a schedule; return what part of the time readings take that cost so much, and how many there are.
 
     Args:
         moving: whether each reading finds that memory has moved, so that lists are wanted too.
-        wanted: what those who look want.
+        wanted: what the views want.
     """
     schedule, now, busy = Schedule(), 0.0, 0.0
     schedule.wanted = wanted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.figures import tensorflow
+from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.report import GpuUse, Report
 from tfgpu_magic.monitor.rows import Table, make
@@ -10,7 +11,6 @@ from tfgpu_magic.monitor.self_reported import UNREAD, self_reported
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.views import html, text
 
-GIB = 2**30
 BROKEN = Snapshot(time=1.0, error="The NVIDIA driver changed under the running system.")
 
 

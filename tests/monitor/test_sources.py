@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tfgpu_magic
-from tests.monitor.boards import GIB, snapshot
+from tests.monitor.boards import snapshot
+from tests.sizes import GIB
 from tfgpu_magic.monitor.readers import joined
 from tfgpu_magic.monitor.snapshot import Snapshot
 

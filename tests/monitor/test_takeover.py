@@ -1,10 +1,9 @@
-"""Who looks first and finds no driver blinds nobody who does, and where there is none nobody fights."""
+"""A process that looks first and finds no driver blinds none that finds one; where there is none, none fights."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.monitor.boards import GIB, collectors, until
-from tests.slack import SLACK
+from tests.monitor.boards import collectors
+from tests.sizes import GIB
+from tests.waiting import until
 from tfgpu_magic.monitor import takeover
 from tfgpu_magic.monitor.board import Look, Message
 from tfgpu_magic.monitor.driver_sleep import ASLEEP
@@ -51,7 +51,7 @@ def gpus() -> str:
 
 @contextmanager
 def board_reader(how: str) -> Iterator[list[str]]:
-    """Have somebody look until the block ends; what is said is given."""
+    """Have another process look until the block ends, and give what it says."""
     command = [sys.executable, "-c", LOOKER, how]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout
@@ -61,7 +61,7 @@ def board_reader(how: str) -> Iterator[list[str]]:
 
 
 def oldest(machine: Machine) -> psutil.Process:
-    """The collector, and none that tries whether it sees more."""
+    """Return the collector, and none that tries whether it sees more."""
     return min(collectors(machine), key=lambda process: process.create_time())
 
 
@@ -73,10 +73,10 @@ def test_one_that_finds_no_library_gives_way_to_one_that_does_and_sees_the_gpus_
     with board_reader("blind") as said:
         first = oldest(machine)
         with Live(linger=3) as live:
-            seen = until(live, lambda seen: bool(seen.snapshot.processes), 20)
-            until(live, lambda _: first not in collectors(machine) and len(collectors(machine)) == 1, 10)
+            seen = until(live.look, lambda seen: bool(seen.snapshot.processes), seconds=20)
+            until(live.look, lambda _: first not in collectors(machine) and len(collectors(machine)) == 1, seconds=10)
             second = oldest(machine)
-            until(live, lambda now: now.message.sequence > seen.message.sequence + 3, 20)
+            until(live.look, lambda now: now.message.sequence > seen.message.sequence + 3, seconds=20)
             stays = collectors(machine)
 
     assert said[0].startswith("No NVIDIA driver was found")
@@ -92,13 +92,14 @@ def test_where_there_is_no_driver_the_first_collector_stays_whoever_else_tries(
     with board_reader("sees") as first, board_reader("blind") as second:
         stays = oldest(machine)
         tried: set[int] = set()
-        end = time.monotonic() + 30 * SLACK
-        while len(tried) < 3 and time.monotonic() < end:
-            tried |= {process.pid for process in collectors(machine)} - {stays.pid}
-            time.sleep(0.01)
+
+        def others() -> set[int]:
+            tried.update({process.pid for process in collectors(machine)} - {stays.pid})
+            return tried
+
+        until(others, lambda tried: len(tried) >= 3, every=0.01)
 
         assert stays in collectors(machine)
-    assert len(tried) >= 3
     assert all(error != "None" for error in (*first, *second))
 
 

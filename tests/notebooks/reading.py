@@ -11,12 +11,12 @@ import nbformat
 
 
 def committed(path: Path) -> Any:
-    """The notebook as it is in the repository."""
+    """Return the notebook as it is in the repository."""
     return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]  # nbformat's
 
 
 def shown(notebook: Any) -> dict[str, str]:
-    """What each code cell printed, showed or raised, by its source; one that stands twice also as ``source #2``."""
+    """Return what each code cell printed, showed or raised, by its source; a source's second cell is ``source #2``."""
     found: dict[str, str] = {}
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -26,17 +26,17 @@ def shown(notebook: Any) -> dict[str, str]:
 
 
 def words(cells: dict[str, str]) -> dict[str, list[str]]:
-    """The words of what is shown; figures are all alike, as a newer TensorFlow or a slower machine may change them."""
+    """Return the words of what is shown; figures are all alike, as another TensorFlow or machine may change them."""
     return {source: re.sub(r"-?[\d.]+|\bnan\b", "0", text).split() for source, text in cells.items()}
 
 
 def tagged(notebook: Any) -> list[str]:
-    """The cells that are said to fail."""
+    """Return the cells that are said to fail."""
     return [cell.source for cell in notebook.cells if "raises-exception" in cell.metadata.get("tags", ())]
 
 
 def places(path: Path) -> list[str]:
-    """Paths of the machine that ran it, where the file has any."""
+    """Return paths of the machine that ran it, where the file has any."""
     text = path.read_text()
     return re.findall(r"/(?:home|root|tmp|Users)/", text) + [sys.prefix] * text.count(sys.prefix)
 

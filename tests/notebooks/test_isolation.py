@@ -28,7 +28,7 @@ def committed() -> Any:
 
 
 def _with(now: dict[str, str], *parts: str) -> str:
-    """What the one cell shows that has all this in it."""
+    """Return what the one cell shows that has all this in it."""
     (text,) = (text for source, text in now.items() if all(part in source for part in parts))
     return text
 

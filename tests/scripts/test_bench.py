@@ -18,7 +18,7 @@ COARSELY = 3 if SLACK == 1 else 6
 
 
 def bench(what: str, *options: str) -> str:
-    """What it prints; it fails only by a verdict."""
+    """Return what the benchmark prints; it fails only by a verdict."""
     done = subprocess.run(
         [sys.executable, "-m", f"scripts._bench_{what}", *options], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -27,7 +27,7 @@ def bench(what: str, *options: str) -> str:
 
 
 def verdicts(text: str) -> dict[str, tuple[float, float]]:
-    """What each verdict is about: how much of it there is, in parts of the most or as often as the least promised."""
+    """Return each verdict's subject and its amount, in parts of the most or as often as the least that is promised."""
     verdict = r"^((?:With \d+ )?[^\d\n]+) (-?[\d.]+) .*?; at (most|least) ([\d.]+).* promised: "
     found = re.findall(verdict, text, re.MULTILINE)
     parts = {what: (float(value), float(promised), bound) for what, value, bound, promised in found}

@@ -122,7 +122,7 @@ def test_the_tree_has_every_module(built: Path) -> None:
 
 
 def _text(page: Path) -> str:
-    """What a built page reads."""
+    """Return what a built page reads."""
     return html.unescape(re.sub(r"<[^>]+>", "", page.read_text()))
 
 

@@ -28,12 +28,12 @@ _FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
 def _blocks(page: Path, language: str) -> list[str]:
-    """The blocks of code of a page in one language."""
+    """Return the blocks of code of a page in one language."""
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
 def _cells(page: Path) -> list[tuple[str, str]]:
-    """The cells that a page shows, each with its output."""
+    """Return the cells that a page shows, each with its output."""
     return [_split(cell) for block in _blocks(page, "ipythonconsole") for cell in _CELL.split(block)[1:]]
 
 

@@ -18,7 +18,7 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
 
 def _block(part: str) -> str:
-    """The one block of code that has this in it."""
+    """Return the one block of code that has this in it."""
     (block,) = (block for block in README.split("```")[1::2] if part in block)
     return block.partition("\n")[2]
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.jupyter import Server, serving
-from tests.monitor.boards import collectors
+from tests.monitor.boards import end_collectors
+from tests.server.pages import Counting
+from tfgpu_magic.server import feed
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
@@ -26,9 +26,7 @@ Serve = Callable[..., Server]
 def machine() -> Iterator[Machine]:
     with Machine.create("2x16GiB") as machine:
         yield machine
-        for process in collectors(machine):
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+        end_collectors(machine)
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +51,12 @@ def serve(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture(scope="module")
 def server(serve: Serve) -> Server:
     return serve()
+
+
+@pytest.fixture
+def quick_feed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a feed count in hundredths of seconds, and look at what the test makes up."""
+    for name in ("LOOK_EVERY", "STATE_EVERY"):
+        monkeypatch.setattr(feed, name, 0.01)
+    monkeypatch.setattr(feed, "PATIENCE", 0.2)
+    monkeypatch.setattr(feed, "BoardReader", Counting)

@@ -15,8 +15,8 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from tests.jupyter import Server
-from tests.slack import SLACK
 from tests.views.test_message import applied
+from tests.waiting import until
 
 State = dict[str, Any]
 
@@ -48,18 +48,12 @@ class Stream:
         self.messages.append((time.monotonic(), message, len(text)))
 
     def until(self, promise: Callable[[State], object], seconds: float) -> State:
-        """Wait until the state is so, or fail when the time is over."""
-        end = time.monotonic() + seconds * SLACK
-        while time.monotonic() < end:
-            state = self.state
-            if state and promise(state):
-                return state
-            time.sleep(0.02)
-        raise AssertionError(f"not within {seconds} s: {self.state}")
+        """Wait until the state is so, and return it."""
+        return until(lambda: self.state, lambda state: state and promise(state), seconds=seconds, every=0.02)
 
 
 def rows(state: State) -> list[State]:
-    """The rows of a state, those of GPU 0 first."""
+    """Return the rows of a state, those of GPU 0 first."""
     return sorted(state["rows"].values(), key=lambda row: (row["gpu"], row.get("pid", 0)))
 
 
@@ -124,7 +118,7 @@ def request(server: Server, every: str = "", *, headers: dict[str, str] | None =
 
 
 def refused(server: Server, every: str = "", *, headers: dict[str, str] | None = None) -> int:
-    """The HTTP code that a stream is refused with; 101 if it is not."""
+    """Return the HTTP code that a stream is refused with; 101 if it is not."""
 
     async def ask() -> int:
         try:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from tests.waiting import until
 from tfgpu_magic.monitor.live import Live
-from tfgpu_magic.server.board_reader import BoardReader
+from tfgpu_magic.server.board_reader import BROKEN, BoardReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,15 +34,16 @@ for used in (1, 2):
 """
 
 
-def until(board_reader: BoardReader, *, fresh: bool = False) -> State:
-    """Look until there is something new."""
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
+def news(board_reader: BoardReader, *, fresh: bool = False) -> State:
+    """Look until there is something new, and return it; `fresh` is what the driver has been read for."""
+
+    def new() -> State | None:
         seen = board_reader.see({})
-        if seen is not None and (board_reader.settled or not fresh):
-            return seen
-        time.sleep(0.05)
-    raise AssertionError("nothing new")
+        return seen if board_reader.settled or not fresh else None
+
+    seen = until(new, lambda seen: seen is not None, seconds=20)
+    assert seen is not None
+    return seen
 
 
 def test_what_a_kernel_says_is_news_while_the_driver_is_not_read(
@@ -50,17 +52,17 @@ def test_what_a_kernel_says_is_news_while_the_driver_is_not_read(
     for name, value in (machine.environ() | {"TFGPU_MAGIC_DIR": str(tmp_path / "board")}).items():
         monkeypatch.setenv(name, value)
     board_reader = BoardReader(logging.getLogger("test"), every=300)
-    read = until(board_reader, fresh=True)["time"]
+    read = news(board_reader, fresh=True)["time"]
     with subprocess.Popen([sys.executable, "-c", KERNEL], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as kernel:
         assert kernel.stdin
         assert kernel.stdout
         kernel.stdout.readline()
-        first = until(board_reader)
+        first = news(board_reader)
         unchanged = board_reader.see({})
         kernel.stdin.write(b"\n")
         kernel.stdin.flush()
         kernel.stdout.readline()
-        second = until(board_reader)
+        second = news(board_reader)
         kernel.kill()
     board_reader.close()
 
@@ -82,3 +84,12 @@ def test_a_board_that_is_not_where_it_should_be_is_said_in_the_log_once(
 
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "Ask your administrator" in caplog.text
+
+
+def test_a_look_that_fails_is_a_state_and_said_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+    board_reader = BoardReader(logging.getLogger("test"))
+    board_reader._watcher = SimpleNamespace(live=None)  # type: ignore[assignment]
+    seen = [board_reader.see({}) for _ in range(3)]
+
+    assert [one and one["error"] for one in seen] == [BROKEN, None, None]
+    assert caplog.text.count("Traceback") == 1

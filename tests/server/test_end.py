@@ -19,13 +19,13 @@ from tests.jupyter import Server
 from tests.monitor.boards import collectors
 from tests.server.conftest import Serve
 from tests.server.streaming import fresh, rows, streaming
+from tests.sizes import MIB
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MIB = 2**20
 CROWD = 400
 NARROW = """
 import socket

@@ -1,116 +1,20 @@
-"""The feed by itself: clients that are slow, looks that hang, kernels that cannot be asked."""
+"""The feed by itself: each client is sent all that it may know, at its pace, however slow it or another one is."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import threading
-import time
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from tornado.websocket import WebSocketClosedError
 
-from tests.slack import SLACK
+from tests.server.pages import LOG, Page, nobody, with_feed
 from tests.views.test_message import applied
-from tfgpu_magic.monitor.owners import Notebook
-from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.server import feed as feeding
-from tfgpu_magic.server.board_reader import BROKEN, BoardReader
-from tfgpu_magic.server.feed import Client, Feed
-from tfgpu_magic.server.states import States
-from tfgpu_magic.server.worker import Worker
-from tfgpu_magic.views import message
+from tfgpu_magic.server.feed import Feed
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-LOG = logging.getLogger("test")
-
-
-class Counting:
-    """Looks that see something new each time; `hold` keeps one from ending."""
-
-    def __init__(self, _: logging.Logger, **__: float) -> None:
-        self.count = 0
-        self.settled = True
-        self.go = threading.Event()
-        self.go.set()
-        self.asked: list[Mapping[int, Notebook]] = []
-        self.processes: list[bool] = []
-
-    def see(self, notebooks: Mapping[int, Notebook], *, processes: bool) -> message.State:
-        self.go.wait(10)
-        self.count += 1
-        self.processes.append(processes)
-        self.asked.append(notebooks)
-        return {"time": float(self.count), "gpus": {}, "rows": {}}
-
-    def full(self, sequence: int, state: message.State) -> bytes:
-        self.go.wait(10)
-        return json.dumps({"type": "full", "sequence": sequence, "state": state}).encode()
-
-    def close(self) -> None:
-        self.count = -1
-
-
-class Page:
-    """A client, and what it was sent; it takes a message when it is told to."""
-
-    def __init__(self, feed: Feed, *, takes: bool = True, every: float = 0.0) -> None:
-        self.texts: list[bytes] = []
-        self.takes = takes
-        self.closed = False
-        self.taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.client = Client(self.write, self.close, every=every)
-        feed.join(self.client)
-
-    def write(self, text: bytes) -> asyncio.Future[None]:
-        if self.closed:
-            raise WebSocketClosedError
-        self.texts.append(text)
-        self.taken = asyncio.get_running_loop().create_future()
-        if self.takes:
-            self.taken.set_result(None)
-        return self.taken
-
-    def close(self) -> None:
-        self.closed = True
-
-    @property
-    def kinds(self) -> list[str]:
-        return [json.loads(text)["type"] for text in self.texts]
-
-    async def until(self, promise: Callable[[], object]) -> None:
-        end = time.monotonic() + 5 * SLACK
-        while not promise():
-            assert time.monotonic() < end, "not within 5 s"
-            await asyncio.sleep(0.01)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds are a few hundredths here."""
-    for name in ("LOOK_EVERY", "STATE_EVERY"):
-        monkeypatch.setattr(feeding, name, 0.01)
-    monkeypatch.setattr(feeding, "PATIENCE", 0.2)
-    monkeypatch.setattr(feeding, "BoardReader", Counting)
-
-
-async def nobody() -> dict[int, Notebook]:
-    return {}
-
-
-def with_feed(test: Callable[[Feed], Awaitable[None]], kernels: Callable[[], Awaitable[Any]] = nobody) -> None:
-    async def run() -> None:
-        feed = Feed(kernels, LOG)
-        await test(feed)
-        feed.close()
-        await asyncio.sleep(0.05)
-
-    asyncio.run(run())
+pytestmark = pytest.mark.usefixtures("quick_feed")
 
 
 def test_a_client_that_does_not_read_has_one_message_on_its_way_and_others_go_on() -> None:
@@ -184,30 +88,6 @@ def test_nobody_looks_when_there_is_no_client() -> None:
     with_feed(test)
 
 
-def test_a_look_that_hangs_is_stale_holds_up_nothing_and_heals() -> None:
-    async def test(feed: Feed) -> None:
-        page = Page(feed)
-        await page.until(lambda: len(page.texts) > 2)
-        board_reader: Any = feed._board_reader
-        board_reader.go.clear()
-        await page.until(lambda: b'"stale"' in page.texts[-1])
-        stale = json.loads(page.texts[-1])["patch"]["stale"]
-        sent, begun = len(page.texts), time.monotonic()
-        late = Page(feed)
-        answer = json.loads(await feed.full())
-        await page.until(lambda: late.texts)
-
-        assert time.monotonic() - begun < 0.5 * SLACK
-        await page.until(lambda: len(page.texts) > sent)  # it is told that we live
-        assert abs(time.time() - stale) < 2 * SLACK
-        assert "stale" in answer["state"]
-        assert "stale" in json.loads(late.texts[0])["state"]
-        board_reader.go.set()
-        await page.until(lambda: b'"stale":null' in page.texts[-1] or b'"stale"' not in page.texts[-1])
-
-    with_feed(test)
-
-
 def test_who_comes_after_the_end_is_sent_away() -> None:
     async def run() -> Page:
         feed = Feed(nobody, LOG)
@@ -222,67 +102,6 @@ def test_who_comes_after_the_end_is_sent_away() -> None:
     assert (late.closed, late.texts) == (True, [])
 
 
-def test_kernels_that_cannot_be_asked_are_said_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def fail() -> dict[int, Notebook]:
-        raise OSError("no database")
-
-    async def test(feed: Feed) -> None:
-        page = Page(feed)
-        await page.until(lambda: len(page.texts) > 5)
-
-    with_feed(test, fail)
-
-    assert caplog.text.count("kernels are shown without their notebooks") == 1
-
-
-def test_a_fault_of_ours_ends_the_streams_and_the_next_one_begins_anew(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def test(feed: Feed) -> None:
-        page = Page(feed)
-        await page.until(lambda: page.texts)
-        with monkeypatch.context() as patching:
-            patching.setattr(States, "tick", lambda *_: 1 / 0)
-            await page.until(lambda: page.closed)
-        again = Page(feed)
-        await page.until(lambda: len(again.texts) > 2)
-
-    with_feed(test)
-
-    assert "the streams end" in caplog.text
-
-
-def test_a_look_that_fails_is_a_state_and_said_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
-    board_reader = BoardReader(LOG)
-    board_reader._watcher = SimpleNamespace(live=None)  # type: ignore[assignment]
-    seen = [board_reader.see({}) for _ in range(3)]
-
-    assert [one and one["error"] for one in seen] == [BROKEN, None, None]
-    assert caplog.text.count("Traceback") == 1
-
-
-def test_few_states_are_kept_and_the_same_is_not_new() -> None:
-    states = States(3)
-    for number in (1, 1, 2, 3, 4):
-        states.add(message.state(Table(time=number)))
-
-    assert states.sequence == 4
-    assert [states.tick(base) is None for base in (0, 1, 2, 3, 4)] == [True, True, False, False, False]
-    assert json.loads(states.tick(4) or "")["patch"] == {"time": 4}
-
-
-def test_a_worker_hands_on_what_fails_and_ends_after_its_last_job() -> None:
-    async def run() -> list[object]:
-        worker, ended = Worker(), threading.Event()
-        with pytest.raises(ZeroDivisionError):
-            await worker.do(lambda: 1 / 0)
-        done = await worker.do(lambda: threading.current_thread().daemon)
-        worker.close(ended.set)
-        return [done, ended.wait(5)]
-
-    assert asyncio.run(run()) == [True, True]
-
-
 def test_each_client_is_told_the_pace_that_it_is_granted_and_who_asks_once_when_to_come_back() -> None:
     async def test(feed: Feed) -> None:
         page, slow = Page(feed, every=1.0), Page(feed, every=7.5)
@@ -292,44 +111,6 @@ def test_each_client_is_told_the_pace_that_it_is_granted_and_who_asks_once_when_
         assert json.loads(await feed.full())["every"] == feeding.LONGEST
 
     with_feed(test)
-
-
-def test_two_who_come_at_once_wait_for_the_same_answer_of_the_managers(caplog: pytest.LogCaptureFixture) -> None:
-    train = {7: Notebook(path="train.ipynb")}
-
-    async def take_a_moment() -> Mapping[int, Notebook]:
-        await asyncio.sleep(0.1)
-        return train
-
-    async def test(feed: Feed) -> None:
-        board_reader: Any = feed._board_reader
-        await asyncio.gather(*(feed.full() for _ in range(3)))
-
-        assert board_reader.asked[0] == train
-
-    with_feed(test, take_a_moment)
-    assert not caplog.records
-
-
-def test_managers_that_do_not_answer_stop_no_stream_and_are_asked_once(caplog: pytest.LogCaptureFixture) -> None:
-    asked = 0
-
-    async def hang() -> dict[int, Notebook]:
-        nonlocal asked
-        asked += 1
-        await asyncio.sleep(60)
-        return {}
-
-    async def test(feed: Feed) -> None:
-        page = Page(feed)
-        await page.until(lambda: len(page.texts) > 30)
-
-        assert asked == 1
-
-    with_feed(test, hang)
-    assert [record.message for record in caplog.records if "without their notebooks" in record.message] == [
-        "tfgpu_magic: kernels are shown without their notebooks: they do not answer"
-    ]
 
 
 def test_lists_of_processes_are_wanted_as_long_as_one_client_looks_at_them() -> None:

@@ -11,6 +11,7 @@ import pytest
 from scripts._machine import named
 from tests.jupyter import Server, execute
 from tests.server.streaming import State, rows, streaming
+from tests.sizes import GIB, MIB
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from jupyter_client.blocking.client import BlockingKernelClient
 
-MIB, GIB = 2**20, 2**30
 HOLD = f"from tests.simgpu.on_machine import allocate; print(allocate({512 * MIB}))"
 CHILD = f"""
 import subprocess, sys

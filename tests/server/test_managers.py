@@ -1,4 +1,4 @@
-"""The server's kernels as its managers tell of them: those of any make, and what somebody else has chosen."""
+"""The server's kernels as its managers tell of them: those of any make, asked rarely, and within bounds."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from tests.jupyter import Server, until
 from tests.server.conftest import Serve
 from tests.server.streaming import fresh, streaming
 from tests.server.test_refused import NOT_THE_GPUS
+from tests.sizes import GIB
 from tests.slack import SLACK
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import Look, Message
@@ -30,12 +31,11 @@ from tfgpu_magic.simgpu import Machine
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.owners import Who
 
-GIB = 2**30
 Figures = dict[tuple[str, str, str], float]
 
 
 def parsed(text: str) -> Figures:
-    """Every figure of ours, by name, GPU and owner."""
+    """Return every figure of ours, by name, GPU and owner."""
     found = {}
     for line in text.splitlines():
         if match := re.fullmatch(r"tfgpu_magic_gpu_memory_(\w+)_bytes\{(.*)\} (\S+)", line):
@@ -208,7 +208,7 @@ def test_who_scrapes_rarely_finds_figures_from_the_third_time_on(monkeypatch: py
 
 
 class Board:
-    """A board with a process of nobody's here, and a kernel that says that it uses the same GPU."""
+    """A board with a process that is not on this machine, and a kernel that says that it uses the same GPU."""
 
     def __init__(self, **_: object) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Whom the server tells nothing: those whom Jupyter Server would not let at anything else either."""
+"""Requests that the server refuses: those that Jupyter Server would refuse everywhere else, too."""
 
 from __future__ import annotations
 

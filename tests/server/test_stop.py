@@ -63,7 +63,7 @@ def kernel(server: Server) -> Iterator[Kernel]:
 
 
 def call_of(kernel: Kernel) -> dict[str, object]:
-    """Its isolated call's row, once it holds memory."""
+    """Return the row of a kernel's isolated call, once it holds memory."""
 
     def call(state: State) -> dict[str, object] | None:
         return next((row for row in rows(state) if row.get("call") and row.get("kernel") == kernel.id), None)

@@ -15,12 +15,11 @@ from tornado.websocket import websocket_connect
 from tests.jupyter import Server, serving
 from tests.server.conftest import ENABLED, Serve
 from tests.server.streaming import State, end, fresh, refused, request, rows, streaming
+from tests.sizes import GIB
 from tests.slack import SLACK
 from tfgpu_magic.monitor.live import RARELY
 from tfgpu_magic.monitor.lockfile import HOLDS
 from tfgpu_magic.simgpu import Machine
-
-GIB = 2**30
 
 
 def snapshot(server: Server) -> dict[str, Any]:

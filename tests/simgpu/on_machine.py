@@ -8,7 +8,8 @@ import sys
 import time
 from typing import Any
 
-MIB = 2**20
+from tests.sizes import MIB
+
 NOT_INITIALIZED = 3
 
 
@@ -21,7 +22,7 @@ def cuda(function: str, *args: Any) -> int:
 
 
 def seen() -> tuple[int, list[str]]:
-    """What cuInit answers, and the UUIDs of the devices that CUDA sees then."""
+    """Return what cuInit answers, and the UUIDs of the devices that CUDA sees then."""
     outcome = cuda("cuInit", 0)
     count = ctypes.c_int()
     uuids = []
@@ -35,7 +36,7 @@ def seen() -> tuple[int, list[str]]:
 
 
 def before_cu_init() -> list[int]:
-    """What the driver answers before cuInit."""
+    """Return what the driver answers before cuInit."""
     number = ctypes.c_int()
     return [
         cuda("cuDeviceGetCount", ctypes.byref(number)),
@@ -46,7 +47,7 @@ def before_cu_init() -> list[int]:
 
 
 def after_fork() -> list[int]:
-    """What a child that was forked after cuInit is answered."""
+    """Return what a child is answered that was forked after cuInit."""
     assert cuda("cuInit", 0) == 0
     reader, writer = os.pipe()
     if os.fork() == 0:
@@ -94,7 +95,7 @@ def allocate_and_free(size: int, times: int) -> tuple[int, int]:
 
 
 def context_state() -> list[tuple[int, int]]:
-    """The primary context's state before it is retained, after, and after it is released: answer and active."""
+    """Return the primary context's state before it is retained, after, and after it is released: answer and active."""
     context, flags, active = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_int()
     states = []
     cuda("cuInit", 0)
@@ -140,14 +141,14 @@ def nvml(gpu: int | None, function: str, *args: Any) -> Any:
 
 
 def timed(function: str, gpu: int) -> float:
-    """How many seconds a call of pynvml took."""
+    """Return how many seconds a call of pynvml took."""
     start = time.monotonic()
     nvml(gpu, function)
     return time.monotonic() - start
 
 
 def probe() -> list[tuple[int, int]]:
-    """What the list of processes answers with no room, with room for one, and with room for ten: code and count."""
+    """Return what the list of processes answers with no room, with room for one, and for ten: code and count."""
     library, handle = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p()
     assert library.nvmlInit_v2() == 0
     assert library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) == 0
@@ -194,7 +195,7 @@ def held_with(policy: str) -> tuple[int, list[dict[str, int]]]:
 
 
 def listed() -> list[str]:
-    """The names of the GPUs that TensorFlow lists."""
+    """Return the names of the GPUs that TensorFlow lists."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
@@ -202,7 +203,7 @@ def listed() -> list[str]:
 
 
 def results() -> tuple[list[float], list[float]]:
-    """What comes back from a GPU that was copied there, and what was computed there in fresh memory."""
+    """Return what comes back from a GPU that was copied there, and what was computed there in fresh memory."""
     import tensorflow as tf
 
     with tf.device("GPU:0"):

@@ -1,4 +1,4 @@
-"""Compiling the simulator: once, by whoever is first, and with words when it cannot be."""
+"""Compiling the simulator: once, by the first process that needs it, and with words when it cannot be."""
 
 from __future__ import annotations
 

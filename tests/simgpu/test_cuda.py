@@ -20,11 +20,10 @@ from tests.simgpu.on_machine import (
     context_state,
     seen,
 )
+from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
 NO_DEVICE = 100
 OUT_OF_MEMORY = 2
 UNKNOWN = 999

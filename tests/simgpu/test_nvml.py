@@ -12,11 +12,11 @@ import pytest
 
 from tests.processes import program, run
 from tests.simgpu.on_machine import drawn_then_computed, nvml, probe, timed
+from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu import Machine
 
 ROOT = Path(__file__).parents[2]
-MIB, GIB = 2**20, 2**30
 UNKNOWN, LOST, NO_DRIVER, INSUFFICIENT_SIZE = 999, 15, 9, 7
 MEMORY_V2 = 0x02000028
 COMPUTE, GRAPHICS = "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"
@@ -24,7 +24,7 @@ HIDDEN = None  # what pynvml makes of 2**64 - 1
 
 
 def ask(machine: Machine, function: str, *args: object, gpu: int | None = None) -> Any:
-    """What a function of pynvml answers on the machine, or its error's code."""
+    """Return what a function of pynvml answers on the machine, or its error's code."""
     return run(machine, nvml, gpu, function, *args)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sizes import GIB, MIB
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu.spec import parse_fault, parse_gpus, parse_share
-
-MIB, GIB = 2**20, 2**30
 
 
 def test_gpus_are_counted_sized_and_named() -> None:

@@ -9,10 +9,9 @@ import pytest
 
 from tests.processes import program, run
 from tests.simgpu.on_machine import fit, fit_layers, held_with, listed, results, zeros
+from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.simgpu import Machine
 
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
 POOL_RESERVE = 1536 * MIB
 """What TensorFlow 2.16 to 2.21 leave free of a large GPU of compute capability 8."""
 

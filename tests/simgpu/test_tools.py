@@ -6,9 +6,8 @@ import json
 import subprocess
 import sys
 
+from tests.sizes import MIB
 from tfgpu_magic.simgpu import Machine
-
-MIB = 2**20
 
 _NVITOP = """
 import json

@@ -11,7 +11,7 @@ from tfgpu_magic.simgpu import Machine
 
 
 def held() -> list[int]:
-    """What the driver accounts to this process, in bytes, GPU by GPU in nvidia-smi's order."""
+    """Return what the driver accounts to this process, in bytes, GPU by GPU in nvidia-smi's order."""
     machine = Machine.current()
     assert machine is not None
     return [machine.held(pid=os.getpid(), gpu=gpu.index) for gpu in machine.gpus()]
@@ -48,7 +48,7 @@ def first_op(words: str = "") -> list[int]:
 
 
 def refusal(words: str) -> str:
-    """What the words are refused with, TensorFlow untouched before and after."""
+    """Return what the words are refused with, TensorFlow untouched before and after."""
     try:
         tfgpu_magic.apply(words)
     except tfgpu_magic.Refused as error:
@@ -57,8 +57,17 @@ def refusal(words: str) -> str:
     raise AssertionError(f"{words!r} was not refused")
 
 
+def refused(words: str) -> str:
+    """Return what the words are refused with; "" where they are not."""
+    try:
+        tfgpu_magic.apply(words)
+    except tfgpu_magic.Refused as error:
+        return str(error)
+    return ""
+
+
 def status_text(words: str = "") -> str:
-    """The status as text, after the words and a first op."""
+    """Return the status as text, after the words and a first op."""
     if words:
         first_op(words)
     return repr(status())

@@ -13,16 +13,12 @@ import pytest
 
 import tfgpu_magic
 from tests.processes import run
+from tests.sizes import CONTEXT, GIB, LITTLE
 from tests.tf.on_machine import held, touch_every_gpu
 from tfgpu_magic.simgpu import Machine
 
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
 ALL = range(6 * GIB, 8 * GIB)
-"""What TensorFlow takes of a GPU of 8 GiB when nobody limits it."""
-
-LITTLE = range(CONTEXT, CONTEXT + 64 * MIB)
-"""What a process holds that grows and has not grown."""
+"""What TensorFlow takes of a GPU of 8 GiB without a limit."""
 
 
 def nothing() -> None: ...

@@ -1,12 +1,10 @@
-"""Settings that change hands: what the user sets beside us, takes back, forks, catches or breaks; the driver judges."""
+"""Settings that change hands: what the user sets beside us, takes back or forks; the driver judges."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import sys
-import threading
 import types
 from collections.abc import Callable
 
@@ -14,16 +12,12 @@ import pytest
 
 import tfgpu_magic
 from tests.processes import run
-from tests.tf.on_machine import held, touch_every_gpu
+from tests.sizes import CONTEXT, GIB, LITTLE
+from tests.tf.on_machine import held, refused, touch_every_gpu
 from tests.tf.test_calls import limited_and_ready, listed, user_growth_on_one, user_limit
-from tfgpu_magic import control
-from tfgpu_magic.config import script
 from tfgpu_magic.config.runtime import RUNTIME, stage
 from tfgpu_magic.simgpu import Machine
 
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
-LITTLE = range(CONTEXT, CONTEXT + 64 * MIB)
 ALL = range(6 * GIB, 8 * GIB)
 
 
@@ -108,36 +102,6 @@ def test_a_context_of_nobody_knows_whom_is_no_promise_also_with_torch_imported()
     assert "Nobody can tell which, so nothing is promised" in refused
 
 
-def test_a_plan_that_could_not_be_told_leaves_nothing_behind_but_growth() -> None:
-    with Machine.create("2x8GiB") as machine:
-        said, variables, asked = run(machine, _fail_at_the_import, fresh=True)
-
-    assert "is NOT in force" in said
-    assert variables == {"CUDA_VISIBLE_DEVICES": "1", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    assert asked == "growth"
-
-
-def test_an_import_while_another_thread_imports_is_waited_for() -> None:
-    with Machine.create("1x8GiB") as machine:
-        answer, sizes = run(machine, _apply_while_importing, fresh=True)
-
-    assert answer == "in time" or "being imported at this moment" in answer
-    assert (sizes[0] == GIB + CONTEXT) is (answer == "in time")
-
-
-def test_a_closed_output_does_not_break_the_import() -> None:
-    with Machine.create("1x8GiB") as machine:
-        assert run(machine, _import_with_closed_output, fresh=True) == [GIB + CONTEXT]
-
-
-def test_an_error_that_is_not_tensorflows_own_rolls_everything_back_too() -> None:
-    with Machine.create("2x8GiB") as machine:
-        refused, changed = run(machine, _break_tensorflow)
-
-    assert "TensorFlow did not take it" in refused
-    assert not changed
-
-
 def test_growth_on_some_gpus_is_refused_also_when_only_gpus_are_chosen() -> None:
     with Machine.create("2x8GiB") as machine:
         assert "  %tf_gpu growth\n" in run(machine, _refused_after, user_growth_on_one, "visible 0,1")
@@ -164,30 +128,6 @@ def test_looking_does_not_make_tensorflow_list_its_devices() -> None:
         assert run(machine, _look_after_foreign_cuinit) is False
 
 
-def test_code_is_for_a_program_of_its_own_whatever_this_one_does() -> None:
-    with Machine.create("2x8GiB") as machine:
-        codes = run(machine, _code_at_each_stage)
-
-    assert len(set(codes)) == 1
-    assert 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"' in codes[0]
-    assert "memory_limit=102400" in codes[0]  # more than there is: it may run elsewhere
-
-
-def test_code_sees_the_gpus_that_this_process_was_told_to_see() -> None:
-    with Machine.create("4x8GiB") as machine:
-        source = run(machine, _code_of_what_is_in_force, "limit 1GiB")
-        sizes = run(machine, _run_source, source)
-
-    assert sizes == [0, 0, GIB + CONTEXT, GIB + CONTEXT]
-
-
-def test_shell_lines_say_all_that_the_policy_needs() -> None:
-    with Machine.create("1x8GiB") as machine:
-        lines = run(machine, _shell_lines, env={"TF_FORCE_GPU_ALLOW_GROWTH": "true"})
-
-    assert lines == "export TF_FORCE_GPU_ALLOW_GROWTH=true"
-
-
 def _change_after(words: str, change: Callable[[], None], use: bool) -> tuple[str, str]:
     tfgpu_magic.apply(words)
     change()
@@ -197,15 +137,7 @@ def _change_after(words: str, change: Callable[[], None], use: bool) -> tuple[st
     with contextlib.suppress(tfgpu_magic.Refused):
         tfgpu_magic.apply(words)
         return text, ""
-    return text, _refused(words)
-
-
-def _refused(words: str) -> str:
-    try:
-        tfgpu_magic.apply(words)
-    except tfgpu_magic.Refused as error:
-        return str(error)
-    return ""
+    return text, refused(words)
 
 
 def _mend() -> list[int]:
@@ -227,7 +159,7 @@ def _after_the_list(first: str, then: str) -> list[int]:
 def _hide_and_list(words: str, hide: str = "visible 0") -> tuple[str, str]:
     tfgpu_magic.apply(hide)
     listed()
-    return _refused(words), os.environ["CUDA_VISIBLE_DEVICES"]
+    return refused(words), os.environ["CUDA_VISIBLE_DEVICES"]
 
 
 def _poisoned_with_torch() -> str:
@@ -235,55 +167,12 @@ def _poisoned_with_torch() -> str:
 
     sys.modules["torch"] = types.ModuleType("torch")
     device_lib.list_local_devices()
-    return _refused("limit 1GiB")
-
-
-def _fail_at_the_import() -> tuple[str, dict[str, str], str]:
-    tfgpu_magic.apply("visible 0; limit 0=1GiB --grow")
-    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-    heard = io.StringIO()
-    with contextlib.redirect_stderr(heard):
-        import tensorflow  # noqa: F401
-    names = ("TF_FORCE_GPU_ALLOW_GROWTH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
-    variables = {name: os.environ[name] for name in names if name in os.environ}
-    return heard.getvalue(), variables, str(control.current().asked)
-
-
-def _apply_while_importing() -> tuple[str, list[int]]:
-    thread = threading.Thread(target=__import__, args=("tensorflow",))
-    thread.start()
-    while "tensorflow" not in sys.modules:
-        pass
-    answer = _refused("limit 1GiB") or "in time"
-    thread.join()
-    touch_every_gpu()
-    return answer, held()
-
-
-def _import_with_closed_output() -> list[int]:
-    tfgpu_magic.apply("limit 1GiB")
-    closed = io.StringIO()
-    closed.close()
-    with contextlib.redirect_stdout(closed), contextlib.redirect_stderr(closed):
-        import tensorflow  # noqa: F401
-    touch_every_gpu()
-    return held()
-
-
-def _break_tensorflow() -> tuple[str, bool]:
-    import tensorflow as tf
-
-    def broken(*_: object) -> None:
-        raise tf.errors.InternalError(None, None, "broken")
-
-    before = dict(os.environ)
-    tf.config.set_logical_device_configuration = broken
-    return _refused("visible 1; limit 1GiB --grow"), dict(os.environ) != before
+    return refused("limit 1GiB")
 
 
 def _refused_after(before: Callable[[], None], words: str) -> str:
     before()
-    return _refused(words)
+    return refused(words)
 
 
 def _look_and_apply_in_a_fork(before: Callable[[], None]) -> str:
@@ -292,7 +181,7 @@ def _look_and_apply_in_a_fork(before: Callable[[], None]) -> str:
     child = os.fork()
     if child == 0:
         try:
-            os.write(theirs, f"{tfgpu_magic.status()}{_refused('limit 1GiB')}".encode())
+            os.write(theirs, f"{tfgpu_magic.status()}{refused('limit 1GiB')}".encode())
         finally:
             os._exit(0)
     os.waitpid(child, 0)
@@ -313,31 +202,3 @@ def _look_after_foreign_cuinit() -> bool:
     tfgpu_magic.status()
     RUNTIME.observe(tfgpu_magic.look().gpus)
     return stage.listed()
-
-
-def _code_at_each_stage() -> list[str]:
-    words = "visible 1; limit 100GiB"
-    codes = [script.python(control.sketch(words))]
-    for move in (listed, touch_every_gpu):
-        move()
-        codes.append(script.python(control.sketch(words)))
-    return codes
-
-
-def _code_of_what_is_in_force(words: str) -> str:
-    import tensorflow as tf
-
-    gpus = tf.config.list_physical_devices("GPU")
-    tf.config.set_visible_devices(gpus[2:], "GPU")
-    tfgpu_magic.apply(words)
-    return script.python(control.current(), control.order())
-
-
-def _run_source(source: str) -> list[int]:
-    exec(source, {})
-    touch_every_gpu()
-    return held()
-
-
-def _shell_lines() -> str:
-    return script.shell(control.sketch("growth"))

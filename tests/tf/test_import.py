@@ -11,11 +11,9 @@ import pytest
 
 import tfgpu_magic
 from tests.processes import run
+from tests.sizes import CONTEXT, GIB, MIB
 from tests.tf.on_machine import first_op, held, touch_every_gpu
 from tfgpu_magic.simgpu import Machine
-
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
 
 
 def plain() -> None:

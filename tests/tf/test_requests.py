@@ -5,12 +5,11 @@ from __future__ import annotations
 import tfgpu_magic
 from tests.config import half
 from tests.processes import run
+from tests.sizes import CONTEXT, GIB, MIB
 from tests.tf.on_machine import first_op, held, touch_every_gpu
 from tfgpu_magic.config import requests
 from tfgpu_magic.simgpu import Machine
 
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
 KEPT = 128 * MIB
 """What the driver keeps of each GPU."""
 HALF = (8 * GIB - KEPT - CONTEXT - 1536 * MIB) // 2

@@ -8,11 +8,9 @@ import pytest
 
 import tfgpu_magic
 from tests.processes import program, run
+from tests.sizes import CONTEXT, GIB, MIB
 from tests.tf.on_machine import fill, first_op, held, refusal, status_text
 from tfgpu_magic.simgpu import Machine
-
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
 
 
 def test_two_programs_each_see_only_their_gpus_and_in_their_order() -> None:

@@ -9,13 +9,12 @@ import pytest
 
 import tfgpu_magic
 from tests.processes import run
+from tests.sizes import GIB, MIB
 from tests.slack import SLACK
 from tests.tf.on_machine import first_op, held
 from tests.tf.test_calls import listed, nothing, ready, user_growth
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.simgpu import Machine
-
-MIB, GIB = 2**20, 2**30
 
 
 @pytest.mark.parametrize("before", [nothing, listed, user_growth, ready])

@@ -10,12 +10,10 @@ import pytest
 
 import tfgpu_magic
 from tests.processes import QUIET, run
+from tests.sizes import CONTEXT, GIB, LITTLE
 from tests.tf.on_machine import first_op
 from tfgpu_magic.simgpu import Machine
 
-MIB, GIB = 2**20, 2**30
-CONTEXT = 256 * MIB
-LITTLE = range(CONTEXT, CONTEXT + 64 * MIB)
 FIRST_OP = "from tests.tf.on_machine import first_op; print(first_op())"
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.figures import pytorch, tensorflow
+from tests.sizes import GIB
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 from tfgpu_magic.monitor.shares import Share
 
-GIB = 2**30
 HOSTILE = "<img src=x onerror=alert(1)>\u202eevil\n\x1b[31m\ud800&quot;"
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.figures import pytorch, tensorflow
-from tests.views.tables import ABSENT, BUSY, EMPTY, GIB, HOSTILE
+from tests.sizes import GIB
+from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu
@@ -37,7 +38,7 @@ def row(**fields: Any) -> dict[str, Any]:
 
 
 def applied(target: Any, patch: Any) -> Any:
-    """RFC 7386, section 2, word by word."""
+    """Apply a patch as RFC 7386, section 2, says word by word."""
     if not isinstance(patch, dict):
         return patch
     target = dict(target) if isinstance(target, dict) else {}

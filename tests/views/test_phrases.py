@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.figures import pytorch, tensorflow
+from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.views import phrases
 
-from .tables import BUSY, GIB, process
+from .tables import BUSY, process
 
 
 @pytest.mark.parametrize(

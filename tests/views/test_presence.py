@@ -13,7 +13,7 @@ class Clock:
 
 
 def sent(presence: Presence, clock: Clock, seconds: float) -> int:
-    """How many states are sent in a time in which no page is heard."""
+    """Return how many states are sent in a time in which no page is heard."""
     end, count = clock.now + seconds, 0
     while (pause := presence.pause()) is not None and clock.now + pause <= end:
         clock.now += pause

@@ -1,4 +1,4 @@
-"""The thread that keeps live tables up to date: what goes wrong in it reaches no cell, and nobody waits for it."""
+"""The thread that keeps live tables up to date: what goes wrong in it reaches no cell, and no cell waits for it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.views import presence, widget
@@ -54,13 +55,6 @@ def table() -> Iterator[MemoryTable]:
     table.close()
 
 
-def until(promise: Callable[[], object], seconds: float = 5) -> None:
-    end = time.monotonic() + seconds * SLACK
-    while not promise():
-        assert time.monotonic() < end, f"not so within {seconds} s"
-        time.sleep(0.01)
-
-
 def changes(table: MemoryTable) -> Callable[[], bool]:
     before = dict(table.state)
     return lambda: table.state != before and not table.state.get("error")
@@ -75,8 +69,8 @@ def test_a_look_that_fails_is_said_in_the_table_until_one_succeeds(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Watcher, "see", fail)
-        until(lambda: "something is wrong in tfgpu_magic" in table.state.get("error", ""))
-    until(changes(table))
+        until(lambda: "something is wrong in tfgpu_magic" in table.state.get("error", ""), seconds=5)
+    until(changes(table), seconds=5)
 
 
 def test_a_table_that_cannot_be_drawn_is_drawn_when_it_can_be(
@@ -91,7 +85,7 @@ def test_a_table_that_cannot_be_drawn_is_drawn_when_it_can_be(
     with monkeypatch.context() as patch:
         patch.setattr(table, "show", show)
         assert tried.wait(5 * SLACK)
-    until(changes(table))
+    until(changes(table), seconds=5)
 
 
 def test_while_a_look_hangs_the_table_is_closed_and_opened_all_the_same(
@@ -116,7 +110,7 @@ def test_while_a_look_hangs_the_table_is_closed_and_opened_all_the_same(
         first = dict(new.state)
     finally:
         go_on.set()
-    until(lambda: new.state != first)
+    until(lambda: new.state != first, seconds=5)
     new.close()
 
     assert took < 2 * SLACK
@@ -146,7 +140,7 @@ def test_a_cell_waits_for_no_look_that_hangs(how: str, monkeypatch: pytest.Monke
 
     assert "cannot be read" in seen.get("error", "")
     assert before in (None, table)
-    until(answered)
+    until(answered, seconds=5)
     table.close()
 
 
@@ -156,15 +150,15 @@ def test_the_thread_ends_when_no_page_draws_and_begins_when_one_does(
     def threads() -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread.name == "tfgpu_magic-top"]
 
-    until(threads)
+    until(threads, seconds=5)
     with monkeypatch.context() as patch:
         patch.setattr(presence, "LEASE", 0.0)
-        until(lambda: not threads())
+        until(lambda: not threads(), seconds=5)
         silent = dict(table.state)
         time.sleep(0.2)
         still = dict(table.state)
     table._handle_custom_msg({"type": "drawn"}, [])
-    until(changes(table))
+    until(changes(table), seconds=5)
 
     assert still == silent
     assert threads()

@@ -13,11 +13,11 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import start_new_kernel
 
+from tests.machines import machine_of
 from tests.magic.shell import last
 from tests.processes import run
+from tests.sizes import GIB, MIB
 from tfgpu_magic.simgpu import Machine
-
-MIB, GIB = 2**20, 2**30
 
 
 class Kernel:
@@ -41,7 +41,7 @@ class Kernel:
         raise AssertionError("the cell did not end")
 
     def until(self, promise: Callable[[dict[str, Any]], object], seconds: float = 15) -> dict[str, Any]:
-        """The first state that keeps a promise, of those that are sent from now on."""
+        """Return the first state that keeps a promise, of those that are sent from now on."""
         for said in self._listen(seconds):
             state = said["content"].get("data", {}).get("state", {}).get("state") if _of_a_comm(said) else None
             if state and promise(state):
@@ -54,7 +54,7 @@ class Kernel:
             pass
 
     def states(self) -> list[Any]:
-        """What was sent of tables so far."""
+        """Return what was sent of tables so far."""
         sent = [said["content"]["data"].get("state", {}) for said in self.heard if said["msg_type"] == "comm_msg"]
         return [state for state in sent if "state" in state]
 
@@ -64,7 +64,7 @@ class Kernel:
         self._client.shell_channel.send(self._client.session.msg("comm_msg", data))
 
     def models(self) -> list[Any]:
-        """The widgets opened so far that are tables."""
+        """Return the widgets opened so far that are tables."""
         opened = [said["content"] for said in self.heard if said["msg_type"] == "comm_open"]
         return [one for one in opened if "history" in one["data"]["state"]]
 
@@ -98,10 +98,7 @@ def kernel(machine: Machine) -> Iterator[Kernel]:
         manager.shutdown_kernel(now=True)
 
 
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    with Machine.create("8GiB,16GiB") as machine:
-        yield machine
+machine = machine_of("8GiB,16GiB", scope="function")
 
 
 def used(state: dict[str, Any], gpu: str = "1") -> int:

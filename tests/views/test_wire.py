@@ -29,7 +29,7 @@ Fields = dict[str, tuple[str, bool]]
 
 
 def theirs() -> dict[str, Fields]:
-    """What TypeScript takes messages for."""
+    """Return what TypeScript takes messages for."""
     text = re.sub(r"/\*\*.*?\*/|//[^\n]*", "", WIRE, flags=re.DOTALL)
     bodies = re.findall(r"export interface (\w+) \{(.*?)\n\}", text, re.DOTALL)
     return {
@@ -42,7 +42,7 @@ def theirs() -> dict[str, Fields]:
 
 
 def ours() -> dict[str, Fields]:
-    """The same of Python's types."""
+    """Return what Python takes them for."""
     found: dict[str, Fields] = {}
     for node in ast.parse(inspect.getsource(message)).body:
         if isinstance(node, ast.ClassDef) and [ast.unparse(base) for base in node.bases] == ["TypedDict"]:
@@ -78,7 +78,7 @@ def _typescript(kind: ast.expr) -> str:
 
 
 def fits(value: object, kind: str) -> bool:
-    """Whether a value of a message is of a type."""
+    """Tell whether a value of a message is of a type."""
     if kind in (types := ours()):
         fields = types[kind]
         assert isinstance(value, dict)
@@ -111,7 +111,7 @@ def test_both_sides_know_the_same_version_owners_and_framework_of_the_policy() -
 
 
 def everything() -> Table:
-    """A table with a value in every field."""
+    """Return a table with a value in every field."""
     use = GpuUse(gpu="0", policy="growth", figures=(*tensorflow(1, 2), *pytorch(1, 2)))
     notebook = Notebook(path="a.ipynb", kernel="k", state="idle", active=1.0, also=("b.ipynb",))
     row = replace(process(8), use=use, notebook=notebook, kernel=7, tone=3)

@@ -1,0 +1,93 @@
+"""A policy that is configured holds when the extension is loaded, and the extension can be loaded again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.magic.shell import Seen, cells, last, loading
+from tests.processes import run
+from tfgpu_magic.simgpu import Machine
+
+
+@pytest.mark.parametrize(
+    ("env", "configured", "asked"),
+    [
+        ({"TFGPU_POLICY": "limit 1GiB"}, "", "limit 1GiB"),
+        ({}, "growth", "growth"),
+        ({"TFGPU_POLICY": "limit 1GiB"}, "growth", "limit 1GiB"),
+    ],
+)
+def test_an_administrators_policy_holds_when_the_extension_is_loaded_and_nothing_is_said_of_it(
+    env: dict[str, str], configured: str, asked: str
+) -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, _load_with, configured, env=env)
+
+    assert seen.text == ""
+    assert f"`{asked}`" in seen.value
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"), [("nonsense", "is NOT in force: it is not a policy"), ("limit 100GiB", "cannot be had in full")]
+)
+def test_a_bad_policy_from_outside_is_told_and_falls_to_growth(policy: str, told: str) -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, _load_with, "", env={"TFGPU_POLICY": policy})
+
+    assert f"`{policy}`, from $TFGPU_POLICY, {told}" in seen.text
+    assert "Traceback" not in seen.text
+    assert seen.value.startswith("`growth` is in force")
+
+
+def test_an_empty_variable_switches_configuration_off() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, _load_with, "growth", env={"TFGPU_POLICY": ""})
+
+    assert seen.value.startswith("No policy is set")
+
+
+def test_to_load_the_extension_again_leaves_what_was_said_meanwhile() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(
+            machine,
+            last,
+            "%tf_gpu limit 1GiB",
+            "%reload_ext tfgpu_magic",
+            "%tf_gpu plan",
+            env={"TFGPU_POLICY": "growth"},
+        )
+
+    assert seen.value.startswith("`limit 1GiB`")
+
+
+@pytest.mark.parametrize("lines", [(), ("%reload_ext tfgpu_magic",)])
+def test_a_policy_that_is_configured_in_a_cell_is_applied_there(lines: tuple[str, ...]) -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, *lines, "%config TfGpuMagics.policy = 'limit 1GiB'", "%tf_gpu plan")
+        wrong: Seen = run(machine, last, "%config TfGpuMagics.policy = 'limti 1GiB'")
+
+    assert seen.value.startswith("`limit 1GiB` is in force")
+    assert "'limti' is not a word of %tf_gpu" in wrong.text
+    assert "Traceback" not in wrong.text
+
+
+def test_the_extension_can_be_unloaded_and_loaded_again() -> None:
+    with Machine.create("1x8GiB") as machine:
+        gone, back = run(machine, _unload_and_load)
+
+    assert "not found" in gone.text
+    assert back.error == ""
+
+
+def _load_with(configured: str) -> Seen:
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    InteractiveShell.instance(config=Config({"TfGpuMagics": {"policy": configured}}) if configured else None)
+    loaded, plan = loading("%tf_gpu plan")
+    return Seen(loaded.text, plan.value, plan.error)
+
+
+def _unload_and_load() -> tuple[Seen, Seen]:
+    _, gone, _, back = cells("%unload_ext tfgpu_magic", "%tf_gpu plan", "%load_ext tfgpu_magic", "%tf_gpu plan")
+    return gone, back

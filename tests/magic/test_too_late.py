@@ -1,0 +1,103 @@
+"""`%tf_gpu` after TensorFlow's first operation: what was too early is named, and what a restart would do is told."""
+
+from __future__ import annotations
+
+from tests.magic.shell import Seen, last
+from tests.processes import run
+from tfgpu_magic.simgpu import Machine
+
+
+def test_too_late_names_the_cell_that_was_too_early() -> None:
+    with Machine.create("2x8GiB") as machine:
+        seen: Seen = run(
+            machine,
+            last,
+            "import tensorflow as tf",
+            "# a model\nmodel = tf.Variable(1.0)\nmodel.assign(2.0)",
+            "x = 1",
+            "%tf_gpu limit 1GiB",
+        )
+
+    assert "since In [3] (model = tf.Variable(1.0))" in seen.text
+    assert "Leave IPython, start it again and say first:   %tf_gpu limit 1GiB  " in seen.text
+
+
+def test_too_late_in_the_same_cell_names_that_cell() -> None:
+    with Machine.create("2x8GiB") as machine:
+        seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)\n%tf_gpu limit 1GiB")
+
+    assert "since this cell (x = tf.constant(1))" in seen.text
+
+
+def test_the_first_cell_is_told_from_later_ones_also_when_it_fails() -> None:
+    with Machine.create("2x8GiB") as machine:
+        seen: Seen = run(
+            machine,
+            last,
+            "import tensorflow as tf\nx = tf.constant(1)\nraise KeyError",
+            "y = tf.constant(2)",
+            "%tf_gpu growth",
+        )
+
+    assert "since In [2] (x = tf.constant(1))" in seen.text
+
+
+def test_after_a_first_op_without_room_tensorflow_is_let_alone() -> None:
+    with Machine.create("1x8GiB") as machine:
+        machine.add_neighbour("7.8GiB@0")
+        seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu growth")
+
+    assert "may hang for good if it is tried again" in seen.text
+
+
+def test_where_nothing_can_restart_it_the_way_by_hand_is_told() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu growth --restart")
+
+    assert "Leave IPython, start it again and say first:   %tf_gpu growth  " in seen.text
+    assert seen.error == "UsageError"
+
+
+def test_restart_applies_at_once_where_it_is_not_too_late() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, "%tf_gpu growth --restart")
+
+    assert seen.value.startswith("`growth` is in force")
+
+
+def _plan_beside_a_child(line: str) -> Seen:
+    machine = Machine.current()
+    assert machine is not None
+    machine.add_neighbour("6GiB@0")  # a process that this one starts
+    return last("%tf_gpu growth", "import tensorflow as tf\nx = tf.constant(1)", line)
+
+
+def test_plan_tells_what_a_restart_would_do_when_it_is_too_late() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu plan limit 7GiB")
+
+    assert seen.value.startswith("TensorFlow is already using the GPUs in this session")
+    assert "After a restart, `limit 7GiB` would do this:" in seen.value
+    assert "7.9 GiB" in seen.value  # what this kernel holds is free then
+
+
+def test_what_this_kernel_holds_is_free_after_a_restart_also_where_the_driver_names_it_by_another_pid() -> None:
+    with Machine.create("1x8GiB") as machine:
+        machine.host_pids()
+        seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu plan limit 7GiB")
+
+    assert "After a restart, `limit 7GiB` would do this:" in seen.value
+
+
+def test_what_children_of_this_kernel_hold_is_free_after_a_restart() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, _plan_beside_a_child, "%tf_gpu plan limit 7GiB")
+
+    assert "After a restart, `limit 7GiB` would do this:" in seen.value
+
+
+def test_a_kernel_is_not_given_up_for_words_that_cannot_be_had() -> None:
+    with Machine.create("1x8GiB") as machine:
+        seen: Seen = run(machine, last, "import tensorflow as tf\nx = tf.constant(1)", "%tf_gpu limit 9GiB --restart")
+
+    assert "more than the 8 GiB it has" in seen.text
