@@ -95,7 +95,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds are a few hundredths here."""
     for name in ("LOOK_EVERY", "STATE_EVERY"):
         monkeypatch.setattr(feeding, name, 0.01)
-    monkeypatch.setattr(feeding, "PATIENCE", 0.2)
+    monkeypatch.setattr(feeding, "LOOK_TIMEOUT", 0.2)
     monkeypatch.setattr(feeding, "BoardReader", Counting)
 
 
@@ -289,7 +289,7 @@ def test_each_client_is_told_the_pace_that_it_is_granted_and_who_asks_once_when_
         await page.until(lambda: page.texts and slow.texts)
 
         assert [json.loads(one.texts[0])["every"] for one in (page, slow)] == [1.0, 7.5]
-        assert json.loads(await feed.full())["every"] == feeding.LONGEST
+        assert json.loads(await feed.full())["every"] == feeding.LONGEST_INTERVAL
 
     with_feed(test)
 

@@ -27,13 +27,13 @@ LOOK_EVERY = 0.25
 """Seconds between two looks for something new."""
 STATE_EVERY = 0.9
 """Seconds between two states at the least: one a second, whose look comes early by a little."""
-FIRST = 2.0
+FIRST_READING_TIMEOUT = 2.0
 """Seconds to wait for the first reading of a collector that has just been started."""
-PATIENCE = 2.0
+LOOK_TIMEOUT = 2.0
 """Seconds that a look may take, until the last one is called stale; one takes milliseconds."""
-LONGEST = 10.0
+LONGEST_INTERVAL = 10.0
 """Seconds that a client may wait between two messages: so long what it has is known here, and it knows that we live."""
-SOON = 3.0
+CATCH_UP_FOR = 3.0
 """Seconds in which a client that begins to look at processes hears of all that is new, however rarely it wants to."""
 
 _EARLY = 0.2  # seconds that a message may come before its time rather than a look later
@@ -85,7 +85,7 @@ class Feed:
     Args:
         kernels: asks for the server's kernels, by pid.
         log: where that is said which a user can do nothing about.
-        longest: seconds between two messages that the slowest clients may be given; `LONGEST` at least.
+        longest: seconds between two messages that the slowest clients may be given; `LONGEST_INTERVAL` at least.
         every: seconds between two messages that the quickest may be given, and between two readings of the GPUs.
     """
 
@@ -94,10 +94,10 @@ class Feed:
         kernels: Callable[[], Awaitable[Mapping[int, Notebook]]],
         log: Logger,
         *,
-        longest: float = LONGEST,
+        longest: float = LONGEST_INTERVAL,
         every: float = 1.0,
     ) -> None:
-        self.longest = max(LONGEST, longest)
+        self.longest = max(LONGEST_INTERVAL, longest)
         self.closed = False
         self._kernels = kernels
         self._log = log
@@ -130,7 +130,7 @@ class Feed:
     def attend(self, client: Client, *, processes: bool) -> None:
         """Hear whether a client looks at processes; one that begins to is told soon who they are now."""
         if processes and not client.processes:
-            client.soon_until = time.monotonic() + SOON
+            client.soon_until = time.monotonic() + CATCH_UP_FOR
             self._state_at = float("-inf")
             self._called.set()
         client.processes = processes
@@ -185,7 +185,7 @@ class Feed:
 
     async def _first(self) -> None:
         """Look until the GPUs were read by a collector that is there, or cannot be looked at."""
-        end = time.monotonic() + FIRST
+        end = time.monotonic() + FIRST_READING_TIMEOUT
         while True:
             await self._look()
             if self._hung or self._board_reader.settled or time.monotonic() > end:
@@ -198,12 +198,12 @@ class Feed:
             kernels = await self.notebooks()
             self._looking = self._looking or self._begin(kernels)
         looking = self._looking
-        done, _ = await asyncio.wait({looking}, timeout=0 if self._hung else PATIENCE)
+        done, _ = await asyncio.wait({looking}, timeout=0 if self._hung else LOOK_TIMEOUT)
         if not done and not self._hung:
             self._hung = True
             nothing = message.state(Table(error="This machine's processes cannot be read."))
             known = self._states.newest if self._states.sequence else nothing
-            self._states.add({"stale": round(time.time() - PATIENCE, 3)} | known)
+            self._states.add({"stale": round(time.time() - LOOK_TIMEOUT, 3)} | known)
 
     async def notebooks(self) -> Mapping[int, Notebook]:
         """Ask for the kernels. Managers can be of any make, and the GPUs are to be seen without them too."""
@@ -212,7 +212,7 @@ class Feed:
             asking = self._asking = asyncio.ensure_future(self._kernels())
             self._asked_at = time.monotonic()
         # Who comes meanwhile waits for the same answer; managers that have kept us waiting are not waited for again.
-        await asyncio.wait({asking}, timeout=max(0.0, self._asked_at + PATIENCE - time.monotonic()))
+        await asyncio.wait({asking}, timeout=max(0.0, self._asked_at + LOOK_TIMEOUT - time.monotonic()))
         if not asking.done():
             self._complain("they do not answer", None)
             return self._known
@@ -277,7 +277,7 @@ class Feed:
             self._full = sequence, self._worker.do(partial(self._board_reader.full, sequence, state))
             self._paced = {}
         writing = self._full[1]
-        done, _ = await asyncio.wait({writing}, timeout=0 if self._hung else PATIENCE)
+        done, _ = await asyncio.wait({writing}, timeout=0 if self._hung else LOOK_TIMEOUT)
         if not done:
             return sequence, message.paced(message.full(sequence, state, History()).encode(), every)
         if every not in self._paced:

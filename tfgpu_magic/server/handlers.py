@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 RESOURCE = "tfgpu_magic"
 """What an Authorizer is asked about; the action is ``read``."""
-LARGEST = 1024
+LARGEST_MESSAGE = 1024
 """Bytes of a message from a client; one that sends more is cut off."""
 
 
@@ -91,7 +91,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     @property
     def max_message_size(self) -> int:
         """Bytes that a client may send at once."""
-        return LARGEST
+        return LARGEST_MESSAGE
 
     @ws_authenticated
     async def get(self) -> None:

@@ -14,11 +14,11 @@ from tfgpu_magic.monitor.owners import Notebook
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-LONGEST = 10_000
+LONGEST_PATH = 10_000
 """Characters of a path; what is longer leads to no file, and is not sent every page."""
-MOST = 20
+MOST_SESSIONS = 20
 """Sessions of a kernel that are named, and each in at most so many characters of that:"""
-SHOWN = 200
+LONGEST_SESSION_NAME = 200
 SESSIONS_EVERY = 2.0
 """Seconds after which sessions are listed again, so that a renamed notebook is seen; a new kernel is at once."""
 
@@ -76,8 +76,8 @@ def _notebook(kernel_id: str, kernel: Any, sessions: Sequence[Mapping[str, Any]]
     path, name = (str(session.get(key) or "") for key in ("path", "name"))
     if session.get("type") != "notebook":  # a console's path is no file that could be opened
         path, name = "", name or path or f"{getattr(kernel, 'kernel_name', 'kernel')} {kernel_id[:8]}"
-    elif len(path) > LONGEST:
-        path, name = "", path[-LONGEST:]
+    elif len(path) > LONGEST_PATH:
+        path, name = "", path[-LONGEST_PATH:]
     elif PurePath(path).suffix:  # a rename may change the path alone
         name = ""
     return Notebook(
@@ -86,7 +86,7 @@ def _notebook(kernel_id: str, kernel: Any, sessions: Sequence[Mapping[str, Any]]
         kernel=kernel_id,
         state=state if state.isalpha() and len(state) < 20 else "",
         active=active.timestamp() if active is not None else None,
-        also=tuple(_called(other)[-SHOWN:] for other in others[:MOST]),
+        also=tuple(_called(other)[-LONGEST_SESSION_NAME:] for other in others[:MOST_SESSIONS]),
     )
 
 

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 LINGER = 150.0
 """Seconds at the least that a collector started here stays: it is there for whoever scrapes every two minutes."""
 
-REGULAR = 3600.0
+LONGEST_REGULAR_GAP = 3600.0
 """Seconds between two scrapes beyond which they are not taken for one who comes again."""
 
-EVERY = 5.0
+READING_EVERY = 5.0
 """Seconds between two readings while nobody but Prometheus looks, who comes more rarely still."""
 
-PATIENCE = 0.25
+OWNERS_TIMEOUT = 0.25
 """Seconds to wait for whose processes are; to tell takes a tenth of a millisecond for each."""
 
 _OWNERS: dict[str, tuple[Who, ...]] = {
@@ -64,7 +64,7 @@ class Source:
     """
 
     def __init__(self) -> None:
-        self._live = Live(linger=LINGER, every=EVERY)
+        self._live = Live(linger=LINGER, every=READING_EVERY)
         self._linger = LINGER
         self._asked = float("-inf")
         self._lock = threading.Lock()
@@ -81,7 +81,7 @@ class Source:
         if look.age is None or look.stale_since is not None:
             return Reading(None, snapshot.time)
         pids = {process.pid for process in snapshot.processes}
-        owners = within(PATIENCE, lambda: by_user(pids)) or {}
+        owners = within(OWNERS_TIMEOUT, lambda: by_user(pids)) or {}
         return Reading(make(snapshot, owners, reports=reports), snapshot.time)
 
     def close(self) -> None:
@@ -92,10 +92,10 @@ class Source:
     def _stay_for(self, now: float) -> None:
         """Have a collector stay until the next scrape, if they come regularly."""
         gap, self._asked = now - self._asked, now
-        linger = max(LINGER, 2.5 * gap) if gap < REGULAR else LINGER
+        linger = max(LINGER, 2.5 * gap) if gap < LONGEST_REGULAR_GAP else LINGER
         if linger > self._linger:
             self._live.close()
-            self._live, self._linger = Live(linger=linger, every=EVERY), linger
+            self._live, self._linger = Live(linger=linger, every=READING_EVERY), linger
 
 
 class Collector:

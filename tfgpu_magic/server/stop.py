@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.owners import Notebook
 
-PATIENCE = 5.0
+PROCESS_TIMEOUT = 5.0
 """Seconds to wait for what a process is, which takes as long as a driver holds it."""
 
 
@@ -54,7 +54,7 @@ class StopHandler(APIHandler):
         worker = Worker()
         stopping = worker.do(partial(stop, pid, number, kernels))
         worker.close(lambda: None)
-        if not (await asyncio.wait({stopping}, timeout=PATIENCE))[0]:
+        if not (await asyncio.wait({stopping}, timeout=PROCESS_TIMEOUT))[0]:
             raise web.HTTPError(504, f"process {pid} cannot be read: it hangs in the driver, as it seems")
         if not stopping.result():
             raise web.HTTPError(404, f"process {pid} is no isolated call of a kernel of this server")

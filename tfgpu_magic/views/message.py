@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 """Of the messages; a view that does not know it says so."""
-LONGEST = 120
+LONGEST_NAME = 120
 """Characters of a name that are sent: views show fewer."""
 
 
@@ -217,11 +217,11 @@ def _row(row: ProcessRow, now: float) -> Row:
         "pid": row.pid if row.pid and row.pid > 0 else None,
         "kind": row.kind or None,
         "who": row.who,
-        "owner": phrases.plain(row.owner, longest=LONGEST),
+        "owner": phrases.plain(row.owner, longest=LONGEST_NAME),
         # A path of another server, or of none, leads nowhere here.
         "path": (served.path or None) if served else None,
         "kernel": served.kernel if served else None,
-        "also": [phrases.plain(name, longest=LONGEST) for name in served.also] or None if served else None,
+        "also": [phrases.plain(name, longest=LONGEST_NAME) for name in served.also] or None if served else None,
         "state": (notebook.state or None) if notebook else None,
         "active": round(notebook.active, 1) if notebook and notebook.active is not None else None,
         "child": row.child or None,

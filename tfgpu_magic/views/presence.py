@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 LEASE = 30.0
 """Seconds that a page counts as there after it was heard; the widget is heard each eight while it is drawn."""
-EVERY = 1.0
+STATE_EVERY = 1.0
 """Seconds between two states for a page that is there."""
 DOUBT = 60.0
 """Seconds of silence in a running cell after which states come less often: half as often each time it doubles."""
@@ -33,11 +33,11 @@ class Presence:
         self._clock = clock
         self._heard = self._ended = clock()
         self._running = running
-        self._through = False  # whether it was last heard while a cell ran
+        self._heard_in_cell = False  # whether it was last heard while a cell ran
 
     def hear(self) -> None:
         """Take a word from a page that draws."""
-        self._heard, self._through = self._clock(), self._running
+        self._heard, self._heard_in_cell = self._clock(), self._running
 
     def begin(self) -> None:
         """Note that a cell runs."""
@@ -51,7 +51,7 @@ class Presence:
         """Seconds from one state to the next as things stand; None where nobody is there to draw it."""
         now = self._clock()
         silence = now - self._heard
-        if self._running and not self._through:
-            return EVERY * 2.0 ** max(0, math.floor(math.log2(max(silence, DOUBT) / DOUBT)))
+        if self._running and not self._heard_in_cell:
+            return STATE_EVERY * 2.0 ** max(0, math.floor(math.log2(max(silence, DOUBT) / DOUBT)))
         last = self._heard if self._running else max(self._heard, self._ended)
-        return EVERY if now - last < LEASE else None
+        return STATE_EVERY if now - last < LEASE else None

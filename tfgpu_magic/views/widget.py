@@ -23,7 +23,7 @@ from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.watcher import Watcher, failure
 from tfgpu_magic.views import html, message, text
-from tfgpu_magic.views.presence import EVERY, Presence
+from tfgpu_magic.views.presence import STATE_EVERY, Presence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     Drawn = tuple[Table, message.Past | None]
 
 
-PATIENCE = 3.0
+LOOK_TIMEOUT = 3.0
 """Seconds that a cell waits for a look, its own or another; one takes milliseconds, but to read /proc can hang."""
-AWAY = 5.0
+COLLECTOR_GONE_AFTER = 5.0
 """Seconds without a look after which the collector may have gone, and its first reading is waited for."""
-POINTS = 120
+HISTORY_POINTS = 120
 """How many points of the last 10 minutes are sent: what is saved with a notebook has to stay small."""
 
 
@@ -71,7 +71,7 @@ class MemoryTable(anywidget.AnyWidget):
 
     state = Dict().tag(sync=True)
     history = Dict().tag(sync=True)
-    every = Float(EVERY).tag(sync=True)
+    every = Float(STATE_EVERY).tag(sync=True)
     live = Bool(True).tag(sync=True)
     kernel = Unicode().tag(sync=True)
     _esm = Unicode().tag(sync=True)
@@ -119,7 +119,7 @@ class MemoryTable(anywidget.AnyWidget):
     def show(self, table: Table, past: message.Past | None = None) -> None:
         """Draw a table; and the history, as `views.message.past` writes it, unless that is None."""
         with self._showing, self.hold_sync():
-            self._rows, self.state, self.every = table, dict(message.state(table)), self.pause() or EVERY
+            self._rows, self.state, self.every = table, dict(message.state(table)), self.pause() or STATE_EVERY
             if past is not None:
                 self.history = dict(past)
 
@@ -198,11 +198,11 @@ class _Ticker:
 
     def look(self) -> Drawn:
         """Look now, at the history too, as a cell may: what hangs is left to itself. Nothing raises."""
-        return within(PATIENCE, partial(self._look, past=True)) or (_HANGS, None)
+        return within(LOOK_TIMEOUT, partial(self._look, past=True)) or (_HANGS, None)
 
     def _look(self, *, past: bool) -> Drawn:
         """Look however long it takes, at the history too if that is wanted. A look that hangs holds up no other."""
-        if not self._looking.acquire(timeout=PATIENCE):
+        if not self._looking.acquire(timeout=LOOK_TIMEOUT):
             return _HANGS, None
         try:
             return self._see(past=past)
@@ -214,12 +214,12 @@ class _Ticker:
 
     def _see(self, *, past: bool) -> Drawn:
         watcher = self._watcher = self._watcher or Watcher(kernel=os.getpid(), report=self_report.report)
-        if time.monotonic() - self._looked_at > AWAY:
+        if time.monotonic() - self._looked_at > COLLECTOR_GONE_AFTER:
             with contextlib.suppress(MonitorError):  # which is said at once, by the next line
                 watcher.live.wait(1.5)  # a table that opens with figures is worth the wait
         self._looked_at = time.monotonic()
         table = watcher.see()
-        return table, message.past(watcher.history(), seconds=600, most=POINTS) if past else None
+        return table, message.past(watcher.history(), seconds=600, most=HISTORY_POINTS) if past else None
 
     def _run(self) -> None:
         while (table := self._next()) is not None:
@@ -234,14 +234,14 @@ class _Ticker:
         """Wait for the next look, and return the table that it is for; None ends the thread."""
         begun = time.monotonic()
         while True:
-            time.sleep(EVERY)
+            time.sleep(STATE_EVERY)
             with self._lock:
                 table = self._table
                 pause = None if table is None else table.pause()
                 if pause is None:
                     self._table = self._thread = None
                     return None
-            if time.monotonic() - begun >= pause - EVERY / 2:
+            if time.monotonic() - begun >= pause - STATE_EVERY / 2:
                 return table
 
 

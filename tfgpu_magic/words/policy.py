@@ -11,7 +11,7 @@ from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
-from tfgpu_magic.monitor.look import PATIENCE, Looking
+from tfgpu_magic.monitor.look import LOOK_TIMEOUT, Looking
 from tfgpu_magic.views.plan import PlanAnswer
 
 
@@ -36,7 +36,7 @@ def word(first: Word) -> Word:
 
 def _answer(said: Line) -> PlanAnswer:
     """Apply a policy here; or if it is too late, and that is wanted, in a new kernel."""
-    looking = Looking(PATIENCE)  # while the words are read
+    looking = Looking(LOOK_TIMEOUT)  # while the words are read
     try:
         plan = control.apply(said.text, see=lambda: looking.result(administrator.slow))
     except TooLate:
