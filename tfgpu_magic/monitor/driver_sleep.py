@@ -1,4 +1,4 @@
-"""Decides when to close the driver, so that a laptop's GPU can sleep: an open one keeps it awake and costs watts."""
+"""Decides when to close the driver so that a laptop's GPU can sleep: an open one keeps it awake and costs watts."""
 
 from __future__ import annotations
 
