@@ -178,13 +178,13 @@ def make(
     """
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
     reported = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in (report, *reports) if one]
-    strangers = _foreign_pids(snapshot, reported)
+    foreign = _foreign_pids(snapshot, reported)
     own = reported[0][1] if report else {}
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
     for gpu in snapshot.gpus:
-        rows = [] if strangers else list(_rows(snapshot, gpu.label, owners, reported))
-        if strangers or not gpu.listed:
+        rows = [] if foreign else list(_rows(snapshot, gpu.label, owners, reported))
+        if foreign or not gpu.listed:
             rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, notebooks or {}, reported, report)
         rows.sort(key=_largest_first)
         rest = _rest(gpu, rows)
@@ -197,7 +197,7 @@ def make(
         summary=report.summary if report else "",
         notes=(
             *snapshot.notes,
-            *((UNATTRIBUTED,) if unnamed or strangers else ()),
+            *((UNATTRIBUTED,) if unnamed or foreign else ()),
             *(report.notes if report else ()),
         ),
         simulated=snapshot.simulated,
