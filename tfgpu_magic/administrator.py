@@ -15,7 +15,7 @@ from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen
 from tfgpu_magic.errors import PolicyError, TooLate
 from tfgpu_magic.host import here
 from tfgpu_magic.monitor import claims
-from tfgpu_magic.monitor.look import PATIENCE, look
+from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.sources import makers
 
@@ -100,7 +100,7 @@ def at_import() -> None:
 
 def look_well() -> Snapshot:
     """Return a snapshot, and wait for a driver that is slow to start: no policy is checked without its figures."""
-    return look(PATIENCE, slow=slow)
+    return look(LOOK_TIMEOUT, slow=slow)
 
 
 def slow() -> None:

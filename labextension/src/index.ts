@@ -1,4 +1,4 @@
-// The plugin for JupyterLab and Notebook 7. It only wires: stream, panel, status bar item, alarm, commands and settings.
+// The plugin for JupyterLab and Notebook 7: connects stream, panel, status item, alarm, commands and settings.
 
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette, Notification } from '@jupyterlab/apputils';

@@ -1,11 +1,11 @@
-// The store over the traits of a kernel's model, which anywidget brings to the page; the kernel renews them while it is asked to.
+// The store over the traits of a kernel's model, which anywidget syncs; the kernel renews them while a page draws.
 
 import { History } from './view/history';
 import { reuse } from './view/patch';
 import { Listeners, type Link, type Store } from './view/store';
 import type { Past, State } from './view/wire';
 
-/** What is used of anywidget's model. */
+/** The part of anywidget's model that is used. */
 export interface Model {
   get(name: 'state'): Partial<State> | null;
   get(name: 'history'): Partial<Past> | null;
@@ -19,13 +19,13 @@ export interface Model {
   widget_manager?: { kernel?: Kernel | null };
 }
 
-/** What is used of a Lumino signal. */
+/** The part of a Lumino signal that is used. */
 interface Signal<T> {
   connect(slot: (sender: unknown, told: T) => void): unknown;
   disconnect(slot: (sender: unknown, told: T) => void): unknown;
 }
 
-/** What is used of a page's connection to a kernel, where it is JupyterLab's. */
+/** The part of JupyterLab's connection to a kernel that is used. */
 interface Kernel {
   statusChanged?: Signal<string>;
   iopubMessage?: Signal<Heard>;
@@ -35,13 +35,13 @@ interface Heard {
   header: { msg_type: string; session: string };
 }
 
-/** What a page says to its kernel: that it draws, and that it lacks all there is to draw. */
+/** A page's messages to its kernel: that it draws, and that it needs the history too. */
 export type Word = 'drawn' | 'refresh';
 
-/** Milliseconds without an update after which figures count as old, beyond those that the kernel lets pass. */
+/** Milliseconds without an update after which figures count as old, beyond the kernel's own interval. */
 const PATIENCE = 2500;
 
-/** Seconds that a state's time may be from the browser's, whose clock may differ, for the state to be new. */
+/** Seconds by which a new state's time may differ from the browser's, whose clock may be another. */
 const NEW = 10;
 
 export class ModelStore implements Store {
@@ -71,12 +71,12 @@ export class ModelStore implements Store {
     this.connection?.iopubMessage?.disconnect(this.heard);
   }
 
-  /** Whether it draws by itself: where updates are not drawn, as in Colab, it does not. */
+  /** Whether updates are drawn, which they are not in Colab. */
   get live(): boolean {
     return this.model.get('live');
   }
 
-  /** Seconds from one state to the next: more than one while a cell runs and nothing that is said to the kernel arrives. */
+  /** Seconds from one state to the next: more than one while a cell runs and messages to the kernel wait. */
   get every(): number {
     return this.model.get('every') ?? 1;
   }
@@ -104,13 +104,13 @@ export class ModelStore implements Store {
     }
   };
 
-  /** The kernel has gone, or another is there, of which nothing is known until it answers. */
+  /** The kernel has gone or was replaced by another, of which nothing is known until it answers. */
   private parted = (): void => {
     this.answers = false;
     this.age();
   };
 
-  /** Who is neither idle nor busy is starting, dead, or out of reach: who is there afterwards may be another. */
+  /** A kernel that is neither idle nor busy is starting, dead, or out of reach: another process may follow. */
   private changed = (_: unknown, status: string): void => {
     if (status !== 'idle' && status !== 'busy' && this.answers) {
       this.parted();
@@ -118,8 +118,8 @@ export class ModelStore implements Store {
   };
 
   /**
-   * A page may miss all that a new process says at its start. The old one says that it goes; and each has a session of
-   * its own, which all its messages name.
+   * A page may miss all messages of a new process at its start. The old one announces its end; and each has a session
+   * of its own, which all its messages name.
    */
   private heard = (_: unknown, { header }: Heard): void => {
     if (header.msg_type === 'stream') {
@@ -141,7 +141,7 @@ export class ModelStore implements Store {
     }
   }
 
-  /** Count as live until updates stay away. The timer is the browser's: the kernel's clock may differ. */
+  /** Count as live until updates cease. The timer is the browser's: the kernel's clock may differ. */
   private listen(): void {
     clearTimeout(this.timer);
     const { every } = this;
@@ -158,7 +158,7 @@ export class ModelStore implements Store {
   state: State | null = null;
   readonly history = new History();
   link: Link = { kind: 'saved' };
-  /** Whether the kernel is there, as far as it was heard. */
+  /** Whether the kernel is alive, by its messages. */
   answers = false;
   private connection: Kernel | null = null;
   private session = '';

@@ -1,4 +1,4 @@
-// What a server sees, as one of its notebooks sees it: its own rows are "this notebook", and its own words are there. Pure.
+// Makes a notebook's view from its server's state: its own rows become "this notebook", with its own report. Pure.
 
 import type { Row, State } from './view/wire';
 
@@ -9,9 +9,9 @@ export function gpus(state: State | null): string {
 }
 
 /**
- * Return a server's state with what only a kernel says of itself.
+ * Return a server's state with what only a kernel reports of itself.
  *
- * @param said - the kernel's own state, of whatever time: its policy and its notes change with its cells alone.
+ * @param said - the kernel's own state, of any time: its policy and its notes change with its cells alone.
  * @param kernel - the kernel's id on that server.
  */
 export function asSeenBy(kernel: string, said: State, server: State): State {
@@ -34,6 +34,6 @@ export function asSeenBy(kernel: string, said: State, server: State): State {
 function own(row: Row): Row {
   const child = (row.child && /.*('s .*)/su.exec(row.owner)?.[1]) ?? '';
   const after: Row = { ...row, who: 'this', owner: `this notebook${child}` };
-  delete after.spare; // which is asked of other notebooks alone
+  delete after.spare; // which is for other notebooks alone
   return after;
 }

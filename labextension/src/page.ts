@@ -1,9 +1,9 @@
-// The server of the page that a widget is in: JupyterLab and Notebook write into their pages where it is.
+// The server of the page that a widget is in, whose address JupyterLab and Notebook write into their pages.
 
 import { ask } from './lab/ask';
 import type { World } from './lab/stream';
 
-/** Where the stream is; null on a page of something else. */
+/** The stream's address; null on the page of another application. */
 export function server(page: Document): string | null {
   try {
     const config = JSON.parse(page.getElementById('jupyter-config-data')?.textContent ?? '{}') as Record<
@@ -17,7 +17,7 @@ export function server(page: Document): string | null {
   }
 }
 
-/** The world outside of a stream. The page's cookie lets it in, as it does its kernels. */
+/** A stream's access to the network and timers. The page's cookie authenticates it, as it does its kernels. */
 export function world(url: string): World {
   const at = (protocol: string, path: string): string => url.replace(/^(http|ws)/u, protocol) + path;
   return {

@@ -1,4 +1,4 @@
-// The store behind the widget: the server's stream where the page has one, else the kernel's word, and neither when nobody looks.
+// The store behind the widget: the server's stream where the page has one, else the kernel's traits (`model-store.ts`).
 
 import { ModelStore, type Model } from './model-store';
 import { asSeenBy, gpus } from './own';
@@ -8,10 +8,10 @@ import { reuse } from './view/patch';
 import { Listeners, type Link, type Store } from './view/store';
 import type { State } from './view/wire';
 
-/** Milliseconds between two words to the kernel that it is drawn; three may be lost (`views/presence.py`). */
+/** Milliseconds between two messages to the kernel that it is drawn; three may be lost (`views/presence.py`). */
 const BEAT = 8000;
 
-/** Milliseconds that a stream has to be there again, before the kernel is asked. */
+/** Milliseconds that a stream has to connect again, before the kernel is asked. */
 const GRACE = 2000;
 
 const WHO = 'table';
@@ -40,13 +40,13 @@ export class Table implements Store {
     this.kernel.send('refresh');
   }
 
-  /** Say whether somebody sees a view. */
+  /** Set whether a view is visible. */
   watch(view: object, seen: boolean): void {
     seen ? this.watchers.add(view) : this.watchers.delete(view);
     this.settle();
   }
 
-  /** Say whether the page can be seen. */
+  /** Set whether the page is hidden. */
   setHidden(hidden: boolean): void {
     this.hidden = hidden;
     this.settle();
@@ -60,10 +60,10 @@ export class Table implements Store {
     this.kernel.dispose();
   }
 
-  /** Look where it costs least, as things stand. */
+  /** Take the figures from where they cost least at present. */
   private settle = (): void => {
     if (this.settling) {
-      return; // the stream tells what is done with it here
+      return; // the stream calls back when this changes it
     }
     this.settling = true;
     this.choose();
@@ -76,11 +76,11 @@ export class Table implements Store {
     if (this.stream && (this.stream.link.kind === 'refused' || this.contradicted())) {
       this.leave();
     }
-    // A server shows its GPUs whether the kernel is there or not; a table is its kernel's, and ends with it.
+    // A server shows its GPUs whether the kernel is alive or not; a table belongs to its kernel, and ends with it.
     const watched = this.watchers.size > 0 && !this.hidden && kernel.live;
     const served = kernel.answers && kernel.kernel !== '' && !kernel.state?.error;
     this.stream?.want(WHO, watched && served && 'processes');
-    // A server without a driver may have its kernels on other machines: what they see is not hidden by its error.
+    // A server without a driver may have its kernels on other machines: its error must not hide their figures.
     const told = served && this.stream?.state && !this.stream.state.error ? this.stream : null;
     const streaming = told?.link.kind === 'live';
     this.from = told && (streaming || kernel.link.kind !== 'live') ? told : kernel;
@@ -92,7 +92,7 @@ export class Table implements Store {
     this.read();
   }
 
-  /** Whether the server is seen to be on another machine than the kernel, or to see other GPUs. */
+  /** Whether the server's figures show that it is on another machine than the kernel, or sees other GPUs. */
   private contradicted(): boolean {
     const [ours, theirs] = [gpus(this.kernel.state), gpus(this.stream?.state ?? null)];
     return ours !== '' && theirs !== '' && ours !== theirs;
@@ -103,15 +103,15 @@ export class Table implements Store {
     this.stream = null;
   }
 
-  /** Tell the kernel that it is drawn, and from now on; where the stream was there before, it may be there at once. */
+  /** Send the kernel now and then that it is drawn; first wait for a stream that was there a moment ago. */
   private speak(): void {
     if (this.timer === undefined) {
       let beats = Infinity;
       let patience = 0;
       const say = (): void => {
         const { answers, every } = this.kernel;
-        // What is said to a kernel that hears nothing waits for the end of its cell, and is not to pile up there;
-        // and one that was restarted, which knows of no table, is not to be kept awake.
+        // Messages to a busy kernel wait for the end of its cell, and must not pile up there;
+        // and a kernel that was restarted, which has no table, must not be kept awake.
         if (beats >= (answers ? every : Math.max(every, patience))) {
           this.kernel.send(answers && Number.isFinite(beats) ? 'drawn' : 'refresh');
           patience = answers ? 0 : Math.max(1, 2 * patience);
@@ -129,7 +129,7 @@ export class Table implements Store {
     this.timer = undefined;
   }
 
-  /** Take what is seen; what was seen last stays where the kernel is not there. */
+  /** Take the current figures; the last ones stay where the kernel has gone. */
   private read(): void {
     const { from, kernel } = this;
     if (from !== kernel && from.state && kernel.state) {

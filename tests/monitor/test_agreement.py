@@ -78,7 +78,7 @@ DOUBTS = (
     BEGIN
     + """
 from tfgpu_magic.monitor import live as living, takeover
-takeover.BLIND = takeover.AGAIN = takeover.RARELY = 0.1
+takeover.BLIND_FOR = takeover.FIRST_RETRY = takeover.LONGEST_RETRY = 0.1
 def states():
     return [path.read_text().rpartition(")")[2].split()[0] for path in Path("/proc").glob("[0-9]*/stat")]
 start, starts = living.start, []

@@ -19,7 +19,7 @@ from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor import starting
-from tfgpu_magic.monitor.live import RARELY, Live
+from tfgpu_magic.monitor.live import UNWATCHED_LISTS_EVERY, Live
 
 if TYPE_CHECKING:
     from tfgpu_magic.simgpu import Machine
@@ -118,7 +118,7 @@ def test_who_looks_at_memory_alone_costs_few_lists_of_processes(machine: Machine
             until(panel.look, lambda seen: [row.pid for row in seen.snapshot.processes] == [neighbour.pid], seconds=3)
 
     assert seen.gpus[1].used == 9 * GIB
-    assert asked <= 1 + seconds / RARELY
+    assert asked <= 1 + seconds / UNWATCHED_LISTS_EVERY
 
 
 def test_the_process_that_looks_imports_no_pynvml(machine_folder: Path) -> None:

@@ -14,7 +14,7 @@ from tests.monitor.boards import NOBODY, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import board, directory, live
 from tfgpu_magic.monitor.board import BOARD, LOCK, Reader, Writer
-from tfgpu_magic.monitor.directory import BoardDirectory, directories, elsewhere
+from tfgpu_magic.monitor.directory import BoardDirectory, directories, other_directories
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.monitor.report_files import ReportFile, ReportFiles
@@ -65,7 +65,7 @@ def test_nobody_can_switch_off_anothers_board_and_the_administrator_is_asked(hom
         assert here.path == homes / "home/.cache/tfgpu_magic"
         assert str(squatted) in here.passed_over
         assert "Ask your administrator to remove it" in here.passed_over
-        assert elsewhere(here) == []
+        assert other_directories(here) == []
 
 
 def test_the_best_one_needs_no_word(homes: Path) -> None:
@@ -127,7 +127,7 @@ def unknowable(homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_home_that_cannot_be_looked_into_is_no_place_for_a_board_and_no_trouble(unknowable: Path) -> None:
     with BoardDirectory() as here:
-        assert (here.path.parent.name, elsewhere(here)) == ("tmp", [])
+        assert (here.path.parent.name, other_directories(here)) == ("tmp", [])
 
 
 def test_a_directory_that_cannot_be_looked_into_is_refused_in_a_sentence(

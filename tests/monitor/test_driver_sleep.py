@@ -13,7 +13,7 @@ from tests.monitor.boards import collectors, fresh, snapshot
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.monitor import driver_sleep
-from tfgpu_magic.monitor.driver_sleep import ASLEEP, IDLE, TRY, DriverSleep
+from tfgpu_magic.monitor.driver_sleep import ASLEEP, IDLE_FOR, SLEEP_TIMEOUT, DriverSleep
 from tfgpu_magic.monitor.live import Live
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ COLLECTOR = """
 import sys
 from pathlib import Path
 from tfgpu_magic.monitor import collector, driver_sleep
-driver_sleep._PCI, driver_sleep.IDLE, driver_sleep.TRY = Path(sys.argv[1]), 0.5, 600.0
+driver_sleep._PCI, driver_sleep.IDLE_FOR, driver_sleep.SLEEP_TIMEOUT = Path(sys.argv[1]), 0.5, 600.0
 collector.main(patience=3.0)
 """
 
@@ -55,7 +55,7 @@ def test_nvml_is_let_go_of_when_nobody_uses_a_gpu_that_may_sleep(pci: Path) -> N
     device(pci, 3, kind="0x040300", control="on")  # the GPU's sound
     one = DriverSleep()
 
-    assert [one.begins(NOBODY_THERE, now) for now in (0.0, IDLE - 1, IDLE)] == [False, False, True]
+    assert [one.begins(NOBODY_THERE, now) for now in (0.0, IDLE_FOR - 1, IDLE_FOR)] == [False, False, True]
 
 
 def test_it_is_kept_while_somebody_uses_one(pci: Path) -> None:
@@ -72,15 +72,15 @@ def test_it_is_kept_where_gpus_do_not_sleep(pci: Path, controls: list[str]) -> N
         device(pci, number, control=control)
     one = DriverSleep()
 
-    assert [one.begins(NOBODY_THERE, now) for now in (0.0, 2 * IDLE)] == [False, False]
+    assert [one.begins(NOBODY_THERE, now) for now in (0.0, 2 * IDLE_FOR)] == [False, False]
     assert not one.asleep()
 
 
 def test_a_gpu_that_stays_awake_is_left_alone_once(pci: Path) -> None:
     device(pci, 1)
     one = DriverSleep()
-    begun = [one.begins(NOBODY_THERE, now) for now in (0.0, IDLE)]
-    waiting = [one.goes_on(IDLE + 1), one.goes_on(IDLE + TRY)]
+    begun = [one.begins(NOBODY_THERE, now) for now in (0.0, IDLE_FOR)]
+    waiting = [one.goes_on(IDLE_FOR + 1), one.goes_on(IDLE_FOR + SLEEP_TIMEOUT)]
 
     assert (begun, waiting) == ([False, True], [True, False])
     assert not any(one.begins(NOBODY_THERE, now) for now in (100.0, 200.0))

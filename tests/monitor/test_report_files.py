@@ -17,7 +17,7 @@ from tests.figures import pytorch, tensorflow
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
-from tfgpu_magic.monitor.report_files import PATIENCE, PREFIX, ReportFile, ReportFiles
+from tfgpu_magic.monitor.report_files import FIGURES_EXPIRE_AFTER, PREFIX, ReportFile, ReportFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -161,7 +161,7 @@ def test_a_kernel_that_should_have_posted_again_and_did_not_has_no_figures(here:
     report_files = ReportFiles(here)
     (fresh,) = report_files.read()
     (name,) = files(here)
-    long_ago = time.time() - PATIENCE - 1
+    long_ago = time.time() - FIGURES_EXPIRE_AFTER - 1
     os.utime(here.path / name, (long_ago, long_ago))
     (old,) = report_files.read()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.monitor.made_tables import OWNERS, kernel, owners_of, table
 from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import Notebook, Owner
-from tfgpu_magic.monitor.rows import LOOKS, SMALLEST_REST, UNATTRIBUTED, make
+from tfgpu_magic.monitor.rows import SMALLEST_REST, TONES, UNATTRIBUTED, make
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
@@ -148,5 +148,5 @@ def test_a_notebook_has_one_look_on_every_gpu_whoever_looks_and_no_two_have_the_
 
     server = looks(0, list(names))
 
-    assert sorted(tone for tone in server.values() if tone is not None) == list(range(LOOKS))
+    assert sorted(tone for tone in server.values() if tone is not None) == list(range(TONES))
     assert looks(10, list(names)[::-1]) == server

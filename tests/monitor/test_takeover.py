@@ -19,7 +19,7 @@ from tfgpu_magic.monitor.board import Look, Message
 from tfgpu_magic.monitor.driver_sleep import ASLEEP
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
-from tfgpu_magic.monitor.takeover import AGAIN, BLIND, RARELY, Doubt
+from tfgpu_magic.monitor.takeover import BLIND_FOR, FIRST_RETRY, LONGEST_RETRY, Doubt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ LOOKER = """
 import os, select, sys
 from tfgpu_magic.monitor import takeover
 from tfgpu_magic.monitor.live import Live
-takeover.BLIND, takeover.AGAIN = 0.3, 0.6
+takeover.BLIND_FOR, takeover.FIRST_RETRY = 0.3, 0.6
 if sys.argv[1] == "blind":
     del os.environ["LD_LIBRARY_PATH"]  # where the library is
 with Live(linger=3) as live:
@@ -68,7 +68,7 @@ def oldest(machine: Machine) -> psutil.Process:
 def test_one_that_finds_no_library_gives_way_to_one_that_does_and_sees_the_gpus_too(
     machine: Machine, machine_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takeover, "BLIND", 0.3)
+    monkeypatch.setattr(takeover, "BLIND_FOR", 0.3)
     neighbour = machine.add_neighbour("9GiB@1")
     with board_reader("blind") as said:
         first = oldest(machine)
@@ -118,8 +118,9 @@ def test_who_sees_an_error_tries_after_seconds_and_then_ever_more_rarely() -> No
     doubt = Doubt()
     tries = [now for now in range(4000) if doubt.tries(look("No driver"), float(now))]
 
-    assert tries[0] == BLIND
-    assert [later - before for before, later in pairwise(tries)] == [AGAIN, 120, 240, 480, RARELY, RARELY, RARELY]
+    assert tries[0] == BLIND_FOR
+    pauses = [later - before for before, later in pairwise(tries)]
+    assert pauses == [FIRST_RETRY, 120, 240, 480, *3 * [LONGEST_RETRY]]
 
 
 @pytest.mark.parametrize("seen", [look(None), look(ASLEEP), look("error", stale=1.0), look("none yet", age=None)])

@@ -58,5 +58,5 @@ def quick_feed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a feed count in hundredths of seconds, and look at what the test makes up."""
     for name in ("LOOK_EVERY", "STATE_EVERY"):
         monkeypatch.setattr(feed, name, 0.01)
-    monkeypatch.setattr(feed, "PATIENCE", 0.2)
+    monkeypatch.setattr(feed, "LOOK_TIMEOUT", 0.2)
     monkeypatch.setattr(feed, "BoardReader", Counting)

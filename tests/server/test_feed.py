@@ -108,7 +108,7 @@ def test_each_client_is_told_the_pace_that_it_is_granted_and_who_asks_once_when_
         await page.until(lambda: page.texts and slow.texts)
 
         assert [json.loads(one.texts[0])["every"] for one in (page, slow)] == [1.0, 7.5]
-        assert json.loads(await feed.full())["every"] == feeding.LONGEST
+        assert json.loads(await feed.full())["every"] == feeding.LONGEST_INTERVAL
 
     with_feed(test)
 

@@ -188,7 +188,7 @@ def test_who_scrapes_rarely_finds_figures_from_the_third_time_on(monkeypatch: py
 
     class Never:
         def __init__(self, *, linger: float, every: float) -> None:
-            assert every == metrics.EVERY
+            assert every == metrics.READING_EVERY
             made.append(linger)
 
         def look(self) -> None:

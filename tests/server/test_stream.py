@@ -17,8 +17,8 @@ from tests.server.conftest import ENABLED, Serve
 from tests.server.streaming import State, end, fresh, refused, request, rows, streaming
 from tests.sizes import GIB
 from tests.slack import SLACK
-from tfgpu_magic.monitor.live import RARELY
-from tfgpu_magic.monitor.lockfile import HOLDS
+from tfgpu_magic.monitor.live import UNWATCHED_LISTS_EVERY
+from tfgpu_magic.monitor.lockfile import WANT_HOLDS_FOR
 from tfgpu_magic.simgpu import Machine
 
 
@@ -144,7 +144,7 @@ def test_a_page_whose_panel_is_closed_has_memory_each_second_and_processes_once_
 
         with streaming(server, wait=30) as page:
             page.say('{"processes":false}')
-            time.sleep(HOLDS + 1)
+            time.sleep(WANT_HOLDS_FOR + 1)
             begun, before = time.monotonic(), lists()
             neighbour = machine.add_neighbour("4GiB@0")
             page.until(lambda state: state["gpus"]["0"]["used"] == 4 * GIB, 4)
@@ -153,4 +153,5 @@ def test_a_page_whose_panel_is_closed_has_memory_each_second_and_processes_once_
             page.say('{"processes":true}')
             page.until(lambda state: [row.get("pid") for row in rows(state)] == [neighbour.pid], 4)
 
-    assert asked <= 3 + seconds / RARELY  # two of these where a busy machine hears late that the panel is closed
+    # Two of these where a busy machine hears late that the panel is closed.
+    assert asked <= 3 + seconds / UNWATCHED_LISTS_EVERY

@@ -124,7 +124,7 @@ def test_what_is_not_well_is_said() -> None:
 def test_a_hostile_name_is_one_line_of_plain_characters() -> None:
     owner = row(owner=HOSTILE * 200)["owner"]
 
-    assert len(owner) <= message.LONGEST
+    assert len(owner) <= message.LONGEST_NAME
     assert not set(owner) & set("\n\x1b\u202e\ud800")
 
 

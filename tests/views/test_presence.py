@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfgpu_magic.views.presence import EVERY, LEASE, Presence
+from tfgpu_magic.views.presence import LEASE, STATE_EVERY, Presence
 
 
 class Clock:
@@ -25,7 +25,7 @@ def sent(presence: Presence, clock: Clock, seconds: float) -> int:
 def test_a_page_that_is_not_heard_any_more_is_sent_nothing() -> None:
     presence = Presence(clock=(clock := Clock()))
 
-    assert sent(presence, clock, 8 * 3600) <= LEASE / EVERY
+    assert sent(presence, clock, 8 * 3600) <= LEASE / STATE_EVERY
     assert presence.pause() is None
 
 
@@ -34,7 +34,7 @@ def test_a_page_that_comes_back_is_sent_everything_again() -> None:
     sent(presence, clock, 3600)
     presence.hear()
 
-    assert presence.pause() == EVERY
+    assert presence.pause() == STATE_EVERY
 
 
 def test_silence_in_a_running_cell_is_not_absence_and_piles_nothing_up() -> None:
@@ -59,7 +59,7 @@ def test_what_pages_said_during_a_cell_is_heard_at_its_end() -> None:
     presence.hear()
     clock.now += LEASE - 1
 
-    assert before == presence.pause() == EVERY
+    assert before == presence.pause() == STATE_EVERY
 
 
 def test_a_page_that_is_heard_while_a_cell_runs_has_gone_when_it_is_silent() -> None:
@@ -68,7 +68,7 @@ def test_a_page_that_is_heard_while_a_cell_runs_has_gone_when_it_is_silent() -> 
     clock.now = 10.0
     presence.hear()
 
-    assert sent(presence, clock, 3600) <= LEASE / EVERY
+    assert sent(presence, clock, 3600) <= LEASE / STATE_EVERY
 
 
 def test_a_page_whose_words_wait_for_the_cell_is_not_taken_for_one_that_is_heard() -> None:
@@ -77,4 +77,4 @@ def test_a_page_whose_words_wait_for_the_cell_is_not_taken_for_one_that_is_heard
     presence.begin()
     clock.now += 2 * LEASE
 
-    assert presence.pause() == EVERY
+    assert presence.pause() == STATE_EVERY

@@ -44,8 +44,8 @@ class Watcher:
 def ticker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(widget, "_TICKER", widget._Ticker())
     monkeypatch.setattr(widget, "Watcher", Watcher)
-    monkeypatch.setattr(widget, "EVERY", 0.02)
-    monkeypatch.setattr(presence, "EVERY", 0.02)
+    monkeypatch.setattr(widget, "STATE_EVERY", 0.02)
+    monkeypatch.setattr(presence, "STATE_EVERY", 0.02)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_while_a_look_hangs_the_table_is_closed_and_opened_all_the_same(
         go_on.wait(30)
         return Table()
 
-    monkeypatch.setattr(widget, "PATIENCE", 0.1)
+    monkeypatch.setattr(widget, "LOOK_TIMEOUT", 0.1)
     monkeypatch.setattr(Watcher, "see", hang)
     assert hangs.wait(10 * SLACK)
     try:
@@ -126,7 +126,7 @@ def test_a_cell_waits_for_no_look_that_hangs(how: str, monkeypatch: pytest.Monke
         return Table()
 
     monkeypatch.setattr(widget._Ticker, "go", lambda *_: None)  # the cell's own looks are the only ones
-    monkeypatch.setattr(widget, "PATIENCE", 0.1)
+    monkeypatch.setattr(widget, "LOOK_TIMEOUT", 0.1)
     before = MemoryTable() if how == "refreshed" else None
     with monkeypatch.context() as patch:
         patch.setattr(Watcher, "see", hang)

@@ -1,1 +1,1 @@
-"""Drivers to what people see: snapshot, owners, rows."""
+"""From the drivers' figures to the rows that views show: snapshot, owners, rows."""

@@ -1,4 +1,4 @@
-"""What the driver says, the owners and the kernels' own reports to the one table that all views are given: pure."""
+"""Makes the one table that all views show from the driver's snapshot, the owners and kernels' reports. Pure."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ def assemble(
     reports: Sequence[Report],
     notebooks: Mapping[int, Notebook],
 ) -> Table:
-    """Make the table: as the driver tells it, and where it tells nothing, as the kernels do.
+    """Make the table from the driver's figures, and where there are none, from the kernels' reports.
 
     Args:
-        snapshot: what the driver says.
+        snapshot: the driver's figures.
         owners: the owner of each pid in it.
-        own: what this kernel says of itself.
-        reports: what other kernels say of themselves.
-        notebooks: what is known of kernels, by pid, as `together` has it.
+        own: this kernel's own report.
+        reports: the other kernels' reports.
+        notebooks: what is known of kernels, by pid, as `together` returns it.
     """
     return self_reported(make(snapshot, owners, own, reports, notebooks), own, reports, notebooks)
 
 
 def together(reports: Iterable[Report], served: Mapping[int, Notebook]) -> dict[int, Notebook]:
-    """Put together what kernels and their server know of them, by pid.
+    """Join what kernels report of themselves and what their server has of them, by pid.
 
-    Names and paths are the server's. Since when a kernel is idle it knows itself: a server takes whatever passes for
-    activity, a page that connects too. It is busy if either says so, since one that no cell keeps busy may be so.
+    Names and paths are the server's. Since when a kernel is idle is the kernel's own figure: a server counts whatever
+    passes for activity, a page that connects too. A kernel is busy if either reports it: one that runs no cell may be.
 
     Args:
-        reports: what kernels say of themselves.
-        served: what a server knows of its kernels, by pid.
+        reports: the kernels' reports.
+        served: what a server has of its kernels, by pid.
     """
     known = {one.pid: notebook_of(one) for one in reports}
     for pid, notebook in served.items():

@@ -1,14 +1,14 @@
-"""The noticeboard of one user and machine: a file in shared memory where one process writes and any number read.
+"""The board of one user and machine: a file in shared memory that one process writes and any number read.
 
-    0        header: sequence, length and checksum of the message, when it was read, when the writer last was here,
-             and when it means to read again
+    0        header: sequence, length and checksum of the message, when it was read, when the writer was last alive,
+             and when it intends to read again
     4 KiB    two messages, one in force and one being written: a Snapshot in its JSON form each
-    then     history.py's rings
+    then     the rings of `history`
 
-A reader takes what the header names and checks it; what is not whole is read again. So no reader waits for the writer,
-no writer for a reader, and half a message is never seen, on any processor. Files are read and written, and not mapped:
-who has mapped a file dies of SIGBUS when somebody truncates it or the disk is full, and a reader is a kernel full of
-work. It costs one microsecond more.
+A reader takes the message that the header names and checks it; a message that is not whole is read again. So no reader
+waits for the writer, no writer for a reader, and half a message is never seen, on any processor. Files are read and
+written, and not mapped: a process that has mapped a file dies of SIGBUS when the file is truncated or the disk is full,
+and a reader is a kernel full of work. It costs one microsecond more.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.directory import BoardDirectory
 
 VERSION = 3
-"""Of this layout and of the messages' JSON. Files of different versions have different names, and never meet."""
+"""The version of this layout and of the messages' JSON. Files of different versions have different names."""
 BOARD, LOCK = f"board-{VERSION}", f"lock-{VERSION}"
 STALE_AFTER = 2.5
-"""Seconds after which a writer that should be here every second is missed."""
+"""Seconds after which a writer that should beat every second is missing."""
 
 _MAGIC = b"tfgpumag"
 _HEADER = struct.Struct("<8sIIQIIdddd")
@@ -42,8 +42,8 @@ _CHECK = struct.Struct("<I")
 _SLOTS = (4096, 4096 + 2**20)
 _ROOM = 2**20  # bytes for a message: some 15,000 processes
 _HISTORY = 4096 + 2 * 2**20
-_SURE = ((0, 4096), (_SLOTS[0], 2**16), (_SLOTS[1], 2**16), (_HISTORY, 2**17))
-"""What is allotted when the file is made, as (offset, bytes): a disk that is full later does no harm to most boards."""
+_ALLOCATED = ((0, 4096), (_SLOTS[0], 2**16), (_SLOTS[1], 2**16), (_HISTORY, 2**17))
+"""What is allocated when the file is made, as (offset, bytes): a disk that fills up later harms few boards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,13 @@ class _Header:
     due: float
 
     def pack(self) -> bytes:
-        said = (self.boot, self.sequence, self.length, self.check)
-        packed = _HEADER.pack(_MAGIC, VERSION, *said, self.read_at, self.beat, self.beat_time, self.due)
+        fields = (self.boot, self.sequence, self.length, self.check)
+        packed = _HEADER.pack(_MAGIC, VERSION, *fields, self.read_at, self.beat, self.beat_time, self.due)
         return packed + _CHECK.pack(zlib.crc32(packed))
 
 
 class Message:
-    """One published snapshot, as text until somebody wants more.
+    """One published snapshot, parsed when it is first needed.
 
     Attributes:
         sequence: a number that rises from message to message; 0 for none yet.
@@ -78,23 +78,23 @@ class Message:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The snapshot, read from the text when it is first asked for."""
+        """The snapshot, parsed from the text on first use."""
         return self._parser.parse(self.text)
 
 
 NOTHING = Message(0, Snapshot(time=0.0, error="The GPUs are being asked for the first time.").to_json(), Parser())
-"""What is on a board where nothing was published yet."""
+"""The message of a board on which nothing was published yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a reader sees at one time.
+    """What a reader finds at one time.
 
     Attributes:
         message: the last one published; the same object as long as it is the same message.
-        age: seconds since the GPUs were read for it; None when that never was.
-        stale_since: if the writer is missed, since when, in seconds since the epoch: when it was last here, or was
-            first looked for; if it is here and has not read when it meant to, when it last read. Else None.
+        age: seconds since the GPUs were read for it; None where they never were.
+        stale_since: if the writer is missing, since when, in seconds since the epoch: its last beat, or the time when
+            this reader began; if it is alive and late with a reading, the time of the last one. Else None.
         every: seconds between this reading and the next one: more than is wanted where the driver is slow.
     """
 
@@ -110,7 +110,7 @@ class Look:
 
 
 class Writer:
-    """The one that publishes; whoever makes it sees to it that it is one. What an earlier writer left goes on.
+    """The publisher. Its maker ensures that there is only one. It continues what an earlier writer left.
 
     Args:
         place: where the board is.
@@ -141,10 +141,10 @@ class Writer:
 
         Args:
             snapshot: what was read.
-            due: as for `beat`.
+            due: as in `beat`.
 
         Raises:
-            OSError: it could not be written; readers still see what was there before.
+            OSError: it could not be written; readers still find what was there before.
         """
         text = snapshot.to_json().encode()
         if len(text) > _ROOM:
@@ -160,10 +160,10 @@ class Writer:
         self._rings.add(snapshot)
 
     def beat(self, due: float | None = None) -> None:
-        """Say that the writer is here, and that nothing is newer than what was published.
+        """Write that the writer is alive, and that nothing is newer than what was published.
 
         Args:
-            due: when it means to publish again, on the monotonic clock; None is a second from now.
+            due: when it intends to publish again, on the monotonic clock; None is a second from now.
 
         Raises:
             OSError: it could not be written.
@@ -174,11 +174,11 @@ class Writer:
         history.write(self._fd, self._header.pack(), 0)
 
     def is_there(self) -> bool:
-        """Tell whether readers still find this board: nobody removed or replaced it or its directory."""
+        """Tell whether readers still find this board: neither it nor its directory was removed or replaced."""
         return self._place.is_there() and self._place.holds(BOARD, self._fd)
 
     def close(self) -> None:
-        """Let go of the file, which stays."""
+        """Close the file, which stays."""
         os.close(self._fd)
 
     def _create(self) -> int:
@@ -187,7 +187,7 @@ class Writer:
         self._place.remove(new)
         fd = self._place.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            for offset, length in _SURE:
+            for offset, length in _ALLOCATED:
                 os.posix_fallocate(fd, offset, length)
             self._place.replace(new, BOARD)
         except OSError as error:
@@ -201,7 +201,7 @@ class Writer:
 
 
 class Reader:
-    """One that reads. It never waits, and writes nothing.
+    """A reader of the board. It never waits, and writes nothing.
 
     Args:
         place: where the board is, or will be.
@@ -217,12 +217,12 @@ class Reader:
         )  # a writer is expected from now on
 
     def move(self, place: BoardDirectory) -> None:
-        """Look there from now on; until something is published there, what was seen last stays in sight."""
+        """Read the board there from now on; until something is published there, the last message stays."""
         self.close()
         self._place = place
 
     def look(self) -> Look:
-        """Look at the board now. While there is none, or none that is whole, it is the last one seen that is shown.
+        """Read the board now. While there is none, or none that is whole, return the last message found.
 
         Raises:
             MonitorError: the board's file is not ours, or cannot be opened.
@@ -241,9 +241,9 @@ class Reader:
             break
         seen, now = self._seen, time.monotonic()
         if self._message is NOTHING:
-            return Look(NOTHING, None, None if _here(seen, now) else seen.beat_time)
+            return Look(NOTHING, None, None if _writer_is_here(seen, now) else seen.beat_time)
         since = None
-        if not _here(seen, now):
+        if not _writer_is_here(seen, now):
             since = seen.beat_time
         elif now > seen.due + STALE_AFTER:
             since = seen.beat_time - (seen.beat - seen.read_at)
@@ -259,13 +259,13 @@ class Reader:
         return history.read(self._fd, _HISTORY) if self._fd >= 0 else history.History()
 
     def close(self) -> None:
-        """Let go of the file. Twice is fine; a later look opens it again."""
+        """Close the file. Twice is fine; a later look opens it again."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
 
     def _find(self) -> None:
-        """Open the board's file, unless the one that is open is still it."""
+        """Open the board's file, unless the open one is still the board's."""
         if self._fd >= 0 and self._place.holds(BOARD, self._fd):
             return
         self.close()
@@ -275,13 +275,13 @@ class Reader:
             return
 
 
-def _here(header: _Header, now: float) -> bool:
-    """Tell whether the writer was here lately."""
+def _writer_is_here(header: _Header, now: float) -> bool:
+    """Tell whether the writer has beaten lately."""
     return 0 <= now - header.beat < STALE_AFTER
 
 
 def _header(fd: int) -> _Header | None:
-    """Read the header; None if it is not whole, of another layout, or of before the last boot."""
+    """Read the header; return None if it is not whole, of another layout, or of before the last boot."""
     data = _read(fd, _HEADER.size + _CHECK.size, 0)
     if len(data) < _HEADER.size + _CHECK.size or _CHECK.unpack_from(data, _HEADER.size)[0] != zlib.crc32(
         data[: _HEADER.size]

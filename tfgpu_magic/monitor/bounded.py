@@ -1,4 +1,4 @@
-"""Work that may hang in /proc or a directory of users, by a thread that nobody waits for beyond its time."""
+"""Runs a job that may hang, in /proc or a directory of users, on a thread, and waits for a limited time only."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _hanging: list[threading.Thread] = []
 
 
 def within(seconds: float, job: Callable[[], T]) -> T | None:
-    """Have a job done, and wait no longer than that; Ctrl-C ends the wait too.
+    """Run a job on a thread and wait no longer than `seconds`; Ctrl-C ends the wait too.
 
-    To read a process that a driver holds in uninterruptible sleep takes until that ends. While a job hangs no other is
-    begun: it would only hang beside it.
+    To read a process that a driver holds in uninterruptible sleep takes until that ends. While a job hangs, no other is
+    started: it would only hang beside it.
 
     Args:
-        seconds: how long at most.
-        job: what to do; what it raises is raised here.
+        seconds: the longest wait.
+        job: the function to call; an exception that it raises is raised here.
 
     Returns:
-        What the job returns; None where it is not done.
+        The job's result; None where it is not done.
     """
     _hanging[:] = [thread for thread in _hanging if thread.is_alive()]
     if _hanging:
@@ -35,7 +35,7 @@ def within(seconds: float, job: Callable[[], T]) -> T | None:
     def work() -> None:
         try:
             done.append(job())
-        except BaseException as error:  # whatever it is, the one who asked must know
+        except BaseException as error:  # whatever it is, the caller must get it
             trouble.append(error)
 
     thread = threading.Thread(target=work, name="tfgpu_magic-bounded", daemon=True)
@@ -43,7 +43,7 @@ def within(seconds: float, job: Callable[[], T]) -> T | None:
     try:
         thread.join(seconds)
     finally:
-        if thread.is_alive():  # only now: what another thread has asked for meanwhile does not hang yet
+        if thread.is_alive():  # only now: a job of another thread that began meanwhile does not hang yet
             _hanging.append(thread)
     if trouble:
         raise trouble[0]

@@ -1,9 +1,9 @@
-"""The one process of a user that asks the drivers, for everybody who looks: `python -m tfgpu_magic.monitor.collector`.
+"""The one process of a user that asks the drivers, for all viewers: `python -m tfgpu_magic.monitor.collector`.
 
-It writes to the board, and leaves when nobody looks any more. A lock makes it the only one: whoever comes second leaves
-at once, or takes the place of one that cannot read the GPUs (takeover.py). A call into a driver can hang for good; then
-only this process hangs, readers see that it is missed, and an alarm ends it where it can be ended. Where it cannot, in
-the driver's uninterruptible sleep, it keeps the lock, and no other process goes to hang beside it.
+It writes to the board, and ends when there are no viewers any more. A lock makes it the only one: a second collector
+ends at once, or takes the place of one that cannot read the GPUs (`takeover`). A call into a driver can hang for good;
+then only this process hangs, readers find that it is missing, and an alarm ends it where it can be ended. Where it
+cannot, in the driver's uninterruptible sleep, it keeps the lock, and no other process hangs beside it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tfgpu_magic.monitor.driver_sleep import ASLEEP, DriverSleep
 from tfgpu_magic.monitor.fill_in import fill_in
 from tfgpu_magic.monitor.readers import Readers
 from tfgpu_magic.monitor.schedule import Schedule, Wanted
-from tfgpu_magic.monitor.settings import LIBRARIES, LINGER, NAME, PATIENCE
+from tfgpu_magic.monitor.settings import LIBRARIES, LINGER, PROCESS_NAME, READING_TIMEOUT
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.source import Reader
 
-MOVED = 16 * 2**20
-"""Bytes by which what is in use moves without the lists being read for it."""
-_PAUSE = 0.5  # seconds between two looks whether a GPU that sleeps was woken, or a driver that fails is due
+LISTS_WHEN_MOVED = 16 * 2**20
+"""The largest change of the bytes in use that does not cause the lists to be read again."""
+_PAUSE = 0.5  # seconds between two checks whether a sleeping GPU was woken, or a driver that fails is due
 
 
-def collect(place: BoardDirectory, *, linger: float = LINGER, patience: float = PATIENCE) -> bool:
-    """Be the collector, until nobody looks or the board is gone.
+def collect(place: BoardDirectory, *, linger: float = LINGER, patience: float = READING_TIMEOUT) -> bool:
+    """Be the collector, until there are no viewers or the board is gone.
 
     Args:
         place: where the board is.
-        linger: seconds to stay after the last look.
+        linger: seconds to stay after the last viewer's look.
         patience: seconds after which a hanging reading ends this process, by SIGALRM.
 
     Returns:
@@ -71,7 +71,7 @@ def collect(place: BoardDirectory, *, linger: float = LINGER, patience: float = 
 
 
 def _lock(place: BoardDirectory) -> int | None:
-    """Take the lock, unless another process has it for longer than a reader needs to see whether anybody has."""
+    """Take the lock, unless another process holds it for longer than a reader does to see whether it is held."""
     for _ in range(20):
         fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
         with contextlib.suppress(BlockingIOError):
@@ -91,35 +91,35 @@ def _write(place: BoardDirectory, lock: int, writer: Writer, *, linger: float, p
         if (touched := os.fstat(lock).st_mtime_ns) != stamp:
             looked, stamp = now, touched
         if now - looked > linger:
-            if place.simulated:  # the machine will not come again
+            if place.simulated:  # this machine will not come back
                 place.remove(BOARD)
                 place.remove(LOCK)
             return
-        with contextlib.suppress(OSError):  # a full disk: readers see that we are missed, until there is room
+        with contextlib.suppress(OSError):  # a full disk: readers find the writer missing until there is room
             readings.go_on(now)
         time.sleep(readings.pause())
 
 
 class _Readings:
-    """What is read and published, from one look at the clock to the next."""
+    """The readings and their publication, one step at a time."""
 
     def __init__(self, lock: int, writer: Writer, patience: float) -> None:
-        self._reader, self._schedule, self._nap = _readers(), Schedule(), DriverSleep()
+        self._reader, self._schedule, self._driver_sleep = _readers(), Schedule(), DriverSleep()
         self._lock, self._writer, self._patience = lock, writer, patience
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, int | None] = {}
         self._opened = self._succeeded = False
 
     def go_on(self, now: float) -> None:
-        """Read what is due, or say that nothing is.
+        """Read and publish what is due, or beat.
 
         Raises:
             OSError: it could not be published.
         """
         self._schedule.wanted = self._wanted()
-        if not self._opened and self._nap.asleep():
+        if not self._opened and self._driver_sleep.asleep():
             self._sleep()
-        elif self._nap.goes_on(now):
+        elif self._driver_sleep.goes_on(now):
             self._writer.beat(self._schedule.next())
         elif (kind := self._schedule.kind(now)) is not None:
             self._read(kind, now)
@@ -127,15 +127,15 @@ class _Readings:
             self._writer.beat(self._schedule.next())
 
     def give_way(self) -> bool:
-        """Tell whether a collector that can read the GPUs is to have the place of this one, which cannot."""
-        return self._snapshot is not None and takeover.blind(self._snapshot) and takeover.asked(self._lock)
+        """Tell whether to give way to a collector that can read the GPUs, where this one cannot."""
+        return self._snapshot is not None and takeover.blind(self._snapshot) and takeover.must_leave(self._lock)
 
     def pause(self) -> float:
-        """Return how many seconds there is nothing to do."""
+        """Return for how many seconds there is nothing to do."""
         return max(0.0, min(self._schedule.next() - time.monotonic(), 1.0)) if self._opened else _PAUSE
 
     def _wanted(self) -> Wanted:
-        """Return what those who look want; where only its processes tell what is used of a GPU, that is lists."""
+        """Return what the viewers want; lists too, where what is used of a GPU follows from its processes alone."""
         wanted = lockfile.wanted(self._lock)
         unified = self._snapshot is not None and any(gpu.unified for gpu in self._snapshot.gpus)
         return wanted._replace(lists=2.0 * wanted.memory) if unified else wanted
@@ -159,7 +159,7 @@ class _Readings:
         self._schedule.done(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
         self._snapshot = snapshot
         self._writer.publish(snapshot, self._schedule.next())
-        if kind != "memory" and self._nap.begins(snapshot, now):  # an old list lacks who has begun since
+        if kind != "memory" and self._driver_sleep.begins(snapshot, now):  # an old list lacks newer processes
             with _alarm(self._patience):
                 self._reader.close()
             self._opened = False
@@ -170,7 +170,7 @@ class _Readings:
 
 @contextlib.contextmanager
 def _alarm(patience: float) -> Iterator[None]:
-    """End this process if what is asked of a driver here takes longer."""
+    """End this process if the block, which calls a driver, takes longer."""
     signal.setitimer(signal.ITIMER_REAL, patience)
     try:
         yield
@@ -183,19 +183,19 @@ def _readers() -> Readers:
 
 
 def _sees(patience: float) -> bool:
-    """Tell whether this process can read the GPUs; `patience` is as for `collect`."""
+    """Tell whether this process can read the GPUs; `patience` is as in `collect`."""
     with _alarm(patience), contextlib.closing(_readers()) as reader:
         error = reader.read(processes=False).error
     return error is None
 
 
 def _moved(snapshot: Snapshot, listed: Mapping[str, int | None]) -> bool:
-    """Tell whether a GPU has more or less in use than when its processes were listed, so that they must be listed anew.
+    """Tell whether a GPU's use has changed since its processes were listed, so that they must be listed again.
 
-    What has come would look like somebody's whom the driver does not list.
+    Otherwise new memory would look like that of a process that the driver does not list.
     """
     pairs = ((gpu.used, listed.get(gpu.label)) for gpu in snapshot.gpus)
-    return any(now is not None and then is not None and abs(now - then) > MOVED for now, then in pairs)
+    return any(now is not None and then is not None and abs(now - then) > LISTS_WHEN_MOVED for now, then in pairs)
 
 
 def read(reader: Reader, before: Snapshot | None, kind: str) -> Snapshot:
@@ -205,10 +205,10 @@ def read(reader: Reader, before: Snapshot | None, kind: str) -> Snapshot:
     return fill_in(fresh, before, processes=processes, graphics=graphics)
 
 
-def main(linger: float = LINGER, patience: float = PATIENCE) -> None:
-    """Be the collector, or leave quietly if there is one."""
+def main(linger: float = LINGER, patience: float = READING_TIMEOUT) -> None:
+    """Be the collector, or return quietly if there is one."""
     with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text(NAME)
+        Path("/proc/self/comm").write_text(PROCESS_NAME)
     with contextlib.suppress(MonitorError), BoardDirectory() as place:  # readers find the reason for themselves
         collect(place, linger=linger, patience=patience)
 

@@ -1,4 +1,4 @@
-"""The board's directory, which is nobody else's: found, made, and distrusted. What stands in its files, others know."""
+"""Finds, makes and checks the board's directory, the user's alone. Its files are `board`'s and `report_files`'s."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.sources import SOURCES
 
 _SIMULATED = "TFGPU_SIMGPU"
-"""The variable that puts a process on a simulated machine (simgpu.ENVIRONMENT): another machine, another board."""
+"""The variable that puts a process on a simulated machine (`simgpu.ENVIRONMENT`), which has a board of its own."""
 _OF_A_VIEW = ("board-", "lock-")
-"""How the names of those files begin that are of one view of the GPUs; all others are of the whole machine."""
-_RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  BoardDirectory sees whose a directory is
-_FORGOTTEN = 30 * 86400.0  # seconds: nobody writes any more to what an earlier boot, or a container, has left
+"""Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
+_RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  BoardDirectory checks the owner
+_FORGOTTEN = 30 * 86400.0  # seconds: no process writes any more to what an earlier boot or a container has left
 
 
 def directories() -> tuple[Path, ...]:
-    """Say where the board's directory may be, the best first, so that all processes of a user agree.
+    """Return where the board's directory may be, the best first, so that all processes of a user agree.
 
     ``$TFGPU_MAGIC_DIR`` alone, else ``/run/user/UID/tfgpu_magic`` where the system keeps such a directory for the user,
-    ``/tmp/tfgpu_magic-UID``, and ``~/.cache/tfgpu_magic``, whose place nobody else can take. These follow from the
-    user's number: what else stands in the environment differs between a server, a login and a job.
+    ``/tmp/tfgpu_magic-UID``, and ``~/.cache/tfgpu_magic``, whose path no other user can take. These follow from the
+    user's number: the rest of the environment differs between a server, a login and a job.
     """
-    if said := os.environ.get("TFGPU_MAGIC_DIR"):
-        return (Path(said).absolute(),)
+    if chosen := os.environ.get("TFGPU_MAGIC_DIR"):
+        return (Path(chosen).absolute(),)
     user = os.geteuid()
     found = [_TEMPORARY / f"tfgpu_magic-{user}"]
     with contextlib.suppress(OSError):
         runtime = _RUNTIME / str(user)
         if runtime.stat().st_uid == user:
             found.insert(0, runtime / "tfgpu_magic")
-    with contextlib.suppress(KeyError):  # a number without a name has no home
+    with contextlib.suppress(KeyError):  # a user id without a name has no home
         found.append(Path(pwd.getpwuid(user).pw_dir) / ".cache" / "tfgpu_magic")
     return tuple(found)
 
 
 class BoardDirectory:
-    """An open directory of our own, and the files of one machine's board in it.
+    """An open directory of the user's own, and the files of one machine's board in it.
 
-    It is held by its descriptor: whatever is put at its path later, these files are where they were.
+    It is held by its descriptor: whatever is put at its path later, these files stay where they were.
 
     Args:
         path: the directory, made if it is not there; None is the first of `directories()` that can be used.
@@ -57,7 +57,7 @@ class BoardDirectory:
         passed_over: why a better directory was not taken, a sentence or two; empty when this is the best.
 
     Raises:
-        MonitorError: it cannot be made, or is not ours alone: a link, another user's, open to others.
+        MonitorError: it cannot be made, or is not the user's alone: a link, another user's, open to others.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -69,7 +69,7 @@ class BoardDirectory:
         self._view = _suffix(boot(), machine or "", _view(machine))
 
     def close(self) -> None:
-        """Let go of the directory. Twice is fine."""
+        """Close the directory. Twice is fine."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
@@ -81,19 +81,19 @@ class BoardDirectory:
         self.close()
 
     def same(self, other: BoardDirectory) -> bool:
-        """Tell whether another one has the same files of the same machine and view."""
+        """Tell whether another directory has the same files of the same machine and view."""
         return os.path.samestat(self._is, other._is) and self._view == other._view
 
     def name(self, name: str) -> str:
         """Return the full name of a file: every boot and every simulated machine have files of their own.
 
-        Boards and locks are of one view of the GPUs besides: a container or a job that sees fewer of them, or other
-        pids, blinds nobody.
+        Boards and locks also belong to one view of the GPUs, so that a container or a job that sees fewer of them, or
+        other pids, hides nothing from other processes.
         """
         return name + (self._view if name.startswith(_OF_A_VIEW) else self._machine)
 
     def open(self, name: str, flags: int) -> int:
-        """Open a file here, without following a link, and return its descriptor. What is not ours is not opened.
+        """Open a file here, without following a link, and return its descriptor; only the user's own files are opened.
 
         Args:
             name: without the machine's suffix.
@@ -101,10 +101,10 @@ class BoardDirectory:
 
         Raises:
             FileNotFoundError: there is none, and the flags say not to make it.
-            MonitorError: what is there is not a plain file of ours, or cannot be opened.
+            MonitorError: what is there is not a plain file of the user's, or cannot be opened.
         """
         path = self.path / self.name(name)
-        safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe would let us wait for its writer
+        safe = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a pipe would wait for its writer
         try:
             fd = os.open(self.name(name), flags | safe, 0o600, dir_fd=self._fd)
         except FileNotFoundError:
@@ -118,11 +118,11 @@ class BoardDirectory:
         return fd
 
     def replace(self, new: str, name: str) -> None:
-        """Let a file take another's name at once, as `os.replace`."""
+        """Rename a file over another atomically, as `os.replace`."""
         os.replace(self.name(new), self.name(name), src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def remove(self, name: str) -> None:
-        """Remove a file; that there is none is fine.
+        """Remove a file, if it exists.
 
         Raises:
             MonitorError: it cannot be removed.
@@ -135,12 +135,12 @@ class BoardDirectory:
             raise MonitorError(f"{self.path / self.name(name)} cannot be removed ({error.strerror}).") from error
 
     def names(self, prefix: str) -> list[str]:
-        """List this machine's files whose names begin so, without the machine's suffix."""
+        """List this machine's files whose names begin with `prefix`, without the machine's suffix."""
         ours = [name for name in self._all() if name.startswith(prefix) and name.endswith(self._machine)]
         return [name.removesuffix(self._machine) for name in ours]
 
     def tidy(self) -> None:
-        """Remove what other boots, machines and views have left and nobody has written to for a month."""
+        """Remove what other boots, machines and views have left and what was not written to for a month."""
         for name in self._all():
             if name.endswith((self._machine, self._view)):
                 continue
@@ -150,12 +150,12 @@ class BoardDirectory:
 
     def _all(self) -> list[str]:
         try:
-            return sorted(os.listdir(self._fd))  # noqa: PTH208  pathlib knows no descriptors
+            return sorted(os.listdir(self._fd))  # noqa: PTH208  pathlib takes no descriptors
         except OSError:
             return []
 
     def is_there(self) -> bool:
-        """Tell whether the path still leads to this directory, and it is still ours alone."""
+        """Tell whether the path still leads to this directory, and it is still the user's alone."""
         try:
             now = os.lstat(self.path)
         except OSError:
@@ -171,44 +171,44 @@ class BoardDirectory:
             return False
 
 
-def elsewhere(place: BoardDirectory) -> list[BoardDirectory]:
-    """Open the other directories of `directories()` that are there: processes may have begun when one was the best."""
+def other_directories(place: BoardDirectory) -> list[BoardDirectory]:
+    """Open the other existing directories of `directories()`: one of them may have been the best for older kernels."""
     found: list[BoardDirectory] = []
     for path in directories():
-        if path != place.path and os.path.isdir(path):  # noqa: PTH112  Path.is_dir raises where a home is closed to us
+        if path != place.path and os.path.isdir(path):  # noqa: PTH112  Path.is_dir raises where a home is not readable
             with contextlib.suppress(MonitorError):
                 found.append(BoardDirectory(path))
     return found
 
 
 def _first(paths: tuple[Path, ...]) -> tuple[Path, int, str]:
-    """Open the first directory that can be used, and say why those before it cannot."""
+    """Open the first directory that can be used; return it, its descriptor, and why those before it cannot be used."""
     troubles: list[str] = []
     for path in paths:
         try:
-            return path, _opened(path), " ".join(troubles)
+            return path, _open_directory(path), " ".join(troubles)
         except MonitorError as error:
             troubles.append(str(error))
     raise MonitorError(troubles[0])
 
 
-def _opened(path: Path) -> int:
-    """Open a directory, made if it is not there."""
+def _open_directory(path: Path) -> int:
+    """Open a directory, and make it if it is not there."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         if os.path.islink(path):  # noqa: PTH114  as above
-            raise MonitorError(f"{path} is a link, and it could lead to anybody. {_instead(path)}") from error
-        raise MonitorError(f"{path} cannot be used ({error.strerror}). {_instead(path)}") from error
+            raise MonitorError(f"{path} is a link, and it could lead to anybody. {_advice(path)}") from error
+        raise MonitorError(f"{path} cannot be used ({error.strerror}). {_advice(path)}") from error
     if trouble := _trouble(os.fstat(fd)):
         os.close(fd)
-        raise MonitorError(f"{path} {trouble} {_instead(path)}")
+        raise MonitorError(f"{path} {trouble} {_advice(path)}")
     return fd
 
 
-def _instead(path: Path) -> str:
-    """Say what to do about a directory that cannot be used: what is another user's, only root removes from /tmp."""
+def _advice(path: Path) -> str:
+    """Say what to do about a directory that cannot be used: another user's in /tmp can be removed by root alone."""
     with contextlib.suppress(OSError):
         if path.lstat().st_uid != os.geteuid():
             return "Ask your administrator to remove it, or name another directory in TFGPU_MAGIC_DIR."
@@ -216,7 +216,7 @@ def _instead(path: Path) -> str:
 
 
 def _trouble(found: os.stat_result) -> str:
-    """Say why a directory is not to be trusted; empty if it is."""
+    """Say why a directory is not to be trusted; return an empty text if it is."""
     if not stat.S_ISDIR(found.st_mode):
         return "is not a directory."
     if found.st_uid != os.geteuid():
@@ -228,7 +228,7 @@ def _trouble(found: os.stat_result) -> str:
 
 @cache
 def boot() -> int:
-    """Return what differs from machine to machine and from boot to boot, as the monotonic clock does."""
+    """Return a number that differs from machine to machine and from boot to boot, as the monotonic clock does."""
     try:
         return zlib.crc32(Path("/proc/sys/kernel/random/boot_id").read_bytes())
     except OSError:
@@ -236,15 +236,15 @@ def boot() -> int:
 
 
 def _view(machine: str | None) -> tuple[object, ...]:
-    """Return what differs between processes of one user that see other GPUs, another driver or other pids.
+    """Return values that differ between processes of one user that see other GPUs, another driver or other pids.
 
-    That is the pid namespace, the root directory, where the driver's library is, and the devices that may be opened:
-    cgroups forbid some. A simulated machine has no devices.
+    They are the pid namespace, the root directory, in which the driver's library is, and the devices that may be
+    opened: cgroups forbid some. A simulated machine has no devices.
     """
     root = Path("/").stat()
     devices = () if machine is not None else tuple(name for name in _devices() if os.access(f"/dev/{name}", os.R_OK))
     try:
-        pids = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  it is no path
+        pids = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  not a path
     except OSError:
         pids = ""
     return pids, root.st_dev, root.st_ino, devices

@@ -1,4 +1,4 @@
-"""When the driver is let go of, so that a laptop's GPU can sleep: an open one keeps it awake, and costs watts."""
+"""Decides when to close the driver so that a laptop's GPU can sleep: an open one keeps it awake and costs watts."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.snapshot import Snapshot
 
 ASLEEP = "The GPUs sleep to save power, and nobody uses them. They are asked again when somebody does."
-IDLE = 10.0
-"""Seconds without a process on any GPU after which the driver is let go of."""
-TRY = 20.0
-"""Seconds in which a GPU that can sleep falls asleep; one that has not is not left alone for it again."""
+IDLE_FOR = 10.0
+"""Seconds without a process on any GPU after which the driver is closed."""
+SLEEP_TIMEOUT = 20.0
+"""Seconds in which a GPU that can sleep falls asleep; for one that has not, the driver is not closed again."""
 
 _PCI = Path("/sys/bus/pci/devices")
 _VENDORS = {source.vendor for source in SOURCES}
-_DISPLAY = "0x03"  # how the class of graphics and 3D controllers begins (pci_ids.h)
+_DISPLAY = "0x03"  # the prefix of the class of graphics and 3D controllers (pci_ids.h)
 
 
 class DriverSleep:
-    """Decides when the driver is left alone. Times are those of the monotonic clock."""
+    """The decisions when the driver is closed. Times are those of the monotonic clock."""
 
     def __init__(self) -> None:
         self._gpus = tuple(_gpus())
@@ -37,16 +37,16 @@ class DriverSleep:
         """Tell whether all GPUs of this machine sleep, without waking any."""
         asleep = self._all("runtime_status", "suspended")
         if asleep:
-            self._trying_since = None  # whatever wakes them is worth a reading
+            self._trying_since = None  # whatever wakes them justifies a reading
         return asleep
 
     def begins(self, snapshot: Snapshot, now: float) -> bool:
-        """Tell after a reading whether to let go of the driver: nobody has used one for a while, and all may sleep."""
+        """Tell after a reading whether to close the driver: no GPU was in use for a while, and all may sleep."""
         if self._awake or snapshot.error or snapshot.processes or not self._all("control", "auto"):
             self._idle_since = None
             return False
         self._idle_since = now if self._idle_since is None else self._idle_since
-        if now - self._idle_since < IDLE:
+        if now - self._idle_since < IDLE_FOR:
             return False
         self._idle_since, self._trying_since = None, now
         return True
@@ -55,13 +55,13 @@ class DriverSleep:
         """Tell whether the driver stays closed for GPUs that are still awake."""
         if self._trying_since is None:
             return False
-        if now - self._trying_since < TRY:
+        if now - self._trying_since < SLEEP_TIMEOUT:
             return True
         self._trying_since, self._awake = None, True
         return False
 
     def _all(self, file: str, value: str) -> bool:
-        """Tell whether the system says so of the power of all GPUs (sysfs-devices-power, Linux); there must be some."""
+        """Tell whether a power file of all GPUs has this value (sysfs-devices-power, Linux); there must be some."""
         return {_text(gpu / "power" / file) for gpu in self._gpus} == {value}
 
 

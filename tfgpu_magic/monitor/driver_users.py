@@ -1,4 +1,4 @@
-"""Whether a process has the driver open: without that it holds nothing, and a pid that says so is somebody else's."""
+"""Whether a process has the driver open: one that has not holds no GPU memory, and its listed pid means another."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 from tfgpu_magic.monitor.sources import SOURCES
 
 _DEVICES = tuple(file for source in SOURCES for file in source.files or ("",))
-"""How the files begin that a driver is reached by."""
+"""Prefixes of the files by which a driver is reached."""
 
 
 def opens_driver(pid: int) -> bool | None:
-    """Tell whether a process of ours has a file of the driver open, or mapped: some 100 µs.
+    """Tell whether a process of this user has a file of the driver open or mapped; this takes some 100 µs.
 
     Args:
         pid: the process id.
 
     Returns:
-        None where that cannot be read.
+        Whether it has; None where that cannot be read.
     """
     machine = os.environ.get("TFGPU_SIMGPU")
     files = _DEVICES if machine is None else (os.path.realpath(machine),)

@@ -1,4 +1,4 @@
-"""Join a reading that left out the dear lists with the one before that had them: pure."""
+"""Completes a reading that left out the expensive lists of processes from the reading before it. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
 
 def fill_in(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphics: bool) -> Snapshot:
-    """Give a snapshot what it did not ask for, from the one before.
+    """Return a snapshot with what its reading left out, taken from the one before.
 
     Args:
         fresh: the reading now.
         before: what this returned for the reading before; None if there was none.
-        processes: whether `fresh` asked for lists of processes.
-        graphics: whether it asked for those of graphics processes too.
+        processes: whether `fresh` has lists of processes.
+        graphics: whether it has those of graphics processes too.
 
     Returns:
-        `fresh` with the rows, and what was said of the lists, of those of its GPUs that were there before and answer
-        now; a GPU that fails has no rows. A row may so outlive its process, until its list is read again.
+        `fresh` with the rows, and the facts about the lists, of those of its GPUs that were there before and answer
+        now; a GPU that fails has no rows. So a row may outlive its process until its list is read again.
     """
     if before is None or fresh.error or (processes and graphics):
         return fresh
@@ -35,7 +35,7 @@ def fill_in(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphi
 
 
 def _as_listed(gpu: Gpu, before: Gpu) -> Gpu:
-    """Say of a GPU what only its lists tell: whether there are any, and what is used where processes are the figure."""
+    """Copy to a GPU what follows from its lists alone: whether there are any, and a use that is the processes' sum."""
     error = before.error if before.refused else None
     used = before.used if before.unified and gpu.used is None else gpu.used
     unified = gpu.unified or before.unified
@@ -43,7 +43,7 @@ def _as_listed(gpu: Gpu, before: Gpu) -> Gpu:
 
 
 def _with_graphics(fresh: Snapshot, old: list[Process]) -> tuple[Process, ...]:
-    """Add the processes that only draw, and let those that draw and compute be called so."""
+    """Add the processes that only draw, and mark those that draw and compute."""
     drawing = {(row.gpu, row.pid): row for row in old if "G" in row.kind}
     rows = [
         replace(row, kind="C+G") if row.kind == "C" and (row.gpu, row.pid) in drawing else row

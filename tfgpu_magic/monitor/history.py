@@ -1,4 +1,4 @@
-"""How much of each GPU was used, each second of the last minutes and more rarely before: rings in the board's file."""
+"""What was used of each GPU in the last hour, finest in the last ten minutes: two rings in the board's file."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 FINE, COARSE = 600, 300
 """Points in each ring."""
-EVERY = (1.0, 10.0)
+POINT_EVERY = (1.0, 10.0)
 """Seconds between two points of the fine ring, 10 minutes in all, and of the coarse one, 50 minutes in all."""
 DEVICES = 128
 """How many GPUs and MIG instances have a history."""
 
-_EARLY = 0.5  # seconds: readings come late by a little, and the next one may be less late
+_EARLY = 0.5  # seconds: readings are late by a little, and the next one may be less late
 _TABLE = 16384  # bytes for the names of the columns
 _UNKNOWN = 2**64 - 1
 SIZE = _TABLE + (FINE + COARSE) * (16 + 8 * DEVICES)
@@ -32,7 +32,7 @@ SIZE = _TABLE + (FINE + COARSE) * (16 + 8 * DEVICES)
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What was used.
+    """The bytes used of each GPU, over time.
 
     Attributes:
         times: seconds since the epoch, rising; about a second apart in the last 10 minutes, about 10 s before.
@@ -43,18 +43,18 @@ class History:
     used: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
 
     def until(self, end: float) -> History:
-        """Return what was before a time."""
+        """Return the part before a time."""
         count = bisect_left(self.times, end)
         return History(self.times[:count], {name: figures[:count] for name, figures in self.used.items()})
 
 
 class Rings:
-    """The writer's side: one small write a tick. Every point carries a checksum, so that half a point is none.
+    """The writer's side: one small write a point. Every point carries a checksum, so that half a point is none.
 
     Args:
         fd: the board's file, open for writing.
         base: where in it the history begins, in bytes.
-        before: what a writer before us had left, to go on from.
+        before: the history that an earlier writer left, which is continued.
     """
 
     def __init__(self, fd: int, base: int, before: History | None = None) -> None:
@@ -72,10 +72,10 @@ class Rings:
             OSError: it could not be written.
         """
         now = snapshot.time
-        if now < self._last[0]:  # the clock was set back: what it said since has not been yet
+        if now < self._last[0]:  # the clock was set back: later points are in the future
             past = read(self._fd, self._base)
             self._rewrite(self._columns, past.until(now))
-        if not snapshot.gpus or now - self._last[0] < EVERY[0] - _EARLY:
+        if not snapshot.gpus or now - self._last[0] < POINT_EVERY[0] - _EARLY:
             return
         used = {gpu.uuid or gpu.label: gpu.used for gpu in snapshot.gpus[:DEVICES]}
         if not used.keys() <= set(self._columns):
@@ -83,7 +83,7 @@ class Rings:
             columns = (*used, *gone)[:DEVICES]
             self._rewrite(columns, read(self._fd, self._base))
         point = [used.get(name) for name in self._columns]
-        for ring, every in enumerate(EVERY):
+        for ring, every in enumerate(POINT_EVERY):
             if now - self._last[ring] >= every - _EARLY:
                 self._put(ring, now, point)
 
@@ -97,23 +97,27 @@ class Rings:
         self._last[ring] = now
 
     def _rewrite(self, columns: tuple[str, ...], before: History) -> None:
-        """Begin anew with these columns; what is known of them goes on."""
+        """Start the rings again with these columns, and keep their history."""
         self._columns, self._count, self._last = columns, [0, 0], [0.0, 0.0]
-        write(self._fd, _table(()), self._base)  # nobody reads what is not whole
+        write(self._fd, _table(()), self._base)  # readers ignore a table that is not whole
         row = len(columns) * 8 + 16
         write(self._fd, bytes(row * (FINE + COARSE)), self._base + _TABLE)
         for index, now in enumerate(before.times):
             point = [before.used[name][index] if name in before.used else None for name in columns]
             fine = index >= len(before.times) - FINE
-            if fine and now - self._last[0] >= EVERY[0] - _EARLY and before.times[-1] - now < FINE * EVERY[0]:
+            if (
+                fine
+                and now - self._last[0] >= POINT_EVERY[0] - _EARLY
+                and before.times[-1] - now < FINE * POINT_EVERY[0]
+            ):
                 self._put(0, now, point)
-            if now - self._last[1] >= EVERY[1] - _EARLY:
+            if now - self._last[1] >= POINT_EVERY[1] - _EARLY:
                 self._put(1, now, point)
         write(self._fd, _table(columns), self._base)
 
 
 def read(fd: int, base: int) -> History:
-    """Read what is there; what is not whole is left out.
+    """Read the history; points that are not whole are left out.
 
     Args:
         fd: the board's file.
@@ -123,7 +127,7 @@ def read(fd: int, base: int) -> History:
         columns = _names(os.pread(fd, _TABLE, base))
         row = len(columns) * 8 + 16
         area = os.pread(fd, row * (FINE + COARSE), base + _TABLE) if columns else b""
-        if _names(os.pread(fd, _TABLE, base)) != columns:  # begun anew meanwhile: the rows may be of either
+        if _names(os.pread(fd, _TABLE, base)) != columns:  # rewritten meanwhile: the rows may be of either
             return History()
     except OSError:
         return History()
@@ -146,10 +150,10 @@ def read(fd: int, base: int) -> History:
 
 
 def write(fd: int, data: bytes, offset: int) -> None:
-    """Write all of it.
+    """Write all of `data`.
 
     Raises:
-        OSError: it is not all written; where the disk filled up meanwhile, the system says so by a smaller number.
+        OSError: not all was written; where the disk filled up meanwhile, the system returns a smaller number.
     """
     if os.pwrite(fd, data, offset) < len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,4 +1,4 @@
-"""Where the sources' libraries are, for processes that are told their search path. They are looked up, not imported."""
+"""Finds the sources' libraries for the search path of child processes, and imports none of them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tfgpu_magic.monitor.sources import SOURCES
 
 
 def search_path() -> list[str]:
-    """Say where a child process finds this package and the sources' libraries, which are looked up and not imported.
+    """Return where a child process finds this package and the sources' libraries, none of which are imported here.
 
-    A file of a library's name beside a notebook is not it: it would serve every view of the user.
+    A file with a library's name beside a notebook is never taken: it would serve every view of the user.
 
     Raises:
-        ImportError: no source can be asked.
+        ImportError: no source's library is installed.
     """
     found = {source: _folder(source.library) for source in SOURCES if source.library}
     missing = [source for source, folder in found.items() if folder is None]

@@ -1,4 +1,4 @@
-"""Look at the board as often as you like: it has a collector behind it as long as somebody looks."""
+"""Reads the board for a viewer, and ensures that a collector writes to it as long as there are viewers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfgpu_magic.monitor.board import LOCK, NOTHING, Look, Message, Reader
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report_files import AllReportFiles
 from tfgpu_magic.monitor.schedule import Wanted
-from tfgpu_magic.monitor.settings import LINGER, PATIENCE
+from tfgpu_magic.monitor.settings import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
 from tfgpu_magic.monitor.starting import begin, start
 from tfgpu_magic.monitor.takeover import Doubt
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.report import Report
 
 CHECK_EVERY = 0.5
-"""Seconds between two checks of one who looks that there is a collector; they tell it that somebody looks, too."""
+"""Seconds between two of a viewer's checks that there is a collector, which also see from them that it has viewers."""
 
 PLACE_EVERY = 5.0
-"""Seconds between two looks whether the board's directory is still the best, and still shows the same GPUs."""
+"""Seconds between two checks that the board's directory is still the best, and still of the same GPUs."""
 
-RARELY = 10.0
-"""Seconds between two lists of processes, at the least, while nobody looks at these."""
+UNWATCHED_LISTS_EVERY = 10.0
+"""Seconds between two lists of processes, at the least, while no viewer shows them."""
 
 
 class Live:
-    """The GPUs as they are from second to second, for one who looks at them again and again.
+    """The GPUs as they are from second to second, for a viewer that looks repeatedly.
 
-    Every look costs microseconds, whoever else looks: one process asks the drivers for all of the user's. It is
-    started by the first look, started again when it was killed, and leaves when nobody has looked for a while. Not
+    Every look costs microseconds, however many viewers there are: one process asks the drivers for all of the user's.
+    It is started by the first look, started again when it was killed, and ends when there was no look for a while. Not
     thread-safe.
 
     Args:
         linger: seconds that a collector stays after the last look, if it is started here.
         patience: seconds that a reading may take, until a collector that is started here gives up.
-        every: seconds between two readings that are wanted here; who wants them most often decides.
+        every: seconds between two readings that are wanted here; the viewer that wants them most often decides.
 
     Example:
         >>> with Live() as live:  # doctest: +SKIP
         ...     used = [gpu.used for gpu in live.wait().snapshot.gpus]
     """
 
-    def __init__(self, *, linger: float = LINGER, patience: float = PATIENCE, every: float = 1.0) -> None:
+    def __init__(self, *, linger: float = LINGER, patience: float = READING_TIMEOUT, every: float = 1.0) -> None:
         self._options = (str(linger), str(patience))
         self._wanted = Wanted(every, 2.0 * every)
         self._place: BoardDirectory | None = None
@@ -66,17 +66,17 @@ class Live:
         self.close()
 
     def attend(self, *, processes: bool) -> None:
-        """Say whether processes are looked at here, from now on, or memory alone, for which the driver does less.
+        """Set whether this viewer shows processes from now on, or memory alone, for which the driver does less.
 
-        Whoever has not said it looks at processes. They may be old by `RARELY` where nobody does.
+        By default it shows processes. Where no viewer does, they may be old by `UNWATCHED_LISTS_EVERY`.
         """
         lists = 2.0 * self._wanted.memory
-        wanted = self._wanted._replace(lists=lists if processes else max(RARELY, lists))
+        wanted = self._wanted._replace(lists=lists if processes else max(UNWATCHED_LISTS_EVERY, lists))
         if wanted != self._wanted:
             self._wanted, self._check_at = wanted, 0.0
 
     def close(self) -> None:
-        """Let go of the board. A later look opens it again."""
+        """Close the board. A later look opens it again."""
         if self._reader is not None:
             self._reader.close()
         if self._report_files is not None:
@@ -87,33 +87,33 @@ class Live:
 
     @property
     def passed_over(self) -> str:
-        """Why the board is not where it should be, in words for an administrator; empty when it is."""
+        """Why the board is not in the best directory, in words for an administrator; empty when it is."""
         return self._place.passed_over if self._place is not None else ""
 
     def look(self) -> Look:
-        """Look now, without waiting for anything.
+        """Read the board now, without waiting for anything.
 
         Returns:
             What was last published, and whether the collector is missed. Before anything was published it is a
             snapshot with an `error` that says so.
 
         Raises:
-            MonitorError: the board's directory or a file in it is not ours or cannot be written, or no process can be
-                started. A later look may work.
+            MonitorError: the board's directory or a file in it is not the user's or cannot be written, or no process
+                can be started. A later look may work.
         """
         seen = self._open().look()
         if self._place is not None and self._doubt.tries(seen, time.monotonic()):
-            with contextlib.suppress(MonitorError, OSError):  # that it cannot be tried is no error of a look
+            with contextlib.suppress(MonitorError, OSError):  # a look works without this attempt
                 start(self._options, self._place)
         if seen.message is NOTHING and seen.stale_since is not None and (reason := self._reason()):
             return replace(seen, message=Message(0, Snapshot(time=0.0, error=reason).to_json(), Parser()))
         return seen
 
     def wait(self, seconds: float = 5.0) -> Look:
-        """Look until something was published by a collector that is there, or the time is over.
+        """Look until a living collector has published something, or the time is over.
 
         Args:
-            seconds: how long at most.
+            seconds: the longest wait.
 
         Raises:
             MonitorError: as `look`.
@@ -126,7 +126,7 @@ class Live:
             time.sleep(0.02)
 
     def history(self) -> History:
-        """Return what was used of each GPU in the last hour, as far as somebody looked.
+        """Return what was used of each GPU in the last hour, as far as there were viewers.
 
         Raises:
             MonitorError: as `look`.
@@ -134,7 +134,7 @@ class Live:
         return self._open().history()
 
     def reports(self) -> tuple[Report, ...]:
-        """Read what other kernels say of themselves.
+        """Read the other kernels' reports.
 
         Raises:
             MonitorError: as `look`.
@@ -143,7 +143,7 @@ class Live:
         return self._report_files.read() if self._report_files is not None else ()
 
     def ensure(self) -> None:
-        """See to it that there is a collector, and let it know that somebody looks. Looks do that.
+        """Ensure that there is a collector, and record that it has a viewer. Looks do that.
 
         Raises:
             MonitorError: as `look`.
@@ -163,7 +163,7 @@ class Live:
             raise MonitorError(f"no collector could be started in {place.path} ({error.strerror}).") from error
 
     def _placed(self) -> BoardDirectory:
-        """Return the directory, found anew now and then: a login brings a better one, and a driver other GPUs."""
+        """Return the directory, searched again now and then: a login brings a better one, and a driver other GPUs."""
         place, now = self._place, time.monotonic()
         if place is not None and place.is_there():
             if now < self._place_at:
@@ -203,7 +203,7 @@ class Live:
         return self._reader
 
     def _reason(self) -> str:
-        """Say why a collector could not begin, if one has left word."""
+        """Return why a collector could not begin; an empty text if none has left a reason."""
         if self._place is None:
             return ""
         try:

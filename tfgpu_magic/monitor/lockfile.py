@@ -1,4 +1,4 @@
-"""What stands in the lock's file beside the lock: collectors that were started, and what those who look want of one."""
+"""The lock file's content beside the lock: when collectors were started, and how often viewers want readings."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 
 from tfgpu_magic.monitor.schedule import Wanted
 
-HOLDS = 5.0
-"""Seconds in which one who wants something less often changes nothing; all who look say it again and again."""
+WANT_HOLDS_FOR = 5.0
+"""Seconds for which a viewer that wants a thing less often changes nothing; all viewers write their wish repeatedly."""
 
-_START = struct.Struct("<dQ")  # when a collector was last started (the monotonic clock), and how often in vain since
-_REASON = 300  # bytes that say why it was in vain
-_WANTED = struct.Struct("<dd")  # when somebody said how often (the monotonic clock), and how often, in seconds
-_LEAVE = struct.Struct("<d")  # when a collector that cannot read the GPUs was last asked to leave to one that can
+_START = struct.Struct("<dQ")  # when a collector was last started (monotonic clock), and the failed starts since
+_REASON = 300  # bytes: why it failed
+_WANTED = struct.Struct("<dd")  # when a viewer wrote this (monotonic clock), and the interval in seconds
+_LEAVE = struct.Struct("<d")  # when a collector that can read the GPUs last asked a blind one to end
 _REASON_AT = _START.size
 _MEMORY_AT = _REASON_AT + _REASON
 _LISTS_AT = _MEMORY_AT + _WANTED.size
@@ -22,58 +22,58 @@ _LEAVE_AT = _LISTS_AT + _WANTED.size
 
 
 def want(fd: int, wanted: Wanted) -> None:
-    """Say what is wanted; where somebody who wants a thing more often has lately said so, that stays."""
+    """Write what is wanted, unless a viewer that wants it more often has lately written that."""
     for at, every in ((_MEMORY_AT, wanted.memory), (_LISTS_AT, wanted.lists)):
-        said, before = _WANTED.unpack(_read(fd, _WANTED, at))
+        written, before = _WANTED.unpack(_read(fd, _WANTED, at))
         now = time.monotonic()
-        if every <= before or not 0 <= now - said < HOLDS:
+        if every <= before or not 0 <= now - written < WANT_HOLDS_FOR:
             os.pwrite(fd, _WANTED.pack(now, every), at)
 
 
 def wanted(fd: int) -> Wanted:
-    """Read what those who look want."""
+    """Read what the viewers want."""
     memory, lists = (_WANTED.unpack(_read(fd, _WANTED, at))[1] for at in (_MEMORY_AT, _LISTS_AT))
     memory = max(1.0, memory)
     return Wanted(memory, max(2.0 * memory, lists))
 
 
 def started(fd: int) -> tuple[float, int]:
-    """Return when a collector was last started, on the monotonic clock, and how often in vain since."""
+    """Return when a collector was last started, on the monotonic clock, and how many starts have failed since."""
     at, failures = _START.unpack(_read(fd, _START, 0))
     return at, failures
 
 
 def start(fd: int, failures: int) -> None:
-    """Say that a collector is started now, and that so many before it were in vain."""
+    """Write that a collector is started now, after so many failed starts."""
     os.pwrite(fd, _START.pack(time.monotonic(), failures), 0)
 
 
 def reason(fd: int) -> str:
-    """Return why collectors were started in vain; empty where none has left word."""
+    """Return why starts failed; an empty text where no collector has left a reason."""
     return os.pread(fd, _REASON, _REASON_AT).rstrip(b"\0").decode(errors="replace")
 
 
 def fail(fd: int, why: str) -> None:
-    """Say why a collector was started in vain. The file's page is there since its first byte, on a full disk too."""
+    """Write why a start failed. The file's page exists since its first byte, so this works on a full disk too."""
     os.pwrite(fd, why.encode()[:_REASON].ljust(_REASON, b"\0"), _REASON_AT)
 
 
 def succeed(fd: int) -> None:
-    """Say that a collector works: no start was in vain."""
+    """Write that a collector works: no start has failed."""
     os.pwrite(fd, bytes(8 + _REASON), _REASON_AT - 8)
 
 
 def ask_to_leave(fd: int) -> None:
-    """Ask the collector to leave, if it still cannot read the GPUs."""
+    """Ask the collector to end, if it still cannot read the GPUs."""
     os.pwrite(fd, _LEAVE.pack(time.monotonic()), _LEAVE_AT)
 
 
 def asked_to_leave(fd: int) -> float:
-    """Return when that was last asked, on the monotonic clock."""
+    """Return when the collector was last asked to end, on the monotonic clock."""
     at: float = _LEAVE.unpack(_read(fd, _LEAVE, _LEAVE_AT))[0]
     return at
 
 
 def _read(fd: int, layout: struct.Struct, at: int) -> bytes:
-    """Read what may not have been written yet: it is 0 then."""
+    """Read a record; one that was not written yet is all zeros."""
     return os.pread(fd, layout.size, at).ljust(layout.size, b"\0")

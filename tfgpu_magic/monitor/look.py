@@ -1,4 +1,4 @@
-"""One look at the GPUs now, from a process that must never wait for a driver. How each is asked, its source knows."""
+"""One look at the GPUs now, from a process that must never wait for a driver: a child process runs `readers`."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from tfgpu_magic.probe import Probe, any_hangs
 _CODE = "import gc, sys; gc.disable(); sys.path += sys.argv[1:]; from tfgpu_magic.monitor.readers import main; main()"
 
 
-PATIENCE = probe.PATIENCE
-"""Seconds to wait where an answer is needed, and not only wanted: before a policy is judged."""
+LOOK_TIMEOUT = probe.PATIENCE
+"""Seconds to wait where a snapshot is required, as before a policy is judged, and not only welcome."""
 
-OLD = 30.0
-"""Seconds for which an answer that came too late is shown, while a new one is on its way."""
+SHOW_LATE_FOR = 30.0
+"""Seconds for which a snapshot that came too late is shown, while a new one is on its way."""
 
-_A_WORD_AFTER = 1.0  # seconds
+_SLOW_AFTER = 1.0  # seconds
 
 _FRESH = 1.0  # seconds
 
 _ahead: Probe | None = None
-"""One that was begun before anybody asked for what it sees; the next look has it, if that comes soon."""
+"""A process that was started ahead of a look; the next look takes it, if that comes soon."""
 
 _late: Probe | None = None
-"""One that did not answer in time, and may yet; whoever looks next waits for it too, and not for another."""
+"""A process that did not answer in time, and may yet; the next look waits for it too, and not for another."""
 _came_late: Snapshot | None = None
-"""What such a one answered at last."""
+"""The snapshot that such a process gave at last."""
 
 
 def look(timeout: float = 1.5, *, slow: Callable[[], None] | None = None) -> Snapshot:
-    """Read all GPUs now, and never take longer than `timeout`.
+    """Read all GPUs now, within `timeout`.
 
     Args:
-        timeout: seconds to wait, the start of the process that looks included.
+        timeout: seconds to wait, the start of the child process included.
         slow: called once where it takes more than a second.
 
     Returns:
-        The snapshot; its `error` says in words why there is none. Nothing that the driver does raises. A driver that
-        takes longer is still being asked: a later look gets its answer.
+        The snapshot; its `error` says in words why there is none. Nothing that the driver does raises. A process that
+        takes longer goes on: a later look gets its snapshot.
     """
     return Looking(timeout).result(slow)
 
 
 def ahead() -> None:
-    """Begin the next look already now, while what it is for is still being imported. Nothing is waited for."""
+    """Begin the next look now, while the modules that need it are still being imported, and return at once."""
     global _ahead
-    with contextlib.suppress(ImportError, OSError):  # the look itself will say so
+    with contextlib.suppress(ImportError, OSError):  # the look itself will report it
         if _late is None and not any_hangs(0.0):
             _ahead = _begin()
 
@@ -62,8 +62,9 @@ def ahead() -> None:
 class Looking:
     """A look that has begun, so that other work can be done until its result is there.
 
-    A child process looks, because a call into a driver can hang for good. While one hangs no other is started: it would
-    only hang beside it. This process never imports what asks a driver, whose state other packages share and patch.
+    A child process reads the GPUs, because a call into a driver can hang for good. While one hangs, no other is
+    started: it would only hang beside it. This process never imports the driver's module, whose state other packages
+    share and patch.
 
     Args:
         timeout: seconds from now until there is a result in any case.
@@ -88,7 +89,7 @@ class Looking:
             self._trouble = f"{names()} was not asked: no process could be started ({error.strerror})."
 
     def result(self, slow: Callable[[], None] | None = None) -> Snapshot:
-        """Wait for the snapshot, until the timeout; its `error` says in words why there is none.
+        """Wait for the snapshot until the timeout, and return it; its `error` says in words why there is none.
 
         Args:
             slow: called once where it takes more than a second.
@@ -104,7 +105,7 @@ class Looking:
                 return _failed(f"{names()} did not answer within {asked.took:.0f} s: the driver hangs. Try {checks()}.")
             _late = asked
             old = _came_late
-        if old is None or time.time() - old.time > OLD:
+        if old is None or time.time() - old.time > SHOW_LATE_FOR:
             return _failed(
                 f"{names()} did not answer within {self._timeout:g} s. A driver that nothing keeps awake takes some "
                 f"seconds to start, and it is still being asked: say it again. {checks()} shows whether it hangs."
@@ -113,9 +114,9 @@ class Looking:
         return replace(old, notes=(*old.notes, f"These figures are {age} old: the driver is slow to answer."))
 
     def _read(self, asked: Probe, slow: Callable[[], None] | None) -> Snapshot:
-        if slow is not None and self._deadline - time.monotonic() > _A_WORD_AFTER:
+        if slow is not None and self._deadline - time.monotonic() > _SLOW_AFTER:
             with contextlib.suppress(TimeoutError):
-                return _read(*asked.answer(_A_WORD_AFTER))
+                return _read(*asked.answer(_SLOW_AFTER))
             if not asked.done:
                 slow()
         return _read(*asked.answer(self._deadline - time.monotonic()))
@@ -126,14 +127,14 @@ def _begin() -> Probe:
 
 
 def _begun_ahead() -> Probe | None:
-    """Return the one that was begun ahead, for one look, and only if it sees what is there now."""
+    """Return the process that was started ahead, for one look, and only if it is fresh."""
     global _ahead
     begun, _ahead = _ahead, None
     return begun if begun is not None and begun.age < _FRESH else None
 
 
 def _still_asking() -> Probe | None:
-    """Return the one that was too slow for an earlier look, if it has not answered since."""
+    """Return the process that was too slow for an earlier look, if it has not answered since."""
     global _late, _came_late
     late = _late
     if late is None or not late.done:
@@ -145,7 +146,7 @@ def _still_asking() -> Probe | None:
 
 
 def _read(out: str, err: str, code: int) -> Snapshot:
-    lines = out.splitlines()[-1:]  # a library may print too, before us
+    lines = out.splitlines()[-1:]  # a library may print too, before the snapshot
     try:
         return Snapshot.from_json(lines[0] if lines else "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""NVML's lists of processes, as bytes, to one row for each process: pure. Who asks NVML is elsewhere."""
+"""Makes one row for each process from the bytes of NVML's lists of processes, which `nvml` reads. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = {"C": "C", "G": "G", "CG": "C+G", "M": "M+C", "CM": "M+C", "GM": "M+C",
 
 
 def known(size: int) -> int | None:
-    """Return NVML's figure in bytes, or None where it says "not available"."""
+    """Return NVML's figure in bytes, or None where it is "not available"."""
     return None if size == _NOT_AVAILABLE else size
 
 
@@ -33,7 +33,7 @@ def rows(buffer: bytes, count: int, layout: struct.Struct) -> list[tuple[int, in
 def merge(
     gpu: str, lists: Iterable[tuple[str, Sequence[tuple[int, int]]]], *, total: int | None, pid_max: int
 ) -> tuple[list[Process], bool]:
-    """Make one row of each process from the lists of one GPU.
+    """Make one row for each process from the lists of one GPU.
 
     A pid in two lists has its whole use in each, so the larger figure counts, never the sum.
 

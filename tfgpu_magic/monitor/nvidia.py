@@ -1,4 +1,4 @@
-"""NVIDIA's driver as a source: what names it, and where it is found. How it is asked, nvml.py knows."""
+"""NVIDIA's driver as a source: its names and its files. `nvml` reads it."""
 
 from __future__ import annotations
 

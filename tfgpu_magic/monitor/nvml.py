@@ -1,6 +1,6 @@
-"""Ask NVML for a snapshot: the only room that touches NVML. It knows no notebook; who a pid is, others find out.
+"""Reads a snapshot from NVML, as the only module that touches it. Whose a pid is, `owners` finds out.
 
-Every function of the driver is called by its name and answers a code (`_call`), so that a failing one costs its
+Every function of the driver is called by its name and returns a code (`_call`), so that a failing one costs its
 own figure and nothing else. pynvml finds and opens the library and names structs and codes; its wrappers are not
 used, because they make two calls for each list, raise two families of errors, and gpustat replaces one of them.
 """
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 LARGEST_PID = 2**22
-"""The most that Linux lets a pid be. What a system's own limit is says nothing of the host's, which a list may have."""
+"""The largest pid that Linux allows. A container's own limit is not the host's, whose pids a list may have."""
 RECOUNT_EVERY = 30.0
-"""Seconds between two counts of the devices: GPUs are plugged, lost and cut into instances while we look."""
+"""Seconds between two counts of the devices: GPUs are plugged, lost and cut into instances meanwhile."""
 
 _LISTS = {
     "C": "nvmlDeviceGetComputeRunningProcesses",
@@ -36,12 +36,12 @@ _LISTS = {
 }
 
 _CORES_PER_MULTIPROCESSOR = {(6, 0): 64, (8, 0): 64} | {(7, minor): 64 for minor in range(10)}
-"""Where it is not 128 (CUDA C++ Programming Guide, throughput of arithmetic instructions)."""
+"""The exceptions to 128, by compute capability (CUDA C++ Programming Guide, throughput of arithmetic instructions)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Device:
-    """A GPU or MIG instance: NVML's handle (None when it gave none, for the reason in `code`), and what stays true."""
+    """A GPU or MIG instance: NVML's handle (None where it gave none, with the reason in `code`), and constant facts."""
 
     handle: Any
     gpu: Gpu
@@ -49,10 +49,10 @@ class _Device:
 
 
 class Reader:
-    """An open NVML, for one look or a look every second.
+    """An open NVML, for one reading or a reading every second.
 
-    What does not change is asked once, per UUID; each `read` then costs one call for the memory and one for each
-    list of processes, per GPU. Not for two threads at once.
+    Facts that do not change are read once per UUID; each `read` then costs one call for the memory and one for each
+    list of processes, per GPU. Not thread-safe.
 
     Args:
         folders: where else to look for the driver's library, if the system does not find it.
@@ -86,14 +86,14 @@ class Reader:
         self._recount_at = 0.0
 
     def read(self, *, processes: bool = True, graphics: bool = True) -> Snapshot:
-        """Ask for all GPUs now. Whatever the driver does, short of hanging, the answer is a snapshot.
+        """Read all GPUs now. Whatever the driver does, short of hanging, the result is a snapshot.
 
         Args:
-            processes: whether to ask for lists of processes, the dear part: they take the driver's global lock.
-            graphics: whether these include graphics processes, the dearest list.
+            processes: whether to read lists of processes, the expensive part: they take the driver's global lock.
+            graphics: whether these include graphics processes, the most expensive list.
 
         Returns:
-            The snapshot. Its `error` says why there is none; each `Gpu.error` speaks for one GPU.
+            The snapshot. Its `error` says why there is none; each `Gpu.error` is about one GPU.
         """
         code = self._start() or self._recount()
         if code != nvml_codes.OK:
@@ -142,7 +142,7 @@ class Reader:
         return nvml_codes.OK
 
     def _recount(self) -> int:
-        """List the devices anew, unless that was done lately, and return NVML's code."""
+        """List the devices again, unless that was done lately, and return NVML's code."""
         if time.monotonic() < self._recount_at:
             return nvml_codes.OK
         count = c_uint()
@@ -155,7 +155,7 @@ class Reader:
         return nvml_codes.OK
 
     def _find(self, index: int, before: dict[str, Gpu]) -> list[_Device]:
-        """Find the GPU of one index and its MIG instances; `before` says what stood there, if the GPU is lost now."""
+        """Find the GPU of one index and its MIG instances; `before` has the GPUs by label, for one that is lost now."""
         gpu = before.get(str(index), Gpu(index=index))
         handle = pynvml.c_nvmlDevice_t()
         code = _call("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
@@ -182,7 +182,7 @@ class Reader:
         ]
 
     def _learn(self, handle: Any, before: Gpu) -> Gpu:
-        """Ask for what stays true of a device, once per UUID; what it does not tell is as `before`."""
+        """Read the constant facts of a device, once per UUID; unknown ones are as in `before`."""
         uuid = _text("nvmlDeviceGetUUID", handle)
         if uuid is None:
             return before
@@ -208,7 +208,7 @@ class Reader:
         code, figures = _memory(handle)
         if code in nvml_codes.LOST:
             return replace(gpu, listed=False, lost=True, error=nvml_codes.reading(code)), [], False
-        if gpu.mig:  # its instances have the processes, and only administrators may read the whole
+        if gpu.mig:  # its instances have the processes, and only administrators may read the whole GPU
             error = None if code in (nvml_codes.OK, nvml_codes.NO_PERMISSION) else nvml_codes.reading(code)
             return replace(gpu, **figures, listed=False, error=error), [], False
         # No figures, or zeros: the GPU shares the machine's memory (Jetson, GB10), if the lists work all the same.
@@ -231,7 +231,7 @@ class Reader:
         return replace(gpu, **figures, listed=listed, refused=refused, error=error), held_by, dropped
 
     def _list(self, function: str, handle: Any) -> tuple[int, list[tuple[int, int]]]:
-        """Read one list in one call, of the newest version that the driver has: its code, and (pid, bytes) rows."""
+        """Read one list in one call, of the driver's newest version; return its code, and rows of (pid, bytes)."""
         code = nvml_codes.MISSING
         for version, row in ROWS.items():
             layout = ROW_OF_535 if version == "_v3" and self._row_of_535 else row
@@ -256,13 +256,13 @@ class Reader:
 def _init() -> int:
     try:
         pynvml.nvmlInit()
-    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:  # the second is no NVMLError
+    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:  # the second is not an NVMLError
         return int(getattr(error, "value", nvml_codes.OTHER_VERSION))
     return nvml_codes.OK
 
 
 def _preload(folders: Iterable[str]) -> bool:
-    """Load the driver's library from the first folder that has it; who then asks for it by name is given this one."""
+    """Load the driver's library from the first folder that has it; later loads by name then get this one."""
     for folder in folders:
         with contextlib.suppress(OSError):
             CDLL(f"{folder}/libnvidia-ml.so.1")
@@ -271,7 +271,7 @@ def _preload(folders: Iterable[str]) -> bool:
 
 
 def _call(function: str, *arguments: object) -> int:
-    """Call a function of NVML by its name, and return its code; one that the library lacks answers "not found"."""
+    """Call a function of NVML by its name, and return its code: "not found" for one that the library lacks."""
     try:
         return int(pynvml._nvmlGetFunctionPointer(function)(*arguments))
     except pynvml.NVMLError as error:
@@ -297,7 +297,7 @@ def _number(function: str, handle: object) -> int | None:
 
 
 def _memory(handle: object) -> tuple[int, dict[str, Any]]:
-    """Ask for the memory of a device: NVML's code, and the fields of `Gpu` that it tells, in bytes."""
+    """Read the memory of a device; return NVML's code, and the known fields of `Gpu`, in bytes."""
     memory = pynvml.c_nvmlMemory_v2_t(version=pynvml.nvmlMemory_v2)
     code = _call("nvmlDeviceGetMemoryInfo_v2", handle, byref(memory))
     if code in (nvml_codes.MISSING, nvml_codes.NOT_SUPPORTED, nvml_codes.OTHER_VERSION):
@@ -312,7 +312,7 @@ def _memory(handle: object) -> tuple[int, dict[str, Any]]:
 
 
 def _multiprocessors(handle: object, capability: tuple[int, int] | None) -> int | None:
-    """Count a device's multiprocessors: NVML tells cores, and what part of them an instance has."""
+    """Count a device's multiprocessors: NVML has a GPU's cores, and an instance's multiprocessors."""
     part = pynvml.c_nvmlDeviceAttributes()
     if _call("nvmlDeviceGetAttributes_v2", handle, byref(part)) == nvml_codes.OK and part.multiprocessorCount:
         return int(part.multiprocessorCount)
@@ -323,13 +323,13 @@ def _multiprocessors(handle: object, capability: tuple[int, int] | None) -> int 
 
 
 def _sum(processes: list[Process]) -> int | None:
-    """Add up what processes are known to hold: None when there are some and nothing is known."""
+    """Add up what processes are known to hold; return None when there are some and nothing is known."""
     held = [process.held for process in processes if process.held is not None]
     return sum(held) if held or not processes else None
 
 
 def _available() -> int | None:
-    """Ask Linux how many bytes it could give: other programs use the machine's memory too."""
+    """Return how many bytes Linux could give: other programs use the machine's memory too."""
     with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
         return next((1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:")), None)
     return None

@@ -1,4 +1,4 @@
-"""NVML's codes in words for people: what is wrong, what was tried, what to do. Who calls NVML is elsewhere.
+"""NVML's error codes in words for people: what is wrong, what was tried, what to do. `nvml` calls NVML.
 
 The numbers are nvmlReturn_t's in nvml.h.
 """
@@ -16,7 +16,7 @@ OTHER_VERSION = 25
 NO_GPU = 28
 
 ABSENT = (9, NO_LIBRARY, NO_GPU)
-"""There is nothing to read here, as opposed to something that fails."""
+"""Codes that mean that there is nothing to read here, as opposed to a failure."""
 
 _START = {
     4: "The NVIDIA driver refused: NVML was started without permission. Ask for access to /dev/nvidia*.",
@@ -46,7 +46,7 @@ def starting(code: int) -> str:
 
 
 def reading(code: int) -> str:
-    """Say why a figure of one GPU is missing, as half a sentence."""
+    """Say why a figure of one GPU is missing, in half a sentence."""
     return _GPU.get(code, f"the driver answers with error {code}")
 
 

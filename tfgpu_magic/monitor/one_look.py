@@ -1,4 +1,4 @@
-"""One look at the GPUs and at whose memory it is, for who need not look again: the table, and the names in it."""
+"""One look at the GPUs and at whose memory it is, as a table; `watcher` is for views that look repeatedly."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float 
     """Look at the GPUs now, and find whose memory it is.
 
     Args:
-        report: asks this kernel what it says of its own frameworks; None leaves that out.
+        report: makes this kernel's own report; None leaves that out.
         timeout: seconds to wait for the driver, and as long again for this machine's processes.
 
     Returns:
-        The rows, even where there is no driver or it hangs: then the table says so.
+        The rows, even where there is no driver or it hangs: then the table's `error` says so.
     """
     snapshot = look(timeout)
     known = within(timeout, partial(_known, {process.pid for process in snapshot.processes}))
@@ -48,7 +48,7 @@ def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float 
 
 
 def owners(pids: Collection[int], *, timeout: float = 1.5) -> Mapping[int, Owner]:
-    """Find who is behind pids, as a table names them; none where this machine's processes cannot be read in time.
+    """Find the owners of pids, as a table names them; none where this machine's processes cannot be read in time.
 
     Args:
         pids: the process ids.
@@ -59,14 +59,14 @@ def owners(pids: Collection[int], *, timeout: float = 1.5) -> Mapping[int, Owner
 
 
 def _known(pids: Collection[int]) -> Known:
-    """Find the owners of pids, what other kernels say, and of which notebooks."""
+    """Find the owners of pids, the other kernels' reports, and their notebooks."""
     reports = _reports()
     notebooks = together(reports, {})
     return Owners().find(pids, notebooks), reports, notebooks
 
 
 def _reports() -> tuple[Report, ...]:
-    """What other kernels say of themselves; nothing where the board cannot be used."""
+    """Read the other kernels' reports; none where the board cannot be used."""
     with (
         contextlib.suppress(MonitorError),
         BoardDirectory() as place,

@@ -1,4 +1,4 @@
-"""Whose a pid is: this notebook's, mine, or another user's, of whom nothing but the user name is read."""
+"""Finds whose a pid is: this notebook's, mine, or another user's, of whom nothing but the user name is read."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ Who = Literal["this", "mine", "other", "gone", "unknown"]
 
 _SIMULATED = "TFGPU_SIMGPU"
 SIMULATED_USER = "TFGPU_SIMGPU_USER"
-"""The variable with the name of other users on a simulated machine; without it, it is the system's."""
+"""The variable with the name of other users on a simulated machine; without it, the system's name is used."""
 
 _FIRST = "pid:[4026531836]"  # PROC_PID_INIT_INO of Linux's proc_ns.h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notebook:
-    """What somebody who knows says of a kernel: its server, or the kernel itself.
+    """What is known of a kernel, from its server or from its own report.
 
     Attributes:
         name: what to call it, such as ``train.ipynb``; empty when that is not known.
-        path: its path; on the kernel's server where that said it, else in the file system; empty when not known.
-        kernel: the kernel's id on the server that said it; empty where it was not a server.
-        state: ``busy``, ``idle`` or what else Jupyter calls a kernel's state; empty when not known.
+        path: its path; on the kernel's server where that is the source, else in the file system; empty when not known.
+        kernel: the kernel's id on that server; empty where the source is not a server.
+        state: ``busy``, ``idle`` or another of Jupyter's words for a kernel's state; empty when not known.
         active: when it was last active, in seconds since the epoch; None when not known.
-        also: what other documents and consoles share the kernel, by path or name.
+        also: the other documents and consoles that share the kernel, by path or name.
     """
 
     name: str = ""
@@ -52,27 +52,27 @@ class Notebook:
 
     @property
     def title(self) -> str:
-        """What to call it; empty when nothing is known."""
+        """Its name, or else its file's name; empty when nothing is known."""
         return self.name or PurePath(self.path).name
 
 
 def notebook_of(report: Report) -> Notebook:
-    """What a kernel says of its notebook."""
+    """Return what a kernel's report has of its notebook."""
     state = "" if report.busy is None else "busy" if report.busy else "idle"
     return Notebook(path=report.notebook, state=state, active=report.active)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who is behind a pid.
+    """The owner of a pid.
 
     Attributes:
         pid: the process id.
-        who: what it is to the one who looks.
-        text: how people name it; as the process wrote it, so a view must escape it.
+        who: whose it is, as the viewing process sees it.
+        text: its name for people; as the process wrote it, so a view must escape it.
         notebook: what is known of the kernel that this process is, or is a child of; None if it is none.
         kernel: the pid of that kernel; its own where it is no kernel's child.
-        call: whether it is one of our isolated cells and calls, which can be stopped without its kernel.
+        call: whether it is one of the isolated cells and calls, which can be stopped without their kernel.
     """
 
     pid: int
@@ -85,19 +85,19 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read of a process of mine: what it is called, its ancestors, its notebook's path, if it has a GPU."""
+    """What was read of a process: its name, its ancestors, its notebook's path, whether it has the driver open."""
 
     born: float
     parents: tuple[int, ...] = ()
     command: str = ""
     notebook: str = ""
-    stranger: str = ""
+    other_user: str = ""
     drives: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a process was called, and when it was last known to be itself (the monotonic clock)."""
+    """What was read of a process, its name, and when it was last verified to be the same (the monotonic clock)."""
 
     read: _Read
     text: str
@@ -105,12 +105,12 @@ class _Seen:
 
 
 class Owners:
-    """Finds owners, and remembers what it read of each process: a pid and the time when it was created.
+    """A finder of owners, which remembers what it read of each process, by its pid and the time when it was created.
 
     Args:
-        kernel: the pid that is "this notebook"; by default the process that asks, and 0 is none.
-        trust: seconds in which a pid that is there is taken for the process that it was: to read when it was created
-            takes 40 µs, and to see that it is there 2.
+        kernel: the pid that is "this notebook"; by default this process, and 0 is none.
+        trust: seconds in which an existing pid is taken for the process that it was: to read when a process was created
+            takes 40 µs, and to see that it exists 2 µs.
     """
 
     def __init__(self, kernel: int | None = None, *, trust: float = 0.0) -> None:
@@ -121,8 +121,8 @@ class Owners:
     def find(self, pids: Iterable[int], notebooks: Mapping[int, Notebook] | None = None) -> dict[int, Owner]:
         """Find the owner of every pid.
 
-        Where not one of them is, or was, a process of this machine that has the driver open, they are another pid
-        namespace's (the host's, seen from a container), and all owners are unknown rather than gone.
+        Where none of them is, or was, a process of this machine that has the driver open, they belong to another pid
+        namespace (the host's, seen from a container), and all owners are unknown rather than gone.
 
         Args:
             pids: the process ids.
@@ -132,7 +132,7 @@ class Owners:
         owners = {pid: self._find(pid, before.get(pid), notebooks or {}) for pid in pids}
         if before.keys().isdisjoint(owners) and _foreign(owner.who for owner in owners.values()):
             return {pid: Owner(pid=pid, who="unknown", text="others") for pid in owners}
-        return _told_apart(owners)
+        return _with_distinct_names(owners)
 
     def _find(self, pid: int, before: _Seen | None, notebooks: Mapping[int, Notebook]) -> Owner:
         now = time.monotonic()
@@ -142,8 +142,8 @@ class Owners:
             else:
                 process = psutil.Process(pid)
                 born = process.create_time()
-                read = _again(process, before.read) if before and before.read.born == born else _read(process, born)
-                if not (read.stranger or read.drives):  # the number is another's here, or was before
+                read = _reread(process, before.read) if before and before.read.born == born else _read(process, born)
+                if not (read.other_user or read.drives):  # the pid means another process here, or is reused
                     return Owner(pid=pid, who="gone", text="a process that ended")
         except psutil.AccessDenied:
             return Owner(pid=pid, who="other", text="another user")
@@ -159,10 +159,10 @@ class Owners:
         return owner
 
     def _name(self, pid: int, read: _Read, notebooks: Mapping[int, Notebook]) -> Owner:
-        if read.stranger:
-            return Owner(pid=pid, who="other", text=read.stranger)
+        if read.other_user:
+            return Owner(pid=pid, who="other", text=read.other_user)
         family = (pid, *read.parents)
-        call = read.command == ISOLATED  # which reports of itself too, and is no notebook
+        call = read.command == ISOLATED  # a call has a report of its own too, and is no notebook
         kernel = next((one for one in family[call:] if one in notebooks), pid)
         known = notebooks.get(kernel) or (Notebook(path=read.notebook) if read.notebook else None)
         if self._kernel in family:
@@ -174,10 +174,10 @@ class Owners:
 
 
 def by_user(pids: Iterable[int]) -> dict[int, Owner]:
-    """Tell mine from other users' and no more: none is named, and it takes a tenth of a millisecond for each of mine.
+    """Tell this user's pids from other users', without names; each of the former takes a tenth of a millisecond.
 
     Args:
-        pids: the process ids; as for `Owners.find`, where none of them lives here all are unknown.
+        pids: the process ids; as in `Owners.find`, where none of them exists here all are unknown.
     """
     whose = {pid: _user(pid) for pid in pids}
     if _foreign(whose.values()):
@@ -196,39 +196,39 @@ def _user(pid: int) -> Who:
 
 
 def _foreign(found: Iterable[Who]) -> bool:
-    """Tell whether pids may be another namespace's: those that nobody knew before name nothing that lives here."""
+    """Tell whether pids may belong to another namespace: none of them names a living process here."""
     return set(found) == {"gone"} and not _all_known()
 
 
 def _all_known() -> bool:
-    """Tell whether every pid that the driver may list is a number here: in the first namespace there is no other."""
+    """Tell whether every pid that the driver may list is a pid here, as it is in the first namespace."""
     try:
         return os.readlink("/proc/self/ns/pid") == _FIRST and _SIMULATED not in os.environ  # noqa: PTH115
     except OSError:
         return False
 
 
-def _again(process: psutil.Process, before: _Read) -> _Read:
-    """Read anew what changes: a program may become another one, and call itself what it likes."""
-    return before if before.stranger else replace(before, command=command(process))
+def _reread(process: psutil.Process, before: _Read) -> _Read:
+    """Read again what changes: a process may run another program, and set its name freely."""
+    return before if before.other_user else replace(before, command=command(process))
 
 
 def _read(process: psutil.Process, born: float) -> _Read:
-    if process.uids().real != os.getuid():  # asked first: root may read more of others, and does not
-        return _Read(born, stranger=_user_name(process))
+    if process.uids().real != os.getuid():  # checked first: root could read more of other users, and does not
+        return _Read(born, other_user=_user_name(process))
     parents = tuple(parent.pid for parent in process.parents())
     drives = opens_driver(process.pid) is not False
     return _Read(born, parents=parents, command=command(process), notebook=notebook(process), drives=drives)
 
 
 def _user_name(process: psutil.Process) -> str:
-    """Name a process's user; on a simulated machine, whose other users are not the system's, as that may name them."""
+    """Return the name of a process's user; on a simulated machine it may be set by `SIMULATED_USER`."""
     simulated = os.environ.get(SIMULATED_USER) if _SIMULATED in os.environ else None
     return simulated or process.username()
 
 
-def _told_apart(owners: dict[int, Owner]) -> dict[int, Owner]:
-    """Name notebooks of the same file name in different folders with as much of their paths as tells them apart."""
+def _with_distinct_names(owners: dict[int, Owner]) -> dict[int, Owner]:
+    """Name notebooks of the same file name in different folders by as much of their paths as makes them distinct."""
     paths = {owner.notebook.path for owner in owners.values() if owner.notebook and owner.notebook.path}
     names = Counter(PurePath(path).name for path in paths)
     if not any(count > 1 for count in names.values()):
@@ -247,7 +247,7 @@ def _with_folder(owner: Owner, paths: Iterable[str]) -> Owner:
 
 
 def _hidden(pid: int) -> bool:
-    """Tell a process that /proc hides (mounted with hidepid) from none: only to the first are signals forbidden."""
+    """Tell whether /proc (mounted with hidepid) hides a process: to signal one that exists is forbidden."""
     try:
         os.kill(pid, 0)
     except PermissionError:

@@ -1,4 +1,4 @@
-"""What a process is called: a kernel by its notebook's path, others by their programs, and never by more."""
+"""Names processes: a kernel by its notebook's path, others by their programs, and never by their arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ISOLATED = "isolated call"
-"""What a process is called that is one of ours for isolated cells and calls."""
+"""The name of the processes of isolated cells and calls."""
 
 
 def notebook(process: psutil.Process) -> str:
@@ -25,7 +25,7 @@ def notebook(process: psutil.Process) -> str:
 
 
 def notebook_path(environment: Mapping[str, str]) -> str:
-    """Return the path of a kernel's notebook as Jupyter Server tells the kernel; empty where it tells none.
+    """Return the path of a kernel's notebook from the variable that Jupyter Server sets; empty where it sets none.
 
     A session without a name has the path of a folder, which ends with a slash.
     """
@@ -34,7 +34,7 @@ def notebook_path(environment: Mapping[str, str]) -> str:
 
 
 def command(process: psutil.Process) -> str:
-    """Return what a process is called, as `short_command`."""
+    """Return the name of a process, as `short_command`."""
     try:
         return short_command(process.name(), process.cmdline())
     except psutil.AccessDenied:
@@ -42,7 +42,7 @@ def command(process: psutil.Process) -> str:
 
 
 def short_command(name: str, words: Sequence[str]) -> str:
-    """Name a process by its program; Python, whatever its version is called, by its script or module. Never by more.
+    """Name a process by its program; Python of any version by its script or module too. Never by more.
 
     Args:
         name: the process's name, used where there is no command line.
@@ -66,7 +66,7 @@ def short_command(name: str, words: Sequence[str]) -> str:
 
 
 def is_call(process: psutil.Process) -> bool:
-    """Tell whether a process of mine is an isolated call: not the one that such calls are forked from.
+    """Tell whether a process of this user is an isolated call, and not the fork server.
 
     Raises:
         psutil.Error: it has ended, or may not be read.

@@ -1,4 +1,4 @@
-"""The readers of all sources as one, for the processes that may hang: the one that looks once, and the collector."""
+"""The readers of all sources as one, for the processes that may hang: that of `look`, and the `collector`."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class Readers:
                 self._missing.append(source.not_installed)
 
     def read(self, *, processes: bool = True, graphics: bool = True) -> Snapshot:
-        """Ask every source, as `source.Reader.read`."""
+        """Read every source, as `source.Reader.read`."""
         read = [reader.read(processes=processes, graphics=graphics) for reader in self._readers]
         return joined([*read, *(Snapshot(time=time.time(), error=why) for why in self._missing)])
 
     def close(self) -> None:
-        """Let go of all drivers; a later `read` starts them again."""
+        """Close all drivers; a later `read` opens them again."""
         for reader in self._readers:
             reader.close()
 
 
 def joined(snapshots: Sequence[Snapshot]) -> Snapshot:
-    """Put together what the sources say: their GPUs one after the other, numbered on.
+    """Join the sources' snapshots: their GPUs one after the other, numbered on.
 
-    What has no driver or GPU here is left out where another source has; one that fails beside it is a note.
+    A source without a driver or GPU here is left out where another has one; one that fails beside it is a note.
 
     Args:
         snapshots: each source's, in their order; at least one.
@@ -78,6 +78,6 @@ def joined(snapshots: Sequence[Snapshot]) -> Snapshot:
 
 
 def main() -> None:
-    """Print one snapshot as one line of JSON, and leave at once: there is nothing that the kernel does not clean up."""
+    """Print one snapshot as one line of JSON, and exit at once: the operating system cleans everything up."""
     print(Readers().read().to_json(), flush=True)
     os._exit(0)

@@ -1,4 +1,4 @@
-"""What a kernel says of itself and its frameworks: plain data, which it alone can know. Who fills it in: elsewhere."""
+"""A kernel's report of itself and its frameworks, as plain data. `config.self_report` fills it in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 TENSORFLOW = "TensorFlow"
-"""The framework whose policy `%tf_gpu` sets; views have a place of its own for its figures, beside the policy."""
+"""The framework whose policy `%tf_gpu` sets; views show its figures in a place of their own, beside the policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +26,14 @@ class LogicalGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A figure that a framework's allocator gives of one GPU.
+    """A figure of a framework's allocator on one GPU.
 
     Attributes:
-        framework: what people call the framework, ``PyTorch``.
-        what: what people call the figure, ``allocated``; the framework's own word where it has one.
+        framework: the framework's name for people, ``PyTorch``.
+        what: the figure's name for people, ``allocated``; the framework's own word where it has one.
         size: bytes.
-        used: whether it counts what the process's own objects take now; no two of a framework's figures do.
-        taken: whether it counts what the process surely holds now; no two of a framework's figures do.
+        used: whether it counts what the process's own objects take now; at most one of a framework's figures does.
+        taken: whether it counts what the process surely holds now; at most one of a framework's figures does.
         peak: whether it is the most that was in use at once.
     """
 
@@ -50,10 +50,10 @@ class GpuUse:
     """What this kernel does, or will do, with one GPU.
 
     Attributes:
-        gpu: the `Gpu.label` it speaks of; its UUID, where the kernel has not looked at the machine's GPUs.
+        gpu: the `Gpu.label`; the UUID, where the kernel has not looked at the machine's GPUs.
         policy: in words, ``limit 2 GiB``, ``growth``, ``hidden``, ``default: takes all``; empty when unknown.
         logical: TensorFlow's logical GPUs on it, in TensorFlow's order; empty when hidden.
-        figures: what frameworks say of it that are awake and have used it, each framework's together.
+        figures: those of the frameworks that are awake and have used it, each framework's together.
     """
 
     gpu: str
@@ -63,29 +63,29 @@ class GpuUse:
 
     @property
     def used(self) -> int | None:
-        """Bytes that the process's own objects take, in all frameworks together; None where none says it."""
+        """Bytes that the process's own objects take, in all frameworks together; None where no figure has it."""
         sizes = [figure.size for figure in self.figures if figure.used]
         return sum(sizes) if sizes else None
 
     @property
     def taken(self) -> int | None:
-        """Bytes that the process surely holds, in all frameworks together; None where none says it."""
+        """Bytes that the process surely holds, in all frameworks together; None where no figure has it."""
         sizes = [figure.size for figure in self.figures if figure.taken]
         return sum(sizes) if sizes else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One kernel's own word.
+    """One kernel's report of itself.
 
     Attributes:
-        pid: the kernel's process id, in its own namespace; one that was read has the reader's (`report_files`).
+        pid: the kernel's process id in its own namespace; of a report that was read, in the reader's (`report_files`).
         summary: one sentence for people, such as ``TensorFlow 2.21.0 is using the GPUs since In [3].``
-        uses: a `GpuUse` for each GPU that the kernel knows something about.
+        uses: a `GpuUse` for each GPU of which the kernel has something to report.
         notes: what a reader must know besides, a sentence each.
         stage: how far TensorFlow has come: the value of a `config.process_state.Stage`.
-        notebook: the notebook's path as the kernel was told it; empty when it was not.
-        busy: whether a cell is running, or an isolated one that goes on by itself; None where nobody watches.
+        notebook: the notebook's path as the server passed it to the kernel; empty where it passed none.
+        busy: whether a cell is running, or an isolated one in the background; None where that is not observed.
         active: when that last changed, in seconds since the epoch.
         used_since: when it was first seen to have taken memory, in seconds since the epoch; None if it has none.
     """
@@ -102,13 +102,13 @@ class Report:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is soon a newer one, since the figures may change meanwhile."""
-        # With other frameworks alone a kernel that runs no cell sleeps, and what it posted stays true.
+        """Whether a newer report follows soon, since the figures may change meanwhile."""
+        # With other frameworks alone a kernel that runs no cell sleeps, and its last report stays true.
         figures = [figure for use in self.uses for figure in use.figures]
         return bool(self.busy) or any(figure.framework == TENSORFLOW for figure in figures)
 
     def without_figures(self) -> Report:
-        """Return the same with nothing known of what is in use."""
+        """Return the same report without figures."""
         return replace(self, uses=tuple(replace(use, figures=()) for use in self.uses))
 
     def to_json(self) -> str:

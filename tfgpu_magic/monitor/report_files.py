@@ -1,8 +1,8 @@
 """Kernels' own reports on the board: a small file for each kernel, which is there as long as the kernel is.
 
-The kernel holds a lock on its file, and the system lets go of that when the kernel ends, however it ends. So a reader
-knows the dead from the living without knowing their pids, which mean nothing in another container; and the system says
-which pid here has the lock.
+The kernel holds a lock on its file, and the system releases it when the kernel ends, however it ends. So a reader tells
+the dead from the living without their pids, which mean nothing in another container; and the system reports which pid
+here holds the lock.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ import zlib
 from dataclasses import replace
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.directory import BoardDirectory, elsewhere
+from tfgpu_magic.monitor.directory import BoardDirectory, other_directories
 from tfgpu_magic.monitor.report import Report
 
 VERSION = 2
-"""Of the report's fields. A kernel of an older version is seen, without its figures; one of a newer version is not."""
+"""The version of the report's fields. Older reports are read, without their figures; newer ones are not."""
 PREFIX = f"report-{VERSION}-"
 _READ = tuple(f"report-{version}-" for version in range(1, VERSION + 1))
-LONGEST = 2**16
-"""Bytes of a report; what is longer is no report."""
+LARGEST_REPORT = 2**16
+"""The largest report, in bytes; what is longer is not read."""
 AT_LEAST_EVERY = 30.0
 """Seconds after which a kernel posts again, at the latest, while its figures may change."""
-PATIENCE = 45.0
-"""Seconds after which the figures of one that should have posted again are unknown: it hangs, or cannot write."""
+FIGURES_EXPIRE_AFTER = 45.0
+"""Seconds after which the figures of a kernel that should have posted again are unknown: it hangs, or cannot write."""
 
 _HEAD = struct.Struct("<II")  # length and checksum of the JSON that follows
 _FLOCK = struct.Struct("hhqqi")  # struct flock: type, whence, start, length, pid. Source: fcntl_locking(2), Linux
 _ours: set[str] = set()
-"""Files of this process. To open and close one would drop our lock on it: that is how POSIX locks are."""
+"""Files of this process. To open and close one would release its lock, as POSIX locks work."""
 
 
 class ReportFile:
-    """This kernel's place on the board.
+    """This kernel's report file.
 
     Args:
-        place: where the board is; it is let go of with this.
+        place: where the board is; it is closed with this.
 
     Raises:
         MonitorError: the file cannot be made.
@@ -58,7 +58,7 @@ class ReportFile:
             raise
 
     def _make(self, new: str) -> int:
-        """Make the file, and return its descriptor. It gets its name when it is locked."""
+        """Make the file, and return its descriptor. The file gets its name when it is locked."""
         place = self._place
         fd = place.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
@@ -73,7 +73,7 @@ class ReportFile:
         return fd
 
     def post(self, report: Report) -> None:
-        """Let readers see this report instead of the one before.
+        """Replace the report that readers see.
 
         Raises:
             OSError: it could not be written.
@@ -82,11 +82,11 @@ class ReportFile:
         os.pwrite(self._fd, _HEAD.pack(len(text), zlib.crc32(text)) + text, 0)
 
     def is_there(self) -> bool:
-        """Tell whether readers still find it: nobody removed it or its directory, and this is not a forked child."""
+        """Tell whether readers still find the file: it and its directory exist, and this is not a forked child."""
         return os.getpid() == self._pid and self._place.is_there() and self._place.holds(self.name, self._fd)
 
     def close(self) -> None:
-        """Take the report away."""
+        """Remove the report."""
         if os.getpid() == self._pid:
             with contextlib.suppress(MonitorError):
                 self._place.remove(self.name)
@@ -96,10 +96,10 @@ class ReportFile:
 
 
 class ReportFiles:
-    """All kernels' reports in one directory but this process's own. Dead kernels' files are cleared away.
+    """All kernels' reports in one directory but this process's own. Dead kernels' files are removed.
 
     Args:
-        place: the directory, which is let go of by `close`.
+        place: the directory, which `close` closes.
     """
 
     def __init__(self, place: BoardDirectory) -> None:
@@ -107,11 +107,11 @@ class ReportFiles:
         self._known: dict[str, tuple[bytes, Report]] = {}
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory."""
         self.place.close()
 
     def read(self) -> tuple[Report, ...]:
-        """Read every report that is there now; some 10 µs each. What is half written is as it was before.
+        """Read every report that is there now, in some 10 µs each. Of one that is half written, return the one before.
 
         Pids are those of this process's namespace, and negative for kernels that are in none that can be seen from it.
         Figures are left out where they are too old.
@@ -133,7 +133,7 @@ class ReportFiles:
             if pid is None:
                 self.place.remove(name)
                 return None
-            data = os.pread(fd, _HEAD.size + LONGEST, 0)
+            data = os.pread(fd, _HEAD.size + LARGEST_REPORT, 0)
             age = time.time() - os.fstat(fd).st_mtime
         finally:
             os.close(fd)
@@ -143,7 +143,7 @@ class ReportFiles:
         if before is None:
             return None
         self._known[name] = before
-        report = before[1].without_figures() if before[1].goes_on and age > PATIENCE else before[1]
+        report = before[1].without_figures() if before[1].goes_on and age > FIGURES_EXPIRE_AFTER else before[1]
         return replace(report, pid=pid or -int(name.rpartition("-")[2], 16) - 1)
 
 
@@ -153,7 +153,7 @@ class AllReportFiles:
     Which directory is the best may change while kernels run: a login makes one, and its end removes it.
 
     Args:
-        place: where the board is; whoever has it lets go of it.
+        place: where the board is; its owner closes it.
     """
 
     def __init__(self, place: BoardDirectory) -> None:
@@ -162,9 +162,9 @@ class AllReportFiles:
         self.find()
 
     def find(self) -> None:
-        """See which directories there are now."""
+        """Find the directories that exist now."""
         before, self._others = {one.place.path: one for one in self._others}, []
-        for place in elsewhere(self._here.place):
+        for place in other_directories(self._here.place):
             known = before.pop(place.path, None)
             if known is not None and known.place.same(place):
                 place.close()
@@ -181,14 +181,14 @@ class AllReportFiles:
         return tuple(report for one in (self._here, *self._others) for report in one.read())
 
     def close(self) -> None:
-        """Let go of the other directories."""
+        """Close the other directories."""
         for one in self._others:
             one.close()
         self._others = []
 
 
 def _text(data: bytes) -> bytes | None:
-    """Return the JSON in a file; None when it is half written, or none."""
+    """Return the JSON in a file; None when it is half written or missing."""
     if len(data) < _HEAD.size:
         return None
     length, check = _HEAD.unpack_from(data)
@@ -197,7 +197,7 @@ def _text(data: bytes) -> bytes | None:
 
 
 def _holder(fd: int) -> int | None:
-    """Return the pid of the process that has the lock on a file; 0 if it has none here, None if there is no such."""
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    """Return the pid of the process that holds a file's lock: 0 if it has no pid here, None if no process does."""
+    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, request))
     return None if kind == fcntl.F_UNLCK else max(0, pid)

@@ -1,4 +1,4 @@
-"""A snapshot, its owners and kernels' own reports to the rows that every view shows: pure. Views draw them."""
+"""Makes the rows of every view from a snapshot, its owners and kernels' reports. Pure; `views` draws them."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.report import Figure, GpuUse, Report
     from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
-    _Said = Sequence[tuple[Report, Mapping[str, GpuUse]]]
+    _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
 
 UNATTRIBUTED = (
     "Attribution is not available here: the driver does not name this machine's processes, as in some containers. "
     "Notebooks that have loaded tfgpu_magic show their own figures, and all else is shown as others."
 )
 
-NOT_TOLD = "not told whose"
-"""Whose memory is that the driver could name and does not."""
+OWNER_UNKNOWN = "not told whose"
+"""The owner of memory whose processes the driver could name and does not."""
 
-SETTLED = 2.0
-"""Seconds after which a process that has memory is in the driver's lists, when they are read."""
+LISTED_AFTER = 2.0
+"""Seconds after which a process that has memory is in the driver's lists."""
 
-LOOKS = 12
-"""How many looks there are that differ: four colours by three patterns, as views draw them."""
+TONES = 12
+"""How many distinct tones there are: four colours by three patterns, as views draw them."""
 
 SMALLEST_REST = 256 * BINARY["MiB"]
-"""Bytes in use that no process accounts for and that need no explanation: what the driver itself takes is less."""
+"""Bytes in use without a process from which on they get a row: the driver itself takes less."""
 
 SPARE_AFTER, SPARE = 300.0, 256 * BINARY["MiB"]
-"""Seconds without activity, and bytes held and not used, from which on a notebook's memory is worth asking back."""
+"""Seconds without activity, and bytes held and not used, from which on a notebook is worth shutting down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +48,12 @@ class GpuRow:
     Attributes:
         gpu: the `Gpu.label`.
         uuid: the `Gpu.uuid`.
-        name: the product's name, without the maker's.
+        name: the product's name, without its maker's.
         logical: TensorFlow's names for it, ``GPU:0 GPU:1``; empty when it has none.
-        used: bytes that anyone holds.
+        used: bytes in use by any process.
         total: bytes of memory.
-        free: bytes that nobody holds.
-        figures: what this notebook's frameworks say of it.
+        free: bytes that are not in use.
+        figures: this notebook's frameworks' figures on it.
         policy: this notebook's policy in words; empty when there is none.
         unified: whether memory is shared with the CPU.
         mig: whether this GPU is cut into instances, which have rows of their own.
@@ -86,13 +86,13 @@ class ProcessRow:
         kind: ``C``, ``G``, ``C+G`` or ``M+C``; empty where the driver does not list it.
         who: whose it is.
         owner: the same for people; may be hostile text, so a view must escape it.
-        held: bytes; None where the driver does not say.
-        use: what the process says of itself; None where it says nothing.
+        held: bytes; None where the driver has no figure.
+        use: the process's own report; None where there is none.
         notebook: the notebook that it belongs to; None where it belongs to none, or that is not known.
         kernel: the pid of that notebook's kernel, or its own; None of what is not mine.
         call: whether it is an isolated cell or call.
         untold: whether it stands for processes that the driver could name and does not.
-        tone: the number of its notebook's look, the same on every GPU and in every view; None of what is not mine.
+        tone: the number of its notebook's tone, the same on every GPU and in every view; None of what is not mine.
     """
 
     gpu: str
@@ -110,16 +110,16 @@ class ProcessRow:
 
     @property
     def child(self) -> bool:
-        """Whether it is not the notebook's kernel, but a process that the kernel has started."""
+        """Whether it is a process that the notebook's kernel has started, and not the kernel."""
         return self.kernel is not None and self.pid != self.kernel
 
     @property
     def known(self) -> int | None:
-        """Bytes that it surely takes: held, and what it says itself where the driver cannot list it."""
+        """Bytes that it surely takes: held, or its own figure where the driver cannot list it."""
         return self.use.taken if self.held is None and not self.kind and self.use else self.held
 
     def spare(self, now: float) -> bool:
-        """Whether it is another notebook of mine that has long been idle and keeps much that it does not use.
+        """Tell whether it is another notebook of mine that has long been idle and keeps much that it does not use.
 
         Args:
             now: seconds since the epoch.
@@ -138,13 +138,13 @@ class Table:
     Attributes:
         gpus: a row for each GPU, in the snapshot's order.
         processes: a row for each process, by GPU, the largest first and the unknown last.
-        summary: this kernel's state, one sentence; empty when it said nothing.
+        summary: this kernel's state, one sentence; empty when it has no report.
         notes: what a reader must know besides, a sentence each.
         simulated: whether the GPUs are those of a simulated machine.
         error: why there is nothing to show, in words.
         absent: there is no driver or no GPU here, as opposed to one that fails.
         time: when the GPUs were read, in seconds since the epoch.
-        stale_since: since when the collector is missed, as `board.Look` has it; None while it is there.
+        stale_since: since when the collector is missing, as `board.Look` has it; None while it is alive.
         every: seconds from this reading to the next; 0 where there is only this one.
     """
 
@@ -170,22 +170,22 @@ def make(
     """Make the rows that every view shows.
 
     Args:
-        snapshot: what the driver says.
+        snapshot: the driver's figures.
         owners: the owner of each pid in it.
-        report: what this kernel says of itself.
-        reports: what other kernels say of themselves.
+        report: this kernel's own report.
+        reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid.
     """
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
-    said = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in (report, *reports) if one]
-    strangers = _strangers(snapshot, said)
-    own = said[0][1] if report else {}
+    reported = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in (report, *reports) if one]
+    foreign = _foreign_pids(snapshot, reported)
+    own = reported[0][1] if report else {}
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
     for gpu in snapshot.gpus:
-        rows = [] if strangers else list(_rows(snapshot, gpu.label, owners, said))
-        if strangers or not gpu.listed:
-            rows += _by_their_own_word(gpu.label, {row.pid for row in rows}, notebooks or {}, said, report)
+        rows = [] if foreign else list(_rows(snapshot, gpu.label, owners, reported))
+        if foreign or not gpu.listed:
+            rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, notebooks or {}, reported, report)
         rows.sort(key=_largest_first)
         rest = _rest(gpu, rows)
         gpus.append(_gpu_row(gpu, rows, own.get(gpu.label)))
@@ -197,7 +197,7 @@ def make(
         summary=report.summary if report else "",
         notes=(
             *snapshot.notes,
-            *((UNATTRIBUTED,) if unnamed or strangers else ()),
+            *((UNATTRIBUTED,) if unnamed or foreign else ()),
             *(report.notes if report else ()),
         ),
         simulated=snapshot.simulated,
@@ -207,25 +207,25 @@ def make(
     )
 
 
-def _strangers(snapshot: Snapshot, said: _Said) -> bool:
-    """Tell whether the pids are another namespace's: kernels use GPUs whose lists have none of their pids.
+def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
+    """Tell whether the pids belong to another namespace: kernels use GPUs whose lists have none of their pids.
 
-    One of the pids may then look like a process of this machine, and would be named wrongly.
+    One of the pids may then equal that of a process of this machine, and would be named wrongly.
     """
     listed = {gpu.label for gpu in snapshot.gpus if gpu.listed and not gpu.error}
     pids = {process.pid for process in snapshot.processes}
     using = [
         one
-        for one, uses in said
-        if one.pid > 0  # what is in no pid namespace that is seen from here is in no list here either
+        for one, uses in reported
+        if one.pid > 0  # a kernel without a pid in this namespace is in no list here either
         and any(use.taken and gpu in listed for gpu, use in uses.items())
-        and (one.used_since is None or (snapshot.listed_at or 0.0) - one.used_since > SETTLED)
+        and (one.used_since is None or (snapshot.listed_at or 0.0) - one.used_since > LISTED_AFTER)
     ]
-    return bool(using) and not any(one.pid in pids for one, _ in said)
+    return bool(using) and not any(one.pid in pids for one, _ in reported)
 
 
-def _rows(snapshot: Snapshot, gpu: str, owners: Mapping[int, Owner], said: _Said) -> Iterable[ProcessRow]:
-    uses = {one.pid: uses.get(gpu) for one, uses in said}
+def _rows(snapshot: Snapshot, gpu: str, owners: Mapping[int, Owner], reported: _Reported) -> Iterable[ProcessRow]:
+    uses = {one.pid: uses.get(gpu) for one, uses in reported}
     for process in snapshot.processes:
         if process.gpu == gpu:
             owner = owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text="others")
@@ -243,11 +243,15 @@ def _rows(snapshot: Snapshot, gpu: str, owners: Mapping[int, Owner], said: _Said
             )
 
 
-def _by_their_own_word(
-    gpu: str, listed: Collection[int | None], notebooks: Mapping[int, Notebook], said: _Said, this: Report | None
+def _self_reported_rows(
+    gpu: str,
+    listed: Collection[int | None],
+    notebooks: Mapping[int, Notebook],
+    reported: _Reported,
+    this: Report | None,
 ) -> Iterable[ProcessRow]:
-    """Rows of the kernels that say that they use a GPU, where the driver's list does not have them."""
-    for one, uses in said:
+    """Give rows for the kernels that report to use a GPU, where the driver's list does not have them."""
+    for one, uses in reported:
         use = uses.get(gpu)
         if use is not None and use.taken is not None and one.pid not in listed:
             notebook = notebooks.get(one.pid)
@@ -265,16 +269,16 @@ def _by_their_own_word(
 
 
 def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
-    """Give each notebook a look, from its name: whoever looks, from wherever and whenever, gives it the same one.
+    """Set each notebook's tone from its name, so that every viewer gives it the same one, at any time and place.
 
-    Of two that would look alike the later in order takes the next look, as long as there are looks.
+    Of two notebooks with the same tone, the later in order takes the next free one, as long as there are any.
     """
     names = {row.kernel: (row.notebook and row.notebook.title) or "" for row in rows if row.kernel is not None}
     tones: dict[int, int] = {}
     for kernel, name in sorted(names.items(), key=lambda one: (one[1], one[0])):
         wanted = zlib.crc32(name.encode(errors="surrogatepass"))
-        looks = [(wanted + step) % LOOKS for step in range(LOOKS)]
-        tones[kernel] = next((look for look in looks if look not in tones.values()), looks[0])
+        choices = [(wanted + step) % TONES for step in range(TONES)]
+        tones[kernel] = next((tone for tone in choices if tone not in tones.values()), choices[0])
     return tuple(row if row.kernel is None else replace(row, tone=tones[row.kernel]) for row in rows)
 
 
@@ -283,20 +287,20 @@ def _largest_first(row: ProcessRow) -> tuple[bool, int, int]:
 
 
 def _rest(gpu: Gpu, rows: Sequence[ProcessRow]) -> int | None:
-    """Say how many bytes are in use beyond what the listed processes hold; None when unknown or not worth a row."""
-    if gpu.used is None or gpu.mig or _untold(rows):
+    """Return the bytes in use beyond what the listed processes hold; None when unknown or not worth a row."""
+    if gpu.used is None or gpu.mig or _holds_unknown(rows):
         return None
     rest = gpu.used - sum(row.known or 0 for row in rows)
     return rest if rest > max(SMALLEST_REST, (gpu.total or 0) // 100) else None
 
 
-def _untold(rows: Sequence[ProcessRow]) -> bool:
-    """Tell whether a process with a name holds memory that the driver does not tell, as on WSL."""
+def _holds_unknown(rows: Sequence[ProcessRow]) -> bool:
+    """Tell whether a named process holds an unknown amount of memory, as on WSL."""
     return any(row.known is None and row.who != "unknown" for row in rows)
 
 
 def _unlisted(gpu: Gpu, held: int) -> ProcessRow:
-    owner = "others" if gpu.listed else NOT_TOLD
+    owner = "others" if gpu.listed else OWNER_UNKNOWN
     return ProcessRow(gpu=gpu.label, pid=None, kind="", who="unknown", owner=owner, held=held, untold=not gpu.listed)
 
 
@@ -324,6 +328,6 @@ def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow
 
 
 def _shares(gpu: Gpu, rows: Sequence[ProcessRow]) -> tuple[Share, ...]:
-    # Where the list or a process's memory is not told, the rest may be anyone's.
-    rest = NOT_TOLD if _untold(rows) or not gpu.listed else "others"
+    # Where the list or a process's memory is unknown, the rest may belong to any process.
+    rest = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else "others"
     return shares(gpu, ((row.who, row.known or 0) for row in rows), rest)

@@ -1,4 +1,4 @@
-"""What kernels say of themselves where the driver cannot be read and CUDA works all the same: pure."""
+"""Makes rows from kernels' reports alone, where the driver cannot be read and CUDA works all the same. Pure."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _SHORT = 12  # characters of a UUID: the GPU's number is not known
 def self_reported(
     table: Table, report: Report | None, reports: Sequence[Report], notebooks: Mapping[int, Notebook] | None = None
 ) -> Table:
-    """Show the kernels that use GPUs, where there would be an error alone, as after an update of the driver.
+    """Return a table with the kernels that use GPUs, where there would be an error alone, as after a driver's update.
 
     Args:
         table: the rows that the driver's figures make.
-        report: what this kernel says of itself.
-        reports: what other kernels say of themselves.
+        report: this kernel's own report.
+        reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid.
 
     Returns:
-        The same where the driver was read, or no kernel uses a GPU; else a row for each GPU and kernel, and the error
-        as the first note.
+        The same table where the driver was read, or no kernel uses a GPU; else one with a row for each GPU and kernel,
+        and the error as the first note.
     """
     if not table.error or table.gpus:
         return table

@@ -1,4 +1,4 @@
-"""Whose a GPU's memory is: reckoned once, from what each process surely takes, for every view. Pure."""
+"""Computes once for every view whose a GPU's memory is, from what each process surely takes. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.snapshot import Gpu
 
 ShareOf = Literal["this", "mine", "others", "free"]
-"""Whose a part of a GPU's memory is: this notebook's, my other processes', anyone else's, nobody's."""
+"""Whose a part of a GPU's memory is: this notebook's, my other processes', another's, or free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +31,14 @@ class Share:
 
 
 def shares(gpu: Gpu, known: Iterable[tuple[Who, int]], others: str) -> tuple[Share, ...]:
-    """Say whose a GPU's memory is, in the order of `ShareOf`; nothing where that is unknown.
+    """Return whose a GPU's memory is, in the order of `ShareOf`; nothing where that is unknown.
 
-    What is used and of no process of mine is others', whether a process accounts for it or not.
+    Memory in use that no process of mine holds is others', whether a process accounts for it or not.
 
     Args:
-        gpu: what the driver says of it.
+        gpu: the driver's figures.
         known: whose each process is, and how many bytes it surely takes.
-        others: what is called that is of no process of mine.
+        others: the name of the others' share.
     """
     if gpu.used is None or not gpu.total or gpu.mig:
         return ()

@@ -1,4 +1,4 @@
-"""What a machine's GPUs hold at one time: plain data and its one JSON form. Its makers are readers (source.py)."""
+"""A machine's GPUs and their processes at one time, as plain data with one JSON form. `source.Reader` makes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 SIMULATED = "Simulated"
-"""How the name of every GPU of a simulated machine begins."""
+"""The prefix of the name of every GPU of a simulated machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,16 +24,16 @@ class Gpu:
         uuid: ``GPU-...`` or ``MIG-...``, as `CUDA_VISIBLE_DEVICES` takes it.
         name: the product's name.
         total: bytes of memory.
-        used: bytes that the driver counts as used by anyone.
+        used: bytes that the driver counts as used.
         free: bytes that the driver counts as free.
         reserved: bytes that driver and firmware keep for themselves; part of neither `used` nor `free`.
         capability: CUDA compute capability as (major, minor).
         multiprocessors: how many streaming multiprocessors it has.
         mig: whether MIG is on, so that CUDA sees its instances and not the GPU itself.
-        unified: memory is shared with the CPU; `total` is then the machine's memory.
+        unified: whether memory is shared with the CPU; `total` is then the machine's memory.
         listed: whether the driver gave the list of this GPU's processes.
-        refused: whether it was asked for the list and did not give it; `error` then says why.
-        lost: the driver cannot reach it, so nothing can run on it.
+        refused: whether the driver refused the list; `error` then says why.
+        lost: whether the driver cannot reach it, so that nothing can run on it.
         error: why figures are missing, in half a sentence; None when all is well.
     """
 
@@ -56,7 +56,7 @@ class Gpu:
 
     @property
     def label(self) -> str:
-        """How people name it: ``0``, or ``0.1`` for the MIG instance 1 of GPU 0."""
+        """Its name for people: ``0``, or ``0.1`` for the MIG instance 1 of GPU 0."""
         return str(self.index) if self.instance is None else f"{self.index}.{self.instance}"
 
     @property
@@ -73,7 +73,7 @@ class Process:
         gpu: the `Gpu.label` it is on.
         pid: the process id, as the driver gives it.
         kind: ``C``, ``G``, ``C+G`` or ``M+C``: compute, graphics, MPS.
-        held: bytes that the driver says it has, context included; None where the driver does not say.
+        held: bytes by the driver's account, context included; None where the driver has no figure.
     """
 
     gpu: str
@@ -112,7 +112,7 @@ class Snapshot:
         return any(gpu.simulated for gpu in self.gpus)
 
     def to_json(self) -> str:
-        """Write it as one line of JSON."""
+        """Return the snapshot as one line of JSON."""
         # Field by field: `dataclasses.asdict` copies what is in them too, which takes ten times as long.
         rows = [{"gpu": row.gpu, "pid": row.pid, "kind": row.kind, "held": row.held} for row in self.processes]
         fields = _fields(self) | {"gpus": [_fields(gpu) for gpu in self.gpus], "processes": rows}
@@ -120,7 +120,7 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
-        """Read what `to_json` wrote.
+        """Parse what `to_json` returned.
 
         Raises:
             ValueError: the text is not a snapshot.
@@ -135,28 +135,28 @@ class Snapshot:
 
 
 class Parser:
-    """Reads one snapshot after the other as `Snapshot.from_json` does, and makes new only the rows that are new.
+    """A parser of successive snapshots, as `Snapshot.from_json`, which makes only the rows that are new.
 
-    Of hundreds of processes few change from second to second, and to make them takes longer than all the rest.
+    Of hundreds of processes few change from second to second, and making them takes longer than all the rest.
     """
 
     def __init__(self) -> None:
         self._rows: dict[str, Process] = {}
 
     def parse(self, text: str) -> Snapshot:
-        """Read what `Snapshot.to_json` wrote.
+        """Parse what `Snapshot.to_json` returned.
 
         Raises:
             ValueError: the text is not a snapshot.
         """
-        # These cannot stand within a string: its quotation marks are escaped.
+        # These separators cannot occur within a string: its quotation marks are escaped.
         head, begun, rest = text.partition(',"processes":[{')
         rows, ended, tail = rest.partition('}],"error":')
         if not (begun and ended):
             return Snapshot.from_json(text)
         try:
             processes = self._processes(rows.split("},{"))
-        except (TypeError, ValueError):  # braces in a row: no row of ours has them
+        except (TypeError, ValueError):  # braces in a row, which `to_json` never writes
             return Snapshot.from_json(text)
         return dataclasses.replace(Snapshot.from_json(f'{head},"processes":[],"error":{tail}'), processes=processes)
 
@@ -172,7 +172,7 @@ class Parser:
 
 
 def _fields(data: Any) -> dict[str, Any]:
-    """Name a dataclass's fields."""
+    """Return a dataclass's fields by name."""
     return {name: getattr(data, name) for name in data.__slots__}
 
 

@@ -1,4 +1,4 @@
-"""What a source of figures is: one maker's driver, how it is asked, and what names it. Which there are: sources.py."""
+"""The interface of a source of figures: one maker's driver, its reader and its names. `sources` lists them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.snapshot import Snapshot
 
     class Reader(Protocol):
-        """An open driver, for one look or a look every second. Not thread-safe."""
+        """An open driver, for one reading or a reading every second. Not thread-safe."""
 
         def read(self, *, processes: bool = True, graphics: bool = True) -> Snapshot:
-            """Ask for all GPUs now. Whatever the driver does, short of hanging, the answer is a snapshot.
+            """Read all GPUs now. Whatever the driver does, short of hanging, the result is a snapshot.
 
             Args:
-                processes: whether to ask for the lists of processes, which cost most.
+                processes: whether to read the lists of processes, which cost most.
                 graphics: whether these include processes that only draw.
 
             Returns:
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
             """
 
         def close(self) -> None:
-            """Let go of the driver; a later `read` starts it again."""
+            """Close the driver; a later `read` opens it again."""
 
 
 class Source(NamedTuple):
-    """One maker's driver. Where a field is left out, nothing is looked for.
+    """One maker's driver. A field that is left out turns off what it is for.
 
     Attributes:
-        name: what its interface is called: ``NVML``.
-        maker: who makes its GPUs, as their names begin: ``NVIDIA``.
-        open: makes a reader, given folders where the driver's library may be. It is called only in processes that may
+        name: the name of its interface: ``NVML``.
+        maker: the maker of its GPUs, as their names begin: ``NVIDIA``.
+        open: makes a reader from folders where the driver's library may be. It is called only in processes that may
             hang, and imports what only they need.
         check: the maker's own command that shows whether the driver answers.
-        library: the Python module that the reader imports, which child processes are told where to find.
-        package: what is installed to have that module.
-        files: how the files begin that a process has open while it uses a GPU; without any, every process may.
-        devices: patterns of the names below /dev that tell which GPUs a process may open.
+        library: the Python module that the reader imports; child processes get its folder in their search path.
+        package: the package to install for that module.
+        files: prefixes of the files that a process has open while it uses a GPU; without any, every process may.
+        devices: patterns of the names below /dev from which it follows which GPUs a process may open.
         vendor: the maker's number on the PCI bus, as the system writes it: ``0x10de``.
     """
 
@@ -56,5 +56,5 @@ class Source(NamedTuple):
 
     @property
     def not_installed(self) -> str:
-        """Why the source cannot be asked where its module is missing, and what to do."""
+        """Why the source cannot be read where its module is missing, and what to do."""
         return f"{self.name} was not asked: {self.library} is not installed here. Run: pip install {self.package}."

@@ -1,4 +1,4 @@
-"""The sources of figures: the one table of them, and what follows from it for those who look. Nothing is asked here."""
+"""The table of all sources of figures, and the names that messages take from it. Nothing is read here."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def product(name: str) -> str:
 
 
 def names() -> str:
-    """Say what is asked: ``NVML``."""
+    """Return the sources' names for a message: ``NVML``."""
     return " or ".join(source.name for source in SOURCES)
 
 
 def makers() -> str:
-    """Say whose GPUs are looked for: ``NVIDIA``."""
+    """Return the makers' names for a message: ``NVIDIA``."""
     return " or ".join(source.maker for source in SOURCES)
 
 
 def checks() -> str:
-    """Say by which commands a person sees whether a driver answers: ``nvidia-smi``."""
+    """Return the commands that show whether a driver answers, for a message: ``nvidia-smi``."""
     return " or ".join(source.check for source in SOURCES if source.check)

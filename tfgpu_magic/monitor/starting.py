@@ -1,4 +1,4 @@
-"""How a collector is started: by one of those who look, when none is there; it is no child of theirs."""
+"""Starts a collector for a viewer when there is none; the collector is not the viewer's child."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK
 from tfgpu_magic.monitor.libraries import search_path
-from tfgpu_magic.monitor.settings import LIBRARIES, NAME
+from tfgpu_magic.monitor.settings import LIBRARIES, PROCESS_NAME
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.directory import BoardDirectory
 
 _FIRST, _LONGEST = 1.0, 15.0  # seconds between two attempts to start a collector
 _KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
-"""How variables begin that a collector may know; a notebook's secrets are nothing to it."""
+"""Prefixes of the variables that a collector gets; it gets none of a notebook's secrets."""
 
-# -c and -I -S as in look.py. It forks at once, so that the one that starts it has a child for milliseconds only.
+# -c as in `look`, -I and -S as in `probe`. It forks at once, so that its starter has a child for milliseconds only.
 _CODE = (
     "import os, sys; os.fork() and os._exit(0); linger, patience, *paths = sys.argv[1:]; sys.path += paths; "
     "from tfgpu_magic.monitor.collector import main; main(float(linger), float(patience))"
@@ -33,10 +33,10 @@ _CODE = (
 
 
 def begin(place: BoardDirectory, fd: int) -> bool:
-    """Tell whether a collector is to be started now, by us: none has the lock, and none is on its way.
+    """Tell whether this process is to start a collector now: none holds the lock, and none is on its way.
 
-    The lock is held for microseconds, and let go before it is closed: a process that is forked meanwhile has the
-    descriptor too, and would keep it.
+    The lock is held for microseconds, and released before the file is closed: a process that is forked meanwhile has
+    the descriptor too, and would keep the lock.
     """
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -55,10 +55,10 @@ def begin(place: BoardDirectory, fd: int) -> bool:
 
 
 def start(options: tuple[str, str], place: BoardDirectory) -> None:
-    """Start a collector that outlives us: a session of its own, and nothing of ours but a few variables.
+    """Start a collector that outlives this process, in a session of its own, with only a few of its variables.
 
-    It is told its directory, and to search for the driver's library where the system does: what a kernel was given to
-    find another one is for that kernel alone. A simulated machine's library is found no other way.
+    It gets its directory, and searches for the driver's library where the system does: a search path that was set for a
+    kernel is for that kernel alone. A simulated machine's library is found by that path only.
     """
     if os.getpid() == 1:
         _reap()
@@ -84,12 +84,13 @@ def start(options: tuple[str, str], place: BoardDirectory) -> None:
 
 
 def _reap() -> None:
-    """Let go of collectors that have ended, as process 1 must, which has them for children when their starters end.
+    """Reap collectors that have ended, as process 1 must, whose children they become when their starters end.
 
-    Other processes 1 do that for all. They are known by their name: whoever else has children here waits for them.
+    Other processes 1 reap all of their children. Collectors are recognised by their name, since other code may wait for
+    other children.
     """
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError):
-            pid, _, rest = stat.read_text().partition(f" ({NAME}) Z 1 ")
+            pid, _, rest = stat.read_text().partition(f" ({PROCESS_NAME}) Z 1 ")
             if rest:
                 os.waitpid(int(pid), os.WNOHANG)

@@ -1,7 +1,7 @@
-"""How a collector that cannot read the GPUs gives way to one that can: whoever looked first may lack the library.
+"""Lets a collector that can read the GPUs replace one that cannot: the first viewer may lack the library.
 
-One who looks and sees nothing but an error starts a collector of its own now and then. That one asks the driver before
-it asks the other to leave: where there is no driver, a process comes and goes, and nothing else happens.
+A viewer that gets nothing but an error starts a collector of its own now and then. That one reads the driver before it
+asks the other to end: where there is no driver, a process comes and goes, and nothing else happens.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.directory import BoardDirectory
     from tfgpu_magic.monitor.snapshot import Snapshot
 
-BLIND = 3.0
-"""Seconds for which an error is seen before one who looks tries."""
-AGAIN, RARELY = 60.0, 960.0
-"""Seconds between two of the same one's tries: the first two, and at most. Each pause is twice the one before."""
-LEAVES = 5.0
-"""Seconds in which a collector leaves that is asked to."""
+BLIND_FOR = 3.0
+"""Seconds of an error after which a viewer tries."""
+FIRST_RETRY, LONGEST_RETRY = 60.0, 960.0
+"""Seconds between a viewer's first two tries, and between two at most. Each pause is twice the one before."""
+LEAVE_TIMEOUT = 5.0
+"""Seconds in which a collector ends after it was asked to."""
 
 
 class Doubt:
-    """Decides when one who looks tries whether a collector of its own sees more. Times are the monotonic clock's."""
+    """The decision when a viewer tries whether its own collector can read more. Times are the monotonic clock's."""
 
     def __init__(self) -> None:
         self._since: float | None = None
-        self._next, self._pause = 0.0, AGAIN
+        self._next, self._pause = 0.0, FIRST_RETRY
 
     def tries(self, seen: Look, now: float) -> bool:
         """Tell after a look whether it is time to try."""
         if seen.age is None or seen.stale_since is not None:
             return False
         if not blind(seen.snapshot):
-            self._since, self._next, self._pause = None, 0.0, AGAIN
+            self._since, self._next, self._pause = None, 0.0, FIRST_RETRY
             return False
         self._since = now if self._since is None else self._since
-        if now - self._since < BLIND or now < self._next:
+        if now - self._since < BLIND_FOR or now < self._next:
             return False
-        self._next, self._pause = now + self._pause, min(RARELY, 2 * self._pause)
+        self._next, self._pause = now + self._pause, min(LONGEST_RETRY, 2 * self._pause)
         return True
 
 
@@ -56,20 +56,20 @@ def blind(snapshot: Snapshot) -> bool:
     return snapshot.error not in (None, ASLEEP)
 
 
-def asked(lock: int) -> bool:
-    """Tell a collector whether it is asked to leave, now, by one that can read the GPUs."""
-    return 0 <= time.monotonic() - lockfile.asked_to_leave(lock) < LEAVES
+def must_leave(lock: int) -> bool:
+    """Tell whether a collector must end now, since one that can read the GPUs asks it to."""
+    return 0 <= time.monotonic() - lockfile.asked_to_leave(lock) < LEAVE_TIMEOUT
 
 
 def take_over(place: BoardDirectory, sees: Callable[[], bool]) -> int | None:
-    """Take the collector's place, if that one is blind.
+    """Take the collector's place, if it cannot read the GPUs.
 
     Args:
         place: where the board is.
         sees: tells whether this process can read the GPUs.
 
     Returns:
-        The lock; None where the collector stays.
+        The lock's descriptor; None where the collector stays.
     """
     reader = Reader(place)
     seen = reader.look()
@@ -85,19 +85,19 @@ def take_over(place: BoardDirectory, sees: Callable[[], bool]) -> int | None:
 
 
 def _alone(lock: int) -> bool:
-    """Tell whether no other process tries: should the driver hang, none goes to hang beside it."""
+    """Tell whether no other process tries: should the driver hang, only this one hangs."""
     try:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which is no concern of the collector's, whose is flock
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # independent of the collector's lock, which is flock's
     except OSError:
         return False
     return True
 
 
 def _leaves(lock: int) -> bool:
-    """Ask the collector to leave, and tell whether it did, and its lock is ours."""
-    lockfile.start(lock, 0)  # so that nobody who looks starts another one in between
+    """Ask the collector to end, and tell whether it did, so that this process holds its lock."""
+    lockfile.start(lock, 0)  # so that no viewer starts another one in between
     lockfile.ask_to_leave(lock)
-    end = time.monotonic() + LEAVES
+    end = time.monotonic() + LEAVE_TIMEOUT
     while time.monotonic() < end:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What a live view shows, from second to second: the board, the kernels' reports and the owners as one table."""
+"""Joins the board, the kernels' reports and the owners to the table of a live view, from second to second."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
 
-TRUST = 10.0
-"""Seconds in which nobody's pid is given to somebody else and lands on the same GPU."""
+PID_TRUSTED_FOR = 10.0
+"""Seconds in which no pid is reused by another process on the same GPU."""
 
 
 class Watcher:
-    """One who watches. Not thread-safe.
+    """A watcher of the GPUs. Not thread-safe.
 
     Args:
         live: the board; None opens one.
         kernel: the pid that is "this notebook"; 0 is none.
-        report: asks this kernel what it says of itself; None leaves that out.
+        report: makes this kernel's own report; None leaves that out.
     """
 
     def __init__(
@@ -38,15 +38,15 @@ class Watcher:
     ) -> None:
         self.live = live or Live()
         self._report = report
-        self._owners = Owners(kernel, trust=TRUST)
+        self._owners = Owners(kernel, trust=PID_TRUSTED_FOR)
         self._used_since: float | None = None
         self._before: tuple[object, ...] = ()
 
     def see(self, notebooks: Mapping[int, Notebook] | None = None) -> Table:
-        """See how things stand now.
+        """Return the table as it is now.
 
         Args:
-            notebooks: what a server knows of its kernels, by pid.
+            notebooks: what a server has of its kernels, by pid.
 
         Raises:
             MonitorError: as `Live.look`.
@@ -54,12 +54,12 @@ class Watcher:
         return self._table(self.live.look(), self.live.reports(), notebooks or {})
 
     def news(self, notebooks: Mapping[int, Notebook]) -> Table | None:
-        """See how things stand; None while board, reports and notebooks are as they were, which takes microseconds.
+        """Return the table; None while board, reports and notebooks are unchanged, which takes microseconds.
 
         Raises:
             MonitorError: as `Live.look`.
         """
-        before, self._before = self._before, ()  # what fails is news, and what comes after it
+        before, self._before = self._before, ()  # a failure is news, and so is what follows it
         look, reports = self.live.look(), self.live.reports()
         now = _identity(look), reports, notebooks
         table = self._table(look, reports, notebooks) if now != before else None
@@ -75,7 +75,7 @@ class Watcher:
         return self.live.history()
 
     def close(self) -> None:
-        """Let go of the board."""
+        """Close the board."""
         self.live.close()
 
     def _table(self, look: Look, reports: tuple[Report, ...], notebooks: Mapping[int, Notebook]) -> Table:
@@ -85,7 +85,7 @@ class Watcher:
         return replace(assemble(snapshot, owners, own, reports, known), stale_since=look.stale_since, every=look.every)
 
     def _own(self, snapshot: Snapshot) -> Report | None:
-        """This kernel's word, with the time since when the driver's lists should have it."""
+        """Make this kernel's report, with the time since when the driver's lists should have it."""
         if self._report is None:
             return None
         own = self._report(snapshot)
@@ -95,18 +95,18 @@ class Watcher:
 
 
 def failure(error: Exception, broken: str, time: float = 0.0) -> Table:
-    """Make the table that says what went wrong, for a view that must go on.
+    """Make a table of what went wrong, for a view that must go on.
 
     Args:
-        error: what `Watcher.see` or `Watcher.news` raised, whatever it is.
-        broken: what is said where the fault is ours.
+        error: any exception of `Watcher.see` or `Watcher.news`.
+        broken: the text for a fault of this package.
         time: when the GPUs were last read, in seconds since the epoch; 0 when they never were.
     """
     return Table(error=str(error) if isinstance(error, MonitorError) else broken, time=time)
 
 
 def _identity(look: Look) -> tuple[object, ...]:
-    """Tell what makes a look another than the one before."""
-    # The text of no message at all may say why there is none.
+    """Return the values by which a look differs from the one before."""
+    # With no message, the text may be the reason for that.
     first = look.message.text if look.message.sequence == 0 else ""
     return look.message.sequence, first, look.stale_since

@@ -8,7 +8,7 @@ from tfgpu_magic import __version__ as __version__
 
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
-    """Tell Jupyter Server where the extension is; that imports it, and nothing else does."""
+    """Return the extension to Jupyter Server, which alone imports it."""
     from tfgpu_magic.server.extension import TfGpuServer
 
     return [{"module": "tfgpu_magic.server", "app": TfGpuServer}]

@@ -1,4 +1,4 @@
-"""Looks at the board for the server, in whatever thread may wait for /proc, and says what went wrong as a state."""
+"""Reads the board for the server, on a thread that may wait for /proc, and returns failures as states too."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ BROKEN = "The server cannot show the GPUs: something is wrong in tfgpu_magic. It
 
 
 class BoardReader:
-    """One who looks. Not thread-safe.
+    """A reader of the board for the server's clients. Not thread-safe.
 
     Args:
-        log: where that is said which a user can do nothing about.
+        log: for what only an administrator can put right.
         every: seconds between two readings that are wanted.
 
     Attributes:
-        settled: whether there is something to show: what a collector that is there has read, or why nothing can be.
+        settled: whether there is something to show: a living collector's reading, or why there is none.
     """
 
     def __init__(self, log: Logger, *, every: float = 1.0) -> None:
@@ -41,11 +41,11 @@ class BoardReader:
         self._time = 0.0
 
     def see(self, notebooks: Mapping[int, Notebook], *, processes: bool = True) -> State | None:
-        """See how things stand; None while that is as it was. Nothing raises.
+        """Return the state; None while it is unchanged. Raise nothing.
 
         Args:
             notebooks: this server's kernels, by pid.
-            processes: whether anybody looks at processes, as for `Live.attend`.
+            processes: whether a client shows processes, as for `Live.attend`.
         """
         try:
             live = self._watcher.live
@@ -58,11 +58,11 @@ class BoardReader:
             self._time = table.time
             self.settled = table.time > 0 and table.stale_since is None
             return message.state(table)
-        except Exception as error:  # whatever it is: the pages are to say so
+        except Exception as error:  # whatever it is: the pages must show it
             return self._failed(error)
 
     def full(self, sequence: int, state: State) -> bytes:
-        """Write all of a state, and what was used before it. Nothing raises."""
+        """Return the full message of a state with the history before it. Raise nothing."""
         try:
             history = self._watcher.history()
         except MonitorError:
@@ -70,11 +70,11 @@ class BoardReader:
         return message.full(sequence, state, history).encode()
 
     def close(self) -> None:
-        """Let go of the board."""
+        """Close the board."""
         self._watcher.close()
 
     def _failed(self, error: Exception) -> State | None:
-        """Say what went wrong, in the log too, unless that was the last thing that was said."""
+        """Return what went wrong as a state, and log it; None if the last failure was the same."""
         table = failure(error, BROKEN, self._time)
         self.settled = True
         if table == self._failure:
@@ -85,7 +85,7 @@ class BoardReader:
         return message.state(table)
 
     def _warn(self, trouble: str) -> None:
-        """Say in the log, once, what only an administrator can put right."""
+        """Log once what only an administrator can put right."""
         if trouble not in ("", self._warned):
             self._log.warning("tfgpu_magic: %s", trouble)
         self._warned = trouble

@@ -1,4 +1,4 @@
-"""What Jupyter Server loads: it is configured here, and has its parts made and let go of. They do the work."""
+"""The application that Jupyter Server loads: its configuration, and the start and end of `feed` and `metrics`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TfGpuServer(ExtensionApp):
-    """Who holds the GPUs' memory, for every page of this server.
+    """The GPUs' memory by owner, for every page of this server.
 
     Configured as any Jupyter Server extension: ``c.TfGpuServer.floor = 5`` in jupyter_server_config.py, or
     ``--TfGpuServer.floor=5``.
@@ -44,7 +44,7 @@ class TfGpuServer(ExtensionApp):
     _source: Source | None = None
 
     def initialize_handlers(self) -> None:
-        """Make the parts, and tell the server what is served."""
+        """Make the feed and the metrics, and register the handlers."""
         server = self.serverapp
         if server is None:
             raise AssertionError("an extension is loaded by a server")
@@ -60,7 +60,7 @@ class TfGpuServer(ExtensionApp):
         ])  # fmt: skip
 
     async def stop_extension(self) -> None:
-        """Let everything go: streams are closed, the board is, and /metrics has nothing of ours any more."""
+        """Close the streams and the board, and remove the figures from /metrics."""
         if self._source is not None:
             stop(self._source)
         if self._feed is not None:
@@ -69,6 +69,6 @@ class TfGpuServer(ExtensionApp):
 
 
 def _open_to_all(server: ServerApp) -> bool:
-    """Tell whether all who can read /metrics may see the GPUs: it asks them to be logged in at most."""
+    """Tell whether all readers of /metrics may see the GPUs: it requires a login at most."""
     known = type(server.authorizer).__module__.startswith(("jupyter_server.", "jupyterhub."))
     return known and getattr(server, "authenticate_prometheus", True)

@@ -1,4 +1,4 @@
-"""Looks at the GPUs for all clients of the server, while there are any, and sends each what is new to it."""
+"""Reads the GPUs for all clients of the server, while there are any, and sends each what is new to it."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
     from tfgpu_magic.views.message import State
 
 LOOK_EVERY = 0.25
-"""Seconds between two looks for something new."""
+"""Seconds between two looks at the board for something new."""
 STATE_EVERY = 0.9
-"""Seconds between two states at the least: one a second, whose look comes early by a little."""
-FIRST = 2.0
+"""Seconds between two states at the least: one a second, whose look is early by a little."""
+FIRST_READING_TIMEOUT = 2.0
 """Seconds to wait for the first reading of a collector that has just been started."""
-PATIENCE = 2.0
-"""Seconds that a look may take, until the last one is called stale; one takes milliseconds."""
-LONGEST = 10.0
-"""Seconds that a client may wait between two messages: so long what it has is known here, and it knows that we live."""
-SOON = 3.0
-"""Seconds in which a client that begins to look at processes hears of all that is new, however rarely it wants to."""
+LOOK_TIMEOUT = 2.0
+"""Seconds that a look may take before the last state counts as stale; one takes milliseconds."""
+LONGEST_INTERVAL = 10.0
+"""Seconds at most between two messages to a client, which keeps the connection alive; states are kept for as long."""
+CATCH_UP_FOR = 3.0
+"""Seconds in which a client that begins to show processes gets every new state, however long its interval."""
 
-_EARLY = 0.2  # seconds that a message may come before its time rather than a look later
-_QUIET = 0.5  # seconds after its time when a client hears that there is nothing new
+_EARLY = 0.2  # seconds by which a message may be early, rather than late by a look
+_QUIET = 0.5  # seconds after its time when a client gets a message that nothing is new
 _AT_ONCE = 16  # clients served before other requests have their turn
 _PAUSE = 0.05  # seconds between two looks for the first reading
 
 
 class Client:
-    """One stream, and what it has. At most one message is on its way to it.
+    """One stream, and the state that it has. At most one message is on its way to it.
 
     Args:
-        write: sends a text, and returns what is done when the system has taken all of it.
+        write: sends a text, and returns a future that is done when the system has taken all of it.
         close: ends the stream.
-        every: seconds between two messages that tell something new.
+        every: seconds between two messages that have something new.
 
     Attributes:
-        processes: whether processes are looked at, and not memory alone.
+        processes: whether it shows processes, and not memory alone.
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class Client:
         self.close = close
         self.processes = True
         self.has = 0
-        self.told = self.heard = self.soon_until = float("-inf")
+        self.news_at = self.sent_at = self.catch_up_until = float("-inf")
         self._write = write
         self._sending: asyncio.Future[None] | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether a message is still on its way; then what is new can wait."""
+        """Whether a message is still on its way; newer ones then wait."""
         return self._sending is not None and not self._sending.done()
 
     def send(self, text: bytes) -> None:
-        """Send a text. That the client has gone is no error: its stream is closed then."""
+        """Send a text. A client that has gone is no error: its stream is then closed."""
         try:
             self._sending = self._write(text)
         except WebSocketClosedError:
@@ -80,13 +80,13 @@ class Client:
 
 
 class Feed:
-    """What all pages of one server see.
+    """The states that all clients of one server get.
 
     Args:
-        kernels: asks for the server's kernels, by pid.
-        log: where that is said which a user can do nothing about.
-        longest: seconds between two messages that the slowest clients may be given; `LONGEST` at least.
-        every: seconds between two messages that the quickest may be given, and between two readings of the GPUs.
+        kernels: returns the server's kernels, by pid.
+        log: for what only an administrator can put right.
+        longest: seconds between two messages to the slowest clients; `LONGEST_INTERVAL` at least.
+        every: seconds between two messages to the quickest clients, and between two readings of the GPUs.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class Feed:
         kernels: Callable[[], Awaitable[Mapping[int, Notebook]]],
         log: Logger,
         *,
-        longest: float = LONGEST,
+        longest: float = LONGEST_INTERVAL,
         every: float = 1.0,
     ) -> None:
-        self.longest = max(LONGEST, longest)
+        self.longest = max(LONGEST_INTERVAL, longest)
         self.closed = False
         self._kernels = kernels
         self._log = log
@@ -118,7 +118,7 @@ class Feed:
         self._called = asyncio.Event()
 
     def join(self, client: Client) -> None:
-        """Serve a client from now on; the first one has the looking begin. Who comes after the end is sent away."""
+        """Serve a client from now on; the first one starts the looks. After the end, close the client."""
         if self.closed:
             client.close()
             return
@@ -128,26 +128,26 @@ class Feed:
             self._running = asyncio.get_running_loop().create_task(self._run())
 
     def attend(self, client: Client, *, processes: bool) -> None:
-        """Hear whether a client looks at processes; one that begins to is told soon who they are now."""
+        """Set whether a client shows processes; one that begins to gets them soon."""
         if processes and not client.processes:
-            client.soon_until = time.monotonic() + SOON
+            client.catch_up_until = time.monotonic() + CATCH_UP_FOR
             self._state_at = float("-inf")
             self._called.set()
         client.processes = processes
 
     def leave(self, client: Client) -> None:
-        """Serve it no longer. Twice is fine."""
+        """Serve a client no longer. Twice is fine."""
         if client in self._clients:
             self._clients.remove(client)
 
     async def full(self) -> bytes:
-        """Write the message that a view begins with. While nobody else looks, this does; for more, come back late."""
+        """Return the message that a view begins with; look first where no client keeps the state up to date."""
         if not self._ready:
             await self._first()
         return (await self._all(self.longest))[1]
 
     def close(self) -> None:
-        """End all streams, and let go of the board."""
+        """End all streams, and close the board."""
         self.closed = True
         for task in (self._running, self._asking):
             if task is not None:
@@ -162,7 +162,7 @@ class Feed:
             await self._go_on()
         except Exception:
             self._log.exception("tfgpu_magic: the streams end")
-            self._dismiss()  # who comes again has it begin again
+            self._dismiss()  # a client that connects again starts it again
         finally:
             self._ready = False
 
@@ -184,8 +184,8 @@ class Feed:
             client.close()
 
     async def _first(self) -> None:
-        """Look until the GPUs were read by a collector that is there, or cannot be looked at."""
-        end = time.monotonic() + FIRST
+        """Look until a living collector has read the GPUs, or the look fails."""
+        end = time.monotonic() + FIRST_READING_TIMEOUT
         while True:
             await self._look()
             if self._hung or self._board_reader.settled or time.monotonic() > end:
@@ -193,26 +193,26 @@ class Feed:
             await asyncio.sleep(_PAUSE)
 
     async def _look(self) -> None:
-        """Look, or wait for the look that somebody else has begun, as long as looks may take."""
+        """Look, or wait for the look that another task has begun, as long as looks may take."""
         if self._looking is None:
             kernels = await self.notebooks()
             self._looking = self._looking or self._begin(kernels)
         looking = self._looking
-        done, _ = await asyncio.wait({looking}, timeout=0 if self._hung else PATIENCE)
+        done, _ = await asyncio.wait({looking}, timeout=0 if self._hung else LOOK_TIMEOUT)
         if not done and not self._hung:
             self._hung = True
             nothing = message.state(Table(error="This machine's processes cannot be read."))
             known = self._states.newest if self._states.sequence else nothing
-            self._states.add({"stale": round(time.time() - PATIENCE, 3)} | known)
+            self._states.add({"stale": round(time.time() - LOOK_TIMEOUT, 3)} | known)
 
     async def notebooks(self) -> Mapping[int, Notebook]:
-        """Ask for the kernels. Managers can be of any make, and the GPUs are to be seen without them too."""
+        """Return the kernels by pid. Managers can be of any make, and a failing one must not hide the GPUs."""
         asking = self._asking
         if asking is None:
             asking = self._asking = asyncio.ensure_future(self._kernels())
             self._asked_at = time.monotonic()
-        # Who comes meanwhile waits for the same answer; managers that have kept us waiting are not waited for again.
-        await asyncio.wait({asking}, timeout=max(0.0, self._asked_at + PATIENCE - time.monotonic()))
+        # A task that comes meanwhile waits for the same answer; no task waits again for managers that were too slow.
+        await asyncio.wait({asking}, timeout=max(0.0, self._asked_at + LOOK_TIMEOUT - time.monotonic()))
         if not asking.done():
             self._complain("they do not answer", None)
             return self._known
@@ -247,7 +247,7 @@ class Feed:
         self._hung = False
 
     async def _serve(self) -> None:
-        """Send every client what is new to it, if it is due and has taken what was sent before."""
+        """Send every client what is new to it, if that is due and the client has taken the message before."""
         for number, client in enumerate(list(self._clients), start=1):
             if not client.busy and (text := await self._due(client)) and client in self._clients:
                 client.send(text)
@@ -257,13 +257,13 @@ class Feed:
     async def _due(self, client: Client) -> bytes | None:
         now, newest = time.monotonic(), self._states.sequence
         if client.has == newest:
-            if now - client.heard < client.every + _QUIET:
+            if now - client.sent_at < client.every + _QUIET:
                 return None
-        elif now - client.told < (client.every if now > client.soon_until else STATE_EVERY) - _EARLY:
+        elif now - client.news_at < (client.every if now > client.catch_up_until else STATE_EVERY) - _EARLY:
             return None
         else:
-            client.told = now
-        client.heard = now
+            client.news_at = now
+        client.sent_at = now
         text = self._states.tick(client.has)
         if text is None:
             newest, text = await self._all(client.every)
@@ -271,13 +271,13 @@ class Feed:
         return text
 
     async def _all(self, every: float) -> tuple[int, bytes]:
-        """Write all of the newest state, once for all who need it at that pace, and say which it is."""
+        """Return the newest state's number and full message, which is made once for all clients with this interval."""
         sequence, state = self._states.sequence, self._states.newest
         if self._full is None or self._full[0] != sequence:
             self._full = sequence, self._worker.do(partial(self._board_reader.full, sequence, state))
             self._paced = {}
         writing = self._full[1]
-        done, _ = await asyncio.wait({writing}, timeout=0 if self._hung else PATIENCE)
+        done, _ = await asyncio.wait({writing}, timeout=0 if self._hung else LOOK_TIMEOUT)
         if not done:
             return sequence, message.paced(message.full(sequence, state, History()).encode(), every)
         if every not in self._paced:

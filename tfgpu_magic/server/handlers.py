@@ -1,4 +1,4 @@
-"""What is served: the snapshot over REST, and the stream; to whom Jupyter Server says may read it."""
+"""Serves the snapshot over REST and the stream to users whom Jupyter Server authorises; the data is `feed`'s."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ FuncT = TypeVar("FuncT", bound="Callable[..., Any]")
 
 try:
     from jupyter_server.auth.decorator import ws_authenticated
-except ImportError:  # before 2.13, which JupyterLab 4.0 does not ask for
+except ImportError:  # before 2.13, which JupyterLab 4.0 does not require
 
     def ws_authenticated(method: FuncT) -> FuncT:
-        """Let in who is logged in, and lead nobody to a page."""
+        """Require a logged-in user, and redirect to no page."""
 
         @wraps(method)
-        def asked(self: StreamHandler) -> Any:
+        def checked(self: StreamHandler) -> Any:
             if self.current_user is None:
                 raise web.HTTPError(403)
             return method(self)
 
-        return cast("FuncT", asked)
+        return cast("FuncT", checked)
 
 
 if TYPE_CHECKING:
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from tfgpu_magic.server.feed import Feed
 
 RESOURCE = "tfgpu_magic"
-"""What an Authorizer is asked about; the action is ``read``."""
-LARGEST = 1024
-"""Bytes of a message from a client; one that sends more is cut off."""
+"""The resource that an Authorizer decides about; the action is ``read``."""
+LARGEST_MESSAGE = 1024
+"""The largest message from a client, in bytes; a client that sends more is disconnected."""
 
 
 class SnapshotHandler(APIHandler):
-    """``GET <base>/tfgpu-magic/snapshot``: all there is to see, as a stream begins with it."""
+    """``GET <base>/tfgpu-magic/snapshot``: the full message, with which a stream begins."""
 
     auth_resource = RESOURCE
-    _track_activity = False  # to look at GPUs is no reason not to shut an idle server down
+    _track_activity = False  # looking at GPUs must not keep an idle server up
 
     def initialize(self, feed: Feed) -> None:
         """Take what the extension has for every request."""
@@ -58,7 +58,7 @@ class SnapshotHandler(APIHandler):
     @web.authenticated
     @authorized("read")  # type: ignore[untyped-decorator]  # its type is lost on the way
     async def get(self) -> None:
-        """Answer the full message."""
+        """Send the full message."""
         if self._feed.closed:
             raise web.HTTPError(503)
         self.set_header("Cache-Control", "no-store")
@@ -68,8 +68,8 @@ class SnapshotHandler(APIHandler):
 class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     """WebSocket ``<base>/tfgpu-magic/stream?every=SECONDS``: the full message, and then what changes.
 
-    A client may say ``{"processes": false}`` while it looks at no processes, but at memory alone: the driver is then
-    asked for them more rarely. With ``true`` it says that it does again.
+    A client may send ``{"processes": false}`` while it shows no processes, but memory alone: they are then read more
+    rarely. ``true`` ends that.
     """
 
     auth_resource = RESOURCE
@@ -81,7 +81,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self._every = floor
 
     def set_default_headers(self) -> None:
-        """Set none: those for pages mean nothing here."""
+        """Set no headers: those for pages mean nothing here."""
 
     def get_compression_options(self) -> dict[str, Any] | None:
         """Compress as the server's other streams do."""
@@ -90,12 +90,12 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
 
     @property
     def max_message_size(self) -> int:
-        """Bytes that a client may send at once."""
-        return LARGEST
+        """The largest message from a client, in bytes."""
+        return LARGEST_MESSAGE
 
     @ws_authenticated
     async def get(self) -> None:
-        """Let in who may read."""
+        """Accept the connection of a user who may read."""
         allowed = await ensure_async(self.authorizer.is_authorized(self, self.current_user, "read", RESOURCE))
         if not allowed:
             raise web.HTTPError(403)
@@ -111,12 +111,12 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self._feed.join(self._client)
 
     def on_message(self, message: str | bytes) -> None:
-        """Hear what the client looks at; whatever else it says is ignored."""
+        """Read what the client shows; ignore any other message."""
         try:
-            said: object = json.loads(message)
+            content: object = json.loads(message)
         except (ValueError, RecursionError):
             return
-        processes = said.get("processes") if isinstance(said, dict) else None
+        processes = content.get("processes") if isinstance(content, dict) else None
         if self._client is not None and isinstance(processes, bool):
             self._feed.attend(self._client, processes=processes)
 
@@ -127,7 +127,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
 
 
 def seconds(text: str) -> float:
-    """Read how often a client wants to hear.
+    """Parse a client's interval.
 
     Raises:
         web.HTTPError: 400, it is no number of seconds.

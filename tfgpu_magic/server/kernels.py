@@ -14,13 +14,13 @@ from tfgpu_magic.monitor.owners import Notebook
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-LONGEST = 10_000
-"""Characters of a path; what is longer leads to no file, and is not sent every page."""
-MOST = 20
-"""Sessions of a kernel that are named, and each in at most so many characters of that:"""
-SHOWN = 200
+LONGEST_PATH = 10_000
+"""Characters of a path; a longer one leads to no file, and is not sent to every page."""
+MOST_SESSIONS = 20
+"""How many sessions of a kernel are named, each in at most `LONGEST_SESSION_NAME` characters."""
+LONGEST_SESSION_NAME = 200
 SESSIONS_EVERY = 2.0
-"""Seconds after which sessions are listed again, so that a renamed notebook is seen; a new kernel is at once."""
+"""Seconds after which sessions are listed again, to find renamed notebooks; for a new kernel they are at once."""
 
 
 class Kernels:
@@ -39,7 +39,7 @@ class Kernels:
         self._asked_at = float("-inf")
 
     async def notebooks(self) -> dict[int, Notebook]:
-        """Say what is known of every kernel that is a process of this machine."""
+        """Return what is known of every kernel that is a process of this machine, by pid."""
         kernels = {kernel_id: self._kernels.get_kernel(kernel_id) for kernel_id in self._kernels.list_kernel_ids()}
         pids = {kernel_id: pid for kernel_id, kernel in kernels.items() if (pid := _pid(kernel)) is not None}
         sessions = await self._of(frozenset(pids))
@@ -48,7 +48,7 @@ class Kernels:
     async def _of(self, kernels: frozenset[str]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Return the sessions of each kernel, notebooks and then others, the oldest first.
 
-        A gateway is asked nothing: what it has are not this machine's.
+        A gateway is not asked: its kernels run on other machines.
         """
         now = time.monotonic()
         if kernels and (kernels != self._asked or now - self._asked_at > SESSIONS_EVERY):
@@ -62,22 +62,22 @@ class Kernels:
 
 
 def _pid(kernel: Any) -> int | None:
-    """Return the pid of a kernel; None of one that runs elsewhere or has died, whose number may be anybody's here."""
+    """Return the pid of a kernel; None of a remote or dead one, whose number may be another process's here."""
     provisioner = getattr(kernel, "provisioner", None)
     pid = provisioner.pid if isinstance(provisioner, LocalProvisioner) and provisioner.has_process else None
     return pid if isinstance(pid, int) and pid > 0 else None
 
 
 def _notebook(kernel_id: str, kernel: Any, sessions: Sequence[Mapping[str, Any]]) -> Notebook:
-    # Whoever may start kernels chooses path and name, and a kernel says itself what its state is.
+    # A user who may start kernels chooses path and name freely, and a kernel its own state.
     active = getattr(kernel, "last_activity", None)
     state = str(getattr(kernel, "execution_state", None) or "")
     session, *others = sessions or [{}]
     path, name = (str(session.get(key) or "") for key in ("path", "name"))
-    if session.get("type") != "notebook":  # a console's path is no file that could be opened
+    if session.get("type") != "notebook":  # a console's path is not a file that could be opened
         path, name = "", name or path or f"{getattr(kernel, 'kernel_name', 'kernel')} {kernel_id[:8]}"
-    elif len(path) > LONGEST:
-        path, name = "", path[-LONGEST:]
+    elif len(path) > LONGEST_PATH:
+        path, name = "", path[-LONGEST_PATH:]
     elif PurePath(path).suffix:  # a rename may change the path alone
         name = ""
     return Notebook(
@@ -86,11 +86,11 @@ def _notebook(kernel_id: str, kernel: Any, sessions: Sequence[Mapping[str, Any]]
         kernel=kernel_id,
         state=state if state.isalpha() and len(state) < 20 else "",
         active=active.timestamp() if active is not None else None,
-        also=tuple(_called(other)[-SHOWN:] for other in others[:MOST]),
+        also=tuple(_called(other)[-LONGEST_SESSION_NAME:] for other in others[:MOST_SESSIONS]),
     )
 
 
 def _called(session: Mapping[str, Any]) -> str:
-    """Name a session: a notebook by its path, a console, whose path is no file's, by its name."""
+    """Return a session's name: a notebook's path; of a console, whose path is not a file's, its name."""
     keys = ("path", "name") if session.get("type") == "notebook" else ("name", "path")
     return next((str(session[key]) for key in keys if session.get(key)), "")

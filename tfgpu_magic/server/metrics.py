@@ -1,4 +1,4 @@
-"""The GPUs' memory for Prometheus, on the server's own /metrics: by GPU and kind of owner, never by name."""
+"""Exports the GPUs' memory for Prometheus on the server's own /metrics: by GPU and kind of owner, never by name."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.rows import ProcessRow
 
 LINGER = 150.0
-"""Seconds at the least that a collector started here stays: it is there for whoever scrapes every two minutes."""
+"""Seconds at the least that a collector started here stays: long enough for a scrape every two minutes."""
 
-REGULAR = 3600.0
-"""Seconds between two scrapes beyond which they are not taken for one who comes again."""
+LONGEST_REGULAR_GAP = 3600.0
+"""Seconds between two scrapes beyond which they do not count as regular."""
 
-EVERY = 5.0
-"""Seconds between two readings while nobody but Prometheus looks, who comes more rarely still."""
+READING_EVERY = 5.0
+"""Seconds between two readings while Prometheus is the only viewer; its scrapes are rarer still."""
 
-PATIENCE = 0.25
-"""Seconds to wait for whose processes are; to tell takes a tenth of a millisecond for each."""
+OWNERS_TIMEOUT = 0.25
+"""Seconds to wait for the processes' owners; each takes a tenth of a millisecond."""
 
 _OWNERS: dict[str, tuple[Who, ...]] = {
     "own": ("this", "mine"),
@@ -46,10 +46,10 @@ _OWNERS: dict[str, tuple[Who, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is known at one time.
+    """The figures at one time.
 
     Attributes:
-        table: the rows as they are now; None while nobody has read the GPUs, or the figures are stale.
+        table: the rows as they are now; None while the GPUs were not read, or the figures are stale.
         time: when the GPUs were last read, in seconds since the epoch; 0 when they never were.
     """
 
@@ -58,19 +58,19 @@ class Reading:
 
 
 class Source:
-    """Where the figures of one server are from: the board, whether a page is open or not. For any thread.
+    """The source of one server's figures: the board, whether a page is open or not. Thread-safe.
 
-    Jupyter Server asks on its event loop, and to read a process can hang: where that takes long it is nobody's.
+    Jupyter Server reads it on its event loop, and to read a process can hang: after a while its owner is unknown.
     """
 
     def __init__(self) -> None:
-        self._live = Live(linger=LINGER, every=EVERY)
+        self._live = Live(linger=LINGER, every=READING_EVERY)
         self._linger = LINGER
-        self._asked = float("-inf")
+        self._scraped_at = float("-inf")
         self._lock = threading.Lock()
 
     def read(self) -> Reading:
-        """Read the board; who does not find a collector there has started one for the next time."""
+        """Read the board; where there is no collector, this starts one for the next scrape."""
         with self._lock:
             self._stay_for(time.monotonic())
             try:
@@ -81,25 +81,25 @@ class Source:
         if look.age is None or look.stale_since is not None:
             return Reading(None, snapshot.time)
         pids = {process.pid for process in snapshot.processes}
-        owners = within(PATIENCE, lambda: by_user(pids)) or {}
+        owners = within(OWNERS_TIMEOUT, lambda: by_user(pids)) or {}
         return Reading(make(snapshot, owners, reports=reports), snapshot.time)
 
     def close(self) -> None:
-        """Let go of the board."""
+        """Close the board."""
         with self._lock:
             self._live.close()
 
     def _stay_for(self, now: float) -> None:
-        """Have a collector stay until the next scrape, if they come regularly."""
-        gap, self._asked = now - self._asked, now
-        linger = max(LINGER, 2.5 * gap) if gap < REGULAR else LINGER
+        """Make the collector stay until the next scrape, if scrapes are regular."""
+        gap, self._scraped_at = now - self._scraped_at, now
+        linger = max(LINGER, 2.5 * gap) if gap < LONGEST_REGULAR_GAP else LINGER
         if linger > self._linger:
             self._live.close()
-            self._live, self._linger = Live(linger=linger, every=EVERY), linger
+            self._live, self._linger = Live(linger=linger, every=READING_EVERY), linger
 
 
 class Collector:
-    """What Prometheus's client asks: the sources are of one user on one machine, so that any one of them will do."""
+    """The collector of Prometheus's client: the sources are of one user on one machine, so that any of them will do."""
 
     def __init__(self) -> None:
         self.sources: list[Source] = []
@@ -109,7 +109,7 @@ class Collector:
         return _families(Reading())
 
     def collect(self) -> Iterable[Metric]:
-        """Return the figures; what is unknown is left out."""
+        """Return the figures; unknown ones are left out."""
         readings = [source.read() for source in tuple(self.sources)]
         return _families(next((reading for reading in readings if reading.table is not None), readings[0]))
 
@@ -118,14 +118,14 @@ _COLLECTOR = Collector()
 
 
 def start(source: Source, registry: CollectorRegistry = REGISTRY) -> None:
-    """Have /metrics show a source's figures; a second source in this process shows the same ones, once."""
+    """Add a source's figures to /metrics; a second source in this process adds none, since they are the same."""
     if not _COLLECTOR.sources:
         registry.register(_COLLECTOR)
     _COLLECTOR.sources.append(source)
 
 
 def stop(source: Source, registry: CollectorRegistry = REGISTRY) -> None:
-    """Take a source away. With the last one /metrics is as it was before."""
+    """Remove a source. With the last one, the figures leave /metrics."""
     _COLLECTOR.sources.remove(source)
     if not _COLLECTOR.sources:
         registry.unregister(_COLLECTOR)

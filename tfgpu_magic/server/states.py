@@ -1,4 +1,4 @@
-"""The last few states by their numbers, and the messages that lead from one to the newest, made once for all."""
+"""Keeps the last few states, and makes the messages from each of them to the newest, once for all clients."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class States:
-    """What was to be seen, and what is now.
+    """The last states, and the newest.
 
     Args:
-        kept: how many states; who has an older one needs all of the newest.
+        kept: how many states; a client that has an older one needs a full message.
 
     Attributes:
         sequence: the number of the newest state; 0 before there is one.
@@ -32,7 +32,7 @@ class States:
         return self._states.get(self.sequence, cast("State", {}))
 
     def add(self, state: State) -> None:
-        """Let this be the newest, unless the newest is the same."""
+        """Make a state the newest, unless the newest is equal."""
         if state == self.newest:
             return
         self.sequence += 1
@@ -41,9 +41,9 @@ class States:
         self._ticks.clear()
 
     def tick(self, base: int) -> bytes | None:
-        """Write what brings a client from the state `base` to the newest; None when `base` is no longer known.
+        """Return the message that brings a client from state `base` to the newest; None when `base` is no longer kept.
 
-        From the newest to itself it is the time alone, which says that there is nothing new.
+        From the newest to itself it has the time alone: nothing is new.
         """
         if base not in self._ticks:
             before, after = self._states.get(base), self.newest

@@ -1,4 +1,4 @@
-"""``POST <base>/tfgpu-magic/stop``: ends an isolated call of one of this server's kernels, and nothing else of it."""
+"""``POST <base>/tfgpu-magic/stop``: ends an isolated call of one of this server's kernels, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.owners import Notebook
 
-PATIENCE = 5.0
-"""Seconds to wait for what a process is, which takes as long as a driver holds it."""
+PROCESS_TIMEOUT = 5.0
+"""Seconds to wait for the facts about a process, which take as long as a driver holds it."""
 
 
 class StopHandler(APIHandler):
-    """Interrupts a call as Ctrl-C does; or kills it, for one that heeds no interrupt.
+    """Interrupts a call as Ctrl-C does, or kills one that ignores interrupts.
 
-    The body is JSON: ``{"pid": 4711}``, with ``"kill": true`` for the latter. The kernel tells how the call ended
-    below its cell. 204: the signal was sent; 400: that is no request; 404: the pid is no call of these kernels;
-    504: what it is cannot be read.
+    The body is JSON: ``{"pid": 4711}``, with ``"kill": true`` for the latter. How the call ended is shown below its
+    cell. 204: the signal was sent; 400: the request is malformed; 404: the pid is no call of these kernels; 504: the
+    process cannot be read.
     """
 
     auth_resource = RESOURCE
 
     def initialize(self, kernels: Callable[[], Awaitable[Mapping[int, Notebook]]]) -> None:
-        """Take what says which kernels this server has."""
+        """Take the function that returns this server's kernels by pid."""
         self._kernels = kernels
 
     @web.authenticated
@@ -45,16 +45,16 @@ class StopHandler(APIHandler):
     async def post(self) -> None:
         """Send the signal."""
         body: object = self.get_json_body()
-        asked = body if isinstance(body, dict) else {}
-        pid = asked.get("pid")
+        fields = body if isinstance(body, dict) else {}
+        pid = fields.get("pid")
         if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
             raise web.HTTPError(400, "pid is no process id")
-        number = signal.SIGKILL if asked.get("kill") is True else signal.SIGINT
+        number = signal.SIGKILL if fields.get("kill") is True else signal.SIGINT
         kernels = set(await self._kernels())
         worker = Worker()
         stopping = worker.do(partial(stop, pid, number, kernels))
         worker.close(lambda: None)
-        if not (await asyncio.wait({stopping}, timeout=PATIENCE))[0]:
+        if not (await asyncio.wait({stopping}, timeout=PROCESS_TIMEOUT))[0]:
             raise web.HTTPError(504, f"process {pid} cannot be read: it hangs in the driver, as it seems")
         if not stopping.result():
             raise web.HTTPError(404, f"process {pid} is no isolated call of a kernel of this server")
@@ -63,7 +63,7 @@ class StopHandler(APIHandler):
 
 
 def stop(pid: int, number: int, kernels: Collection[int]) -> bool:
-    """Send a signal to a call and what it has started; tell whether it is a call of one of the kernels.
+    """Send a signal to a call and its children, and tell whether it is a call of one of the kernels.
 
     Args:
         pid: the call's process.
@@ -76,7 +76,7 @@ def stop(pid: int, number: int, kernels: Collection[int]) -> bool:
             return False
         if not any(parent.pid in kernels for parent in process.parents()):
             return False
-        os.killpg(pid, number)  # each call leads a group of its own
+        os.killpg(pid, number)  # each call leads a process group of its own
     except (psutil.Error, OSError):
         return False  # it has ended meanwhile
     return True

@@ -1,4 +1,4 @@
-"""One thread for what would hold up the event loop: it does one thing after the other, and nobody must wait for it."""
+"""A thread for jobs that would block the event loop; it does them one by one, and the server can end without it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Worker:
-    """A thread that begins with its first job.
+    """A thread that starts with its first job.
 
     It is a daemon, unlike those of `concurrent.futures`: to read /proc can hang as long as a process hangs in a
     driver, and a server must be able to end meanwhile.
@@ -26,7 +26,7 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def do(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        """Have it done, and return what will have the job's result or its exception. Called on an event loop."""
+        """Run a job on the thread, and return a future of its result. Call this on an event loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -35,7 +35,7 @@ class Worker:
             outcome: Any
             try:
                 settle, outcome = future.set_result, job()
-            except Exception as error:  # whatever it is, the one who asked must know
+            except Exception as error:  # whatever it is, the caller must get it
                 settle, outcome = future.set_exception, error
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(_settle, future, settle, outcome)
@@ -47,7 +47,7 @@ class Worker:
         return future
 
     def close(self, last: Callable[[], object]) -> None:
-        """End the thread, after what it was given before and one last job. Nobody waits for that."""
+        """End the thread after its jobs and one last job, without waiting for them."""
         if self._thread is None:
             last()
             return
@@ -60,5 +60,5 @@ class Worker:
 
 
 def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: object) -> None:
-    if not future.done():  # nobody may want it any more
+    if not future.done():  # its caller may have cancelled it
         settle(outcome)

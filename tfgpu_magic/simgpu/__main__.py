@@ -1,4 +1,4 @@
-"""The command line: run a program on a simulated machine; from inside, set what goes wrong or show who holds what."""
+"""The command line: run a program on a simulated machine; from inside, set its faults or show its processes."""
 
 import argparse
 import os
@@ -71,7 +71,7 @@ def _launch(words: Sequence[str]) -> int:
     if not command:
         parser.error("there is no command to run: write it after --")
     for number in _SIGNALS:
-        if number != signal.SIGINT:  # until the command runs they end us, by way of the machine's cleaning up
+        if number != signal.SIGINT:  # until the command runs they end this process, which removes the machine
             signal.signal(number, lambda number, _frame: sys.exit(128 + number))
     with Machine.create(options.gpus, context=size_of(options.context)) as machine:
         for spec in options.neighbour:

@@ -1,4 +1,4 @@
-"""Compiles the C sources beside it, once for each version of them, and says where the libraries are."""
+"""Compiles the C sources in `src`, once for each version of them, and returns the folder of the libraries."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ NEIGHBOUR = "tfgpusim-neighbour"
 _FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-pthread")
 _LIBRARY = ("-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,defs")
 
-# What is made of what: the file, its sources, the files made before that it is linked with.
+# The files to make: each with its sources, and the earlier files that it is linked with.
 _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     (CORE, ("machine.c", "faults.c", "control.c"), ()),
     ("libnvidia-ml.so.1", ("nvml.c", "nvml_device.c", "nvml_figures.c"), (CORE,)),
@@ -57,7 +57,7 @@ def libraries() -> Path:
     """Return the folder of the stand-in libraries, compiling them if this version never was.
 
     Raises:
-        SimulatorError: there is no C compiler, or it fails, or the result can be kept nowhere.
+        SimulatorError: there is no C compiler, or it fails, or there is no folder for the result.
     """
     version = _version()
     for parent in _caches():
@@ -86,7 +86,7 @@ def _version() -> str:
 
 
 def _caches() -> Iterator[Path]:
-    """Where to keep the libraries: the user's cache, else a folder in the temporary one that nobody else enters."""
+    """Give folders for the libraries: the user's cache, then a private folder in the temporary one."""
     yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "tfgpu_magic"
     private = Path(tempfile.gettempdir()) / f"tfgpu_magic-simgpu-{os.getuid()}"
     try:
@@ -94,7 +94,7 @@ def _caches() -> Iterator[Path]:
         about = private.lstat()
     except OSError:
         return
-    # A folder there may be someone else's trap: code is loaded from it.
+    # A folder there may be another user's trap: code is loaded from it.
     if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o077:
         yield private
 
@@ -129,13 +129,13 @@ def _compile(folder: Path) -> None:
 
 
 def _version_of(target: str) -> list[str]:
-    """Let a source that makes two versions of a library know which: SOVERSION is the number that its name ends with."""
+    """Return the flag for a source that makes two versions of a library: SOVERSION is the number at the name's end."""
     version = target.rpartition(".so.")[2]
     return [f"-DSOVERSION={version}"] if version.isdecimal() else []
 
 
 def _publish(draft: Path, folder: Path) -> Path:
-    """Move the finished draft to its place, or take what another process put there meanwhile."""
+    """Move the finished draft to its place, or return what another process put there meanwhile."""
     try:
         draft.rename(folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a simulated machine's driver knows, as plain data, out of the report that the C library gives."""
+"""The figures of a simulated machine's driver, as plain data, made from the C library's report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimGpu:
-    """A simulated GPU or MIG instance, as its driver knows it. Sizes are bytes.
+    """A simulated GPU or MIG instance by its driver's account. Sizes are bytes.
 
     Attributes:
-        index: NVML's number of the GPU; a MIG instance carries its GPU's.
+        index: NVML's number of the GPU; a MIG instance has its GPU's.
         instance: the number of the MIG instance on its GPU, counted from 1 as `gpuInstanceId`; None for a whole GPU.
         name: begins with ``Simulated``.
         uuid: ``GPU-...`` or ``MIG-...``.
         pci: ``0000:01:00.0``.
         total: all memory; it is `reserved`, `used` and `free` together.
-        reserved: what driver and firmware keep.
-        used: what processes hold.
-        free: what they can still have.
+        reserved: memory that driver and firmware keep.
+        used: memory that processes hold.
+        free: memory that they can still get.
         capability: CUDA compute capability.
         multiprocessors: streaming multiprocessors.
         mig: how many MIG instances it is cut into; 0 when MIG is off.
@@ -41,7 +41,7 @@ class SimGpu:
 
     @property
     def label(self) -> str:
-        """How people name it: ``0``, or ``0.1`` for the MIG instance 1 of GPU 0."""
+        """Its name for people: ``0``, or ``0.1`` for the MIG instance 1 of GPU 0."""
         return str(self.index) if self.instance is None else f"{self.index}.{self.instance}"
 
 
@@ -70,7 +70,7 @@ def place(number: int, device: Mapping[str, Any]) -> tuple[int, int | None]:
 
 
 def gpu(number: int, device: Mapping[str, Any]) -> SimGpu:
-    """Return a device of a report as what it is."""
+    """Return a device of a report as a `SimGpu`."""
     index, instance = place(number, device)
     return SimGpu(
         index=index,

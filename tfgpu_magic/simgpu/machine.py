@@ -1,4 +1,4 @@
-"""A simulated GPU machine as Python drives it: make it, run programs on it, look at it, trouble it."""
+"""A simulated GPU machine for Python: makes it, runs programs on it, reads it, and sets its faults."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Machine:
     def __init__(self, path: Path, state: State, folder: Path | None) -> None:
         self.path = path
         self._state = state
-        self._folder = folder  # ours to remove; None for a machine that someone else made
+        self._folder = folder  # to be removed here; None for a machine that another process made
         self._holders: list[Holder] = []
 
     @classmethod
@@ -110,7 +110,7 @@ class Machine:
         return sorted(gpus, key=lambda gpu: (gpu.index, gpu.instance or 0))
 
     def processes(self) -> list[SimProcess]:
-        """Return who holds what: a row for each process and GPU, those of dead processes gone."""
+        """Return a row for each process and GPU, without those of dead processes."""
         report = self._state.report()
         rows = []
         for row in report["rows"]:
@@ -137,10 +137,10 @@ class Machine:
         calls: dict[str, int] = self._state.report()["calls"]
         return calls
 
-    # --- what goes wrong on it ---
+    # --- its faults ---
 
     def fault(self, function: str, code: int, *, gpu: int | None = None) -> None:
-        """Let an NVML function answer an error code from now on; 0 ends it. CUDA driver functions can fail too.
+        """Make an NVML function return an error code from now on; 0 ends it. CUDA driver functions can fail too.
 
         Args:
             function: a name without a version means every version: ``nvmlDeviceGetMemoryInfo`` is also ``..._v2``, and
@@ -151,34 +151,34 @@ class Machine:
         self._state.fault(function, self._gpu(gpu), code, 0.0)
 
     def hang(self, function: str, seconds: float, *, gpu: int | None = None) -> None:
-        """Let each call of a function take that long before it answers; 0 ends it. A signal that kills gets through."""
+        """Make each call of a function take that long before it returns; 0 ends it. A fatal signal ends the wait."""
         self._state.fault(function, self._gpu(gpu), 0, seconds)
 
     def lose(self, gpu: int) -> None:
-        """Lose a GPU: NVML answers 15 about it, CUDA calls fail with 999, new processes do not see it."""
+        """Lose a GPU: NVML calls on it return 15, CUDA calls fail with 999, new processes do not see it."""
         self._state.lose(self._gpu(gpu), True)
 
     def restore(self, gpu: int) -> None:
-        """Have a lost GPU back."""
+        """Restore a lost GPU."""
         self._state.lose(self._gpu(gpu), False)
 
     def hide_memory(self, on: bool = True) -> None:
-        """Let NVML not tell what a process holds (2**64-1, as on WSL and vGPUs)."""
+        """Make NVML hide what a process holds (2**64-1, as on WSL and vGPUs)."""
         self._state.flag(Flag.HIDE_MEMORY, on)
 
     def host_pids(self, on: bool = True) -> None:
-        """Let NVML list pids of another namespace, as in a container under an older driver: none of them lives here."""
+        """Make NVML list pids of another namespace, as in a container under an older driver: none exists here."""
         self._state.flag(Flag.HOST_PIDS, on)
 
     def remove_driver(self, on: bool = True) -> None:
-        """Take the driver away: `nvmlInit` and every NVML call answer 9, `cuInit` in new processes answers 100."""
+        """Remove the driver: `nvmlInit` and every NVML call return 9, `cuInit` in new processes returns 100."""
         self._state.flag(Flag.NO_DRIVER, on)
 
     def clear_faults(self) -> None:
-        """End all that goes wrong: faults, hangs, lost GPUs, hidden memory, foreign pids, the missing driver."""
+        """End all faults: error codes, hangs, lost GPUs, hidden memory, foreign pids, the missing driver."""
         self._state.clear_faults()
 
-    # --- who shares it ---
+    # --- other processes on it ---
 
     def add_neighbour(self, spec: str, *, name: str = "neighbour") -> Neighbour:
         """Start a process that holds memory, such as ``9GiB@0``: 9 GiB in all, its context included, on GPU 0.
@@ -194,17 +194,17 @@ class Machine:
         return self._keep(Neighbour(self.environ(), self._device(label), held, name))
 
     def add_foreign(self, spec: str, *, name: str = "neighbour") -> Neighbour | Row:
-        """Let another user hold memory: as root a process of the user 65534 (nobody), else a row of process 1."""
+        """Add memory of another user: as root a process of the user 65534 (`nobody`), else a row of process 1."""
         held, label = parse_share(spec)
         if os.geteuid() == 0:
             return self._keep(Neighbour(self.environ(), self._device(label), held, name, NOBODY))
         return self._keep(Row(self._state, 1, self._device(label), held, "C"))
 
     def add_row(self, pid: int, gpu: int, held: int | str, kind: str = "C") -> Row:
-        """Add a row that stays until stopped, whether or not there is such a process, and even if it fits nowhere.
+        """Add a row that stays until stopped, whether or not there is such a process, and even if the GPU has no room.
 
         Args:
-            pid: any number; a second row of one pid on one GPU is listed, and not counted again as used.
+            pid: any number; a second row of one pid on one GPU is listed, but not counted as used again.
             gpu: NVML's index.
             held: bytes, or a size such as ``2GiB``.
             kind: the list it is in: ``C`` compute, ``G`` graphics, ``M`` MPS.
@@ -232,7 +232,7 @@ class Machine:
     # --- the end ---
 
     def close(self) -> None:
-        """End the neighbours that were added here; if the machine was made here, remove it. Twice is fine."""
+        """End the neighbours that were added here, and remove the machine if it was made here. Twice is fine."""
         while self._holders:
             with contextlib.suppress(SimulatorError):
                 self._holders.pop().stop()

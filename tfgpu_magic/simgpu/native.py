@@ -1,4 +1,4 @@
-"""The C library that keeps a machine's state, as Python calls it; the only room that touches it."""
+"""Python's calls into the C library that keeps a machine's state; only this module touches it."""
 
 import ctypes
 import json
@@ -16,7 +16,7 @@ ANY_DEVICE = -1
 
 
 class Flag(IntFlag):
-    """What the whole machine can suffer from; the numbers are those of `enum sim_flag`."""
+    """Faults of the whole machine; the numbers are those of `enum sim_flag`."""
 
     HIDE_MEMORY = 1
     HOST_PIDS = 2
@@ -90,13 +90,13 @@ class State:
         return self._mapped
 
     def close(self) -> None:
-        """Unmap it; every later call raises `SimulatorError`."""
+        """Unmap the state; every later call raises `SimulatorError`."""
         if self._mapped is not None:
             self._library.tfgpusim_close(self._mapped)
             self._mapped = None
 
     def report(self) -> dict[str, Any]:
-        """Return all there is to know, dead processes' rows dropped first."""
+        """Return the whole state, dead processes' rows dropped first."""
         size = 1 << 16
         while True:
             buffer = ctypes.create_string_buffer(size)
@@ -114,11 +114,11 @@ class State:
         return row
 
     def change_row(self, row: int, held: int) -> None:
-        """Change what a row holds; nothing left removes it."""
+        """Change what a row holds; 0 removes it."""
         self._library.tfgpusim_change_row(self._address, row, held)
 
     def fault(self, function: str, device: int, code: int, seconds: float) -> None:
-        """Let a function answer a code or hang; both 0 end that."""
+        """Make a function return a code or hang; both 0 end that."""
         if not self._library.tfgpusim_fault(self._address, function.encode(), device, code, int(seconds * 1e9)):
             raise SimulatorError("the simulated machine has no room for another fault: clear some.")
 
@@ -127,7 +127,7 @@ class State:
         self._library.tfgpusim_flag(self._address, int(flag), int(on))
 
     def lose(self, device: int, lost: bool) -> None:
-        """Lose a device, or have it back."""
+        """Lose a device, or restore it."""
         self._library.tfgpusim_lose(self._address, device, int(lost))
 
     def clear_faults(self) -> None:

@@ -1,4 +1,4 @@
-"""Those who hold memory beside the program under test: real processes, or rows that only look like one."""
+"""Holders of memory beside the program under test: real processes, or rows that only look like one."""
 
 import shlex
 import subprocess
@@ -15,7 +15,7 @@ NOBODY = 65534
 
 
 class Holder:
-    """Whoever holds memory on one GPU until stopped; as a context manager, until its block ends."""
+    """A holder of memory on one GPU until stopped; as a context manager, until its block ends."""
 
     pid: int
 
@@ -24,7 +24,7 @@ class Holder:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Give everything back and be gone. Doing it twice is fine."""
+        """Give everything back, and end. Twice is fine."""
         raise NotImplementedError
 
     def __enter__(self) -> "Holder":
@@ -49,12 +49,12 @@ class Row(Holder):
         self._state.change_row(self._row, size_of(held))
 
     def stop(self) -> None:
-        """Take the row away."""
+        """Remove the row."""
         self._state.change_row(self._row, 0)
 
 
 class Neighbour(Holder):
-    """A real process that holds memory through the simulated driver, and ends with whoever started it.
+    """A real process that holds memory through the simulated driver, and ends with the process that started it.
 
     Attributes:
         pid: its process id.

@@ -1,4 +1,4 @@
-"""What people write about a simulated machine, read into plain data: GPUs, neighbours, faults."""
+"""Parses what users write about a simulated machine into plain data: GPUs, neighbours, faults."""
 
 import re
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ class GpuSpec:
     Attributes:
         total: bytes of memory.
         reserved: bytes that driver and firmware keep; processes share the rest.
-        multiprocessors: TensorFlow skips a GPU with fewer than 8.
+        multiprocessors: how many it has; TensorFlow skips a GPU with fewer than 8.
         capability: compute capability as (major, minor).
-        clock: kHz; with the multiprocessors it decides which GPU CUDA takes for the fastest.
+        clock: in kHz; with the multiprocessors it decides which GPU CUDA takes for the fastest.
         mig: how many MIG instances it is cut into; 0 when MIG is off.
     """
 
@@ -33,12 +33,12 @@ class GpuSpec:
 
     @property
     def name(self) -> str:
-        """The product's name; it says that the GPU is not real."""
+        """The product's name, which shows that the GPU is not real."""
         return f"Simulated GPU {exact(self.total)}"
 
 
 def parse_gpus(text: str) -> list[GpuSpec]:
-    """Read GPUs as ``[COUNTx]SIZE[:OPTION=VALUE...]``, with commas between.
+    """Parse GPUs as ``[COUNTx]SIZE[:OPTION=VALUE...]``, with commas between.
 
     ======================  ===================================================================
     ``8GiB``                one GPU of 8 GiB
@@ -92,7 +92,7 @@ def _option(text: str, total: int) -> tuple[str, int | tuple[int, int]]:
 
 
 def size_of(value: int | str) -> int:
-    """Return bytes of a size such as ``2GiB``; an int is bytes already.
+    """Return the bytes of a size such as ``2GiB``; an int is bytes already.
 
     Raises:
         SimulatorError: the text is no size.
@@ -104,7 +104,7 @@ def size_of(value: int | str) -> int:
 
 
 def parse_share(text: str) -> tuple[int, str]:
-    """Read what a neighbour holds, such as ``9GiB@0``: bytes in all, and the label of a GPU (``0``, MIG ``0.1``).
+    """Parse what a neighbour holds, such as ``9GiB@0``: bytes in all, and the label of a GPU (``0``, MIG ``0.1``).
 
     Raises:
         SimulatorError: the text is no such share.
@@ -116,7 +116,7 @@ def parse_share(text: str) -> tuple[int, str]:
 
 
 def parse_fault(text: str) -> tuple[str, str, int | None]:
-    """Read ``FUNCTION=VALUE[@GPU]`` into the function, the value and the GPU's index (None: all GPUs).
+    """Parse ``FUNCTION=VALUE[@GPU]`` into the function, the value and the GPU's index (None: all GPUs).
 
     Raises:
         SimulatorError: the text is not of that form.

@@ -1,1 +1,1 @@
-"""Rows to what people see: text, HTML, and the object that shows itself as both."""
+"""Draws rows: as text, as HTML, as messages to live views, and as objects that IPython shows."""

@@ -1,4 +1,4 @@
-"""What `%tf_gpu` answers with source text: as text and as Markdown."""
+"""The result of `%tf_gpu` that is source text: as text and as Markdown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Code:
 
     Attributes:
         source: the text.
-        language: what it is written in, as Markdown's fences name it.
+        language: its language, as Markdown's fences name it.
     """
 
     source: str

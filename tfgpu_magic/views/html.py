@@ -1,7 +1,7 @@
-"""Rows to a self-contained HTML fragment: no script, nothing loaded. What the rows say is decided elsewhere.
+"""Draws rows as a self-contained HTML fragment: no script, nothing loaded. `monitor.rows` decides their content.
 
-Colours are JupyterLab's theme where it has variables; elsewhere (VS Code, Colab) text and lines take the colour that
-surrounds them. Whose a part of a bar is, its pattern says as well as its colour, and words say it again.
+Colours are those of JupyterLab's theme where it has variables; otherwise (VS Code, Colab) text and lines take the
+surrounding colour. The owner of a bar's part shows in its pattern as well as its colour, and in words.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ _PROCESS_HEADS = (">GPU", ">PID", "<Type", "<Owner", ">Held")
 
 
 def render(table: Table, *, longest: int = 60, here: str = "notebook") -> str:
-    """Write a table as an HTML fragment.
+    """Return a table as an HTML fragment.
 
     Args:
         table: the rows.
         longest: how many characters of a name are shown; longer ones are cut on the left.
-        here: what the process that looks is called.
+        here: the kind of the viewing process.
     """
     body = _error(table) if table.error else _tables(table, longest, here)
     remarks = "".join(map(remark, phrases.remarks(table)))
@@ -76,7 +76,7 @@ def render(table: Table, *, longest: int = 60, here: str = "notebook") -> str:
 
 
 def page(body: str) -> str:
-    """Wrap HTML in what gives it this house's looks."""
+    """Wrap HTML in an element with this package's style."""
     return f'<div class="tfgpu"><style>{_STYLE_LINE}</style>{body}</div>'
 
 
@@ -91,7 +91,7 @@ def _tables(table: Table, longest: int, here: str) -> str:
     gpus = grid("GPU memory", heads, (_gpu(row) + (_kernel(row) if kernel else "") for row in table.gpus))
     legend = _legend(table)
     if not table.processes:
-        return gpus + legend + "".join(f"<p>{_safe(line)}</p>" for line in phrases.nobody(table))
+        return gpus + legend + "".join(f"<p>{_safe(line)}</p>" for line in phrases.no_holders(table))
     return (
         gpus
         + legend
@@ -100,11 +100,11 @@ def _tables(table: Table, longest: int, here: str) -> str:
 
 
 def _legend(table: Table) -> str:
-    """Say what each pattern in the bars means, if there is more in them than free memory."""
+    """Explain the patterns in the bars, if there is more in them than free memory."""
     texts = {share.who: share.text for row in table.gpus for share in row.shares}
     if not texts.keys() - {"free"}:
         return ""
-    # The dots part them where a front end has taken the style away, as it does in a notebook that it does not trust.
+    # The dots separate them where a front end removes the style, as it does in a notebook that it does not trust.
     keys = " · ".join(f"<span>{_key(who)}{_safe(texts[who])}</span>" for who in _ORDER if who in texts)
     return f'<p class="tfgpu-keys">{keys}</p>'
 
@@ -113,8 +113,8 @@ def grid(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
     """Draw a table; it scrolls by itself, with the keyboard too.
 
     Args:
-        caption: its name; empty where the text above it is name enough.
-        heads: the heads of its columns, each after ``<`` or ``>`` for the side that its text keeps to.
+        caption: its name; empty where the text above it names it.
+        heads: the heads of its columns, each after ``<`` or ``>`` for the side to which its text is aligned.
         rows: the cells of each row, as HTML.
     """
     head = "".join(f'<th scope="col"{_side(text)}>{_safe(text[1:])}</th>' for text in heads)
@@ -126,18 +126,18 @@ def grid(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
 
 
 def cell(head: str, text: str) -> str:
-    """Draw a cell of text on the side that its head keeps to."""
+    """Draw a cell of text, aligned as its head."""
     return f"<td{_side(head)}>{_safe(text)}</td>"
 
 
 def remark(text: str) -> str:
-    """Write a sentence below a table; one that warns stands out."""
+    """Draw a sentence below a table; a warning stands out."""
     head, warns, rest = text.partition(": ") if text.startswith("Warning: ") else ("", "", text)
     return f"<p>{f'<strong>{head}:</strong> ' if warns else ''}{prose(rest)}</p>"
 
 
 def prose(text: str) -> str:
-    """Write a sentence in which what stands between backticks is to be typed."""
+    """Draw a sentence whose parts between backticks are code."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", _safe(text))
 
 
@@ -160,17 +160,17 @@ def _kernel(row: GpuRow) -> str:
 
 
 def _bar(row: GpuRow) -> str:
-    """Draw whose a GPU's memory is. Shares may not add up to the total, which the driver's reserve is part of too."""
+    """Draw a GPU's memory by owner. Shares may not add up to the total, which includes the driver's reserve."""
     whole = max(row.total or 0, sum(share.size for share in row.shares))
     if not row.shares or not whole:
         return ""
-    said = _safe(
+    label = _safe(
         ", ".join([*(f"{share.text} {phrases.with_unit(share.size)}" for share in row.shares), *phrases.kept(row)])
     )
     parts = "".join(
         f'<span class="tfgpu-{share.who}" style="width:{100 * share.size / whole:.2f}%"></span>' for share in row.shares
     )
-    return f'<div class="tfgpu-bar" role="img" aria-label="{said}" title="{said}">{parts}</div>'
+    return f'<div class="tfgpu-bar" role="img" aria-label="{label}" title="{label}">{parts}</div>'
 
 
 def _process(row: ProcessRow, now: float, longest: int) -> str:
@@ -185,7 +185,7 @@ def _process(row: ProcessRow, now: float, longest: int) -> str:
 
 
 def _key(share: str) -> str:
-    """Draw the pattern that a share has in the bars. Words beside it say the same."""
+    """Draw the pattern that a share has in the bars; words stand beside it."""
     return f'<span class="tfgpu-key tfgpu-{share}" aria-hidden="true"></span>'
 
 

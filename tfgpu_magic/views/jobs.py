@@ -1,4 +1,4 @@
-"""What `%tf_gpu jobs` answers: the cells and calls that go on by themselves, as text and as HTML."""
+"""The result of `%tf_gpu jobs`: the cells and calls in the background, as text and as HTML."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Jobs:
     """The jobs of this kernel; IPython shows them as HTML or as text.
 
     Attributes:
-        statuses: how each stands.
-        snapshot: what the driver says that each holds.
+        statuses: the status of each.
+        snapshot: the driver's figures, for what each holds.
     """
 
     statuses: tuple[JobStatus, ...]

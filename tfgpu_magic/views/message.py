@@ -1,8 +1,8 @@
-"""Rows to the JSON that live views draw: the state whole, and what changed since as a merge patch.
+"""Writes rows as the JSON that live views draw: the whole state, and the changes since as a merge patch.
 
-Unknown is left out, never null or 0; sizes are bytes and times seconds since the epoch. A tick is a JSON Merge Patch
-(RFC 7386), so that whoever has the state before has the one after. What a page takes these for stands in
-`labextension/src/view/wire.ts`, which a test compares with the types here, field by field.
+Unknown values are left out, never null or 0; sizes are bytes and times seconds since the epoch. A tick has a JSON Merge
+Patch (RFC 7386), which makes the next state from the one before. `monitor.rows` decides what the rows have. The page's
+types are in `labextension/src/view/wire.ts`, which a test compares with the types here, field by field.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tfgpu_magic.views import phrases
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from typing_extensions import NotRequired  # which Python 3.10 has not, and mypy always
+    from typing_extensions import NotRequired  # missing in Python 3.10; mypy always has it
 
     from tfgpu_magic.monitor.history import History
     from tfgpu_magic.monitor.owners import Who
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 
 VERSION = 2
-"""Of the messages; a view that does not know it says so."""
-LONGEST = 120
-"""Characters of a name that are sent: views show fewer."""
+"""The version of the messages; a view of another version shows a notice."""
+LONGEST_NAME = 120
+"""Characters of a name that are sent; views show fewer."""
 
 
 class Gpu(TypedDict):
@@ -68,7 +68,7 @@ class Row(TypedDict):
 
 
 class State(TypedDict):
-    """What a view shows: GPUs by label, rows by GPU and pid, and what is not well."""
+    """The state that a view shows: GPUs by label, rows by GPU and pid, and what is wrong."""
 
     time: float
     stale: NotRequired[float]
@@ -82,14 +82,14 @@ class State(TypedDict):
 
 
 class Past(TypedDict):
-    """Times, and what was used then of each GPU; null where it was not known."""
+    """The history: times, and what was used then of each GPU; null where it was not known."""
 
     times: list[float]
     used: dict[str, list[int | None]]
 
 
 class Full(TypedDict):
-    """What a view begins with."""
+    """The message that a view begins with."""
 
     version: int
     type: Literal["full"]
@@ -100,7 +100,7 @@ class Full(TypedDict):
 
 
 class Tick(TypedDict):
-    """What brings a view from the state `base` to the next."""
+    """The message that brings a view from the state `base` to the next."""
 
     version: int
     type: Literal["tick"]
@@ -110,7 +110,7 @@ class Tick(TypedDict):
 
 
 def state(table: Table) -> State:
-    """Write what there is to see as JSON."""
+    """Return a table as a state."""
     return cast("State", _known({
         "time": round(table.time, 3),
         "stale": None if table.stale_since is None else round(table.stale_since, 3),
@@ -125,7 +125,7 @@ def state(table: Table) -> State:
 
 
 def patch(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, Any]:
-    """Say what has changed, as a JSON Merge Patch: null takes a member away. Neither state has nulls of its own."""
+    """Return the changes as a JSON Merge Patch: null removes a member. Neither state has nulls of its own."""
     changes: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
     for name, value in after.items():
         old = before.get(name)
@@ -138,11 +138,11 @@ def patch(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str
 
 
 def full(sequence: int, state: State, history: History) -> str:
-    """Write the message that a view begins with.
+    """Return the message that a view begins with.
 
     Args:
         sequence: a number that rises from state to state.
-        state: what is to be seen.
+        state: the state.
         history: what was used before.
     """
     message: Full = {
@@ -156,18 +156,18 @@ def full(sequence: int, state: State, history: History) -> str:
 
 
 def paced(text: bytes, every: float) -> bytes:
-    """Say in a full message after how many seconds the next one comes: the rest of it is the same for all."""
+    """Add to a full message after how many seconds the next one comes: the rest is the same for all clients."""
     return text[:-1] + b',"every":%g}' % every
 
 
 def tick(sequence: int, base: int, changes: Mapping[str, object]) -> str:
-    """Write the message that brings a view from the state `base` to the state `sequence`."""
+    """Return the message that brings a view from the state `base` to the state `sequence`."""
     message: Tick = {"version": VERSION, "type": "tick", "sequence": sequence, "base": base, "patch": changes}
     return _text(message)
 
 
 def past(history: History, *, seconds: float = 3600.0, most: int = 2000) -> Past:
-    """Write the history as JSON: here an unknown figure is null, since each has its place.
+    """Return the history for a message; here an unknown figure is null, since each has its position.
 
     Args:
         history: what was used.
@@ -217,11 +217,11 @@ def _row(row: ProcessRow, now: float) -> Row:
         "pid": row.pid if row.pid and row.pid > 0 else None,
         "kind": row.kind or None,
         "who": row.who,
-        "owner": phrases.plain(row.owner, longest=LONGEST),
-        # A path of another server, or of none, leads nowhere here.
+        "owner": phrases.plain(row.owner, longest=LONGEST_NAME),
+        # A path on another server, or on none, leads to no file here.
         "path": (served.path or None) if served else None,
         "kernel": served.kernel if served else None,
-        "also": [phrases.plain(name, longest=LONGEST) for name in served.also] or None if served else None,
+        "also": [phrases.plain(name, longest=LONGEST_NAME) for name in served.also] or None if served else None,
         "state": (notebook.state or None) if notebook else None,
         "active": round(notebook.active, 1) if notebook and notebook.active is not None else None,
         "child": row.child or None,
@@ -235,7 +235,7 @@ def _row(row: ProcessRow, now: float) -> Row:
 
 
 def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:
-    """Write figures by framework and name, and not as a list, of which a patch would have all when one has changed."""
+    """Return figures by framework and name, since a merge patch would have all of a list when one has changed."""
     by_framework: dict[str, dict[str, int]] = {}
     for figure in figures:
         by_framework.setdefault(phrases.plain(figure.framework), {})[phrases.plain(figure.what)] = figure.size

@@ -1,4 +1,4 @@
-"""What every view says in the same words: figures, names made safe to show, and the lines around the tables."""
+"""The phrases that all views share: figures, names made safe to show, and the lines around the tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIMULATED = "Simulated GPUs: memory is counted as on real ones, and what they co
 TRY = "To try it without a GPU, on a simulated machine:"
 TRY_COMMAND = "python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab"
 
-_SMALLEST = 0.05  # GiB: what is less rounds to 0.0, which would read as nothing
+_SMALLEST = 0.05  # GiB: less rounds to 0.0, which would read as nothing
 
 
 def gib(size: int | None) -> str:
@@ -34,7 +34,7 @@ def with_unit(size: int | None) -> str:
 
 
 def seconds(time: float) -> str:
-    """Write a time as people say it: ``0.8 s``, ``2 min 5 s``, ``3 h 20 min``."""
+    """Write a time for people: ``0.8 s``, ``2 min 5 s``, ``3 h 20 min``."""
     if time < 60:
         return f"{time:.1f} s"
     minutes, rest = divmod(round(time), 60)
@@ -47,13 +47,13 @@ def held(row: GpuRow) -> str:
 
 
 def use(row: GpuRow) -> str:
-    """Write what this notebook's TensorFlow says of a GPU: ``in use 31.2  peak 44.9 GiB``; nothing when unknown."""
-    said = "  ".join(f"{one.what} {gib(one.size):>4}" for one in row.figures if one.framework == TENSORFLOW)
-    return f"{plain(said)} GiB" if said else ""
+    """Write this notebook's TensorFlow figures on a GPU: ``in use 31.2  peak 44.9 GiB``; nothing when unknown."""
+    line = "  ".join(f"{one.what} {gib(one.size):>4}" for one in row.figures if one.framework == TENSORFLOW)
+    return f"{plain(line)} GiB" if line else ""
 
 
 def figures(row: ProcessRow) -> list[str]:
-    """Write what other frameworks say of a process, a line each: ``PyTorch allocated 0.3  reserved 1.2 GiB``."""
+    """Write other frameworks' figures on a process, a line each: ``PyTorch allocated 0.3  reserved 1.2 GiB``."""
     lines: dict[str, str] = {}
     for one in row.use.figures if row.use else ():
         if one.framework != TENSORFLOW:
@@ -63,7 +63,7 @@ def figures(row: ProcessRow) -> list[str]:
 
 
 def kept(row: GpuRow) -> list[str]:
-    """Say what the driver keeps of a GPU, which is neither held nor free, if it is worth a word."""
+    """Write what the driver keeps of a GPU, which is neither held nor free, if it is not negligible."""
     if row.total is None or row.used is None or row.free is None:
         return []
     size = row.total - row.used - row.free
@@ -71,7 +71,7 @@ def kept(row: GpuRow) -> list[str]:
 
 
 def called(table: Table, here: str) -> Table:
-    """Call the process that looks, and what it has started, by what it is: a session or a program has no notebook."""
+    """Rename the viewing process and its children in a table: a session or a program has no notebook."""
     processes = tuple(
         replace(row, owner=row.owner.replace("this notebook", f"this {here}", 1)) if row.who == "this" else row
         for row in table.processes
@@ -124,7 +124,7 @@ def plain(text: str, *, longest: int = 40) -> str:
 
     Args:
         text: any text.
-        longest: how many characters may stay; what is too long is cut on the left, since names tell more at their end.
+        longest: how many characters may stay; longer text is cut on the left, since names differ most at their ends.
     """
     tail = text[-longest:] if len(text) > longest else text
     safe = "".join("?" if unicodedata.category(character) in _UNSAFE else character for character in tail)
@@ -135,18 +135,18 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def of_kernel(table: Table) -> bool:
-    """Tell whether a kernel said anything of its GPUs, so that the columns for it are worth their place."""
+    """Tell whether a kernel has reported on its GPUs, so that its columns have content."""
     return any(row.logical or row.policy or use(row) for row in table.gpus)
 
 
-def nobody(table: Table) -> list[str]:
-    """Say that no process holds memory, if there is none and every GPU could tell."""
+def no_holders(table: Table) -> list[str]:
+    """Say that no process holds memory, if there is none and every GPU could be read."""
     silent = table.processes or any(row.error for row in table.gpus)
     return [] if silent else [NOBODY]
 
 
 def remarks(table: Table) -> list[str]:
-    """List the sentences below the tables: what fails on one GPU, what must be known, this kernel's state."""
+    """List the sentences below the tables: failures of single GPUs, this kernel's state, notes."""
     troubles = [f"GPU {row.gpu}: {row.error}." for row in table.gpus if row.error and row.used is not None]
     simulated = [SIMULATED] if table.simulated else []
     summary = [table.summary] if table.summary else []

@@ -1,4 +1,4 @@
-"""What `%tf_gpu` answers to a policy: a plan and how it stands, as text and as HTML."""
+"""The result of `%tf_gpu` with a policy: a plan and its status, as text and as HTML."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _HEADS = (">Device", "<TensorFlow", "<Takes", ">Of", ">Free now")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PlanAnswer:
-    """A plan and how it stands; IPython shows it as HTML or as text.
+    """A plan and its status; IPython shows it as HTML or as text.
 
     Attributes:
-        plan: what is done, GPU by GPU.
-        standing: how it stands, one sentence.
+        plan: the plan, GPU by GPU.
+        standing: its status, one sentence.
     """
 
     plan: Plan
@@ -40,7 +40,7 @@ class PlanAnswer:
 
 
 def _rows(plan: Plan) -> list[tuple[str, ...]]:
-    """A row for each GPU that TensorFlow sees, one for logical CPUs."""
+    """Return a row for each GPU that TensorFlow sees, and one for logical CPUs."""
     rows: list[tuple[str, ...]] = []
     number = 0
     for device in plan.devices:

@@ -1,4 +1,4 @@
-"""What `%tf_gpu` answers: one look at the GPUs, in a form that every front end can show."""
+"""The result of `%tf_gpu`: one look at the GPUs, in a form that every front end can show."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Status:
 
     Attributes:
         table: the rows.
-        here: what the process that looks is called: notebook, session or program.
+        here: the kind of the viewing process: notebook, session or program.
     """
 
     table: Table
     here: str = "notebook"
 
     def once(self) -> Status:
-        """Return the same, and say that it is no live table."""
+        """Return the same with a note that it is not a live table."""
         return replace(self, table=replace(self.table, notes=(*self.table.notes, ONCE)))
 
     def __repr__(self) -> str:
@@ -49,5 +49,5 @@ class Status:
 
 
 def shown(table: Table) -> Status:
-    """Make of a table what `%tf_gpu` answers here."""
+    """Make the result of `%tf_gpu` from a table."""
     return Status(phrases.called(table, here()), here())

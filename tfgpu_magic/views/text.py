@@ -1,4 +1,4 @@
-"""Rows to aligned text, for a terminal and for front ends without HTML. What the rows say is decided elsewhere."""
+"""Draws rows as aligned text for terminals and front ends without HTML. `monitor.rows` decides their content."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _PROCESS_COLUMNS = (">GPU", ">PID", ">Type", "<Owner", ">Held")
 
 
 def render(table: Table, *, longest: int = 40, here: str = "notebook") -> str:
-    """Write a table as text, without a line end after its last line.
+    """Return a table as text, without a line end after its last line.
 
     Args:
         table: the rows.
         longest: how many characters of a name are shown; longer ones are cut on the left.
-        here: what the process that looks is called.
+        here: the kind of the viewing process.
     """
     if table.error:
         lines = [phrases.plain(table.error, longest=400)]
@@ -30,7 +30,7 @@ def render(table: Table, *, longest: int = 40, here: str = "notebook") -> str:
     gpus = [_gpu(row, none="-" if phrases.of_kernel(table) else "") for row in table.gpus]
     processes = [line for row in table.processes for line in _process(row, table.time, longest)]
     lines = columns((">GPU", "<Name", "<TF", ">Held", ">Free", f"<This {here}", "<Policy"), gpus)
-    lines += columns(_PROCESS_COLUMNS, processes) if processes else phrases.nobody(table)
+    lines += columns(_PROCESS_COLUMNS, processes) if processes else phrases.no_holders(table)
     return "\n".join([*lines, *phrases.remarks(table)])
 
 
@@ -44,7 +44,7 @@ def _gpu(row: GpuRow, *, none: str) -> list[str]:
 def _process(row: ProcessRow, now: float, longest: int) -> list[list[str]]:
     owner = phrases.owner(row, now, longest=longest)
     line = [row.gpu, phrases.pid(row), row.kind or "-", owner, phrases.with_unit(row.held)]
-    return [line, *(["", "", "", f"  {said}", ""] for said in phrases.figures(row))]
+    return [line, *(["", "", "", f"  {figures}", ""] for figures in phrases.figures(row))]
 
 
 def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -54,7 +54,7 @@ def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         max((_width(row[column]) for row in cells if column < len(row) - (len(row) < len(heads))), default=0)
         for column in range(len(heads))
     ]
-    # A column that says nothing in any row is left out.
+    # A column that is empty in every row is left out.
     shown = [column for column in range(len(heads)) if any(len(row) > column and row[column] for row in rows)]
     lines = []
     for row in cells:
@@ -69,7 +69,7 @@ def _pad(text: str, width: int, side: str) -> str:
 
 
 def _width(text: str) -> int:
-    """Count the columns that a terminal gives a text: East Asian wide characters take two, combining ones none."""
+    """Count a text's columns in a terminal: East Asian wide characters take two, combining ones none."""
     return sum(
         0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
         for character in text

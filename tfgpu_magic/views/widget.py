@@ -1,4 +1,4 @@
-"""The live table in a notebook: an anywidget that draws what one thread of this kernel sees, from second to second."""
+"""The live table in a notebook: an anywidget that draws what one thread of this kernel reads every second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.watcher import Watcher, failure
 from tfgpu_magic.views import html, message, text
-from tfgpu_magic.views.presence import EVERY, Presence
+from tfgpu_magic.views.presence import STATE_EVERY, Presence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     Drawn = tuple[Table, message.Past | None]
 
 
-PATIENCE = 3.0
-"""Seconds that a cell waits for a look, its own or another; one takes milliseconds, but to read /proc can hang."""
-AWAY = 5.0
-"""Seconds without a look after which the collector may have gone, and its first reading is waited for."""
-POINTS = 120
-"""How many points of the last 10 minutes are sent: what is saved with a notebook has to stay small."""
+LOOK_TIMEOUT = 3.0
+"""Seconds that a cell waits for a look, its own or another's; one takes milliseconds, but to read /proc can hang."""
+COLLECTOR_GONE_AFTER = 5.0
+"""Seconds without a look after which the collector may have ended, so that a look waits for a new one's reading."""
+HISTORY_POINTS = 120
+"""How many points of the last 10 minutes are sent: they are saved with the notebook, and must stay small."""
 
 
 _HANGS = Table(error="This machine's processes cannot be read at the moment.")
@@ -48,17 +48,17 @@ _BROKEN = "The table cannot be drawn: something is wrong in tfgpu_magic. `%tf_gp
 class MemoryTable(anywidget.AnyWidget):
     """A live table of the GPUs' memory, by notebook; what `%tf_gpu top` shows.
 
-    It goes on while cells run, as long as a page draws it: what nobody sees sends nothing, keeps no kernel awake, and
-    goes on when it is seen again. Saved with the notebook, the last state is drawn without a kernel too. In Colab,
-    which draws no updates from behind, it has a Refresh button.
+    It is updated while cells run, as long as a page draws it: a table out of sight sends nothing, keeps no kernel
+    awake, and is updated again when it is in sight. Saved with the notebook, the last state is drawn without a kernel
+    too. In Colab, which draws no updates from another thread, it has a Refresh button.
 
-    A kernel has one, which any number of cells show: made again, it is the same one.
+    A kernel has one table, which any number of cells show: making it again returns the same one.
 
     Attributes:
-        state: what is drawn, as `views.message.state` writes it; read it, and leave it alone.
-        history: what was used in the ten minutes before a page began to draw, as `views.message.past` writes it.
+        state: what is drawn, as `views.message.state` returns it; read-only.
+        history: what was used in the ten minutes before a page began to draw, as `views.message.past` returns it.
         every: seconds from this state to the next.
-        live: whether it draws by itself.
+        live: whether it is updated without a Refresh button.
         kernel: the kernel's id on its Jupyter Server, from which a page may draw the same; empty where it has none.
 
     Raises:
@@ -71,7 +71,7 @@ class MemoryTable(anywidget.AnyWidget):
 
     state = Dict().tag(sync=True)
     history = Dict().tag(sync=True)
-    every = Float(EVERY).tag(sync=True)
+    every = Float(STATE_EVERY).tag(sync=True)
     live = Bool(True).tag(sync=True)
     kernel = Unicode().tag(sync=True)
     _esm = Unicode().tag(sync=True)
@@ -93,7 +93,7 @@ class MemoryTable(anywidget.AnyWidget):
             self.refresh()
             return
         self._shell = get_ipython()
-        self._showing = threading.Lock()  # the ticker's thread shows, and the kernel's own
+        self._showing = threading.Lock()  # the ticker's thread calls `show`, and the kernel's own
         self._presence = Presence(running=self._shell is not None)
         self._rows, past = _TICKER.look()
         live = "google.colab" not in sys.modules
@@ -109,38 +109,38 @@ class MemoryTable(anywidget.AnyWidget):
         self.show(*_TICKER.look())
 
     def close(self) -> None:
-        """Take the table away, everywhere it is shown."""
-        if self.comm is not None and self.live:  # once only: the garbage collector closes it too, in any thread
+        """Remove the table wherever it is shown."""
+        if self.comm is not None and self.live:  # only once: the garbage collector closes it too, in any thread
             for events, name, note in self._notes():
                 with contextlib.suppress(ValueError):  # a shell that was reset has none
                     events.unregister(name, note)
         super().close()
 
     def show(self, table: Table, past: message.Past | None = None) -> None:
-        """Draw a table; and the history, as `views.message.past` writes it, unless that is None."""
+        """Draw a table; and the history, as `views.message.past` returns it, unless that is None."""
         with self._showing, self.hold_sync():
-            self._rows, self.state, self.every = table, dict(message.state(table)), self.pause() or EVERY
+            self._rows, self.state, self.every = table, dict(message.state(table)), self.pause() or STATE_EVERY
             if past is not None:
                 self.history = dict(past)
 
     def pause(self) -> float | None:
-        """Seconds from one state to the next; None while nobody draws them."""
+        """Return the seconds from one state to the next; None while no page draws them."""
         return None if self.comm is None else self._presence.pause()
 
     def _heard(self, _: object, content: Any, __: object) -> None:
-        """Take a page's word: it draws, and `refresh` asks for all there is to draw, which who was not there lacks."""
-        said = content.get("type") if isinstance(content, dict) else None
-        if said not in ("drawn", "refresh"):
+        """Handle a page's message: `drawn`, or `refresh`, by which a new page asks for the history too."""
+        kind = content.get("type") if isinstance(content, dict) else None
+        if kind not in ("drawn", "refresh"):
             return
         away = self.pause() is None
         self._presence.hear()
-        if away or said == "refresh":
+        if away or kind == "refresh":
             self.refresh()
         if self.live:
             _TICKER.go(self)
 
     def _notes(self) -> tuple[tuple[EventManager, str, Callable[..., None]], ...]:
-        """What is called when a cell begins and ends, and by whom."""
+        """Return the callbacks for the begin and the end of a cell, with their events."""
         if self._shell is None:
             return ()
         events = self._shell.events
@@ -178,18 +178,18 @@ class MemoryTable(anywidget.AnyWidget):
 
 
 class _Ticker:
-    """Looks for the kernel's table as long as somebody draws it, on a thread of its own that ends with that."""
+    """A thread that looks for the kernel's table as long as a page draws it, and ends with that."""
 
     def __init__(self) -> None:
         self._table: MemoryTable | None = None
-        self._lock = threading.Lock()  # of the table and the thread; never held while anything is looked at
-        self._looking = threading.Lock()  # a Watcher is for one thread at a time
+        self._lock = threading.Lock()  # of the table and the thread; never held during a look
+        self._looking = threading.Lock()  # a Watcher is not thread-safe
         self._looked_at = float("-inf")
         self._watcher: Watcher | None = None
         self._thread: threading.Thread | None = None
 
     def go(self, table: MemoryTable) -> None:
-        """Keep a table up to date from now on, while somebody draws it."""
+        """Keep a table up to date from now on, while a page draws it."""
         with self._lock:
             self._table = table
             if self._thread is None or not self._thread.is_alive():  # as in a child that was forked
@@ -197,12 +197,12 @@ class _Ticker:
                 self._thread.start()
 
     def look(self) -> Drawn:
-        """Look now, at the history too, as a cell may: what hangs is left to itself. Nothing raises."""
-        return within(PATIENCE, partial(self._look, past=True)) or (_HANGS, None)
+        """Look now, at the history too, from a cell: stop waiting for a look that hangs. Raise nothing."""
+        return within(LOOK_TIMEOUT, partial(self._look, past=True)) or (_HANGS, None)
 
     def _look(self, *, past: bool) -> Drawn:
-        """Look however long it takes, at the history too if that is wanted. A look that hangs holds up no other."""
-        if not self._looking.acquire(timeout=PATIENCE):
+        """Look however long it takes, at the history too if that is wanted. A look that hangs blocks no other."""
+        if not self._looking.acquire(timeout=LOOK_TIMEOUT):
             return _HANGS, None
         try:
             return self._see(past=past)
@@ -214,12 +214,12 @@ class _Ticker:
 
     def _see(self, *, past: bool) -> Drawn:
         watcher = self._watcher = self._watcher or Watcher(kernel=os.getpid(), report=self_report.report)
-        if time.monotonic() - self._looked_at > AWAY:
-            with contextlib.suppress(MonitorError):  # which is said at once, by the next line
+        if time.monotonic() - self._looked_at > COLLECTOR_GONE_AFTER:
+            with contextlib.suppress(MonitorError):  # which `see` raises at once
                 watcher.live.wait(1.5)  # a table that opens with figures is worth the wait
         self._looked_at = time.monotonic()
         table = watcher.see()
-        return table, message.past(watcher.history(), seconds=600, most=POINTS) if past else None
+        return table, message.past(watcher.history(), seconds=600, most=HISTORY_POINTS) if past else None
 
     def _run(self) -> None:
         while (table := self._next()) is not None:
@@ -231,17 +231,17 @@ class _Ticker:
                 self._watcher = None
 
     def _next(self) -> MemoryTable | None:
-        """Wait for the next look, and return the table that it is for; None ends the thread."""
+        """Wait for the next look, and return its table; None ends the thread."""
         begun = time.monotonic()
         while True:
-            time.sleep(EVERY)
+            time.sleep(STATE_EVERY)
             with self._lock:
                 table = self._table
                 pause = None if table is None else table.pause()
                 if pause is None:
                     self._table = self._thread = None
                     return None
-            if time.monotonic() - begun >= pause - EVERY / 2:
+            if time.monotonic() - begun >= pause - STATE_EVERY / 2:
                 return table
 
 

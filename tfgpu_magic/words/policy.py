@@ -11,7 +11,7 @@ from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
-from tfgpu_magic.monitor.look import PATIENCE, Looking
+from tfgpu_magic.monitor.look import LOOK_TIMEOUT, Looking
 from tfgpu_magic.views.plan import PlanAnswer
 
 
@@ -36,7 +36,7 @@ def word(first: Word) -> Word:
 
 def _answer(line: Line) -> PlanAnswer:
     """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
-    looking = Looking(PATIENCE)  # it queries the GPUs while the words are parsed
+    looking = Looking(LOOK_TIMEOUT)  # it queries the GPUs while the words are parsed
     try:
         plan = control.apply(line.text, see=lambda: looking.result(administrator.slow))
     except TooLate:

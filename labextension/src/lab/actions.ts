@@ -1,4 +1,4 @@
-// What can be done with a notebook from the panel: open it, restart its kernel, shut it down; the last two when confirmed.
+// The panel's actions on a notebook: open it, restart its kernel, shut it down, stop a call.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
@@ -23,7 +23,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
   const { kernels, sessions, serverSettings } = app.serviceManager;
   const asked = new Asked(store);
 
-  /** Ask, do, and say if it failed. */
+  /** Ask for confirmation, act, and show a failure. */
   async function confirmed(row: Row, ask: { title: string; label: string; failed: string }, act: () => Promise<void>) {
     const answer = await showDialog({
       title: ask.title,
@@ -42,9 +42,9 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
   }
 
   /**
-   * Restart a kernel as its notebook's menu does where that is open here, so that no cell of it waits any more.
-   * Other pages are told by no server of a restart, and would show a kernel that starts; a cell that does nothing ends that.
-   * It goes by a connection that is made afterwards: the server may lose what is sent by one that lived through the restart.
+   * Restart a kernel as its notebook's menu does where that is open here, so that none of its cells wait any more.
+   * No server notifies other pages of a restart, and they would show a kernel that starts; an empty cell ends that.
+   * It is sent by a connection that is made afterwards: the server may lose messages of one that outlived the restart.
    */
   async function restart(id: string): Promise<void> {
     const own = opened(app, id);
@@ -68,7 +68,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
     await kernels.shutdown(kernel);
   }
 
-  /** End an isolated call: at first as Ctrl-C does; one that was asked before and is still there is killed. */
+  /** End an isolated call: at first as Ctrl-C does; one that was asked before and still runs is killed. */
   async function stopCall(row: Row, pid: number): Promise<void> {
     const name = cut(row.owner, SHOWN);
     const kill = asked.has(pid);

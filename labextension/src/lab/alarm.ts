@@ -1,8 +1,8 @@
-// Notices when a GPU fills up: once, until it has emptied again. What was full before anybody looked is no news. Pure.
+// Notices when a GPU fills up: once, until it has emptied again, and not if it was full at the first look. Pure.
 
 import type { State } from '../view/wire';
 
-/** Points that a GPU must fall below the threshold, before it counts as filling up again. */
+/** Percentage points that a GPU must fall below the threshold before it can fill up again. */
 const BACK = 5;
 
 export class Alarm {

@@ -1,4 +1,4 @@
-// The isolated calls that were asked to stop, for as long as they are there: their pids are used again after them.
+// The isolated calls that were asked to stop, while they run: their pids may be reused after them.
 
 import type { Store } from '../view/store';
 
@@ -9,7 +9,7 @@ export class Asked {
     return this.pids.has(pid);
   }
 
-  /** Ask a call to stop. Where the server says no, or there is none, nothing was sent, and the call was not asked. */
+  /** Ask a call to stop. Where the server refuses or is not there, the call does not count as asked. */
   async ask(pid: number, send: () => Promise<Response>): Promise<Response> {
     const answer = await send();
     if (answer.ok) {

@@ -1,4 +1,4 @@
-// The reader's choices: the settings, read into one value as they change, with what holds where there are none.
+// The user's choices: the settings as one value, read again when they change, with defaults.
 
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import type { Widget } from '@lumino/widgets';
@@ -8,7 +8,7 @@ import type { Unit } from '../view/format';
 export interface Choices {
   /** Seconds between two readings. */
   every: number;
-  /** Percent of a GPU from which on a notification is given; 0 for never. */
+  /** Percent of a GPU from which on there is a notification; 0 for never. */
   threshold: number;
   unit: Unit;
   order: Order;
@@ -32,7 +32,7 @@ export const USUAL: Choices = {
 const UNITS: readonly Unit[] = ['GiB', 'GB', 'MiB'];
 const RATES: readonly number[] = [1, 2, 5, 10];
 
-/** Read settings; what is not as the schema wants it is as usual. */
+/** Read settings; a value that does not fit the schema gets its default. */
 export function read(settings: Pick<ISettingRegistry.ISettings, 'composite'>): Choices {
   const value = settings.composite;
   const flag = (name: 'others' | 'history' | 'notes' | 'statusBar'): boolean => value[name] !== false;
@@ -50,11 +50,11 @@ export function read(settings: Pick<ISettingRegistry.ISettings, 'composite'>): C
 }
 
 /**
- * Apply the reader's choices, now and at each change, as long as a widget is there.
+ * Apply the user's choices, now and at each change, until a widget is disposed of.
  *
- * @param registry - where they are kept; null where there is none.
+ * @param registry - the registry of settings; null where there is none.
  * @param id - the plugin's.
- * @returns what takes another order, and keeps it where choices are kept.
+ * @returns a function that sets another order, and saves it where there is a registry.
  */
 export function followChoices(
   registry: Pick<ISettingRegistry, 'load'> | null,

@@ -27,7 +27,7 @@ export function addCommands(app: JupyterFrontEnd, { trans, panel, stream, palett
     describedBy: none,
     execute: () => {
       show(app, panel);
-      requestAnimationFrame(() => panel.activate()); // the palette gives the keyboard back to where it was
+      requestAnimationFrame(() => panel.activate()); // the palette returns the focus first
     }
   });
   app.commands.addCommand(REFRESH, {

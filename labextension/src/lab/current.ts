@@ -1,11 +1,11 @@
-// The path of the document that the reader is in, as it changes.
+// The path of the user's current document, as it changes.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { Contents } from '@jupyterlab/services';
 import type { ISignal } from '@lumino/signaling';
 import type { Widget } from '@lumino/widgets';
 
-/** Tell the current document's path, now and at each change, as long as a widget is there. */
+/** Call back with the current document's path, now and at each change, until a widget is disposed of. */
 export function followCurrent(
   { shell, serviceManager }: JupyterFrontEnd,
   owner: Widget,
@@ -27,13 +27,13 @@ export function followCurrent(
   tell();
 }
 
-/** What a document's widget has, which knows its path; others have none. */
+/** The context of a document's widget, which has its path; other widgets have none. */
 interface Context {
   path?: unknown;
   pathChanged?: ISignal<unknown, unknown>;
 }
 
-/** A document's widget has a context that knows its path; others have none. The server knows it without its drive. */
+/** Return the path from the context of a document's widget, as the server has it: without its drive. */
 export function path(widget: unknown, contents: Pick<Contents.IManager, 'localPath'>): string | undefined {
   const context = (widget as { context?: Context } | null)?.context;
   return typeof context?.path === 'string' ? contents.localPath(context.path) : undefined;

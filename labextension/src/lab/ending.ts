@@ -1,4 +1,4 @@
-// What the end of a kernel takes and gives back, as a dialog says it before. Pure.
+// A dialog's sentences on what the end of a kernel discards and gives back. Pure.
 
 import { cut, withUnit, type Unit } from '../view/format';
 import { labels } from '../view/model';

@@ -1,4 +1,4 @@
-// The sign of the panel: a chip with its legs.
+// The panel's icon: a chip with its pins.
 
 import { LabIcon } from '@jupyterlab/ui-components';
 

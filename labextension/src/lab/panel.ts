@@ -1,4 +1,4 @@
-// The sidebar's widget: the view, in a box that scrolls; it looks only while it is seen.
+// The sidebar's widget: the view, in a box that scrolls; it reads figures only while it is visible.
 
 import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
@@ -50,7 +50,7 @@ export class Panel extends Widget {
     this.look(false);
   }
 
-  /** Give the keyboard to the panel, from which Tab leads on. */
+  /** Focus the panel, from which Tab leads on. */
   protected override onActivateRequest(message: Message): void {
     super.onActivateRequest(message);
     this.node.focus();

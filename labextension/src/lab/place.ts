@@ -1,4 +1,4 @@
-// Where the panel is: in the left sidebar; on Notebook's page of files, which has none, a tab beside the files.
+// Puts the panel in the left sidebar; on Notebook's page of files, which has none, in a tab beside the files.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { TabPanel, type Widget } from '@lumino/widgets';

@@ -1,4 +1,4 @@
-// A live table that was saved with a notebook without its widget's state: instead of an error, its cell shows the table beside it.
+// Shows the saved HTML of a live table whose widget state was not saved with the notebook, instead of an error.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { Widget } from '@lumino/widgets';
@@ -7,11 +7,11 @@ import type { Translation } from '../view/translation';
 const VIEW = 'application/vnd.jupyter.widget-view+json';
 const HTML = 'text/html';
 
-/** How an output of ours begins, and how a widget's does that has no model. */
+/** How an output of this package begins, and how that of a widget without a model does. */
 const OURS = '<div class="tfgpu"';
 const ERROR = 'Error displaying widget';
 
-/** What is used of the renderers of a notebook's outputs; their types are not those of one version. */
+/** The part of the renderers of a notebook's outputs that is used; their types differ between versions. */
 interface Data {
   data: Record<string, unknown>;
 }
@@ -29,7 +29,7 @@ interface Registry {
   createRenderer(mimeType: string): Renderer;
 }
 
-/** Watch over the tables in all notebooks that are opened from now on. */
+/** Add the fallback to all notebooks that are opened from now on. */
 export function keepSaved(app: JupyterFrontEnd, trans: Translation): void {
   app.docRegistry.addWidgetExtension('Notebook', {
     createNew(panel: Widget & { content?: Widget & { rendermime?: Registry } }) {
@@ -41,7 +41,7 @@ export function keepSaved(app: JupyterFrontEnd, trans: Translation): void {
   });
 }
 
-/** Widgets' factories come late, when their manager is there; all of them are to have the fallback. */
+/** Widgets' factories come late, with their manager; all of them get the fallback. */
 function watch(registry: Registry, trans: Translation): void {
   const add = registry.addFactory.bind(registry);
   registry.addFactory = (factory, rank) =>

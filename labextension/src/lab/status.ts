@@ -1,4 +1,4 @@
-// The status bar's item: the fullest GPU. It is not there where there is no GPU, or where it is not wanted.
+// The status bar's item: the fullest GPU. It is hidden where there is no GPU, or the user has turned it off.
 
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { Signal, type ISignal } from '@lumino/signaling';
@@ -27,7 +27,7 @@ export class StatusItem extends Widget {
     this.draw();
   }
 
-  /** Whether it is to be seen. */
+  /** Whether it is visible. */
   get active(): boolean {
     return this.shown;
   }
@@ -77,7 +77,7 @@ export class StatusItem extends Widget {
     );
   }
 
-  /** Say more where somebody points: a title that is written each second costs as much as the rest of the item. */
+  /** Write the title on hover only: writing it each second costs as much as the rest of the item. */
   private describe = (event: Event): void => {
     const { trans, unit } = this;
     const { state } = this.store;

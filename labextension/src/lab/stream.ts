@@ -1,4 +1,4 @@
-// The store behind the panel: the server's stream of messages, which it connects to as long as somebody looks.
+// The store behind the panel: the server's stream of messages, which is connected as long as there are viewers.
 
 import { History } from '../view/history';
 import { merge } from '../view/patch';
@@ -6,38 +6,38 @@ import { Listeners, type Link, type Store } from '../view/store';
 import { VERSION, type Full, type Message, type State } from '../view/wire';
 import type { Translation } from '../view/translation';
 
-/** What is used of a WebSocket. */
+/** The part of a WebSocket that is used. */
 export type Socket = Pick<WebSocket, 'onmessage' | 'onclose' | 'send' | 'close'>;
 
-/** What one looks at. For memory alone the server asks the driver for less. */
+/** What a viewer shows. For memory alone the server asks the driver for less. */
 export type Looks = 'processes' | 'memory';
 
-/** What a server answers by HTTP: the message that a stream begins with, or why it sends none; null when nobody does. */
+/** A server's answer over HTTP: the message that a stream begins with, or why it sends none; null without an answer. */
 export type Answer = { text: string } | 'not allowed' | 'not logged in' | 'not there' | null;
 
-/** The world outside, so that tests can be another. */
+/** The network and the timers, which tests replace. */
 export interface World {
-  /** Connect to the stream, at so many seconds a message. */
+  /** Connect to the stream, with so many seconds between messages. */
   connect(every: number): Socket;
-  /** Ask the server by HTTP. */
+  /** Ask the server over HTTP. */
   ask(): Promise<Answer>;
-  /** Call back after so many milliseconds; returns what prevents it. */
+  /** Call back after so many milliseconds; returns a function that cancels it. */
   later(callback: () => void, milliseconds: number): () => void;
   random(): number;
 }
 
-/** Milliseconds between tries: the first, at most, and at most where the server says no: each is two lines of its log. */
+/** Milliseconds between tries: the first, at most, and where the server refuses: each is two lines of its log. */
 const FIRST = 1000;
 const MOST = 30_000;
 const REFUSED = 300_000;
 
-/** Milliseconds after which a connection counts as broken: without a first message, and silent after that at the least. */
+/** Milliseconds after which a connection counts as broken: without a first message, and, at the least, after it. */
 const OPENING = 30_000;
 const SILENCE = 10_000;
 /** Messages that may be missing until then. */
 const MISSING = 3;
 
-/** Seconds between two questions by HTTP. */
+/** Seconds between two requests over HTTP. */
 const POLL = 10;
 
 export class Stream implements Store {
@@ -46,20 +46,20 @@ export class Stream implements Store {
     private trans: Translation
   ) {}
 
-  /** Say what somebody looks at, or that they no longer do; without anybody there is no connection. */
+  /** Set what a viewer shows, or that it shows nothing; without viewers there is no connection. */
   want(who: string, what: Looks | false): void {
     what ? this.wanted.set(who, what) : this.wanted.delete(who);
     this.settle();
     this.tell();
   }
 
-  /** Say whether the page can be seen; while it cannot, there is no connection. */
+  /** Set whether the page is hidden; while it is, there is no connection. */
   setHidden(hidden: boolean): void {
     this.hidden = hidden;
     this.settle();
   }
 
-  /** Ask for a message each so many seconds. */
+  /** Set the seconds between messages. */
   setEvery(every: number): void {
     if (every !== this.every) {
       this.every = every;
@@ -67,7 +67,7 @@ export class Stream implements Store {
     }
   }
 
-  /** Connect anew, and now. */
+  /** Connect again now. */
   reconnect(): void {
     this.fails = 0;
     this.drop();
@@ -79,12 +79,12 @@ export class Stream implements Store {
     this.settle();
   }
 
-  /** Whether anybody looks. */
+  /** Whether there are viewers. */
   private get needed(): boolean {
     return this.wanted.size > 0 && !this.hidden;
   }
 
-  /** Connect or disconnect, as things stand. */
+  /** Connect or disconnect, as needed. */
   private settle(): void {
     if (!this.needed) {
       this.drop();
@@ -94,7 +94,7 @@ export class Stream implements Store {
     }
   }
 
-  /** Tell the server whether processes are looked at, if it does not know: it takes them to be. */
+  /** Send the server whether processes are shown, unless it has that: by default they are. */
   private tell(): void {
     const processes = [...this.wanted.values()].includes('processes');
     if (this.told !== null && this.told !== processes) {
@@ -119,7 +119,7 @@ export class Stream implements Store {
     this.listen(OPENING, () => this.broke(heard));
   }
 
-  /** Connect again, later; where the connection never came about, find out why. */
+  /** Connect again, later; where the connection was never opened, find out why. */
   private broke(heard: boolean): void {
     if (this.link.kind !== 'refused' && !this.polled) {
       this.say(this.state ? { kind: 'lost' } : { kind: 'connecting' });
@@ -130,7 +130,7 @@ export class Stream implements Store {
     }
   }
 
-  /** Read a message. Whatever does not fit what is known leads to a new connection, which starts from a full one. */
+  /** Read a message. One that does not fit the state leads to a new connection, which starts from a full message. */
   private receive(data: unknown): void {
     this.stopPolling();
     const message = read(String(data));
@@ -172,14 +172,14 @@ export class Stream implements Store {
     this.refuse(this.trans.__('The server speaks another version of tfgpu_magic than this page: reload the page.'));
   }
 
-  /** Say why there is nothing to see, and ask again in a few minutes. */
+  /** Show why there are no figures, and ask again in a few minutes. */
   private refuse(reason: string): void {
     this.stopPolling();
     this.say({ kind: 'refused', reason });
     this.retry(REFUSED, REFUSED);
   }
 
-  /** Wait, longer each time and never as long as others do, and connect again. */
+  /** Wait, longer each time and by a random factor, and connect again. */
   private retry(most = MOST, least = FIRST): void {
     this.drop();
     const delay = Math.min(most, least * 2 ** this.fails) * (0.5 + this.world.random());
@@ -190,13 +190,13 @@ export class Stream implements Store {
     }, delay);
   }
 
-  /** Connect again where nothing comes any more: a machine that slept does not notice that its connection broke. */
+  /** Connect again where messages cease: a machine that slept does not notice that its connection broke. */
   private listen(milliseconds: number, silent: () => void): void {
     this.deaf?.();
     this.deaf = this.world.later(silent, milliseconds);
   }
 
-  /** A WebSocket does not tell why it was refused; an answer by HTTP does. Where that has the figures, they are drawn. */
+  /** Find out over HTTP why a WebSocket was refused, which itself has no reason. Figures in the answer are drawn. */
   private async explain(): Promise<void> {
     const answer = await this.world.ask();
     if (!this.needed || (this.link.kind === 'live' && !this.polled)) {
@@ -224,9 +224,9 @@ export class Stream implements Store {
   }
 
   /**
-   * Draw what came by HTTP, and ask so for more until the stream comes about, which is tried rarely.
+   * Draw the answer over HTTP, and go on asking so until the stream can be opened, which is tried rarely.
    *
-   * @returns whether a server said it: in place of one that is away, what is before it may send a page of its own.
+   * @returns whether it is a server's answer: in place of a stopped server, a proxy may send a page of its own.
    */
   private draw(text: string): boolean {
     const message = read(text);
@@ -259,7 +259,7 @@ export class Stream implements Store {
     this.listeners.tell();
   }
 
-  /** Leave the connection and whatever was to happen to it. */
+  /** Close the connection and cancel its timers. */
   private drop(): void {
     this.cancel?.();
     this.cancel = null;
@@ -282,19 +282,19 @@ export class Stream implements Store {
   private wanted = new Map<string, Looks>();
   private hidden = false;
   private every = 1;
-  /** Seconds between messages, as the server says. */
+  /** Seconds between messages, as granted by the server. */
   private granted = 1;
   private sequence = -1;
   private fails = 0;
   private socket: Socket | null = null;
-  /** Whether the server takes processes to be looked at; null until it has sent something. */
+  /** Whether the server takes processes as shown; null until it has sent a message. */
   private told: boolean | null = null;
   private cancel: (() => void) | null = null;
   private deaf: (() => void) | null = null;
   private polled: (() => void) | null = null;
 }
 
-/** Return the message that a text is; null where it is none, of whatever version. */
+/** Parse a text as a message of any version; return null where it is none. */
 function read(text: string): Message | null {
   try {
     const said = JSON.parse(text) as Partial<Message> | null;

@@ -1,4 +1,4 @@
-// The world outside of a stream: this page's Jupyter server and the browser's timers.
+// The network and timers of a stream: this page's Jupyter server and the browser's timers.
 
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';

@@ -1,4 +1,4 @@
-// What is known of a row besides what it holds, as words and figures. Pure.
+// The facts of a row besides what it holds, as words and figures. Pure.
 
 import { cut, figure, withUnit, type Unit } from './format';
 import type { Row } from './wire';
@@ -10,10 +10,10 @@ const SHOWN = 200;
 /** A word and its figure; either may be empty. */
 export type Fact = readonly [what: string, value: string];
 
-/** The framework that the policy is for: its figures stand beside that, and without its name. */
+/** The framework that the policy is for: its figures stand beside the policy, without its name. */
 const OWN = 'TensorFlow';
 
-/** What frameworks say of a row's process, and the policy that it goes by. */
+/** Return the frameworks' figures on a row's process, and its policy. */
 export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
   const { [OWN]: own = {}, ...others } = row.figures ?? {};
   const policy: Fact[] = row.policy ? [['', cut(row.policy, SHOWN)]] : [];
@@ -28,7 +28,7 @@ export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
 function said(name: string, figures: Record<string, number>, unit: Unit, trans: Translation): Fact[] {
   const all = Object.entries(figures);
   if (all.length && all.every(([, size]) => size === 0)) {
-    return [[name + trans.__('never used'), '']]; // as of the other GPUs of a TensorFlow that was told nothing
+    return [[name + trans.__('never used'), '']]; // as on the other GPUs of a TensorFlow without a policy
   }
   // eslint-disable-next-line jupyter/no-dynamic-translation -- frameworks name their figures; a catalogue may have them
   return all.map(([what, size], index) => [(index ? '' : name) + trans.__(what), small(size, unit)]);

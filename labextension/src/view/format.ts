@@ -1,4 +1,4 @@
-// Figures and names as people read them. Pure; the same figures as in the tables that a cell shows.
+// Formats figures and names for people, as `views/phrases.py` does for the tables that a cell shows. Pure.
 
 import type { Translation } from './translation';
 
@@ -6,7 +6,7 @@ export type Unit = 'GiB' | 'GB' | 'MiB';
 
 const SIZES: Record<Unit, number> = { GiB: 2 ** 30, GB: 1e9, MiB: 2 ** 20 };
 
-/** What stands for the unknown. */
+/** The text for an unknown figure. */
 export const UNKNOWN = 'N/A';
 
 /** A size without its unit: `48.0`, `<0.1`, `N/A`. */
@@ -29,7 +29,7 @@ export function withUnit(size: number | undefined, unit: Unit): string {
   return size === undefined ? UNKNOWN : `${figure(size, unit)} ${unit}`;
 }
 
-/** What is used of what: `61.2 / 80 GiB`. */
+/** What is used of the total: `61.2 / 80 GiB`. */
 export function share(used: number | undefined, total: number | undefined, unit: Unit): string {
   return `${figure(used, unit)} / ${figure(total, unit).replace(/\.0$/, '')} ${unit}`;
 }
@@ -48,7 +48,7 @@ export function ago(seconds: number, trans: Translation): string {
   return trans.__('%1 d', Math.floor(seconds / 86400));
 }
 
-/** A time of the day, as the reader writes it: `14:02:31`; with its date where it is of another day. */
+/** A time of the day in the user's format: `14:02:31`; with its date where it is of another day. */
 export function clock(time: number, now = Date.now() / 1000): string {
   const date = new Date(time * 1000);
   const text = date.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false });
@@ -56,7 +56,7 @@ export function clock(time: number, now = Date.now() / 1000): string {
   return today ? text : `${date.toLocaleDateString()} ${text}`;
 }
 
-/** Text cut in its middle: names tell at their start and at their end. */
+/** Text cut in its middle: names differ at their start and at their end. */
 export function cut(text: string, most: number): string {
   if (text.length <= most) {
     return text;
@@ -70,7 +70,7 @@ function whole(text: string): string {
   return text.replace(/[\uD800-\uDBFF]$|^[\uDC00-\uDFFF]/, '');
 }
 
-/** What a notebook is called where there is little room: its file's name without the ending. */
+/** A notebook's short name: its file's name without the extension. */
 export function short(owner: string): string {
   return owner.replace(/^.*\//, '').replace(/\.ipynb$/, '');
 }

@@ -11,13 +11,13 @@ import { parts, type Part } from './parts';
 import { isCurrent, rowView } from './row';
 import type { Gpu } from './wire';
 
-/** Names in a bar's description; more would be read to no end. */
+/** Names in a bar's description; a screen reader would take too long for more. */
 const NAMED = 8;
 
-/** Percent of a bar below which a part has no name: its margins alone would not fit. */
+/** Percent of a bar below which a part has no label: its margins alone would not fit. */
 const LEGIBLE = 2;
 
-/** Rows of a GPU that are shown at first: nobody reads hundreds, and drawing them would take its time each second. */
+/** Rows of a GPU that are shown at first: hundreds are not readable, and slow to draw each second. */
 const FOLD = 32;
 
 const WIDTH = 300;
@@ -29,7 +29,7 @@ export interface GpuData {
   entries: readonly Entry[];
   history: History;
   now: number;
-  /** Where it stands among all GPUs, from 0 to 1. */
+  /** Its position among all GPUs, from 0 to 1. */
   part: number;
 }
 
@@ -62,14 +62,14 @@ export function gpuView(data: GpuData, look: Look): TemplateResult {
   </div>`;
 }
 
-/** The first rows, and those of the notebook that the reader is in. */
+/** The first rows, and those of the user's current notebook. */
 function folded(entries: readonly Entry[], look: Look): readonly Entry[] {
   return entries.length <= FOLD + 1
     ? entries
     : entries.filter(({ row }, index) => index < FOLD || row.who === 'this' || isCurrent(row, look));
 }
 
-/** What stands for the rows that are not shown. */
+/** The line for the rows that are not shown. */
 function more(label: string, all: readonly Entry[], shown: number, { trans, unit }: Look): TemplateResult {
   const count = all.length - shown;
   return html`<li class="tfgpu-view-more">
@@ -132,7 +132,7 @@ function bar(gpu: Gpu, entries: readonly Entry[], look: Look): unknown {
   </div>`;
 }
 
-/** Whether a part is said, however many there are. */
+/** Whether a part is described, however many there are. */
 function edge(part: Part): boolean {
   return part.what === 'others' || part.what === 'free';
 }
@@ -150,7 +150,7 @@ function partName({ what, row, count }: Part, gpu: Gpu, { trans }: Look): string
   }
 }
 
-/** Its width is whole thousandths, so that figures that hardly change draw nothing anew. */
+/** Its width is in whole thousandths, so that figures that hardly change draw nothing again. */
 function segment(part: Part, gpu: Gpu, percent: number, look: Look): TemplateResult {
   const kind =
     part.what === 'own' && part.row
@@ -168,7 +168,7 @@ function segment(part: Part, gpu: Gpu, percent: number, look: Look): TemplateRes
         : part.what === 'others'
           ? partName(part, gpu, look)
           : '';
-  // It changes each second, and is rarely read: it is written where somebody points.
+  // It changes each second, and is rarely read: it is written on hover.
   const say = (event: Event): void => {
     const title = look.trans.__('%1: %2', partName(part, gpu, look), share(part.size, gpu.total, look.unit));
     (event.currentTarget as HTMLElement).title = title;

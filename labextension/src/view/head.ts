@@ -1,4 +1,4 @@
-// The line above: how fresh the figures are, and in which order; and the sentences around the GPUs.
+// The view's header, with the figures' age and order, and the sentences around the GPUs.
 
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { clock, cut } from './format';
@@ -8,10 +8,10 @@ import type { Link } from './store';
 import type { State } from './wire';
 import type { Translation } from './translation';
 
-/** What tries the view without a GPU. */
+/** The command that tries the view without a GPU. */
 const TRY = 'python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab';
 
-/** Characters of a sentence from elsewhere that are shown. */
+/** Characters of a server's sentence that are shown. */
 const LONGEST = 1000;
 
 export function head(state: State | null, link: Link, look: Look): TemplateResult {
@@ -51,7 +51,7 @@ function orders({ trans, order }: Look): TemplateResult {
   </select>`;
 }
 
-/** Whether figures are as old as their time says, so that they are drawn faded. */
+/** Whether figures are old, so that they are drawn faded. */
 export function old(state: State | null, link: Link): boolean {
   return state?.stale !== undefined || (state !== null && link.kind !== 'live');
 }
@@ -78,7 +78,7 @@ function freshness(
   return { kind: 'saved', text: state?.time && link.kind !== 'live' ? trans.__('as of %1', clock(state.time)) : '' };
 }
 
-/** What stands in place of figures, or why there are none to come. */
+/** The text in place of figures, or why no new ones come. */
 export function notices(state: State | null, link: Link, trans: Translation): unknown {
   if (link.kind === 'refused') {
     return html`<p class="tfgpu-view-notice" role="alert">${prose(link.reason)}</p>`;
@@ -102,7 +102,7 @@ function hint(trans: Translation): TemplateResult {
     <p class="tfgpu-view-notice">${trans.__('More about it: "A machine of simulated GPUs" in the documentation.')}</p>`;
 }
 
-/** What a reader must know, below. */
+/** The notes below. */
 export function notes(state: State | null, link: Link, { trans, show }: Look): unknown {
   const slow = link.kind === 'live' && link.slow ? [link.slow] : [];
   const lines = [...slow, ...(state?.notes ?? [])];
@@ -113,7 +113,7 @@ export function notes(state: State | null, link: Link, { trans, show }: Look): u
     : nothing;
 }
 
-/** A sentence in which what stands between backticks is to be typed. */
+/** A sentence whose parts between backticks are code. */
 function prose(text: string): unknown {
   return cut(text, LONGEST)
     .split('`')

@@ -1,4 +1,4 @@
-// What was used of each GPU in the last ten minutes: a bounded record, and the line that it makes. Pure but for `append`.
+// What was used of each GPU in the last ten minutes: a bounded record, and its line. Pure but for `append` and `fill`.
 
 import type { Past, State } from './wire';
 
@@ -8,13 +8,13 @@ export const SPAN = 600;
 /** Points at most, however often they come. */
 const MOST = 1200;
 
-/** The part of a GPU that is worth a line. */
+/** The part of a GPU from which on there is a line. */
 const LEAST = 0.02;
 
-/** Points at most in a line: more than the pixels of a panel show nothing new. */
+/** Points at most in a line: more than a panel's pixels show nothing new. */
 const DRAWN = 240;
 
-/** Seconds in which a line moves by a point: to draw it more often shows nothing new either. */
+/** Seconds in which a line moves by a point: drawing it more often shows nothing new either. */
 const STEP = SPAN / DRAWN;
 
 export class History {
@@ -26,7 +26,7 @@ export class History {
     this.trim();
   }
 
-  /** Add a state's figures, if it is of a new time. What a clock that was set back calls the future is dropped. */
+  /** Add a state's figures, if its time is new. After a clock was set back, later points are dropped. */
   append(state: State): void {
     const last = this.times[this.times.length - 1];
     if (!state.time || (last !== undefined && state.time <= last && last - state.time < BACK)) {
@@ -52,9 +52,9 @@ export class History {
   }
 
   /**
-   * Tell one drawing of a line from the next: it changes as often as there is something new to see.
+   * Return a number that changes as often as a drawing of the line shows something new.
    *
-   * @param part - from 0 to 1: lines with different ones are not all drawn anew at the same time.
+   * @param part - from 0 to 1: lines with different parts are drawn again at different times.
    */
   edition(part: number): string {
     const end = this.times[this.times.length - 1] ?? 0;
@@ -65,10 +65,10 @@ export class History {
    * Draw a GPU's line as an SVG path in a box.
    *
    * @param key - the GPU's uuid, or its label.
-   * @param total - what the top of the box means, in bytes.
-   * @param width - of the box, which is ten minutes wide; the newest point is at its right.
-   * @param height - of the box.
-   * @returns the path; empty where it would show nothing but its ground.
+   * @param total - the value at the top of the box, in bytes.
+   * @param width - the width of the box, which is ten minutes; the newest point is at its right.
+   * @param height - the height of the box.
+   * @returns the path; empty where the line would stay at the bottom.
    */
   path(key: string, total: number, width: number, height: number): string {
     const values = this.used.get(key);
@@ -100,7 +100,7 @@ export class History {
     return highest(this.used.get(key) ?? [], 0, this.times.length) ?? undefined;
   }
 
-  /** Drop what was not before a time. */
+  /** Drop the points from a time on. */
   private forget(time: number): void {
     let count = this.times.length;
     while (count && this.times[count - 1]! >= time) {
@@ -113,7 +113,7 @@ export class History {
     }
   }
 
-  /** Drop what is too old or too much: by pieces, since each cut moves all that is left. */
+  /** Drop old and excess points, many at once, since each cut moves all others. */
   private trim(): void {
     const end = this.times[this.times.length - 1] ?? 0;
     if (this.times.length < MOST && end - (this.times[0] ?? end) < SPAN + SLACK) {

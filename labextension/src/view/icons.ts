@@ -1,4 +1,4 @@
-// The few signs of the view, drawn by hand in 16 × 16.
+// The view's icons, drawn by hand in 16 × 16.
 
 import { html, svg, type TemplateResult } from 'lit-html';
 

@@ -1,4 +1,4 @@
-// A state as it is drawn: GPUs and rows in their order. What it looks like, others say; what it says, Python has reckoned.
+// Puts a state's GPUs and rows in order. `gpu.ts` and `row.ts` draw them; `monitor/rows.py` has computed them.
 
 import type { Gpu, Row, State } from './wire';
 
@@ -22,7 +22,7 @@ const COMPARE: Record<Order, (a: Row, b: Row) => number> = {
   activity: (a, b) => +(b.state === 'busy') - +(a.state === 'busy') || (b.active ?? 0) - (a.active ?? 0)
 };
 
-/** Whether a row is of the reader's own processes. */
+/** Whether a row is of the user's own processes. */
 export function own(row: Row): boolean {
   return row.who === 'this' || row.who === 'mine';
 }
@@ -36,9 +36,9 @@ export function labels(state: State): string[] {
 const FULLER = 0.05;
 
 /**
- * The label of the GPU with the largest part used, among those that tell; null if none does.
+ * The label of the GPU with the largest part used, among those with figures; null if there is none.
  *
- * @param before - the one that it was, which it stays until another is clearly fuller.
+ * @param before - the label before, which it stays until another GPU is clearly fuller.
  */
 export function fullest(state: State, before: string | null = null): string | null {
   let best: string | null = null;

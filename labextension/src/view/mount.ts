@@ -1,4 +1,4 @@
-// Puts a view into an element and keeps it as its store is: at most one drawing a frame, and none that nobody sees.
+// Draws a view in an element and keeps it as its store is: at most once a frame, and only while it is visible.
 
 import { html, render } from 'lit-html';
 import { repeat } from 'lit-html/directives/repeat.js';
@@ -12,7 +12,7 @@ import { ENGLISH } from './translation';
 export interface View {
   /** Change some of the options. */
   set(options: Options): void;
-  /** End it, and empty the element. */
+  /** Remove the view, and empty the element. */
   dispose(): void;
 }
 
@@ -156,10 +156,10 @@ class Drawing {
 }
 
 /**
- * Say where the keyboard is before a drawing; what this returns brings it back after it.
+ * Record the focus before a drawing, and return a function that restores it afterwards.
  *
- * A row that changes its place loses the focus. Where it is gone, the name in its place has it: not another row's
- * button, which who presses Enter twice would shut down next.
+ * A row that changes its place loses the focus. Where it is gone, the name in its place gets it: not another row's
+ * button, since a user who presses Enter twice would shut that down next.
  */
 function keepFocus(root: HTMLElement, around: HTMLElement): () => void {
   const focused = document.activeElement;

@@ -1,11 +1,11 @@
-// What decides how a state is drawn, apart from the state: the reader's choices, and what can be done with a row.
+// The options that decide how a state is drawn: the user's choices, and the actions on a row.
 
 import type { Unit } from './format';
 import type { Order } from './model';
 import type { Row } from './wire';
 import type { Translation } from './translation';
 
-/** What can be done with the kernel behind a row. What is missing is not offered. */
+/** The actions on the kernel behind a row. A missing one is not offered. */
 export interface Actions {
   open?: (row: Row) => void;
   restart?: (row: Row) => void;
@@ -14,7 +14,7 @@ export interface Actions {
   stop?: (row: Row) => void;
 }
 
-/** What is shown; all of it where nothing is said. */
+/** What is shown; by default all of it. */
 export interface Shown {
   others?: boolean;
   history?: boolean;
@@ -25,19 +25,19 @@ export interface Options {
   trans?: Translation;
   unit?: Unit;
   order?: Order;
-  /** Told when the reader chose another order. */
+  /** Called when the user chose another order. */
   ordered?: (order: Order) => void;
   show?: Shown;
   actions?: Actions;
-  /** The path of the notebook that the reader is in. */
+  /** The path of the user's current notebook. */
   current?: string | undefined;
-  /** Ask for new figures; where it is given, there is a button for it. */
+  /** Asks for new figures; where it is given, there is a button for it. */
   refresh?: (() => void) | undefined;
-  /** Told whether any of it can be seen where it stands: not scrolled away, and in no tab that is not shown. */
+  /** Called with whether any of it is visible: not scrolled away, and not in a hidden tab. */
   seen?: (seen: boolean) => void;
 }
 
-/** Options made whole, and what a drawing needs besides. */
+/** The options with their defaults, and what a drawing needs besides. */
 export interface Look {
   trans: Translation;
   unit: Unit;
@@ -48,11 +48,11 @@ export interface Look {
   refresh: (() => void) | undefined;
   /** Labels of the GPUs of which all rows are shown. */
   unfolded: Set<string>;
-  /** Changes with every choice, so that what was drawn before is drawn again. */
+  /** A number that changes with every choice, so that everything is drawn again. */
   version: number;
 }
 
-/** Looks that differ: colours by patterns. Together they are as many as there are tones. */
+/** Colours and patterns: their combinations are as many as there are tones (`monitor/rows.py`). */
 export const LOOKS = { colours: 4, patterns: 3 };
 
 /** The classes that draw a tone. */

@@ -1,4 +1,4 @@
-// A bar's parts: the reader's own rows one by one, those too narrow to be told apart together, and what is left. Pure.
+// A bar's parts: the user's own rows one by one, those too narrow to be distinguished together, and the rest. Pure.
 
 import { own, type Entry } from './model';
 import type { Gpu, Row } from './wire';
@@ -7,17 +7,17 @@ import type { Gpu, Row } from './wire';
 export interface Part {
   key: string;
   what: 'own' | 'small' | 'others' | 'free';
-  /** Whose it is, if it is a notebook's own. */
+  /** The row, if the part is a notebook's own. */
   row?: Row;
   size: number;
   /** How many rows it stands for. */
   count: number;
 }
 
-/** The part of a bar that is too narrow to be told apart: three pixels of the panel. */
+/** The part of a bar that is too narrow to be distinguished: three pixels of the panel. */
 const NARROW = 0.012;
 
-/** The parts of a GPU's bar. They may add up to less than the total, which the driver's reserve is part of too. */
+/** The parts of a GPU's bar. They may add up to less than the total, which includes the driver's reserve. */
 export function parts(gpu: Gpu, entries: readonly Entry[]): { parts: Part[]; whole: number } {
   const mine: Part[] = [];
   const small: Part = { key: 'small', what: 'small', size: 0, count: 0 };

@@ -1,9 +1,9 @@
-// JSON Merge Patch (RFC 7386), and the like for whole states: what does not change stays the same object. Pure.
+// Applies a JSON Merge Patch (RFC 7386), or a whole state, so that unchanged parts stay the same objects. Pure.
 
 /**
  * Return what a patch makes of a value.
  *
- * An object that the patch would leave as it is comes back itself, so that readers can tell by identity what changed.
+ * An object that the patch leaves unchanged is returned itself, so that readers can tell by identity what changed.
  */
 export function merge(target: unknown, patch: unknown): unknown {
   if (!isObject(patch)) {
@@ -30,9 +30,9 @@ export function merge(target: unknown, patch: unknown): unknown {
 }
 
 /**
- * Return a value in which whatever is as it was before is the same object as before.
+ * Return a value in which unchanged parts are the same objects as before.
  *
- * @param after - is changed in place, into something equal: a whole state each second is too much to copy.
+ * @param after - changed in place, to an equal value: a whole state each second is too much to copy.
  */
 export function reuse(before: unknown, after: unknown): unknown {
   if (before === after) {
@@ -66,7 +66,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** Set a property of an object's own, also where its name is `__proto__`. */
+/** Set an own property of an object, also one named `__proto__`. */
 function put(object: Record<string, unknown>, key: string, value: unknown): void {
   if (key === '__proto__') {
     Object.defineProperty(object, key, { value, configurable: true, enumerable: true, writable: true });

@@ -1,4 +1,4 @@
-// One row: a notebook or process on one GPU, what it holds, and what can be done about it.
+// Draws one row: a notebook or process on one GPU, what it holds, and the actions on it.
 
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { guard } from 'lit-html/directives/guard.js';
@@ -10,7 +10,7 @@ import { own, type Entry } from './model';
 import type { Row } from './wire';
 import type { Translation } from './translation';
 
-/** Characters of a name that are shown, and said in full. */
+/** Characters of a name that are shown, and that are in its title. */
 const SHOWN = 200;
 const SAID = 1000;
 
@@ -23,12 +23,12 @@ export function rowView(entry: Entry, now: number, look: Look): unknown {
   return guard([row, state, tone, current, look.version], () => draw(entry, { state, tone, current }, look));
 }
 
-/** Whether a row is of the notebook that the reader is in. */
+/** Whether a row is of the user's current notebook. */
 export function isCurrent(row: Row, look: Look): boolean {
   return row.path !== undefined && row.path === look.current;
 }
 
-/** What a row's process does: `busy`, `idle 2 h`. That it has ended, its name says. */
+/** What a row's process does: `busy`, `idle 2 h`. That it has ended is part of its name. */
 export function stateText(row: Row, now: number, trans: Translation): string {
   if (row.who === 'gone') {
     return '';
@@ -76,7 +76,7 @@ function title(row: Row, trans: Translation): string {
   return lines.join('\n');
 }
 
-/** What can be done with a row: with a kernel, or with an isolated call; another child is its kernel's business. */
+/** The actions on a row: on a kernel, or on an isolated call; there are none on a kernel's other children. */
 function buttons(row: Row, actions: Actions, trans: Translation): unknown {
   const name = cut(row.owner, SHOWN);
   const button = (what: keyof Actions, label: string, icon: TemplateResult): unknown =>
@@ -97,7 +97,7 @@ function buttons(row: Row, actions: Actions, trans: Translation): unknown {
   return all.some(one => one !== nothing) ? html`<span class="tfgpu-view-buttons">${all}</span>` : nothing;
 }
 
-/** The second line: what is known besides; units stand above. */
+/** The second line: further facts; units stand above. */
 function detail(row: Row, { trans, unit }: Look): unknown {
   const all = facts(row, unit, trans);
   if (!all.length && !row.spare) {

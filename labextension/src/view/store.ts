@@ -1,25 +1,25 @@
-// What a view is given: the state, its history and how fresh both are, with one subscription. Where they come from, it hides.
+// The interface of a view's data: the state, its history and their freshness. `stream.ts` and `table.ts` implement it.
 
 import type { History } from './history';
 import type { State } from './wire';
 
-/** How the figures come, or why they don't. */
+/** Whether new figures come, or why not. */
 export type Link =
   | { kind: 'connecting' }
-  /** New figures come, each so many seconds; a sentence says why no sooner. */
+  /** New figures come each so many seconds;a sentence has the reason if they are delayed. */
   | { kind: 'live'; every?: number; slow?: string }
-  /** They came, and will again. */
+  /** They came, and will come again. */
   | { kind: 'lost' }
-  /** Nobody looks for new ones: these are of the time that the state says. */
+  /** No new ones are asked for: these are of the state's time. */
   | { kind: 'saved' }
-  /** They will not come; a sentence says why. */
+  /** They will not come; a sentence has the reason. */
   | { kind: 'refused'; reason: string };
 
 export interface Store {
   readonly state: State | null;
   readonly history: History;
   readonly link: Link;
-  /** Call back at each change; returns what ends that. */
+  /** Call back at each change; returns a function that ends that. */
   subscribe(changed: () => void): () => void;
 }
 

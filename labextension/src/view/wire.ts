@@ -1,4 +1,5 @@
-// What server and kernel send, version 2, as types (`views/message.py` has the same). Unknown is absent; sizes are bytes, times seconds since the epoch.
+// Types of the server's and the kernel's messages, version 2, as in `views/message.py`.
+// Unknown values are absent; sizes are bytes, times seconds since the epoch.
 
 /** The version of the messages that this code reads. */
 export const VERSION = 2;
@@ -6,7 +7,7 @@ export const VERSION = 2;
 export type Who = 'this' | 'mine' | 'other' | 'gone' | 'unknown';
 
 export interface Gpu {
-  /** Key of its history; where it has none, its label is. */
+  /** Key of its history; without one, its label is the key. */
   uuid?: string;
   name: string;
   used?: number;
@@ -18,9 +19,9 @@ export interface Gpu {
   unified?: true;
   logical?: string;
   policy?: string;
-  /** What is used of it and of none of the reader's own rows, whether a row names it or not. */
+  /** What is used of it by none of the user's own rows, whether it is in a row or not. */
   others?: number;
-  /** What that is called, where it may be anyone's. */
+  /** The name of that, where its owner is unknown. */
   rest?: string;
 }
 
@@ -30,7 +31,7 @@ export interface Row {
   pid?: number;
   kind?: string;
   who: Who;
-  /** What to call it. It may be hostile text. */
+  /** Its name. It may be hostile text. */
   owner: string;
   /** The notebook's path on this server. */
   path?: string;
@@ -45,14 +46,14 @@ export interface Row {
   child?: true;
   /** Whether it is an isolated cell or call, which can be stopped without the kernel. */
   call?: true;
-  /** The number of its notebook's look, in every view. */
+  /** The number of its notebook's tone, in every view. */
   tone?: number;
-  /** What it surely takes: as the driver says, or where that cannot list it, and it has no kind, as it says itself. */
+  /** What it surely takes: the driver's figure, or its own report where the driver does not list it (no `kind`). */
   held?: number;
-  /** Whether a notebook keeps much that it has long not used: shutting it down brings it back. */
+  /** Whether a notebook keeps much that it has long not used: shutting it down gives it back. */
   spare?: true;
   policy?: string;
-  /** What frameworks say of it: by framework, the figures' names and bytes. */
+  /** The frameworks' figures: by framework, their names and bytes. */
   figures?: Record<string, Record<string, number>>;
 }
 
@@ -71,7 +72,7 @@ export interface State {
   rows: Record<string, Row>;
 }
 
-/** Times, and what was used then of each GPU; null where it was not known. */
+/** The history: times, and what was used then of each GPU; null where it was not known. */
 export interface Past {
   times: number[];
   used: Record<string, (number | null)[]>;

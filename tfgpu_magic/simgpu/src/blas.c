@@ -18,7 +18,7 @@ API(cublasGetProperty, int which, int *to) { *to = which == 0 ? 12 : which == 1 
 EXPORT size_t cublasGetCudartVersion(void) { return 12080; }
 EXPORT const char *cublasGetStatusString(int status) { return status ? "error" : "success"; }
 
-/* All that remains has nothing to give back but success; the arguments may be left where they are. */
+/* All other functions return nothing but success; their arguments are ignored. */
 #define DOES_NOTHING(name) API(name, void) { return 0; }
 #define FOUR(stem, end)                 \
     DOES_NOTHING(cublasS##stem##end)    \

@@ -36,7 +36,7 @@ DOES_NOTHING(cublasLtMatmulAlgoCheck)
 DOES_NOTHING(cublasLtMatmul)
 DOES_NOTHING(cublasLtMatrixTransform)
 
-/* What was set is forgotten: all attributes are zeros. */
+/* Attributes are not stored: all are zeros. */
 #define GETS(name)                                                                  \
     API(name, void *of, int attribute, void *to, size_t size, size_t *written)      \
     {                                                                               \
@@ -52,7 +52,7 @@ GETS(cublasLtMatrixLayoutGetAttribute)
 GETS(cublasLtMatmulAlgoConfigGetAttribute)
 GETS(cublasLtMatmulAlgoCapGetAttribute)
 
-enum { RESULT = 96 }; /* bytes of a cublasLtMatmulHeuristicResult_t: all zero is a good one that needs no workspace */
+enum { RESULT = 96 }; /* bytes of a cublasLtMatmulHeuristicResult_t: all zeros are a valid one without workspace */
 
 API(cublasLtMatmulAlgoGetHeuristic, void *h, void *operation, void *a, void *b, void *c, void *d, void *preference,
                                           int wanted, void *results, int *found)

@@ -1,4 +1,4 @@
-/* control.c: how Python makes a machine, looks at it and troubles it; the look is one line of JSON. */
+/* control.c: Python's interface: makes a machine, reports its state as one line of JSON, and sets its faults. */
 #include "machine.h"
 
 #include <errno.h>
@@ -45,8 +45,8 @@ static void make_uuid(char *text, size_t size, const char *prefix)
              b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
-/* Adds a GPU, cut into `instances` MIG instances unless that is 0. All GPUs must be added before anyone else maps the
- * file. Returns its index, or -1 when there are too many. */
+/* Adds a GPU, cut into `instances` MIG instances unless that is 0. All GPUs must be added before another process maps
+ * the file. Returns its index, or -1 when there are too many. */
 SIM_EXPORT int tfgpusim_add_gpu(struct sim_machine *machine, const char *name, uint64_t total, uint64_t reserved,
                                 int multiprocessors, int clock_khz, int major, int minor, int instances)
 {
@@ -123,7 +123,7 @@ SIM_EXPORT int tfgpusim_change_row(struct sim_machine *machine, unsigned id, uin
     return found;
 }
 
-/* Sets a fault: `function` answers `code` (unless 0), or hangs (unless 0). One function and device has one fault; both
+/* Sets a fault: `function` returns `code` (unless 0), or hangs (unless 0). One function and device has one fault; both
  * 0 end it. Returns 0 when there are too many. */
 SIM_EXPORT int tfgpusim_fault(struct sim_machine *machine, const char *function, int device, int code, uint64_t hang_ns)
 {
@@ -187,8 +187,8 @@ static void say(struct text *text, const char *format, ...)
     text->length += written > 0 ? (size_t)written : 0;
 }
 
-/* Writes the whole machine as JSON: context, flags, devices, rows, calls. Returns the length that it has, so that a
- * buffer that is too small can be tried again. Names need no escapes: they are made here or checked in Python. */
+/* Writes the whole machine as JSON: context, flags, devices, rows, calls. Returns its full length, so that the caller
+ * can try again with a larger buffer. Names need no escapes: they are made here or checked in Python. */
 SIM_EXPORT size_t tfgpusim_report(struct sim_machine *machine, char *buffer, size_t size)
 {
     struct text text = {buffer, size, 0};

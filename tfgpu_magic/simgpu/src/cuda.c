@@ -1,4 +1,4 @@
-/* cuda.c: the stand-in for libcuda.so.1: starting it, what every call asks first, and its errors. */
+/* cuda.c: the stand-in for libcuda.so.1: initialisation, the checks of every call, and errors. */
 #include "cuda.h"
 
 #include <unistd.h>
@@ -8,7 +8,7 @@ struct sim_machine *cuda_machine;
 
 __thread CUcontext cuda_current;
 
-/* --- what every call asks first --- */
+/* --- the checks of every call --- */
 
 int cuda_begin(const char *function, int ordinal)
 {
@@ -67,7 +67,7 @@ API(cuInit, unsigned flags)
         return CUDA_NOT_INITIALIZED; /* forked after cuInit */
     pthread_mutex_lock(&guard);
     if (!tried) {
-        outcome = start(); /* once: what is visible is settled by the first call */
+        outcome = start(); /* once: the first call decides what is visible */
         tried = getpid();
     }
     pthread_mutex_unlock(&guard);

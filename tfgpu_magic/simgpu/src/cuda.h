@@ -1,4 +1,4 @@
-/* cuda.h: the parts of the CUDA driver's interface that its stand-in answers, and what its files share. */
+/* cuda.h: the part of the CUDA driver's interface that the stand-in implements, and its files' common state. */
 #ifndef TFGPU_CUDA_H
 #define TFGPU_CUDA_H
 
@@ -32,9 +32,9 @@ typedef uint64_t CUdeviceptr;
 typedef struct cuda_stream *CUstream;
 typedef struct cuda_event *CUevent;
 
-/* What this process knows of CUDA: nothing before cuInit, and nothing in its forked children. */
+/* This process's CUDA state: empty before cuInit, and in its forked children. */
 struct cuda_process {
-    pid_t pid;                      /* who called cuInit; 0 for nobody */
+    pid_t pid;                      /* the process that called cuInit; 0 before */
     int count;
     int device[CUDA_DEVICES];       /* by ordinal: the machine's device */
     struct cuda_context primary[CUDA_DEVICES];
@@ -43,15 +43,15 @@ extern struct cuda_process cuda;
 extern struct sim_machine *cuda_machine;
 extern __thread CUcontext cuda_current; /* the context that this thread is in; NULL for none */
 
-/* What is wrong with calling `function` about a device (by ordinal; -1: about none): 0, or the code to answer. */
+/* Checks a call of `function` on a device (by ordinal; -1: on none). Returns 0, or the error code to return. */
 int cuda_begin(const char *function, int ordinal);
-/* The same for calls about the current context, which `*context` then is. */
+/* The same for calls on the current context, which is stored in `*context`. */
 int cuda_begin_current(const char *function, CUcontext *context);
 
 /* cuda_visible.c: the machine's devices that this process sees, in CUDA's order. Returns how many. */
 int cuda_visible(const struct sim_machine *, int device[CUDA_DEVICES]);
 
-/* cuda_memory.c: lets go of all memory of an ordinal; and the memory, charged to nobody, that stands for all of its
+/* cuda_memory.c: frees all memory of an ordinal; and the memory, charged to no process, that stands for all of its
  * modules' globals. */
 void cuda_free_all(int ordinal);
 int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal);

@@ -1,4 +1,4 @@
-/* cuda_context.c: contexts, each of which takes memory of its device, and which of them a thread is in. */
+/* cuda_context.c: contexts, each of which takes memory of its device, and each thread's current one. */
 #include "cuda.h"
 
 #include <stdlib.h>
@@ -110,7 +110,7 @@ API(cuCtxDestroy_v2, CUcontext context)
 {
     BEGIN(-1);
     NEED(context && !context->primary);
-    /* Its memory is told from the primary context's by nobody: only the context itself is given back. */
+    /* Its memory is not distinguished from the primary context's: only the context itself is freed. */
     sim_discharge(cuda_machine, cuda.device[context->ordinal], cuda_machine->context);
     if (cuda_current == context)
         pop();

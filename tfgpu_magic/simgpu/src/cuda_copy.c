@@ -1,4 +1,4 @@
-/* cuda_copy.c: copies and fills: done at once, so that a stream has nothing to wait for. */
+/* cuda_copy.c: copies and fills: synchronous, so that a stream has nothing to wait for. */
 #include "cuda.h"
 
 #include <string.h>
@@ -46,7 +46,7 @@ API(cuMemcpyPeerAsync, CUdeviceptr to, CUcontext c, CUdeviceptr from, CUcontext 
     return copy((void *)to, (void *)from, size);
 }
 
-/* Zeros over whole pages that nobody touched stay untouched: a pool cleared by TensorFlow must not cost real memory. */
+/* Zeroing untouched whole pages leaves them untouched: a pool cleared by TensorFlow must not cost real memory. */
 static int fill(CUdeviceptr at, uint32_t value, size_t width, size_t number)
 {
     NEED(at || !number);

@@ -95,7 +95,7 @@ API(cuDeviceComputeCapability, int *major, int *minor, int ordinal)
     return CUDA_OK;
 }
 
-/* What does not differ between GPUs, by CUdevice_attribute; what is not here is 0. */
+/* Attributes that are the same for all GPUs, by CUdevice_attribute; all others are 0. */
 static const int attributes[128] = {
     [1] = 1024, [2] = 1024, [3] = 1024, [4] = 64,               /* threads in a block, its dimensions */
     [5] = 0x7fffffff, [6] = 65535, [7] = 65535,                 /* a grid's dimensions */

@@ -8,7 +8,7 @@ struct graph { int nodes; };
 typedef struct graph *CUgraph;
 typedef void *CUnode;
 
-/* A node is never looked into: it only must differ from the others. */
+/* A node is never inspected: it only must differ from the others. */
 static int give_node(CUnode *to, CUgraph graph)
 {
     static _Atomic uintptr_t last;
@@ -51,7 +51,7 @@ API(cuGraphGetRootNodes, CUgraph graph, CUnode *nodes, size_t *count)
     return count_nodes(graph, nodes, count);
 }
 
-/* All take the node's place, the graph, and what it depends on; what the node does is of no matter. */
+/* All take the node's address, the graph, and its dependencies; the node's operation is ignored. */
 #define ADDS(name) API(name, CUnode *to, CUgraph graph) { BEGIN(-1); return give_node(to, graph); }
 ADDS(cuGraphAddKernelNode_v2)
 ADDS(cuGraphAddMemcpyNode)

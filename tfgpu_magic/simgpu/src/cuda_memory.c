@@ -1,5 +1,5 @@
-/* cuda_memory.c: device and host memory: what is allocated is charged to the machine and mapped without being
- * reserved, so that 80 GiB cost nothing until touched. */
+/* cuda_memory.c: device and host memory: allocations are charged to the machine and mapped without being reserved, so
+ * that 80 GiB cost nothing until touched. */
 #include "cuda.h"
 
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static int remember(struct block block)
     return fits ? CUDA_OK : CUDA_OUT_OF_MEMORY;
 }
 
-/* Finds the block that holds an address, and on wish takes it out if it begins there. */
+/* Finds the block that holds an address, and optionally removes it if it begins there. */
 static bool find(CUdeviceptr at, struct block *found, bool take)
 {
     bool known = false;
@@ -179,7 +179,7 @@ API(cuMemGetAddressRange_v2, CUdeviceptr *base, size_t *size, CUdeviceptr at)
     return CUDA_OK;
 }
 
-/* --- pools: TF_GPU_ALLOCATOR=cuda_malloc_async; nothing is kept back, so the threshold only is remembered --- */
+/* --- pools: TF_GPU_ALLOCATOR=cuda_malloc_async; nothing is kept back, so the threshold is only stored --- */
 
 struct pool { int ordinal; uint64_t threshold; };
 static struct pool pools[CUDA_DEVICES];

@@ -41,7 +41,7 @@ static int usable(const struct sim_machine *machine, int gpu)
     return gpu;
 }
 
-/* The device that one entry of the list names, or -1. */
+/* Returns the device that one entry of the list names, or -1. */
 static int named(const struct sim_machine *machine, const int *gpu, int count, const char *entry)
 {
     size_t length = strlen(entry);

@@ -161,7 +161,7 @@ API(cuModuleGetFunction, struct function **to, struct module *module, const char
     return CUDA_OK;
 }
 
-/* All globals are the same megabyte: what is written there is never read by a kernel. */
+/* All globals are the same megabyte: no kernel reads what is written there. */
 API(cuModuleGetGlobal_v2, CUdeviceptr *to, size_t *size, struct module *module, const char *name)
 {
     BEGIN_CURRENT(context);

@@ -224,7 +224,7 @@ API(cudaLaunchKernelExC, const void *config, const void *f, void **arguments) { 
 API(cudaFuncSetAttribute, const void *f, int attribute, int value) { return 0; }
 API(cudaFuncSetCacheConfig, const void *f, int config) { return 0; }
 
-/* XLA launches kernels of its own library through the driver, and asks for the driver's handle: any will do. */
+/* XLA launches kernels of its own library through the driver, and needs the driver's handle: any will do. */
 API(cudaGetFuncBySymbol, void **to, const void *symbol) { *to = (void *)symbol; return 0; }
 
 struct function_attributes {
@@ -250,7 +250,7 @@ API(cudaOccupancyMaxActiveBlocksPerMultiprocessor, int *to, const void *f, int t
     return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(to, f, threads, shared, 0);
 }
 
-/* What nvcc's code for the host calls around main and each launch. */
+/* The functions that nvcc's code for the host calls around main and each launch. */
 static void *module;
 EXPORT void **__cudaRegisterFatBinary(void *image) { return &module; }
 EXPORT void __cudaRegisterFatBinaryEnd(void **handle) { }

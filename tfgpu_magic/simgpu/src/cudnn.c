@@ -95,7 +95,7 @@ DOES_NOTHING(cudnnRNNBackwardWeights)
 DOES_NOTHING(cudnnRNNBackwardWeightsEx)
 DOES_NOTHING(cudnnRNNBackwardWeights_v8)
 
-enum { SOME = 1 << 20 }; /* bytes: how much a layer asks for is nobody's measure here */
+enum { SOME = 1 << 20 }; /* bytes: an arbitrary size for a layer */
 
 static int give_size(size_t *to)
 {
@@ -116,7 +116,7 @@ API(cudnnGetRNNTempSpaceSizes, void *h, void *rnn, int mode, void *x, size_t *wo
     return give_size(work);
 }
 
-/* All weights begin where the layer's do. */
+/* All of a layer's weights have the layer's address. */
 API(cudnnGetRNNWeightParams, void *h, void *rnn, int layer, size_t size, const void *space, int id, void *m,
     void **matrix, void *b, void **bias)
 {
@@ -124,7 +124,7 @@ API(cudnnGetRNNWeightParams, void *h, void *rnn, int layer, size_t size, const v
     return 0;
 }
 
-/* What a layer was set to be is the one thing that is asked back. */
+/* A layer's settings are the one thing that is read back. */
 struct rnn {
     int algorithm, cell, bias, direction, input, type, precision, math;
     int input_size, hidden_size, projection_size, layers;
@@ -164,7 +164,7 @@ API(cudnnGetRNNDescriptor_v8, const struct rnn *rnn, int *algorithm, int *cell, 
     return 0;
 }
 
-/* A weight that is asked for is one number. */
+/* A weight has one element. */
 API(cudnnGetTensorNdDescriptor, void *descriptor, int wanted, int *type, int *found, int *sizes, int *strides)
 {
     *type = 0;
@@ -183,7 +183,7 @@ DOES_NOTHING(cudnnBackendSetAttribute)
 DOES_NOTHING(cudnnBackendFinalize)
 DOES_NOTHING(cudnnBackendExecute)
 
-/* By cudnnBackendAttributeType_t: bytes of an element; what is not here is an enum. */
+/* By cudnnBackendAttributeType_t: bytes of an element; all others are enums. */
 static size_t size_of(int type)
 {
     static const unsigned char sizes[] = {[0] = 8, [2] = 1, [3] = 8, [5] = 8, [6] = 8};

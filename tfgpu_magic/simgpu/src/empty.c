@@ -1,2 +1,2 @@
-/* empty.c: a library that TensorFlow looks for and hardly ever calls: it exists, with nothing in it. */
+/* empty.c: an empty library, which TensorFlow looks for and hardly ever calls. */
 typedef int a_file_needs_something;

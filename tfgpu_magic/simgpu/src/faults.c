@@ -1,4 +1,4 @@
-/* faults.c: what goes wrong on purpose: answers, hangs, lost GPUs, foreign pids; and the count of calls. */
+/* faults.c: deliberate faults: error codes, hangs, lost GPUs, foreign pids; and the count of calls. */
 #include "machine.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A fault named without a version is one of all versions: nvmlDeviceGetMemoryInfo also means ..._v2, and nvmlInit also
+/* A fault named without a version applies to all versions: nvmlDeviceGetMemoryInfo also means ..._v2, and nvmlInit also
  * the name by which pynvml calls it. */
 static bool names(const char *fault, const char *function)
 {
@@ -89,10 +89,10 @@ pid_t sim_shown_pid(const struct sim_machine *machine, pid_t pid)
 {
     if (!(atomic_load(&machine->flags) & SIM_HOST_PIDS))
         return pid;
-    /* Above this namespace's pids there are none of it, where there is room below Linux's own bound. */
+    /* Pids above this namespace's largest do not exist, where there is room below Linux's own bound. */
     if (pid_max() <= HOST_PIDS_FROM)
         return pid_max() + pid;
-    /* The mirror image in the range of pids differs for each pid; step down past those that live here. */
+    /* The mirror image in the range of pids differs for each pid; step down past those that exist here. */
     pid_t shown = pid_max() - pid;
     while (shown > 1 && (shown == pid || kill(shown, 0) == 0 || errno != ESRCH))
         shown--;

@@ -1,4 +1,4 @@
-/* machine.c: the shared state file, its lock, and the rows that say which process holds what. */
+/* machine.c: the shared state file, its lock, and the rows of what each process holds. */
 #include "machine.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Asking /proc for hundreds of processes takes milliseconds: too dear for every NVML call. */
+/* Reading /proc for hundreds of processes takes milliseconds: too long for every NVML call. */
 static const uint64_t PRUNE_EVERY_NS = 20u * 1000 * 1000;
 
 struct sim_machine *sim_map(const char *path)
@@ -55,7 +55,7 @@ struct sim_machine *sim_here(void)
 
 void sim_lock(struct sim_machine *machine)
 {
-    /* Every change under the lock leaves rows that can be read, so a killed owner's work needs no repair. */
+    /* Every change under the lock leaves readable rows, so that a killed owner's state needs no repair. */
     if (pthread_mutex_lock(&machine->lock) == EOWNERDEAD)
         pthread_mutex_consistent(&machine->lock);
 }
@@ -106,7 +106,7 @@ static uint64_t own_start_time(void)
 static bool dead(pid_t pid, uint64_t start)
 {
     uint64_t now = sim_start_time(pid);
-    /* Where /proc hides other users' processes, a signal that may not be sent still tells that one lives. */
+    /* Where /proc hides other users' processes, a forbidden signal still shows that one exists. */
     if (!now && pid > 0 && kill(pid, 0) != 0 && errno == EPERM)
         return false;
     return now != start;
@@ -124,7 +124,7 @@ void sim_prune(struct sim_machine *machine, bool force)
         return;
     atomic_store(&machine->pruned_ns, now);
 
-    /* Ask without the lock; a row that changes meanwhile is only dropped if it is still that dead process's. */
+    /* Read /proc without the lock; a row that changes meanwhile is only dropped if it is still the dead process's. */
     for (unsigned i = 0; i < rows; i++) {
         struct sim_row row = machine->row[i];
         if (row.kind == SIM_EMPTY || row.pinned)
@@ -161,7 +161,7 @@ struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, 
         if (row->kind == SIM_EMPTY)
             free_row = free_row ? free_row : row;
         else if (row->pid == pid && row->device == device && !pinned)
-            row->echo = true; /* a made-up row gives way to what the process really has */
+            row->echo = true; /* a made-up row yields to the process's real one */
         else if (row->pid == pid && row->device == device)
             echo = true;
     }
@@ -237,7 +237,7 @@ bool sim_charge(struct sim_machine *machine, int device, uint64_t bytes)
         sim_unlock(machine);
         if (fits)
             return true;
-        sim_prune(machine, true); /* the dead may be in the way */
+        sim_prune(machine, true); /* rows of dead processes may take the room */
     }
     return false;
 }

@@ -1,5 +1,5 @@
 /* machine.h: the state that all processes on one simulated GPU machine share, and every call that reads or changes it.
- * Only the C files know this layout: Python drives the machine through the tfgpusim_ calls of control.c. */
+ * Only the C files have this layout: Python drives the machine through the tfgpusim_ calls of control.c. */
 #ifndef TFGPU_MACHINE_H
 #define TFGPU_MACHINE_H
 
@@ -23,10 +23,10 @@ enum {
     SIM_NAME = 96,
 };
 
-/* What a row is listed as; a process that computes and draws has a row of each kind. */
+/* The list that a row is in; a process that computes and draws has a row of each kind. */
 enum sim_kind { SIM_EMPTY = 0, SIM_COMPUTE = 'C', SIM_GRAPHICS = 'G', SIM_MPS = 'M' };
 
-/* What the whole machine can suffer from, as bits. */
+/* Faults of the whole machine, as bits. */
 enum sim_flag { SIM_HIDE_MEMORY = 1, SIM_HOST_PIDS = 2, SIM_NO_DRIVER = 4 };
 
 struct sim_device {
@@ -78,36 +78,36 @@ struct sim_machine {
 
 /* Maps the state file at `path`; NULL with errno when it is not one. */
 SIM_EXPORT struct sim_machine *sim_map(const char *path);
-/* The machine that the environment names, mapped once; NULL when there is none. */
+/* Returns the machine that the environment names, mapped once; NULL when there is none. */
 SIM_EXPORT struct sim_machine *sim_here(void);
 SIM_EXPORT void sim_lock(struct sim_machine *);
 SIM_EXPORT void sim_unlock(struct sim_machine *);
-/* Start time of a process, in clock ticks since boot; 0 when there is no such process or it is a zombie. */
+/* Returns a process's start time, in clock ticks since boot; 0 when there is no such process or it is a zombie. */
 SIM_EXPORT uint64_t sim_start_time(pid_t);
 /* Drops the rows of dead processes; unless forced, at most once in a while. Call it without the lock. */
 SIM_EXPORT void sim_prune(struct sim_machine *, bool force);
-/* Bytes that processes can share, and bytes that they hold now. Call the second with the lock held. */
+/* Return the bytes that processes can share, and those that they hold now. Call the second with the lock held. */
 SIM_EXPORT uint64_t sim_capacity(const struct sim_device *);
 SIM_EXPORT uint64_t sim_used(const struct sim_machine *, int device);
-/* Gives this process `bytes` more on the device: false when it is full. */
+/* Gives this process `bytes` more on the device; returns false when it is full. */
 SIM_EXPORT bool sim_charge(struct sim_machine *, int device, uint64_t bytes);
 SIM_EXPORT void sim_discharge(struct sim_machine *, int device, uint64_t bytes);
-/* Forgets what this pid held: a program that replaced itself by exec starts with nothing. */
+/* Drops what this pid held: a program that replaced itself by exec starts with nothing. */
 SIM_EXPORT void sim_forget_self(struct sim_machine *);
-/* A new row, or NULL when all are taken; pinned ones are made up, the others what a process really has. Call it with
- * the lock held. */
+/* Returns a new row, or NULL when all are taken; pinned ones are made up, the others are what a process really has.
+ * Call it with the lock held. */
 SIM_EXPORT struct sim_row *sim_add_row(struct sim_machine *, pid_t, int device, uint64_t held, char kind, bool pinned);
 SIM_EXPORT void sim_remove_row(struct sim_machine *, struct sim_row *);
 
-/* --- faults.c: what goes wrong on purpose --- */
+/* --- faults.c: deliberate faults --- */
 
-/* Waits as long as a fault makes this call of `function` hang, and returns the code it must answer, or 0. */
+/* Waits as long as a fault makes this call of `function` hang, and returns the code that it must return, or 0. */
 SIM_EXPORT int sim_fault_of(struct sim_machine *, const char *function, int device);
 /* Counts a call; `*slot` is the caller's own and starts as 0. */
 SIM_EXPORT void sim_count(struct sim_machine *, const char *function, atomic_int *slot);
-/* Whether the device, or the GPU that it is a part of, is lost. */
+/* Tells whether the device, or the GPU that it is a part of, is lost. */
 SIM_EXPORT bool sim_lost(const struct sim_machine *, int device);
-/* The pid that NVML shows for a pid: itself, or while pids are of another namespace one that does not live here. */
+/* Returns the pid that NVML shows for a pid: itself, or while pids are of another namespace one that is not here. */
 SIM_EXPORT pid_t sim_shown_pid(const struct sim_machine *, pid_t);
 
 #endif

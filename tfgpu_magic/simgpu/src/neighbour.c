@@ -1,7 +1,7 @@
 /* neighbour.c: a real process that holds GPU memory, to share a simulated machine with.
  *
- * It reads lines from its standard input and answers each with one, "ok" or what is wrong; it ends with its input, so
- * it never outlives whoever started it:
+  * It reads lines from its standard input and answers each with one, "ok" or what is wrong; it ends with its input, so
+  * it never outlives the process that started it:
  *     start GPU BYTES UID     hold BYTES in all, context included, on NVML's GPU; then run as that user (-1: stay)
  *     resize BYTES
  */

@@ -1,4 +1,4 @@
-/* nvml.c: the stand-in for libnvidia-ml.so.1: starting it, the system, and finding devices. */
+/* nvml.c: the stand-in for libnvidia-ml.so.1: initialisation, the system, and finding devices. */
 #include "nvml.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ static bool present(void)
     return nvml_machine && !(atomic_load(&nvml_machine->flags) & SIM_NO_DRIVER);
 }
 
-/* Asked by nvmlInit too, which other calls must not be before. */
+/* Checked by nvmlInit too, which must precede all other calls. */
 static int start(const char *function, atomic_int *slot)
 {
     nvml_machine = sim_here();

@@ -1,4 +1,4 @@
-/* nvml.h: the parts of NVML's interface that its stand-in answers, and how every call of it begins. */
+/* nvml.h: the part of NVML's interface that the stand-in implements, and the checks of every call. */
 #ifndef TFGPU_NVML_H
 #define TFGPU_NVML_H
 
@@ -23,11 +23,11 @@ typedef struct sim_device *nvmlDevice;
 
 extern struct sim_machine *nvml_machine;
 
-/* Whether the call may go on: counts it, and answers what is wrong. `device` is NULL for calls about the system. */
+/* Counts a call, and returns 0 or its error code. `device` is NULL for calls on the system. */
 int nvml_begin(const char *function, atomic_int *slot, bool about_device, nvmlDevice device);
-/* The same of a device that a call is about to hand out: its faults, and whether it is lost. */
+/* The same for a device that a call is about to return: its faults, and whether it is lost. */
 int nvml_reach(const char *function, int index);
-/* Answers with a text, if there is room for it. */
+/* Returns a text, if the buffer has room for it. */
 int nvml_text(char *to, unsigned size, const char *text);
 
 static inline int nvml_index(nvmlDevice device)

@@ -1,4 +1,4 @@
-/* nvml_device.c: what a device is, and which part of a GPU a MIG instance is. */
+/* nvml_device.c: the properties of a device, and the part of a GPU that a MIG instance is. */
 #include "nvml.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* nvml_figures.c: the figures that NVML gives: memory, processes, utilisation, and what a simulated GPU has none of. */
+/* nvml_figures.c: NVML's figures: memory, processes, utilisation, and those that a simulated GPU does not have. */
 #include "nvml.h"
 
 #include <string.h>

@@ -15,7 +15,7 @@ DOES_NOTHING(cusolverDnDestroy)
 DOES_NOTHING(cusolverDnSetStream)
 DOES_NOTHING(cusolverDnSetDeterministicMode)
 
-/* How much room a call wants is told in an argument that comes last, after so many others. */
+/* A call's workspace is returned in its last argument, after so many others. */
 #define GIVES_4(name) API(name, void *h, int m, int n, int *to) { *to = 1; return 0; }
 #define GIVES_6(name) API(name, void *h, int m, int n, void *a, int lda, int *to) { *to = 1; return 0; }
 #define GIVES_8(name) API(name, void *h, int m, int n, int k, void *a, int lda, void *t, int *to) { *to = 1; return 0; }
