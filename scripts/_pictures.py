@@ -58,12 +58,16 @@ def _take_panel(browser: Browser) -> None:
         page.wait_for_timeout(8_000)  # until there is some history, and the notebooks are idle
         for theme in ("light", "dark"):
             page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", _THEMES[theme])
+            page.evaluate("document.activeElement.blur()")  # a ring stands around what has the keyboard
             page.wait_for_timeout(2_000)  # until it is drawn
             page.screenshot(path=FOLDER / f"panel-{theme}.png")
         page.close()
 
 
 _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+
+_PLAIN = ".jp-cell-toolbar, .jp-Collapser { visibility: hidden }"
+"""Hides what JupyterLab adds to the cell that is selected."""
 
 
 def _take_status(browser: Browser) -> None:
@@ -74,7 +78,7 @@ def _take_status(browser: Browser) -> None:
             "%tf_gpu",
         )
         page = _run_all(browser, scene, "tour.ipynb", cells)
-        _last(page).screenshot(path=FOLDER / "status.png")
+        _last(page).screenshot(path=FOLDER / "status.png", style=_PLAIN)
         page.close()
 
 

@@ -126,6 +126,17 @@ def test_jobs_that_are_being_imported_are_none_yet(
     until(lambda: len(posted) > 1, seconds=5)
 
 
+def test_a_kernel_whose_silent_cell_has_ended_is_reported_idle(
+    here: BoardDirectory, posted: list[Report], reporting: Reporter
+) -> None:
+    reporting.start()
+    until(lambda: posted, seconds=5)
+    reporting.note_idle()
+    until(lambda: not posted[-1].busy, seconds=5)
+
+    assert posted[0].busy
+
+
 def test_a_kernel_that_ends_waits_for_no_pause(
     here: BoardDirectory, posted: list[Report], reporting: Reporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
