@@ -66,16 +66,18 @@ class TfGpuMagics(Magics):
     @line_cell_magic
     def tf_gpu(self, line: str, cell: str | None = None) -> Any:
         """Set up TensorFlow's GPU memory before its first op, and show what holds it; `%tf_gpu help` explains how."""
-        if "tfgpu_magic.words.line" not in sys.modules:
-            from tfgpu_magic.monitor import look  # it imports subprocess, which loading the extension does not need
+        looking = None
+        if cell is None and "tfgpu_magic.words.line" not in sys.modules:
+            # It imports subprocess, which loading the extension does not need.
+            from tfgpu_magic.monitor.look import LOOK_TIMEOUT, Looking
 
-            look.ahead()  # most words query the GPUs: that begins before the words themselves are imported
+            looking = Looking(LOOK_TIMEOUT)  # a policy's look at the GPUs begins before all words are imported
         from tfgpu_magic.words import line as lines  # it imports all words, and loading the extension needs none
 
         self.watch.check()
         try:
             run = None if cell is None else lines.above(line, cell, self.shell)
-            answer = lines.answer(line) if run is None else None
+            answer = lines.answer(line, looking) if run is None else None
         except TfGpuError as error:
             raise UsageError(lines.explained(error)) from None  # IPython shows no traceback, and stops "run all"
         if run is not None:

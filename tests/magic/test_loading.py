@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
 from tests.magic.shell import Seen, cells, last, loading
 from tests.processes import run
+from tfgpu_magic.probe import Probe
 from tfgpu_magic.simgpu import Machine
 
 
@@ -37,6 +40,12 @@ def test_a_bad_policy_from_outside_is_told_and_falls_to_growth(policy: str, told
     assert f"`{policy}`, from $TFGPU_POLICY, {told}" in seen.text
     assert "Traceback" not in seen.text
     assert seen.value.startswith("`growth` is in force")
+
+
+@pytest.mark.parametrize("first", ["limit 2GiB", "help"])
+def test_each_policy_has_one_look_of_its_own_whatever_the_first_line_was(first: str) -> None:
+    with Machine.create("1x8GiB") as machine:
+        assert run(machine, _probes, f"%tf_gpu {first}", "%tf_gpu limit 1GiB", fresh=True) == [1, 1]
 
 
 def test_an_empty_variable_switches_configuration_off() -> None:
@@ -91,3 +100,21 @@ def _load_with(configured: str) -> Seen:
 def _unload_and_load() -> tuple[Seen, Seen]:
     _, gone, _, back = cells("%unload_ext tfgpu_magic", "%tf_gpu plan", "%load_ext tfgpu_magic", "%tf_gpu plan")
     return gone, back
+
+
+def _probes(*sources: str) -> list[int]:
+    """Count the processes that each of these cells starts to look at the GPUs."""
+    started: list[Probe] = []
+    begin = Probe.__init__
+
+    def start(self: Probe, arguments: list[str], **options: object) -> None:
+        started.append(self)
+        begin(self, arguments, **options)  # type: ignore[arg-type]  # its own
+
+    counts: list[int] = []
+    with mock.patch.object(Probe, "__init__", start):
+        for source in sources:
+            before = len(started)
+            cells(source)
+            counts.append(len(started) - before)
+    return counts

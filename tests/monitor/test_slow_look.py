@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from tests.monitor.looks import timed_look
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import probe
-from tfgpu_magic.monitor import look as looking
 from tfgpu_magic.monitor.look import look
 
 if TYPE_CHECKING:
@@ -104,26 +102,3 @@ def test_an_interrupted_look_leaves_no_process(machine: Machine, monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         look()
     assert len(probe._asking) <= 1  # on its way out: the fixture waits for it
-
-
-@pytest.mark.parametrize(("fresh", "seen"), [(60.0, 0), (0.0, 1)], ids=["in time", "too late"])
-def test_a_look_begun_ahead_serves_the_next_one_if_that_comes_soon(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, fresh: float, seen: int
-) -> None:
-    monkeypatch.setattr(looking, "_FRESH", fresh)
-    looking.ahead()
-    begun = looking._ahead
-    assert begun is not None
-    begun.answer(5.0 * SLACK)
-    machine.add_neighbour("9GiB@1")
-
-    assert len(look().processes) == seen
-    assert len(look().processes) == 1
-
-
-def test_a_look_begun_ahead_that_cannot_begin_is_said_by_the_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-
-    looking.ahead()
-
-    assert "no process could be started" in str(look().error)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.look import Looking
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ class Line:
         restart: whether `--restart` is given.
         word: the word that is meant.
         words: the table in which it was found.
+        looking: a look at the GPUs that has begun with the line; None where none has.
     """
 
     name: str
@@ -119,6 +123,7 @@ class Line:
     restart: bool
     word: Word
     words: tuple[Word, ...]
+    looking: Looking | None = None
 
     @property
     def text(self) -> str:

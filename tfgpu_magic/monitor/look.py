@@ -26,11 +26,6 @@ SHOW_LATE_FOR = 30.0
 
 _SLOW_AFTER = 1.0  # seconds
 
-_FRESH = 1.0  # seconds
-
-_ahead: Probe | None = None
-"""A process that was started ahead of a look; the next look takes it, if that comes soon."""
-
 _late: Probe | None = None
 """A process that did not answer in time, and may yet; the next look waits for it too, and not for another."""
 _came_late: Snapshot | None = None
@@ -51,14 +46,6 @@ def look(timeout: float = 1.5, *, slow: Callable[[], None] | None = None) -> Sna
     return Looking(timeout).result(slow)
 
 
-def ahead() -> None:
-    """Begin the next look now, while the modules that need it are still being imported, and return at once."""
-    global _ahead
-    with contextlib.suppress(ImportError, OSError):  # the look itself will report it
-        if _late is None and not any_hangs(0.0):
-            _ahead = _begin()
-
-
 class Looking:
     """A look that has begun, so that other work can be done until its result is there.
 
@@ -76,13 +63,13 @@ class Looking:
         self._child: Probe | None = None
         self._trouble = ""
         try:
-            self._child = _still_asking() or _begun_ahead()
+            self._child = _still_asking()
             if self._child is None and any_hangs(min(0.2, timeout)):
                 self._trouble = (
                     f"{names()} does not answer: an earlier call hangs in the driver. A reboot may be needed."
                 )
             elif self._child is None:
-                self._child = _begin()
+                self._child = Probe(["-c", _CODE, *search_path()])
         except ImportError as error:
             self._trouble = str(error)
         except OSError as error:  # no memory or no processes left
@@ -120,17 +107,6 @@ class Looking:
             if not asked.done:
                 slow()
         return _read(*asked.answer(self._deadline - time.monotonic()))
-
-
-def _begin() -> Probe:
-    return Probe(["-c", _CODE, *search_path()])
-
-
-def _begun_ahead() -> Probe | None:
-    """Return the process that was started ahead, for one look, and only if it is fresh."""
-    global _ahead
-    begun, _ahead = _ahead, None
-    return begun if begun is not None and begun.age < _FRESH else None
 
 
 def _still_asking() -> Probe | None:

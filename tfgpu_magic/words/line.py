@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.vocabulary import find
@@ -12,14 +13,21 @@ from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
 from tfgpu_magic.words import table
 
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.look import Looking
 
-def answer(line: str) -> object:
+
+def answer(line: str, looking: Looking | None = None) -> object:
     """Do what a line asks, and return what is to be shown; None where nothing is.
+
+    Args:
+        line: what follows the magic's name.
+        looking: a look at the GPUs that has begun with this line, for a word that needs one.
 
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    parsed = read(line, table.WORDS)
+    parsed = replace(read(line, table.WORDS), looking=looking)
     word = parsed.word
     if word.answer is None:
         usage = "" if word.above is None else f" {word.above.usage}"

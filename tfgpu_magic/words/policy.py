@@ -36,7 +36,7 @@ def word(first: Word) -> Word:
 
 def _answer(line: Line) -> PlanAnswer:
     """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
-    looking = Looking(LOOK_TIMEOUT)  # it queries the GPUs while the words are parsed
+    looking = line.looking or Looking(LOOK_TIMEOUT)  # it queries the GPUs while the words are parsed
     try:
         plan = control.apply(line.text, see=lambda: looking.result(administrator.slow))
     except TooLate:
