@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -25,14 +26,12 @@ def book(book: Notebook) -> Notebook:
     return book
 
 
-def interrupted(book: Notebook, body: str, line: str = "") -> tuple[Ran, float]:
-    """Run a cell, and interrupt it when it has run for a moment; tell how long it took from there."""
-    before = {child.pid for child in book.family()}
+def interrupted(book: Notebook, body: str, begun: Path, line: str = "") -> tuple[Ran, float]:
+    """Run a cell, and interrupt it when it has made the file `begun`; tell how long it took from there."""
     begin: list[float] = []
 
     def interrupt() -> None:
-        until(lambda: {child.pid for child in book.family()} - before)
-        time.sleep(0.5)
+        until(begun.exists)
         begin.append(time.monotonic())
         book.interrupt()
 
@@ -43,16 +42,22 @@ def interrupted(book: Notebook, body: str, line: str = "") -> tuple[Ran, float]:
     return ran, time.monotonic() - begin[0]
 
 
+def making(path: Path) -> str:
+    """Return code that makes a file."""
+    return f"open({str(path)!r}, 'w').close()"
+
+
 def calls(book: Notebook) -> list[psutil.Process]:
     """Return the processes of the kernel's calls, and what they started."""
     return [child for child in book.family() if child.ppid() != book.pid]
 
 
-def test_an_interrupt_reaches_the_cell(book: Notebook) -> None:
-    ran, seconds = interrupted(book, "got = 'so far'\n" + PYTHON, "-o got")
+def test_an_interrupt_reaches_the_cell(book: Notebook, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    ran, seconds = interrupted(book, f"got = 'so far'\nwhile True: {making(begun)}", begun, "-o got")
 
     assert ran.error["ename"] == "KeyboardInterrupt"
-    assert "----> 3 while True: pass" in ran.traceback
+    assert "----> 3 while True: open" in ran.traceback
     assert seconds < 5 * SLACK
     assert book.run("got, kept").value == "('so far', 'still here')"  # what was bound by then is not lost
     assert calls(book) == []
@@ -73,13 +78,14 @@ def test_debugging_a_cell_that_raised_says_that_its_frames_are_gone(book: Notebo
     assert plain.stream() == ""
 
 
-def test_an_interrupt_amid_displays_leaves_their_order_and_the_end_as_they_are(book: Notebook) -> None:
+def test_an_interrupt_amid_displays_leaves_their_order_and_the_end_as_they_are(book: Notebook, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
     body = (
         "import tensorflow as tf\nfrom IPython.display import display\nx = tf.ones(3)\n"
-        "try:\n    while True: display('before')\nexcept KeyboardInterrupt: pass\n"
+        f"try:\n    {making(begun)}\n    while True: display('before')\nexcept KeyboardInterrupt: pass\n"
         "for n in range(20):\n    print(n)\n    display('after')"
     )
-    ran, _ = interrupted(book, body, "--growth")
+    ran, _ = interrupted(book, body, begun, "--growth")
     said = [
         text
         for _, kind, content in ran.messages
@@ -92,17 +98,20 @@ def test_an_interrupt_amid_displays_leaves_their_order_and_the_end_as_they_are(b
     assert "of GPU 0 given back" in ran.closing
 
 
-def test_an_interrupt_before_the_cell_has_its_names_is_one(book: Notebook) -> None:
-    book.run("import time\nclass Slow:\n    def __reduce__(self):\n        return time.sleep, (60,)\nslow = Slow()")
-    ran, seconds = interrupted(book, "slow")
+def test_an_interrupt_before_the_cell_has_its_names_is_one(book: Notebook, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    slow = f"{making(begun)}; __import__('time').sleep(60)"
+    book.run(f"class Slow:\n    def __reduce__(self):\n        return exec, ({slow!r},)\nslow = Slow()")
+    ran, seconds = interrupted(book, "slow", begun)
 
     assert ran.error["ename"] == "KeyboardInterrupt"
     assert "tfgpu_magic" not in ran.traceback
     assert seconds < 5 * SLACK
 
 
-def test_a_cell_that_does_not_heed_an_interrupt_is_killed_after_its_grace(book: Notebook) -> None:
-    ran, seconds = interrupted(book, C)
+def test_a_cell_that_does_not_heed_an_interrupt_is_killed_after_its_grace(book: Notebook, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    ran, seconds = interrupted(book, f"{making(begun)}\n{C}", begun)
 
     assert ran.error["ename"] == "KeyboardInterrupt"
     assert "did not heed the interrupt within 1 s, and was killed" in ran.error["evalue"]
@@ -111,9 +120,17 @@ def test_a_cell_that_does_not_heed_an_interrupt_is_killed_after_its_grace(book: 
     assert book.run("kept").value == "'still here'"
 
 
-def test_a_cell_may_heed_an_interrupt_in_its_own_way(book: Notebook) -> None:
-    body = "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('tidied')\n'value'"
-    ran, _ = interrupted(book, body)
+def test_a_cell_may_heed_an_interrupt_in_its_own_way(book: Notebook, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    body = f"""
+import time
+try:
+    {making(begun)}
+    time.sleep(60)
+except KeyboardInterrupt:
+    print('tidied')
+'value'"""
+    ran, _ = interrupted(book, body, begun)
 
     assert ran.status == "ok", ran.text
     assert ran.stream() == "tidied\n"

@@ -19,7 +19,7 @@ from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import WorkerProcess
 from tfgpu_magic.isolate.process.interrupt import InterruptEvent, setting_on_sigint
-from tfgpu_magic.isolate.process.order import ANSWER_ME, HEARD, LEAVE, SHOW, SHOWN, WORK, Facts, Order
+from tfgpu_magic.isolate.process.order import HEARD, LEAVE, SHOW, SHOWN, WORK, Facts, Order
 from tfgpu_magic.isolate.sinks import OwnStreams, Sink
 
 GRACE = 5.0
@@ -225,7 +225,6 @@ class _Watch:
         if self._process.pid is None:
             raise KeyboardInterrupt
         self._process.signal(signal.SIGINT)
-        self._process.signal(ANSWER_ME)
         self._step, self._due = _Step.INTERRUPTED, time.monotonic() + GRACE
 
     def _extend(self) -> None:
