@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 FRESH = 30.0
 """Seconds for which the list of GPUs is recent enough for completing a line."""
+LOOK_TIMEOUT = 0.5
+"""Seconds that Tab waits for the GPUs; without them it offers all but their numbers."""
 
 _gpus: tuple[float, list[str]] = (-FRESH, [])
 
@@ -65,7 +67,7 @@ def _labels() -> list[str]:
 
     global _gpus  # a cache of one
     if time.monotonic() - _gpus[0] > FRESH:
-        _gpus = (time.monotonic(), [gpu.label for gpu in look(timeout=0.5).gpus if not gpu.mig])
+        _gpus = (time.monotonic(), [gpu.label for gpu in look(timeout=LOOK_TIMEOUT).gpus if not gpu.mig])
     return _gpus[1]
 
 

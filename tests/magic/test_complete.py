@@ -8,6 +8,8 @@ import pytest
 
 from tests.magic.shell import cells
 from tests.processes import run
+from tests.slack import SLACK
+from tfgpu_magic import complete
 from tfgpu_magic.simgpu import Machine
 
 
@@ -86,6 +88,7 @@ def _complete(line: str, *sources: str) -> list[str]:
     from IPython.core.completer import provisionalcompleter
     from IPython.core.interactiveshell import InteractiveShell
 
+    complete.LOOK_TIMEOUT = 10.0 * SLACK  # what is offered is tested here, and not how soon
     cells(*sources)
     with provisionalcompleter():
         return [match.text for match in InteractiveShell.instance().Completer.completions(line, len(line))]
