@@ -86,22 +86,23 @@ class Reporter:
         self._wake.set()
 
     def _run(self) -> None:
-        if self._due(EVERY):
-            # Imported here: loading the extension, and a first line that follows at once, need not wait for it.
-            from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher
+        if not self._due(EVERY):
+            return
+        # Imported here: loading the extension, and a first line that follows at once, need not wait for it.
+        from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher
 
-            publisher = Publisher(self._shell)
-            while True:
-                begin = time.perf_counter()
-                self._look_for_jobs()
-                waiting, self._waiting = self._waiting, []
-                self._publish(publisher)
-                for published in waiting:
-                    published.set()
-                pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
-                if not self._due(pause):
-                    break
-            publisher.close()
+        publisher = Publisher(self._shell)
+        while True:
+            begin = time.perf_counter()
+            self._look_for_jobs()
+            waiting, self._waiting = self._waiting, []
+            self._publish(publisher)
+            for published in waiting:
+                published.set()
+            pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
+            if not self._due(pause):
+                break
+        publisher.close()
 
     def _publish(self, publisher: Publisher) -> None:
         # Whether it is busy is noted before the figures are read: a cell may end meanwhile.

@@ -252,7 +252,7 @@ def _signal_main_thread(pid: int, number: int) -> None:
     if call is None:
         _signal_group(pid, number)
     else:
-        _libc().syscall(call, pid, pid, number)  # it fails where the process has ended, and that is told otherwise
+        _libc().syscall(call, pid, pid, number)  # where the process has ended, its status says so
 
 
 def _kill(pid: int) -> None:
