@@ -13,22 +13,25 @@ from typing import Any
 import pytest
 
 from tests.isolate.rig import call, prepare
+from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.process import wire
 
 pytestmark = pytest.mark.usefixtures("light", "impatient")
 
+GRACE = 0.3 * SLACK
+
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kill a call that does not heed after half a second; one that heeds takes longer than that."""
-    monkeypatch.setattr(calls, "GRACE", 0.5)
+    """Kill a call that does not heed soon; one that heeds takes longer than that."""
+    monkeypatch.setattr(calls, "GRACE", GRACE)
 
 
 def save(mark: str) -> str:
     Path(mark).with_name("saving").touch()
-    time.sleep(1.5)
+    time.sleep(3 * GRACE)
     Path(mark).with_name("saved").touch()
     return "saved"
 
@@ -103,7 +106,7 @@ class SlowToSend:
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
         Path(self.mark).touch()
-        time.sleep(1.5)
+        time.sleep(3 * GRACE)
         return str, ("made in hours",)
 
 
@@ -113,7 +116,7 @@ def give_slowly(mark: str) -> str:
     def send(*args: Any) -> None:
         wire.send = wire_send
         Path(mark).touch()
-        time.sleep(1.5)
+        time.sleep(3 * GRACE)
         wire_send(*args)
 
     wire.send = send  # type: ignore[assignment]
@@ -169,10 +172,10 @@ def test_a_second_interrupt_ends_a_call_that_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_call_that_heeds_its_timeout_has_as_long_again(tmp_path: Path) -> None:
-    one, _ = call(catch, str(tmp_path / "mark"), timeout=4.0)
+    one, _ = call(catch, str(tmp_path / "mark"), timeout=8 * GRACE)
     answer = one.run(prepare())
 
-    assert answer.late == 4.0
+    assert answer.late == 8 * GRACE
     assert (tmp_path / "saved").exists()
     with pytest.raises(TimedOut):
         answer.value()

@@ -29,8 +29,8 @@ DEAF = LOOPS[1:]
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kill a call that does not heed after half a second."""
-    monkeypatch.setattr(calls, "GRACE", 0.5)
+    """Kill a call that does not heed soon."""
+    monkeypatch.setattr(calls, "GRACE", 0.5 * SLACK)
     monkeypatch.setattr(calls, "_PATIENCE", 0.5)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 
-from tfgpu_magic.isolate.process import wire
+from tfgpu_magic.isolate.process import interrupt, wire
 from tfgpu_magic.isolate.process.order import SHOW
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -76,11 +76,11 @@ class DisplayChannel:
         if os.getpid() != self._pid:  # a fork of the cell's process: the kernel's replies are not for it
             wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message))])
             return
-        with self._lock:
+        with self._lock, interrupt.put_off():  # what is printed after an interrupt is shown after this, too
             self._shown += 1
             number = str(self._shown).encode()
             wire.send(self._connection, SHOW, [memoryview(pickle.dumps(message)), number])
-            # An interrupted call of this method has left a reply unread.
+            # A call of this method that was left by an exception has left a reply unread.
             while (reply := wire.receive(self._connection)) is not None and bytes(reply.parts[0]) != number:
                 pass
 

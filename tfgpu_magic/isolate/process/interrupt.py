@@ -1,4 +1,4 @@
-"""An interrupt as an event among descriptors: the thread that waits for them acts on it, and nothing is raised."""
+"""Interrupts that raise nothing amid our own work: as an event among descriptors, or put off to a block's end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from types import FrameType
 
 
 class InterruptEvent:
@@ -69,3 +70,20 @@ def setting_on_sigint(event: InterruptEvent) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         if interrupted and event.taken():
             signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def put_off() -> Iterator[None]:
+    """Have the handler of Ctrl-C run after the block, if it came within it: nothing is left half done."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda *arguments: came.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            handler(*came[0])
