@@ -105,8 +105,8 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     loading.unload(shell)
 
 
-def _resume(words: str) -> None:
+def _resume(words: str, others: str = "") -> None:
     """Apply a policy in a kernel that was restarted for it; `restart` has that kernel call this."""
     from tfgpu_magic import loading
 
-    loading.resume(words)
+    loading.resume(words, others)

@@ -54,7 +54,7 @@ class _Nothing:
 
 
 def _offer(line: str) -> Offer | None:
-    if "tf_gpu" not in line:
+    if "gpu" not in line:
         return None
     from tfgpu_magic.words import completions, table  # not needed for loading the extension, nor for other lines
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from tfgpu_magic import administrator
+from tfgpu_magic import administrator, everywhere
 from tfgpu_magic.administrator import look_well
 from tfgpu_magic.config import fallback, import_hook, parser
 from tfgpu_magic.config import plan as planning
@@ -23,12 +23,18 @@ from tfgpu_magic.monitor.snapshot import Snapshot
 if TYPE_CHECKING:
     from tfgpu_magic.views.status import Status
 
+Frameworks: TypeAlias = Literal["tensorflow", "all"]
+"""For which frameworks a policy is: TensorFlow, as of `%tf_gpu`, or all, as of `%gpu`."""
 
-def plan(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> Plan:
+
+def plan(
+    policy: str | Policy, *, frameworks: Frameworks = "tensorflow", see: Callable[[], Snapshot] = look_well
+) -> Plan:
     """Return what applying a policy would do, without doing it.
 
     Args:
         policy: words such as ``limit 2GiB``, or a policy made of them.
+        frameworks: whether it is for TensorFlow, or for all: PyTorch and JAX too.
         see: returns a snapshot of the GPUs; by default one taken now.
 
     Returns:
@@ -39,13 +45,19 @@ def plan(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> Pl
         Refused: the policy cannot be enforced here and now.
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
-    return _plan(asked, see(), claims.others())
+    return _plan(asked, frameworks, see(), claims.others())
 
 
-def _plan(asked: Policy, snapshot: Snapshot, taken: Mapping[str, float]) -> Plan:
+def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, taken: Mapping[str, float]) -> Plan:
     process = _with_what_waits(replace(RUNTIME.observe(snapshot.gpus), claims=taken), snapshot)
-    made = planning.make(asked, snapshot, process, lambda: administrator.names(snapshot))
-    return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
+    words = asked if frameworks == "tensorflow" else everywhere.for_tensorflow(asked)
+    made = planning.make(words, snapshot, process, lambda: administrator.names(snapshot))
+    if made.in_force:
+        made = replace(planning.renew(current(), snapshot, waits=False), in_force=True)
+    if frameworks == "tensorflow":
+        made = everywhere.extended(made, NOTHING, current(), snapshot, process)
+        return replace(made, notes=(*made.notes, *everywhere.left_free(made)))
+    return everywhere.extended(made, asked, current(), snapshot, process)
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
@@ -56,13 +68,16 @@ def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
     return replace(process, asked=now.asked, settled=now.settled)
 
 
-def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> Plan:
+def apply(
+    policy: str | Policy, *, frameworks: Frameworks = "tensorflow", see: Callable[[], Snapshot] = look_well
+) -> Plan:
     """Set this process's TensorFlow up, whole or not at all; before or after its import, before its first op.
 
     Where TensorFlow is not imported yet, what only its API can set waits for the import.
 
     Args:
         policy: words such as ``limit 2GiB``, or a policy made of them.
+        frameworks: whether it is for TensorFlow, or for all: PyTorch and JAX too.
         see: returns a snapshot of the GPUs; by default one taken now.
 
     Returns:
@@ -76,9 +91,9 @@ def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> P
     snapshot = see()
     waits = () if current().judged else current().asked
     with administrator.picking(Policy((*waits, *asked))) as taken:
-        made = _plan(asked, snapshot, taken)
+        made = _plan(asked, frameworks, snapshot, taken)
         if not made.in_force:
-            RUNTIME.apply(made)
+            everywhere.apply(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
                 import_hook.call_at_import(administrator.at_import)
     return made
@@ -115,15 +130,19 @@ def waiting() -> Plan:
     return planning.renew(plan, look(), waits=current_stage() is not Stage.READY)
 
 
-def sketch(policy: str) -> Plan:
+def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
     """Return the plan for a program that starts anew, whatever this process does and whatever is free; for code.
 
     Raises:
         PolicyError: the words are no policy.
         Refused: they cannot be enforced together, or name what is not there.
     """
-    snapshot = look_well()
-    return planning.draft(parser.parse(policy), snapshot, _with_what_waits(anew(snapshot), snapshot))
+    snapshot, asked = look_well(), parser.parse(policy)
+    process = _with_what_waits(anew(snapshot), snapshot)
+    if frameworks == "tensorflow":
+        return planning.draft(asked, snapshot, process)
+    made = planning.draft(everywhere.for_tensorflow(asked), snapshot, process)
+    return everywhere.extended(made, asked, replace(current(), frameworks=()), snapshot, process, anew=True)
 
 
 def order() -> tuple[str, ...]:
@@ -131,7 +150,7 @@ def order() -> tuple[str, ...]:
     return RUNTIME.observe(look().gpus).shown or ()
 
 
-def foresee(policy: str) -> Plan:
+def foresee(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
     """Return the plan for this kernel after a restart, when what it holds now is free again.
 
     Raises:
@@ -147,7 +166,11 @@ def foresee(policy: str) -> Plan:
         possible, _ = fallback.nearest(intended, then, process)
         process = replace(process, asked=possible.asked, settled=possible.settled)
     restart = f" {RESTART}" if host() == "kernel" else ""
-    return planning.make(parser.parse(policy), then, process, lambda: administrator.names(then), restart=restart)
+    asked = parser.parse(policy)
+    words = asked if frameworks == "tensorflow" else everywhere.for_tensorflow(asked)
+    made = planning.make(words, then, process, lambda: administrator.names(then), restart=restart)
+    others = NOTHING if frameworks == "tensorflow" else asked
+    return everywhere.extended(made, others, replace(current(), frameworks=()), then, process, anew=True)
 
 
 names = administrator.names

@@ -14,7 +14,7 @@ from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import host, starting
 from tfgpu_magic.isolate.preload import PRELOAD
-from tfgpu_magic.magic import TfGpuMagics
+from tfgpu_magic.magic import MAGICS, TfGpuMagics
 from tfgpu_magic.monitor import claims
 
 VARIABLE = "TFGPU_POLICY"
@@ -65,15 +65,21 @@ def unload(shell: InteractiveShell) -> None:
         if magics in shell.configurables:
             shell.configurables.remove(magics)  # %config would find this instance and not the next one
         for kind in ("line", "cell"):
-            shell.magics_manager.magics[kind].pop("tf_gpu", None)
+            for name in MAGICS:
+                shell.magics_manager.magics[kind].pop(name, None)
         shell.Completer.custom_matchers.remove(matcher)
     used = sys.modules.get("tfgpu_magic.isolate.pool")
     if used is not None and host() != "cell":  # the isolated calls of a cell may outlive the extension
         used.FORK_SERVER.stop()  # it holds 600 MB, and the next call, if any, starts another
 
 
-def resume(words: str) -> None:
-    """Load the extension in a kernel that was restarted for a policy, apply it, and report on it in the first cell."""
+def resume(words: str, others: str = "") -> None:
+    """Load the extension in a kernel that was restarted for a policy, apply it, and report on it in the first cell.
+
+    Args:
+        words: the policy for TensorFlow.
+        others: that for the other frameworks; empty where nothing is asked of them.
+    """
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
     shell.magics_manager.registry[TfGpuMagics.__name__].reporter.note_idle()  # this runs in no cell
@@ -82,6 +88,8 @@ def resume(words: str) -> None:
 
     try:
         # The words are the whole policy: that of the configuration is not to be added to them.
+        if others:
+            control.apply(f"default; {others}", frameworks="all")
         plan = control.apply(words if words == "default" else f"default; {words}")
     except TfGpuError as error:
         _warn(shell, f"tfgpu_magic: `{words}`, asked for with {RESTART}, is NOT in force.\n{error}")

@@ -1,10 +1,10 @@
-"""The magics class that IPython registers for `%tf_gpu`; its words and what they do are in `words`."""
+"""The magics class that IPython registers for `%tf_gpu` and `%gpu`; their words and what they do are in `words`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -16,6 +16,12 @@ from tfgpu_magic.config.first_use import FirstUseWatch
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import starting
 from tfgpu_magic.reporter import Reporter
+
+if TYPE_CHECKING:
+    from tfgpu_magic.config.word import Magic
+
+MAGICS: tuple[Magic, ...] = ("tf_gpu", "gpu")
+"""The names of the magics."""
 
 
 def _help() -> str:
@@ -66,6 +72,17 @@ class TfGpuMagics(Magics):
     @line_cell_magic
     def tf_gpu(self, line: str, cell: str | None = None) -> Any:
         """Set up TensorFlow's GPU memory before its first op, and show what holds it; `%tf_gpu help` explains how."""
+        return self._run(line, cell, "tf_gpu")
+
+    @line_cell_magic
+    def gpu(self, line: str, cell: str | None = None) -> Any:
+        """Do the same for every framework: TensorFlow, PyTorch and JAX."""
+        return self._run(line, cell, "gpu")
+
+    tf_gpu.getdoc = gpu.getdoc = _help  # type: ignore[union-attr]  # where IPython asks for what `%tf_gpu?` shows
+
+    def _run(self, line: str, cell: str | None, magic: Magic) -> Any:
+        """Run a line of a magic, or a cell below one."""
         looking = None
         if cell is None and "tfgpu_magic.words.line" not in sys.modules:
             # It imports subprocess, which loading the extension does not need.
@@ -76,15 +93,13 @@ class TfGpuMagics(Magics):
 
         self.watch.check()
         try:
-            run = None if cell is None else lines.above(line, cell, self.shell)
-            answer = lines.answer(line, looking) if run is None else None
+            run = None if cell is None else lines.above(line, cell, self.shell, magic)
+            answer = lines.answer(line, looking, magic) if run is None else None
         except TfGpuError as error:
-            raise UsageError(lines.explained(error)) from None  # IPython shows no traceback, and stops "run all"
+            raise UsageError(lines.explained(error, magic)) from None  # IPython shows no traceback, and stops "run all"
         if run is not None:
             return run()  # its errors are the cell's own
         # Not returned: it would be lost in a loop, or where it is not a cell's last line.
         if answer is not None:
             display(answer)  # type: ignore[no-untyped-call]  # IPython's
         return None
-
-    tf_gpu.getdoc = _help  # type: ignore[union-attr]  # where IPython asks for what `%tf_gpu?` shows

@@ -31,8 +31,12 @@ class Restarting(BdbQuit):
     """The exception that ends a cell whose kernel is about to be restarted. IPython shows nothing for it."""
 
 
-def restart(words: str) -> NoReturn:
+def restart(words: str, others: str = "") -> NoReturn:
     """Restart this kernel, and have a policy applied in the new one before any other cell.
+
+    Args:
+        words: the policy for TensorFlow.
+        others: that for the other frameworks; empty where nothing is asked of them.
 
     The cell ends here, so that its page receives its end like that of any other; no later cell runs, and the page
     receives that too. Should the server not restart the kernel, a message below this cell says so, and cells run again.
@@ -52,7 +56,7 @@ def restart(words: str) -> NoReturn:
         start_new_session=True,  # the kernel's process group is killed, and this one must outlive it
         text=True,
     )
-    order = {"server": asdict(server), "connection": str(connection), "words": words, "pid": os.getpid()}
+    order = {"server": asdict(server), "connection": str(connection), "words": [words, others], "pid": os.getpid()}
     try:
         print(f"Restarting this kernel. `{words}` will be in force in the new one, until %tf_gpu changes it there.")
         sys.stdout.flush()
@@ -102,7 +106,7 @@ def _main() -> None:
     _wait_for_the_end_of(order["pid"], asking)
     # The new kernel listens where the old one did. What is sent now waits for it, and arrives first: other clients
     # reconnect every tenth of a second, and this one every millisecond.
-    _execute(f"import tfgpu_magic; tfgpu_magic._resume({order['words']!r})", order["connection"])
+    _execute(f"import tfgpu_magic; tfgpu_magic._resume(*{order['words']!r})", order["connection"])
     asking.join()
 
 

@@ -16,6 +16,7 @@ class Novum:
     name = "Novum"
     out_of_memory = re.compile("Novum is full")
     runtime = None
+    since: str | None = None
 
     def __init__(self, stage: Stage = Stage.READY) -> None:
         self._stage = stage

@@ -1,24 +1,29 @@
-"""Records which cell made TensorFlow use the GPUs first, so that "too late" can name it."""
+"""Records which cell made each framework use the GPUs first, so that "too late" can name it."""
 
 from __future__ import annotations
 
 import ast
 import sys
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tfgpu_magic.config.frameworks import NAMES
+
+if TYPE_CHECKING:
+    from tfgpu_magic.frameworks import Framework
 
 QUOTE_LENGTH = 60
 """The most characters of a cell's line to quote."""
 
 
 class FirstUseWatch:
-    """A check of the stage after each cell, in microseconds, until TensorFlow has started."""
+    """A check of the stages after each cell, in microseconds, until the frameworks have started."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._source = ""
-        # TensorFlow may have started before the cells were watched; then no cell can be named.
-        self._awake = _awake()
+        # A framework may have started before the cells were watched; then no cell can be named.
+        self._awake = {framework.name for framework in _awake()}
 
     def start(self) -> None:
         """Start to watch the cells of this shell."""
@@ -31,33 +36,38 @@ class FirstUseWatch:
         self._shell.events.unregister("post_run_cell", self._after)
 
     def check(self) -> None:
-        """Note the running cell, if TensorFlow has started in it; the cell's number is known only at its end."""
-        if not self._awake and _awake():
-            self._note("this cell")
+        """Note the running cell for what has started in it; the cell's number is known only at its end."""
+        for framework in self._new():
+            self._note(framework, "this cell")
 
     def _before(self, info: Any) -> None:
         self._source = info.raw_cell or ""
 
     def _after(self, result: Any) -> None:
-        if not self._awake and _awake():
-            self._awake = True
-            self._note(f"In [{result.execution_count}]")
+        for framework in self._new():
+            self._awake.add(framework.name)
+            self._note(framework, f"In [{result.execution_count}]")
         if result.error_in_exec is not None and "tensorflow" in sys.modules:
             _note_broken(result.error_in_exec)
 
-    def _note(self, cell: str) -> None:
-        from tfgpu_magic.config.runtime import RUNTIME  # as in `_awake`
+    def _new(self) -> list[Framework]:
+        """Return the frameworks that have started since the last look."""
+        if all(NAMES[module] in self._awake for module in NAMES.keys() & sys.modules.keys()):
+            return []
+        return [framework for framework in _awake() if framework.name not in self._awake]
 
-        RUNTIME.since = f"since {cell}{_quote(self._source)}"
+    def _note(self, framework: Framework, cell: str) -> None:
+        framework.since = f"since {cell}{_quote(self._source)}"
 
 
-def _awake() -> bool:
-    if "tensorflow" not in sys.modules:
-        return False  # and the imports below are spared, so that %load_ext costs nothing
+def _awake() -> list[Framework]:
+    """Return the frameworks that use a GPU, or a CUDA context that may be theirs."""
+    if not NAMES.keys() & sys.modules.keys():
+        return []  # and the imports below are spared, so that %load_ext costs nothing
     from tfgpu_magic.config.process_state import Stage
-    from tfgpu_magic.config.runtime import current_stage
+    from tfgpu_magic.frameworks import FRAMEWORKS
 
-    return current_stage() in (Stage.READY, Stage.POISONED)
+    return [framework for framework in FRAMEWORKS if framework.stage() in (Stage.READY, Stage.POISONED)]
 
 
 def _note_broken(error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""Calls a function as soon as TensorFlow is imported, in whatever way, and never breaks that import."""
+"""Calls a function as soon as a framework is imported, in whatever way, and never breaks that import."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from typing import TextIO
 
 import wrapt
 
-_registered = False
+from tfgpu_magic.config.frameworks import NAMES
+
+_registered: set[str] = set()
+"""The modules that have a hook: wrapt has no way to remove one, so it must be set only once."""
 
 
-def call_at_import(do: Callable[[], None]) -> None:
-    """Have a function called at TensorFlow's import. Only the first call registers one."""
-    global _registered  # wrapt has no way to remove a hook, so it must be set only once
-    if not _registered:
-        _hook(do)
-        _registered = True
+def call_at_import(do: Callable[[], None], module: str = "tensorflow") -> None:
+    """Have a function called at a module's import. Only the first call for a module registers one."""
+    if module not in _registered:
+        _hook(do, module)
+        _registered.add(module)
 
 
-def _hook(do: Callable[[], None]) -> None:
-    wrapt.when_imported("tensorflow")(lambda _: _guarded(do))
+def _hook(do: Callable[[], None], module: str) -> None:
+    wrapt.when_imported(module)(lambda _: _guarded(do, module))
 
 
-def _guarded(do: Callable[[], None]) -> None:
+def _guarded(do: Callable[[], None], module: str) -> None:
     try:
         do()
     except Exception as error:  # whatever it is, the user's import must go on
-        warn(f"tfgpu_magic: what waited for TensorFlow's import is NOT in force: {error or type(error).__name__}")
+        warn(f"tfgpu_magic: what waited for {NAMES[module]}'s import is NOT in force: {error or type(error).__name__}")
     except BaseException:  # an interrupt: the import fails, and the next one is to call the function again
-        sys.modules.pop("tensorflow", None)  # as Python does next; while it is there, wrapt would call at once
-        _hook(do)
+        sys.modules.pop(module, None)  # as Python does next; while it is there, wrapt would call at once
+        _hook(do, module)
         raise
 
 

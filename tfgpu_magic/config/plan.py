@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from tfgpu_magic.config import advice, environment, fit, refusal
 from tfgpu_magic.config.fit import Device
+from tfgpu_magic.config.framework_plan import FrameworkPlan
 from tfgpu_magic.config.memory import context_bytes
-from tfgpu_magic.config.policy import Policy
+from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import GROWTH, ProcessState, Stage
 from tfgpu_magic.config.request import reference
 from tfgpu_magic.config.resolver import Resolved, resolve
@@ -34,6 +35,8 @@ class Plan:
         judged: whether it was checked; else the policy waits, and is checked when TensorFlow is imported.
         blind: whether the GPUs are unknown, though there may be some.
         notes: what else the user should know, a sentence each.
+        others: what the frameworks beside TensorFlow are asked, in force or waiting.
+        frameworks: what is done about each of those.
     """
 
     asked: Policy
@@ -48,6 +51,8 @@ class Plan:
     judged: bool = True
     blind: bool = False
     notes: tuple[str, ...] = ()
+    others: Policy = NOTHING
+    frameworks: tuple[FrameworkPlan, ...] = ()
 
     @property
     def limited(self) -> bool:

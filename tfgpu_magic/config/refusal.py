@@ -74,6 +74,23 @@ def if_frozen(
         )
 
 
+def framework_too_late(framework: str, since: str | None, policy: Policy, process: ProcessState) -> TooLate:
+    """Return the error for a framework beside TensorFlow that uses a GPU, and takes what it takes to the end."""
+    return TooLate(
+        f"Not applied. {framework} is already using a GPU in this {process.host}{f', {since}' if since else ''}, so "
+        "its memory cannot be changed any more.",
+        more=_restart(policy, process),
+    )
+
+
+def shown_to_others(policy: Policy, process: ProcessState) -> TooLate:
+    """Return the error for GPUs that can still be hidden from TensorFlow, and not from other frameworks."""
+    return TooLate(
+        f"Not applied. CUDA is running in this {process.host} already, and only TensorFlow can be kept from GPUs now.",
+        more=_restart(policy, process),
+    )
+
+
 def hidden_for_good(policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for GPUs that `%tf_gpu` hid before CUDA was started, and that stay hidden."""
     return TooLate(

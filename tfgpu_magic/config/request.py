@@ -54,12 +54,14 @@ class Memory(_Request):
     Attributes:
         gpu: the GPU that it is about; None is every one.
         limited: whether it limits what is taken, which needs TensorFlow's own API; else it is about growth only.
+        of_any_framework: whether other frameworks than TensorFlow can be asked it, too.
     """
 
     __slots__ = ()
 
     gpu: GpuRef | None = None
     limited: ClassVar[bool] = True
+    of_any_framework: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -112,6 +114,15 @@ class Memory(_Request):
         """
         del usable, context
         return () if self.of_free else limits
+
+    def share_of(self, framework: str) -> Memory:
+        """Return what it is for one of several frameworks; it is the same for each, unless it says how it is divided.
+
+        Args:
+            framework: the framework's name for people.
+        """
+        del framework
+        return self
 
     @property
     def lease_note(self) -> str:

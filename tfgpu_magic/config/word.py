@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.look import Looking
+
+Magic: TypeAlias = Literal["tf_gpu", "gpu"]
+"""The magics, by name: for TensorFlow, and for every framework."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ class Line:
         word: the word that is meant.
         words: the table in which it was found.
         looking: a look at the GPUs that has begun with the line; None where none has.
+        magic: the magic whose line it is: `tf_gpu`, or `gpu` for every framework.
     """
 
     name: str
@@ -124,6 +128,12 @@ class Line:
     word: Word
     words: tuple[Word, ...]
     looking: Looking | None = None
+    magic: Magic = "tf_gpu"
+
+    @property
+    def frameworks(self) -> Literal["tensorflow", "all"]:
+        """For which frameworks its words are."""
+        return "all" if self.magic == "gpu" else "tensorflow"
 
     @property
     def text(self) -> str:

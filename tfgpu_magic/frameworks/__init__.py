@@ -6,16 +6,19 @@ They are queried only where the user's own code has imported and started them: n
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks.jax import Jax
 from tfgpu_magic.frameworks.tensorflow import TensorFlow
 from tfgpu_magic.frameworks.torch import Torch
+from tfgpu_magic.frameworks.versions import installed
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
 
+    from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted
     from tfgpu_magic.config.runtime import Runtime
     from tfgpu_magic.monitor.report import Figure
 
@@ -33,7 +36,10 @@ class Framework(Protocol):
 
     @property
     def runtime(self) -> Runtime | None:
-        """What enforces a policy on it and records which cell started it; None where it takes no policy yet."""
+        """What enforces a policy on it; None for any but TensorFlow."""
+
+    since: str | None
+    """The cell that made it use a GPU, as a phrase, if the cells are watched."""
 
     def stage(self) -> Stage:
         """Return its stage in this process, without changing it."""
@@ -42,8 +48,45 @@ class Framework(Protocol):
         """Return its allocator's figures by the UUID of each GPU; called only while its stage is `Stage.READY`."""
 
 
-FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch())
+@runtime_checkable
+class Limited(Framework, Protocol):
+    """A framework beside TensorFlow that can be told what it may take.
+
+    Attributes:
+        fixed_once_used: whether nothing can be changed any more once it uses a GPU.
+    """
+
+    fixed_once_used: bool
+
+    def version(self) -> tuple[int, ...]:
+        """Return the version that is installed; empty where it is not."""
+
+    def held(self) -> Mapping[str, int]:
+        """Return the bytes that it has taken of each GPU, by UUID; empty where that does not matter for a plan."""
+
+    def plan(self, wanted: Wanted, state: FrameworkState) -> FrameworkPlan:
+        """Decide what is done about it. Pure.
+
+        Raises:
+            Refused: it has taken more than it is to have.
+        """
+
+    def configure(self, plan: FrameworkPlan) -> None:
+        """Tell it, where it is imported, what variables cannot tell it any more; it is not started for that."""
+
+
+FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch(), Jax())
 """The frameworks, in the order in which views show their figures."""
+
+
+def has_tensorflow() -> bool:
+    """Tell whether TensorFlow is installed; it is not imported for that."""
+    return bool(installed("tensorflow"))
+
+
+def limited() -> list[Limited]:
+    """Return the frameworks beside TensorFlow that are installed and can be told what they may take."""
+    return [one for one in FRAMEWORKS if isinstance(one, Limited) and one.version()]
 
 
 def figures() -> dict[str, tuple[Figure, ...]]:

@@ -23,6 +23,15 @@ class TensorFlow:
     out_of_memory = re.compile(r"out.of.memory|\bOOM\b", re.IGNORECASE)
     runtime = RUNTIME
 
+    @property
+    def since(self) -> str | None:
+        """The cell that made it use a GPU, as a phrase, if the cells are watched."""
+        return RUNTIME.since
+
+    @since.setter
+    def since(self, phrase: str | None) -> None:
+        RUNTIME.since = phrase
+
     def stage(self) -> Stage:
         """Return its stage."""
         return current_stage()

@@ -1,4 +1,8 @@
-"""PyTorch as one of the frameworks of this process: its stage and its figures; it takes no policy yet."""
+"""PyTorch as one of the frameworks of this process: its stage, its figures, and its cap on each GPU.
+
+Its allocator grows as it is needed and keeps what it has; a cap is a fraction of the GPU's memory. Sources: PyTorch's
+"CUDA semantics", "Memory management" and `torch.cuda.set_per_process_memory_fraction`.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,36 @@ import re
 import sys
 from typing import Any
 
-from tfgpu_magic.config import cuda
+from tfgpu_magic.config import cuda, import_hook
+from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted, phrase
 from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
+from tfgpu_magic.units import rounded
+
+OPTIONS, CUDA_OPTIONS = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
+"""The variables of the allocator's options; where the second is set, the first is not read."""
+
+FRACTION = "per_process_memory_fraction"
+KNOWS_FRACTION = (2, 10)
+"""The first release whose options have `FRACTION`, which is an error in those of an older one."""
 
 
 class Torch:
     """PyTorch as a `Framework`."""
 
     name = "PyTorch"
+    module = "torch"
     # "CUDA out of memory. Tried to allocate 2.00 GiB."; "CUDA error: out of memory".
     out_of_memory = re.compile(r"CUDA (error: )?out of memory", re.IGNORECASE)
     runtime = None
+    fixed_once_used = False  # a cap may be set at any time before it is passed
+
+    def __init__(self) -> None:
+        self.since: str | None = None
+        self._plan = FrameworkPlan(framework=self.name)
+        self._queued = False
 
     def stage(self) -> Stage:
         """Return its stage; while it is being imported, it counts as absent."""
@@ -39,6 +61,74 @@ class Torch:
                 )
         return found
 
+    def version(self) -> tuple[int, ...]:
+        """Return the version that is installed; empty where none is."""
+        return installed(self.module)
+
+    def held(self) -> dict[str, int]:
+        """Return the bytes that it has taken of each GPU, by UUID."""
+        if self.stage() is not Stage.READY:
+            return {}
+        return {uuid: one.size for uuid, figures in self.figures().items() for one in figures if one.taken}
+
+    def plan(self, wanted: Wanted, state: FrameworkState) -> FrameworkPlan:
+        """Decide what is done about it. Pure.
+
+        Raises:
+            Refused: it has taken more than it is to have.
+        """
+        for device in wanted.devices:
+            held, limit = state.held.get(str(device.gpu.uuid), 0), sum(device.limits)
+            if device.limits and held > limit:
+                raise Refused(
+                    f"Not applied. PyTorch has taken {rounded(held)} of GPU {device.gpu.label} already, and is to have "
+                    f"{rounded(limit)}. `torch.cuda.empty_cache()` gives back what it keeps and does not use."
+                )
+        takes = phrase(wanted, grows=True) if wanted.grows is not None else ""
+        variable = CUDA_OPTIONS if CUDA_OPTIONS in state.environment else OPTIONS
+        options = state.environment.get(variable, "")
+        if not wanted.fractions or state.version < KNOWS_FRACTION or "cudaMallocAsync" in options:
+            return FrameworkPlan(framework=self.name, limits=wanted.limits, fractions=wanted.fractions, takes=takes)
+        fraction, notes = wanted.common_fraction(self.name)
+        return FrameworkPlan(
+            framework=self.name,
+            environment={variable: _merged(options, f"{FRACTION}:{fraction}")},
+            limits=wanted.limits,
+            fractions=wanted.fractions,
+            takes=takes,
+            notes=notes,
+        )
+
+    def configure(self, plan: FrameworkPlan) -> None:
+        """Tell PyTorch what variables cannot: it is told when it begins to use CUDA, or now if it does already."""
+        self._plan = plan
+        if self.stage() is Stage.READY:
+            self._tell()
+        elif self.stage() is Stage.IMPORTED:
+            self._queue()
+        elif plan.fractions and not plan.environment:
+            import_hook.call_at_import(self._queue, self.module)
+
+    def _queue(self) -> None:
+        """Have PyTorch call us when it begins to use CUDA: its options may have been read already."""
+        if not self._queued:
+            self._queued = True
+            _cuda()._lazy_call(self._tell)
+
+    def _tell(self) -> None:
+        """Set the fraction of each GPU that it may take; where nothing is asked any more, the whole."""
+        module = _cuda()
+        for number, uuid in enumerate(cuda.shown()[: module.device_count()]):
+            module.set_per_process_memory_fraction(float(self._plan.fractions.get(uuid, 1)), number)
+
 
 def _cuda() -> Any:
     return getattr(sys.modules.get("torch"), "cuda", None)
+
+
+def _merged(options: str, option: str) -> str:
+    """Return the allocator's options with one of them set: they are read whole, and those left out are reset."""
+    name = option.partition(":")[0]
+    # A list in brackets may have commas: `roundup_power2_divisions:[256:1,512:2]`.
+    kept = [one for one in re.split(r",(?![^\[]*\])", options) if one.strip() and one.partition(":")[0].strip() != name]
+    return ",".join([*kept, option])

@@ -10,7 +10,7 @@ from tfgpu_magic.views.code import Code
 
 def _answer(line: Line) -> Code:
     if line.rest:
-        return Code(script.python(control.sketch(line.rest)), "python")
+        return Code(script.python(control.sketch(line.rest, line.frameworks)), "python")
     return Code(script.python(control.decided(), control.order()), "python")
 
 

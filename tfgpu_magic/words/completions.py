@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.words.line import parted
 
-_LINE = re.compile(r"\s*(?P<percent>%{0,2})tf_gpu(?P<rest>\s+(?![=.(\[]).*|\s+)", re.DOTALL)
+_LINE = re.compile(r"\s*(?:(?P<percent>%{0,2})tf_gpu|(?P<other>%{1,2})gpu)(?P<rest>\s+(?![=.(\[]).*|\s+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,12 @@ def at(
         return None
     fragment = re.split(r"[\s,;=]", ours["rest"])[-1]
     name, rest = parted(ours["rest"].removesuffix(fragment).lstrip())
-    fitting = [word for word in words if (word.above if ours["percent"] == "%%" else word.answer)]
+    above = "%%" in (ours["percent"], ours["other"])
+    fitting = [word for word in words if (word.above if above else word.answer)]
     first = next((word for word in fitting if name and name.lower() in word.names), None)
     if first is None:
         offered = [] if name or rest else [word.name for word in fitting]
-    elif ours["percent"] == "%%" and first.above is not None:
+    elif above and first.above is not None:
         offered = first.above.offers(rest.split(), gpus, names)
     else:
         offered = _in_a_line(first, rest.split(), gpus)

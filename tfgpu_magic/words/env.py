@@ -9,7 +9,7 @@ from tfgpu_magic.views.code import Code
 
 
 def _answer(line: Line) -> Code:
-    return Code(script.shell(control.sketch(line.rest) if line.rest else control.decided()), "sh")
+    return Code(script.shell(control.sketch(line.rest, line.frameworks) if line.rest else control.decided()), "sh")
 
 
 WORD = Word(

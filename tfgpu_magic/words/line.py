@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.vocabulary import find
-from tfgpu_magic.config.word import Line, Word
+from tfgpu_magic.config.word import Line, Magic, Word
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
 from tfgpu_magic.words import table
 
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.look import Looking
 
 
-def answer(line: str, looking: Looking | None = None) -> object:
+def answer(line: str, looking: Looking | None = None, magic: Magic = "tf_gpu") -> object:
     """Do what a line asks, and return what is to be shown; None where nothing is.
 
     Args:
         line: what follows the magic's name.
+        magic: the magic's name.
         looking: a look at the GPUs that has begun with this line, for a word that needs one.
 
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    parsed = replace(read(line, table.WORDS), looking=looking)
+    parsed = replace(read(line, table.WORDS), looking=looking, magic=magic)
     word = parsed.word
     if word.answer is None:
         usage = "" if word.above is None else f" {word.above.usage}"
@@ -37,13 +38,13 @@ def answer(line: str, looking: Looking | None = None) -> object:
     return word.answer(parsed)
 
 
-def above(line: str, cell: str, shell: Any) -> Callable[[], object]:
+def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable[[], object]:
     """Prepare what a line above a cell asks; the function that is returned does it, and returns the cell's value.
 
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    parsed = read(line, table.WORDS)
+    parsed = replace(read(line, table.WORDS), magic=magic)
     if parsed.word.above is None:
         fitting = " or ".join(f"`%%tf_gpu {word.name}`" for word in table.WORDS if word.above)
         meant = f" {parsed.name!r} stands in a line of its own, with one %." if parsed.name else ""
@@ -74,8 +75,13 @@ def parted(text: str) -> tuple[str, str]:
     return name, text.removeprefix(name).strip()
 
 
-def explained(error: TfGpuError) -> str:
+def explained(error: TfGpuError, magic: Magic = "tf_gpu") -> str:
     """Return the text of an error; where a word that is no policy stands in a policy, the text about that word."""
+    text = _explained(error)
+    return text if error.literal else text.replace("%tf_gpu", f"%{magic}")
+
+
+def _explained(error: TfGpuError) -> str:
     if not isinstance(error, UnknownWord):
         return str(error)
     for word in table.WORDS:

@@ -15,9 +15,10 @@ def _answer(line: Line) -> PlanAnswer:
     if not policy:
         return PlanAnswer(control.waiting(), control.standing(control.current(), current_stage()))
     try:
-        return PlanAnswer(plan := control.plan(policy), f"`{str(plan.asked) or policy}` would do this:")
+        plan = control.plan(policy, frameworks=line.frameworks)
+        return PlanAnswer(plan, f"`{str(plan.others or plan.asked) or policy}` would do this:")
     except TooLate as error:
-        plan = control.foresee(policy)
+        plan = control.foresee(policy, line.frameworks)
         after = f"After a restart, `{str(plan.asked) or policy}` would do this:"
         return PlanAnswer(plan, f"{error.reason} {after}")
 

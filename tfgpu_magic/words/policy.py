@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tfgpu_magic import administrator, control
+from tfgpu_magic import administrator, control, everywhere
 from tfgpu_magic.config import completions
 from tfgpu_magic.config.flags import RESTART
+from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.errors import TooLate
@@ -38,15 +39,19 @@ def _answer(line: Line) -> PlanAnswer:
     """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
     looking = line.looking or Looking(LOOK_TIMEOUT)  # it queries the GPUs while the words are parsed
     try:
-        plan = control.apply(line.text, see=lambda: looking.result(administrator.slow))
+        plan = control.apply(line.text, frameworks=line.frameworks, see=lambda: looking.result(administrator.slow))
     except TooLate:
         if not line.restart:
             raise
-        asked = control.foresee(line.text).asked  # no kernel is given up for a policy that cannot be enforced
+        plan = control.foresee(line.text, line.frameworks)  # no kernel is given up for what cannot be enforced
         if host() != "kernel":
             raise
     else:
-        return PlanAnswer(plan, control.standing(plan, current_stage()))
+        return PlanAnswer(plan, _standing(plan, line))
     from tfgpu_magic.restart import restart  # it imports psutil and more, and restarts are rare
 
-    return restart(str(asked) or "default")
+    return restart(str(plan.asked) or "default", str(plan.others))
+
+
+def _standing(plan: Plan, line: Line) -> str:
+    return control.standing(plan, current_stage()) if line.frameworks == "tensorflow" else everywhere.standing(plan)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import ClassVar
 
-from tfgpu_magic.config import arguments
+from tfgpu_magic.config import arguments, frameworks
 from tfgpu_magic.config.amount import Amount, Share, amount_text
 from tfgpu_magic.config.memory import Figures, whole
 from tfgpu_magic.config.request import GpuRef, Memory
@@ -22,7 +23,7 @@ WORD = Word(
     ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow"),
     "a memory limit on every visible GPU, or GPU by GPU, which is taken at once; with --grow it is a cap: memory "
     "is taken as it is needed, up to that and no further",
-    (("--grow", False), ("--gpu", True)),
+    (("--grow", False), ("--gpu", True), ("--share", True)),
     tried=("fraction", "percent", "per_process_gpu_memory_fraction", "memory_limit", "max"),
     instead=EXAMPLES,
 )
@@ -30,17 +31,35 @@ WORD = Word(
 
 @dataclass(frozen=True, slots=True)
 class Limit(Memory):
-    """A memory limit on every visible GPU (`gpu` None) or on one; `grow` makes it a cap that is grown into."""
+    """A memory limit on every visible GPU (`gpu` None) or on one; `grow` makes it a cap that is grown into.
+
+    With `shares`, several frameworks divide it among them: each that is named gets its share, and what is left is for
+    the others.
+    """
 
     of_free: ClassVar[bool] = False
 
     amount: Amount
     gpu: GpuRef | None = None
     grow: bool = False
+    shares: tuple[tuple[str, Share], ...] = ()
 
     def __str__(self) -> str:
         target = "" if self.gpu is None else f"{self.gpu}="
-        return f"limit {target}{amount_text(self.amount)}{' --grow' * self.grow}"
+        shares = ",".join(f"{name}={share}" for name, share in self.shares)
+        return (
+            f"limit {target}{amount_text(self.amount)}{' --grow' * self.grow}{f' --share {shares}' if shares else ''}"
+        )
+
+    def share_of(self, framework: str) -> Limit:
+        """Return the part that is a framework's share."""
+        if not self.shares:
+            return self
+        named = {frameworks.NAMES[name]: share.percent for name, share in self.shares}
+        percent = named.get(framework, 100 - sum(named.values()))
+        if isinstance(self.amount, Share):
+            return replace(self, amount=Share(self.amount.percent * percent / 100), shares=())
+        return replace(self, amount=whole(Share(Decimal(percent)).of(self.amount)), shares=())
 
     @property
     def grows(self) -> bool:
@@ -100,6 +119,7 @@ class Limit(Memory):
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit]:
     """Parse what follows the word."""
     limits: dict[GpuRef | None, Limit] = {}
+    shares = _shares(flags.get("--share", ""))
     for value in arguments.parts(values):
         target, equals, size = value.rpartition("=")
         if equals and not size:
@@ -110,10 +130,26 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit]:
         for gpu in map(arguments.gpu, arguments.listed([target])) if equals else arguments.flagged(flags):
             if gpu in limits:
                 raise PolicyError(f"{'Every GPU' if gpu is None else f'GPU {gpu}'} has two limits.{WORD.forms}")
-            limits[gpu] = Limit(amount, gpu, grow="--grow" in flags)
+            limits[gpu] = Limit(amount, gpu, grow="--grow" in flags, shares=shares)
     if not limits:
         raise PolicyError(f"A limit of how much?{WORD.forms}")
     return [limits[gpu] for gpu in sorted(limits, key=lambda gpu: gpu is not None)]  # the limit for every GPU first
+
+
+def _shares(text: str) -> tuple[tuple[str, Share], ...]:
+    """Parse how frameworks divide a limit: ``torch=75%``, ``torch=50%,jax=30%``."""
+    shares: dict[str, Share] = {}
+    for part in filter(None, text.split(",")):
+        name, _, size = part.partition("=")
+        share = arguments.amount(size) if size else None
+        if name.lower() not in frameworks.NAMES or not isinstance(share, Share):
+            known = ", ".join(frameworks.NAMES)
+            raise PolicyError(f"{part!r} is no share. Write `--share torch=75%`; the frameworks are {known}.")
+        shares[name.lower()] = share
+    taken, named = sum(share.percent for share in shares.values()), {frameworks.NAMES[name] for name in shares}
+    if len(named) < len(shares) or taken > 100 or (taken == 100 and len(named) < len(set(frameworks.NAMES.values()))):
+        raise PolicyError(f"`--share {text}` names a framework twice, or leaves nothing for the others.")
+    return tuple(shares.items())
 
 
 def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:

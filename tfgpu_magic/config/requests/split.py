@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from tfgpu_magic.config import amount, arguments
 from tfgpu_magic.config.amount import Amount, amount_text
@@ -25,6 +26,8 @@ WORD = Word(
 @dataclass(frozen=True, slots=True)
 class Split(Memory):
     """Logical GPUs on every visible GPU (`gpu` None) or on one: equal shares of what is free, or named sizes."""
+
+    of_any_framework: ClassVar[bool] = False  # only TensorFlow has logical GPUs
 
     parts: int | tuple[Amount, ...]
     gpu: GpuRef | None = None

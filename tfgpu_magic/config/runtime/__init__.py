@@ -126,8 +126,7 @@ class Runtime:
 
     def environment_for_children(self) -> dict[str, str]:
         """Return the environment for child processes: this process's, without what this class changed."""
-        theirs = {name: value for name, value in environment().items() if name not in VARIABLES}
-        return theirs | self._changes.outside()
+        return self._changes.original()
 
     def fall_back(self, plan: Plan) -> None:
         """Set only a plan's variables, where TensorFlow's own settings cannot be made."""
@@ -174,8 +173,7 @@ class Runtime:
             return shown
         question = (*sorted(outside.items()), *(str(gpu.uuid) for gpu in gpus))
         if question not in self._answers:
-            theirs = {name: value for name, value in environment().items() if name not in VARIABLES}
-            answer = cuda.shown_with(theirs | outside, timeout=timeout)
+            answer = cuda.shown_with(self._changes.original(), timeout=timeout)
             if answer is None:
                 return None
             self._answers[question] = answer

@@ -20,6 +20,12 @@ class EnvironmentChanges:
         found = {name: self._before(name) for name in VARIABLES}
         return {name: value for name, value in found.items() if value is not None}
 
+    def original(self) -> dict[str, str]:
+        """Return a copy of all variables without our changes."""
+        kept = {name: value for name, value in environment().items() if name not in self._written}
+        theirs = {name: self._before(name) for name in self._written}
+        return kept | {name: value for name, value in theirs.items() if value is not None}
+
     def write(self, wanted: Mapping[str, str | None]) -> None:
         """Set the wanted variables, None to remove one, and restore every other variable that was changed before."""
         for name in {*wanted, *self._written}:
@@ -31,14 +37,13 @@ class EnvironmentChanges:
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
         """Restore everything as it was if the block raises anything."""
-        values = {name: os.environ.get(name) for name in VARIABLES}
-        written = dict(self._written)
+        before, written = environment(), dict(self._written)
         try:
             yield
         except BaseException:
+            for name in {*written, *self._written}:
+                _set(name, before.get(name))
             self._written = written
-            for name, value in values.items():
-                _set(name, value)
             raise
 
     def _before(self, name: str) -> str | None:

@@ -1,0 +1,1 @@
+"""A stand-in for jaxlib, whose version the package asks for."""

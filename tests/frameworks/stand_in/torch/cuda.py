@@ -1,0 +1,79 @@
+"""`torch.cuda`, as far as it is needed: it starts late, grows, keeps what it has, and heeds a fraction."""
+
+import ctypes
+import os
+import re
+from collections import Counter
+
+_initialized = _initializing = False
+_queued = []
+_fractions: dict[int, float] = {}
+_reserved: Counter[int] = Counter()
+_library = ctypes.CDLL(None)
+
+
+class OutOfMemoryError(RuntimeError):
+    """What PyTorch raises."""
+
+
+def is_initialized() -> bool:
+    return _initialized
+
+
+def _lazy_call(function) -> None:
+    if _initialized:
+        function()
+    else:
+        _queued.append(function)
+
+
+def _lazy_init() -> None:
+    global _initialized, _initializing, _library
+    if _initialized or _initializing:
+        return
+    _initializing = True
+    _library = ctypes.CDLL("libcuda.so.1")
+    assert _library.cuInit(0) == 0
+    options = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF", "")
+    found = re.search(r"per_process_memory_fraction:([0-9.]+)", options)
+    for device in range(device_count()):
+        _fractions[device] = float(found[1]) if found else 1.0
+    for function in _queued:
+        function()
+    _initialized, _initializing = True, False
+
+
+def device_count() -> int:
+    count = ctypes.c_int()
+    _library.cuDeviceGetCount(ctypes.byref(count))
+    return count.value
+
+
+def set_per_process_memory_fraction(fraction: float, device: int) -> None:
+    _lazy_init()
+    assert isinstance(fraction, float)
+    assert 0 <= fraction <= 1
+    _fractions[device] = fraction
+
+
+def memory_reserved(device: int) -> int:
+    return _reserved[device]
+
+
+def memory_allocated(device: int) -> int:
+    return _reserved[device]
+
+
+def take(size: int, device: int) -> int:
+    """Reserve bytes of a GPU, within its fraction."""
+    _lazy_init()
+    context, total, pointer = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_uint64()
+    _library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    _library.cuCtxSetCurrent(context)
+    _library.cuDeviceTotalMem_v2(ctypes.byref(total), device)
+    if _reserved[device] + size > _fractions[device] * total.value:
+        raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
+    if _library.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)):
+        raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
+    _reserved[device] += size
+    return pointer.value

@@ -1,0 +1,120 @@
+"""What a policy means for a framework beside TensorFlow, as data that `frameworks` makes and a `Plan` carries. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_FLOOR, Decimal
+
+from tfgpu_magic.config.fit import Device
+from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.monitor.snapshot import Gpu
+from tfgpu_magic.units import rounded
+
+_PLACES = Decimal("0.000001")
+"""The places of a fraction: of a GPU of 100 GiB, the last is a tenth of a MiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is asked of every framework beside TensorFlow.
+
+    Attributes:
+        devices: the GPUs that CUDA will show, each with its limits in bytes; one without limits is not limited.
+        grows: whether memory is to be taken as it is needed; None where nothing was asked about memory.
+    """
+
+    devices: tuple[Device, ...] = ()
+    grows: bool | None = None
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The bytes that the framework may take of each GPU, by UUID; without the GPUs that are not limited."""
+        return {str(device.gpu.uuid): sum(device.limits) for device in self.devices if device.limits}
+
+    @property
+    def fractions(self) -> dict[str, Decimal]:
+        """The same as fractions of what CUDA counts as the GPU's memory; without the GPUs where that is unknown."""
+        return {
+            str(device.gpu.uuid): min(Decimal(1), Decimal(sum(device.limits)) / total).quantize(_PLACES, ROUND_FLOOR)
+            for device in self.devices
+            if device.limits and (total := cuda_total(device.gpu))
+        }
+
+    def common_fraction(self, framework: str) -> tuple[Decimal | None, list[str]]:
+        """Return the fraction for a framework that has one for all GPUs, the smallest, with notes on what that means.
+
+        Args:
+            framework: the framework's name, for the notes.
+        """
+        fractions = self.fractions
+        if not fractions:
+            return None, []
+        least = min(fractions.values())
+        lower = [device for device in self.devices if fractions.get(str(device.gpu.uuid), Decimal(1)) > least]
+        if not lower:
+            return least, []
+        sizes = ", ".join(f"{rounded(int(least * cuda_total(device.gpu)))} of GPU {device.gpu.label}" for device in lower)
+        return least, [f"{framework} has one limit for all GPUs, a part of each: it takes no more than {sizes}."]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkState:
+    """A framework in this process.
+
+    Attributes:
+        stage: its stage; `Stage.READY` once it uses a GPU.
+        since: the cell that made it use one, as a phrase; None if that is not known.
+        environment: the environment without our changes.
+        version: the version that is installed or imported; empty if it is not known.
+        held: bytes that it has taken of each GPU, by UUID.
+    """
+
+    stage: Stage = Stage.ABSENT
+    since: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    version: tuple[int, ...] = ()
+    held: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameworkPlan:
+    """What is done about one framework.
+
+    Attributes:
+        framework: its name for people.
+        environment: the variables that say it; None removes one.
+        limits: bytes that it may take of each GPU, by UUID; without the GPUs on which it is not limited.
+        fractions: the same as fractions of the GPU's memory.
+        takes: what it takes, as a phrase: ``up to 4 GiB, as it needs it``; empty where nothing was asked of it.
+        notes: what else the user should know, a sentence each.
+    """
+
+    framework: str
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    fractions: Mapping[str, Decimal] = field(default_factory=dict)
+    takes: str = ""
+    notes: Sequence[str] = ()
+
+    def asks_the_same(self, other: FrameworkPlan | None) -> bool:
+        """Tell whether both tell the framework the same; None tells it nothing."""
+        theirs = ({}, {}) if other is None else (other.environment, other.fractions)
+        return (self.environment, self.fractions) == theirs
+
+
+def cuda_total(gpu: Gpu) -> int:
+    """Return the bytes of a GPU as CUDA counts them, without what the driver keeps; 0 if they are unknown."""
+    return gpu.total or 0 if gpu.used is None or gpu.free is None else gpu.used + gpu.free
+
+
+def phrase(wanted: Wanted, *, grows: bool) -> str:
+    """Return what a framework takes of each GPU as a phrase: ``4 GiB of GPU 0, 1``; empty where nothing was asked."""
+    alike: dict[str, list[str]] = {}
+    for device in wanted.devices:
+        if device.limits:
+            alike.setdefault(rounded(sum(device.limits)), []).append(device.gpu.label)
+    sizes = ", ".join(f"{size} of GPU {', '.join(labels)}" for size, labels in alike.items())
+    if sizes:
+        return f"up to {sizes}, as it needs it" if grows else sizes
+    return "what it needs, as it needs it" if grows and wanted.grows is not None else ""
