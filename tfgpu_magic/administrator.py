@@ -137,7 +137,7 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
             plan, why = fallback.nearest(configured.policy, snapshot, process, lambda: names(snapshot))
             if why:  # `%tf_gpu plan` and `status` show it too
                 plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
-            RUNTIME.apply(plan)
+            RUNTIME.apply(plan.beside(RUNTIME.plan))
     except TooLate as error:
         plan, why = _least(configured.policy), str(error)
         if process.stage is Stage.READY or process.forked:

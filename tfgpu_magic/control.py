@@ -50,14 +50,20 @@ def plan(
 
 def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, taken: Mapping[str, float]) -> Plan:
     process = _with_what_waits(replace(RUNTIME.observe(snapshot.gpus), claims=taken), snapshot)
-    words = asked if frameworks == "tensorflow" else everywhere.for_tensorflow(asked)
-    made = planning.make(words, snapshot, process, lambda: administrator.names(snapshot))
-    if made.in_force:
-        made = replace(planning.renew(current(), snapshot, waits=False), in_force=True)
     if frameworks == "tensorflow":
+        made = _of_tensorflow(asked, snapshot, process)
         made = everywhere.extended(made, NOTHING, current(), snapshot, process)
         return replace(made, notes=(*made.notes, *everywhere.left_free(made)))
-    return everywhere.extended(made, asked, current(), snapshot, process)
+    words, process_without = everywhere.for_tensorflow(asked), replace(process, keras=None)
+    if everywhere.fixed():  # what is free does not matter where it is too late
+        everywhere.extended(planning.draft(words, snapshot, process_without), asked, current(), snapshot, process)
+    made = _of_tensorflow(words, snapshot, process_without)
+    return everywhere.without_gpus(everywhere.extended(made, asked, current(), snapshot, process), process)
+
+
+def _of_tensorflow(asked: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
+    made = planning.make(asked, snapshot, process, lambda: administrator.names(snapshot))
+    return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:

@@ -63,11 +63,10 @@ def extended(
     before = {one.framework: one for one in current.frameworks}
     parts: list[FrameworkPlan] = []
     for framework in frameworks.limited():
-        state = _state(framework, anew=anew)
-        part = framework.plan(_wanted(policy, framework, plan, snapshot, process), state)
+        part = framework.plan(_wanted(policy, framework, plan, snapshot, process), _state(framework, anew=anew))
         changed = not part.asks_the_same(before.get(part.framework))
-        if state.stage in (Stage.READY, Stage.LISTED) and framework.fixed_once_used and changed:
-            raise refusal.framework_too_late(framework.name, state.since, asked, process)
+        if changed and not anew and _is_fixed(framework):
+            raise refusal.framework_too_late(framework.name, framework.since, asked, process)
         parts.append(part)
     return replace(
         plan,
@@ -77,6 +76,15 @@ def extended(
         in_force=plan.in_force and all(part.asks_the_same(before.get(part.framework)) for part in parts),
         notes=(*plan.notes, *_notes(parts), *_together(plan, parts, process)),
     )
+
+
+def fixed() -> bool:
+    """Tell whether there is a framework beside TensorFlow that cannot be told anything any more."""
+    return any(map(_is_fixed, frameworks.limited()))
+
+
+def _is_fixed(framework: Limited) -> bool:
+    return framework.fixed_once_used and framework.stage() in (Stage.READY, Stage.LISTED)
 
 
 def apply(plan: Plan) -> None:
@@ -110,6 +118,17 @@ def _configure(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) 
             framework.configure(part)
         except Exception as error:  # a framework's errors have no common root
             raise Refused(f"Not applied. {framework.name} did not take it: {error}") from error
+
+
+def without_gpus(plan: Plan, process: ProcessState) -> Plan:
+    """Return the plan with TensorFlow kept from the GPUs, where Keras computes with another framework."""
+    if process.keras is None or not plan.devices or process.stage is Stage.READY:
+        return plan
+    note = (
+        f"Keras computes with {process.keras} here and may import TensorFlow too, which is kept from the GPUs; for "
+        "TensorFlow's own use of them say what it may take, as in `%tf_gpu limit 2GiB`."
+    )
+    return replace(plan, devices=(), show=True, growth=None, notes=(*plan.notes, note))
 
 
 def left_free(plan: Plan) -> tuple[str, ...]:
@@ -147,8 +166,6 @@ def _state(framework: Limited, *, anew: bool) -> FrameworkState:
     if anew:
         return FrameworkState(environment=environment, version=version)
     return FrameworkState(
-        stage=framework.stage(),
-        since=framework.since,
         environment=environment,
         version=version,
         held=framework.held(),

@@ -161,7 +161,7 @@ def test_it_is_too_late_for_jax_once_it_uses_a_gpu_and_nothing_is_applied(machin
 def test_the_same_words_again_are_not_too_late(machine: Machine) -> None:
     *_, again, _ = scene(machine, "limit 2GiB", uses_jax, "limit 2GiB")
 
-    assert "TooLate" not in str(again)
+    assert "JAX takes 2 GiB of GPU 0, 1." in again  # type: ignore[operator]
 
 
 def test_pytorch_that_has_taken_more_is_refused_with_the_figure(machine: Machine) -> None:
@@ -172,7 +172,10 @@ def test_pytorch_that_has_taken_more_is_refused_with_the_figure(machine: Machine
 
 @pytest.mark.parametrize(
     ("variable", "options"),
-    [("PYTORCH_ALLOC_CONF", "max_split_size_mb:128"), ("PYTORCH_CUDA_ALLOC_CONF", "roundup_power2_divisions:[256:1,>:4]")],
+    [
+        ("PYTORCH_ALLOC_CONF", "max_split_size_mb:128"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "roundup_power2_divisions:[256:1,>:4]"),
+    ],
 )
 def test_options_of_pytorchs_allocator_are_kept(machine: Machine, variable: str, options: str) -> None:
     look = functools.partial(value, variable)

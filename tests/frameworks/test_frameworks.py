@@ -78,8 +78,9 @@ def test_a_new_framework_runs_out_of_memory_in_its_own_words(monkeypatch: pytest
     assert (before, frameworks.out_of_memory(MemoryError("Novum is full"))) == (False, True)
 
 
-def test_a_policy_can_be_asked_of_tensorflow_and_not_yet_of_pytorch() -> None:
-    assert [(one.name, one.runtime) for one in frameworks.FRAMEWORKS] == [("TensorFlow", RUNTIME), ("PyTorch", None)]
+def test_a_policy_can_be_asked_of_each() -> None:
+    assert [one.name for one in frameworks.FRAMEWORKS if one.runtime is RUNTIME] == ["TensorFlow"]
+    assert [one.name for one in frameworks.FRAMEWORKS if isinstance(one, frameworks.Limited)] == ["PyTorch", "JAX"]
 
 
 def _register() -> tuple[Seen, message.State]:

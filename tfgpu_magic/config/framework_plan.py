@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Decimal
 
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import rounded
 
@@ -54,8 +53,9 @@ class Wanted:
         lower = [device for device in self.devices if fractions.get(str(device.gpu.uuid), Decimal(1)) > least]
         if not lower:
             return least, []
-        sizes = ", ".join(f"{rounded(int(least * cuda_total(device.gpu)))} of GPU {device.gpu.label}" for device in lower)
-        return least, [f"{framework} has one limit for all GPUs, a part of each: it takes no more than {sizes}."]
+        sizes = [f"{rounded(int(least * cuda_total(device.gpu)))} of GPU {device.gpu.label}" for device in lower]
+        most = ", ".join(sizes)
+        return least, [f"{framework} has one limit for all GPUs, a part of each: it takes no more than {most}."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +63,11 @@ class FrameworkState:
     """A framework in this process.
 
     Attributes:
-        stage: its stage; `Stage.READY` once it uses a GPU.
-        since: the cell that made it use one, as a phrase; None if that is not known.
         environment: the environment without our changes.
         version: the version that is installed or imported; empty if it is not known.
         held: bytes that it has taken of each GPU, by UUID.
     """
 
-    stage: Stage = Stage.ABSENT
-    since: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     version: tuple[int, ...] = ()
     held: Mapping[str, int] = field(default_factory=dict)

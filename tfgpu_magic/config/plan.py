@@ -54,6 +54,15 @@ class Plan:
     others: Policy = NOTHING
     frameworks: tuple[FrameworkPlan, ...] = ()
 
+    def beside(self, other: Plan | None) -> Plan:
+        """Return the plan with what another one does about the frameworks beside TensorFlow."""
+        if other is None:
+            return self
+        theirs = {name: value for part in other.frameworks for name, value in part.environment.items()}
+        return replace(
+            self, others=other.others, frameworks=other.frameworks, environment={**self.environment, **theirs}
+        )
+
     @property
     def limited(self) -> bool:
         """Whether the policy gives any GPU logical GPUs, which only TensorFlow's own API can make."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tfgpu_magic import units
 from tfgpu_magic.config import parser
@@ -18,11 +19,13 @@ class Options:
         policy: the policy for its TensorFlow, in addition to the policy of this process.
         gpus: how many GPUs it gets; None is one, if there is one, and 0 hides them all.
         timeout: seconds that it may take.
+        frameworks: whether the policy is for TensorFlow, or for all frameworks.
     """
 
     policy: Policy = NOTHING
     gpus: int | None = None
     timeout: float | None = None
+    frameworks: Literal["tensorflow", "all"] = "tensorflow"
 
 
 def read(policy: str | Policy | None, gpus: int | None, timeout: float | str | None) -> Options:

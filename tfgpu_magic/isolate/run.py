@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from tfgpu_magic import control
 from tfgpu_magic.config import visible
 from tfgpu_magic.config.policy import Policy
+from tfgpu_magic.control import Frameworks
 from tfgpu_magic.host import shell
 from tfgpu_magic.isolate import prepare
 from tfgpu_magic.isolate.answer import Answer
@@ -27,6 +28,7 @@ def run(
     runner: str,
     *,
     imported: frozenset[str] | None = None,
+    frameworks: Frameworks = "tensorflow",
     begun: Callable[[Call], None] = lambda _: None,
 ) -> Answer:
     """Run a call with what a lease gives it, and return its answer.
@@ -36,6 +38,7 @@ def run(
         lease: what it may have; waited for.
         runner: what runs it in its process; see `Order`.
         imported: which of `guard.ROOTS` its caller has imported; None where that is this process.
+        frameworks: whether its policy is for TensorFlow, or for all frameworks.
         begun: called with the call before it runs; if that raises, the call does not run.
 
     Raises:
@@ -46,7 +49,7 @@ def run(
     """
     with lease as had:
         had.take(call)
-        order = prepare.order(had, runner=runner, imported=imported)
+        order = prepare.order(had, runner=runner, imported=imported, frameworks=frameworks)
         begun(call)
         return call.run(order)
 

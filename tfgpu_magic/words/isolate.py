@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tfgpu_magic.config import completions
@@ -47,7 +48,8 @@ _NAMES = re.compile(r"(?:^| )-[io](?:[ =](?:\S*,)?)?$")
 def _prepare(parsed: Line, cell: str, shell: Any) -> Callable[[], object]:
     from tfgpu_magic.isolate.cells import jobs, line  # few users need isolated calls, and these are slow to import
 
-    return jobs.begin(shell, line.parse(parsed.rest, _ABOVE), cell)
+    asked = line.parse(parsed.rest, _ABOVE)
+    return jobs.begin(shell, replace(asked, options=replace(asked.options, frameworks=parsed.frameworks)), cell)
 
 
 def _answer(line: Line) -> None:

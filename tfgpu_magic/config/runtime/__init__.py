@@ -130,8 +130,8 @@ class Runtime:
 
     def fall_back(self, plan: Plan) -> None:
         """Set only a plan's variables, where TensorFlow's own settings cannot be made."""
-        self._changes.write(plan.environment)
-        self.plan = plan
+        self.plan = plan.beside(self.plan)
+        self._changes.write(self.plan.environment)
 
     def _listed(self) -> tuple[tuple[str, ...] | None, Settings]:
         """Return the GPUs that TensorFlow sees, and its settings without ours; nothing while it has no list."""

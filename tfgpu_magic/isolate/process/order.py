@@ -35,7 +35,8 @@ class Order:
         arguments: the program's command line.
         inherited: what else it takes from its caller.
         apply: sets TensorFlow up, given a policy and a function that returns the GPUs; imported there by its name.
-        policy: the policy for TensorFlow's GPUs.
+        policy: the policy for its GPUs.
+        frameworks: for which frameworks the policy is, as `apply` takes it.
         snapshot: the GPUs as they were when the policy was chosen; None to read them anew.
         imported: which of `guard.ROOTS` the caller has imported; no names of the others may come back.
         precision: Keras' settings for the whole process, as `keras_settings.read` gives them.
@@ -52,6 +53,7 @@ class Order:
     inherited: Inherited = field(default_factory=Inherited)
     apply: Callable[..., object]
     policy: Policy = NOTHING
+    frameworks: str = "tensorflow"
     snapshot: Snapshot | None = None
     imported: frozenset[str] = frozenset()
     precision: Mapping[str, object] = field(default_factory=dict)

@@ -152,7 +152,8 @@ def _set_up(order: Order) -> None:
     keras_settings.apply(order.precision)
     if order.policy.requests:
         snapshot = order.snapshot
-        order.apply(order.policy, **({} if snapshot is None else {"see": lambda: snapshot}))
+        see = {} if snapshot is None else {"see": lambda: snapshot}
+        order.apply(order.policy, frameworks=order.frameworks, **see)
 
 
 class _WholeWrites(io.FileIO):

@@ -1,0 +1,111 @@
+"""`%gpu` in a real IPython: the words of `%tf_gpu`, for every framework; PyTorch and JAX are stand-ins."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.frameworks.test_every_framework import STAND_IN
+from tests.magic.shell import Seen, cells
+from tests.processes import run
+from tests.sizes import CONTEXT, GIB, MIB
+from tests.tf.on_machine import held
+from tfgpu_magic.simgpu import Machine
+
+
+def beside_stand_ins(*sources: str) -> tuple[list[Seen], list[int]]:
+    """Run cells in one IPython in which PyTorch and JAX can be imported; return what each gave, and what is held."""
+    sys.path.insert(0, STAND_IN)
+    return cells(*sources), held()
+
+
+def seen(*sources: str, gpus: str = "2x16GiB") -> list[Seen]:
+    with Machine.create(gpus) as machine:
+        given: list[Seen] = run(machine, beside_stand_ins, *sources, fresh=True)[0]
+        return given
+
+
+def test_a_limit_says_what_each_framework_takes() -> None:
+    (answer,) = seen("%gpu limit 4GiB")
+
+    assert "`limit 4GiB` holds for TensorFlow, PyTorch and JAX, from first use on." in answer.value
+    assert "PyTorch takes up to 4 GiB of GPU 0, 1, as it needs it." in answer.value
+    assert "JAX takes 4 GiB of GPU 0, 1." in answer.value
+
+
+def test_too_late_names_the_framework_and_the_cell() -> None:
+    *_, answer = seen("import jax", "x = jax.devices()", "y = 1", "%gpu limit 4GiB")
+
+    assert "JAX is already using a GPU in this session, since In [3] (x = jax.devices()), so its memory" in answer.text
+    assert "Leave IPython, start it again and say first:   %gpu limit 4GiB" in answer.text
+    assert answer.error == "UsageError"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("%gpu limt 4GiB", "%gpu"),
+        ("%gpu 4GiB", "`%gpu limit 4GiB`"),
+        ("%gpu limit", "Write `%gpu limit 2GiB`"),
+        ("%gpu split 2", "Only TensorFlow has logical GPUs: `%tf_gpu split 2`."),
+        ("%gpu limit 4GiB --share toch=75%", "'toch=75%' is no share. Write `--share torch=75%`"),
+        ("%gpu limit 4GiB --share torch=100%", "leaves nothing for the others"),
+        ("%gpu limit 15.9GiB", "%gpu limit"),
+    ],
+)
+def test_a_mistake_is_answered_in_lines_of_the_magic_that_was_used(line: str, told: str) -> None:
+    (answer,) = seen(line)
+
+    assert told in answer.text
+    assert answer.error == "UsageError"
+
+
+def test_environment_variables_and_python_say_it_for_every_framework() -> None:
+    env, code, plan = seen("%gpu env limit 4GiB", "%gpu code limit 4GiB", "%gpu plan limit 4GiB", gpus="1x16GiB")
+
+    assert "export XLA_CLIENT_MEM_FRACTION=0.25" in env.value
+    assert "export PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.25" in env.value
+    assert 'os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "true"' in code.value
+    assert "JAX takes 4 GiB of GPU 0." in plan.value
+
+
+def test_default_drops_it_for_every_framework() -> None:
+    *_, variables = seen(
+        "%gpu limit 4GiB", "%gpu default", "import os; [name for name in os.environ if 'XLA_' in name or 'ALLOC' in name]"
+    )
+
+    assert variables.text.endswith("[]\n")
+
+
+def test_every_figure_of_every_framework_is_in_the_status() -> None:
+    *_, answer = seen("%gpu limit 4GiB", "import jax, torch; jax.devices(); x = torch.zeros(2**30)", "%gpu")
+
+    assert "PyTorch allocated 1.0  reserved 1.0 GiB" in answer.value
+    assert "JAX in use 0.0  peak 0.0 GiB" in answer.value
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [("%%gpu isolate limit 2GiB\n",), ("%gpu limit 2GiB", "%%tf_gpu isolate\n")],
+    ids=["the cell's own words", "the notebook's"],
+)
+def test_an_isolated_cell_has_the_limit_in_every_framework(lines: tuple[str, ...]) -> None:
+    *_, answer = seen(*lines[:-1], f"{lines[-1]}import torch\ntorch.zeros(3 * 2**30)")
+
+    assert answer.error == "OutOfMemoryError"
+
+
+def test_tensorflow_that_keras_imports_beside_jax_is_kept_from_the_gpu() -> None:
+    with Machine.create("1x16GiB") as machine:
+        given, taken = run(
+            machine,
+            beside_stand_ins,
+            "%gpu limit 4GiB",
+            "import jax; jax.devices(); import tensorflow as tf; x = tf.zeros(1000)",
+            env={"KERAS_BACKEND": "jax"},
+            fresh=True,
+        )
+
+    assert "Keras computes with jax here and may import TensorFlow too, which is kept from the GPUs" in given[0].value
+    assert round(taken[0] / MIB) == (4 * GIB + CONTEXT) // MIB
