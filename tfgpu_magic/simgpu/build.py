@@ -32,6 +32,8 @@ _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
             "cuda_visible.c",
             "cuda_device.c",
             "cuda_memory.c",
+            "cuda_pool.c",
+            "cuda_virtual.c",
             "cuda_context.c",
             "cuda_copy.c",
             "cuda_work.c",
@@ -48,7 +50,7 @@ _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("libnccl.so.2", ("nccl.c",), ()),
     ("libcufft.so.11", ("fft.c",), ()),
     ("libcusolver.so.11", ("solver.c",), ()),
-    ("libcusparse.so.12", ("empty.c",), ()),
+    ("libcusparse.so.12", ("sparse.c",), ()),
 )
 
 
