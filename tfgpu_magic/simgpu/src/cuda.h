@@ -70,7 +70,7 @@ int cuda_remember(struct cuda_block);
 bool cuda_find(CUdeviceptr at, struct cuda_block *found, bool take);
 /* Returns what this process has of a device by plain allocation. */
 uint64_t cuda_allocated(int ordinal);
-/* Frees all memory of an ordinal; and the memory, charged to no process, that stands for all of its modules' globals. */
+/* Frees all memory of an ordinal; and the memory, charged to no process, that stands for its modules' globals. */
 void cuda_free_all(int ordinal);
 int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal);
 

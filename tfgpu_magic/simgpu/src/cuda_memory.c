@@ -131,7 +131,11 @@ int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal)
 
 /* --- device memory --- */
 
-API(cuMemAlloc_v2, CUdeviceptr *to, size_t size) { BEGIN_CURRENT(c); return cuda_allocate(to, size, c->ordinal, MEMORY_DEVICE); }
+API(cuMemAlloc_v2, CUdeviceptr *to, size_t size)
+{
+    BEGIN_CURRENT(c);
+    return cuda_allocate(to, size, c->ordinal, MEMORY_DEVICE);
+}
 
 API(cuMemAllocAsync, CUdeviceptr *to, size_t size, CUstream s)
 {
@@ -203,7 +207,9 @@ API(cuMemHostRegister_v2, void *at, size_t size, unsigned flags)
 {
     BEGIN_CURRENT(context);
     NEED(at && size);
-    struct cuda_block block = {.at = (CUdeviceptr)at, .size = size, .ordinal = context->ordinal, .kind = MEMORY_REGISTERED};
+    struct cuda_block block = {
+        .at = (CUdeviceptr)at, .size = size, .ordinal = context->ordinal, .kind = MEMORY_REGISTERED,
+    };
     return cuda_remember(block);
 }
 

@@ -1,5 +1,5 @@
-/* cuda_pool.c: memory pools, for TF_GPU_ALLOCATOR=cuda_malloc_async; nothing is kept back, so that a pool's threshold is
- * only stored. */
+/* cuda_pool.c: memory pools, for TF_GPU_ALLOCATOR=cuda_malloc_async; nothing is kept back, so a threshold is only
+ * stored. */
 #include "cuda.h"
 
 struct pool { int ordinal; uint64_t threshold; };
