@@ -63,6 +63,9 @@ def test_one_that_sleeps_or_fails_says_nothing_and_costs_the_others_nothing(
         ("CUDA_ERROR_OUT_OF_MEMORY", True),
         ("failed call to cuInit: Status: out of memory", True),
         ("CUDA out of memory. Tried to allocate 2.00 GiB.", True),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 256.00MiB.", True),
+        ("RESOURCE_EXHAUSTED: Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0", True),
+        ("RESOURCE_EXHAUSTED: quota exceeded", False),
         ("There is no room for 3 GiB of memory", False),
         ("zoom must be positive", False),
     ],
@@ -78,8 +81,12 @@ def test_a_new_framework_runs_out_of_memory_in_its_own_words(monkeypatch: pytest
     assert (before, frameworks.out_of_memory(MemoryError("Novum is full"))) == (False, True)
 
 
-def test_a_policy_can_be_asked_of_tensorflow_and_not_yet_of_pytorch() -> None:
-    assert [(one.name, one.runtime) for one in frameworks.FRAMEWORKS] == [("TensorFlow", RUNTIME), ("PyTorch", None)]
+def test_a_policy_can_be_asked_of_tensorflow_and_not_yet_of_the_others() -> None:
+    assert [(one.name, one.runtime) for one in frameworks.FRAMEWORKS] == [
+        ("TensorFlow", RUNTIME),
+        ("PyTorch", None),
+        ("JAX", None),
+    ]
 
 
 def _register() -> tuple[Seen, message.State]:

@@ -9,6 +9,7 @@ import contextlib
 from typing import TYPE_CHECKING, Protocol
 
 from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks.jax import Jax
 from tfgpu_magic.frameworks.tensorflow import TensorFlow
 from tfgpu_magic.frameworks.torch import Torch
 
@@ -42,7 +43,7 @@ class Framework(Protocol):
         """Return its allocator's figures by the UUID of each GPU; called only while its stage is `Stage.READY`."""
 
 
-FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch())
+FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch(), Jax())
 """The frameworks, in the order in which views show their figures."""
 
 

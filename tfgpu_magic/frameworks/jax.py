@@ -1,0 +1,64 @@
+"""JAX as one of the frameworks of this process: its stage and its figures; `jax_settings` has the variables it reads.
+
+Sources: jax and jaxlib 0.10.2, `jax/_src/xla_bridge.py` (`backends`, `_backends`, `_plugins_registered`), and what its
+CUDA backend does on a simulated machine (`tests/frameworks/test_jax.py`). JAX's first array or operation starts the
+backends of all platforms, for good; `import jax` starts none. With `JAX_PLATFORMS=cpu` no CUDA backend is started.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+from tfgpu_magic.config import cuda
+from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.monitor.report import Figure
+
+
+class Jax:
+    """JAX as a `Framework`."""
+
+    name = "JAX"
+    # "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2.00GiB."; before 0.5 "... Out of memory allocating
+    # 2147483648 bytes." and "... Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0".
+    out_of_memory = re.compile(r"RESOURCE_EXHAUSTED: (Out of memory|Failed to allocate)")
+    runtime = None
+
+    def stage(self) -> Stage:
+        """Return its stage; a backend for the CPU alone uses no GPU, and never will."""
+        backends = getattr(_bridge(), "_backends", None)
+        if backends is None:
+            return Stage.ABSENT
+        if "cuda" in backends:
+            return Stage.READY
+        # It has read its variables, and still may start.
+        read = getattr(_bridge(), "_plugins_registered", False) and not backends
+        return Stage.LISTED if read else Stage.IMPORTED
+
+    def figures(self) -> dict[str, tuple[Figure, ...]]:
+        """Return its figures by the UUID of each GPU that it has taken memory of; microseconds a GPU."""
+        shown = cuda.shown()  # JAX's local hardware ids are CUDA's numbers
+        found: dict[str, tuple[Figure, ...]] = {}
+        for device in _bridge()._backends["cuda"].local_devices():
+            told = device.memory_stats() or {}
+            if told.get("peak_bytes_in_use") or told.get("pool_bytes"):
+                found[shown[device.local_hardware_id]] = tuple(self._figures(told))
+        return found
+
+    def _figures(self, told: dict[str, int]) -> list[Figure]:
+        """Return what its allocator tells: not every allocator has a pool or a limit, and no limit is 0."""
+        pool, limit = told.get("pool_bytes"), told.get("bytes_limit")
+        figures = [
+            Figure(framework=self.name, what="in use", size=told.get("bytes_in_use", 0), used=True, taken=pool is None),
+            Figure(framework=self.name, what="peak", size=told.get("peak_bytes_in_use", 0), peak=True),
+        ]
+        if pool is not None:
+            figures.append(Figure(framework=self.name, what="pool", size=pool, taken=True))
+        if limit:
+            figures.append(Figure(framework=self.name, what="limit", size=limit))
+        return figures
+
+
+def _bridge() -> Any:
+    return sys.modules.get("jax._src.xla_bridge")
