@@ -31,9 +31,13 @@ def use(*peaks: int | None, gpu: int = 0) -> GpuUse:
     return GpuUse(gpu=f"GPU-{gpu}", figures=(figure,))
 
 
+JAX = GpuUse(gpu="GPU-0", figures=(Figure(framework="JAX", what="peak", size=GIB, peak=True),))
+
+
 @pytest.mark.parametrize(
     ("uses", "before", "after", "said"),
     [
+        ([JAX], machine(4 * GIB), machine(0), "JAX's peak 1 GiB in use on GPU 0, 4 GiB of GPU 0 given back"),
         ([use(3 * GIB)], machine(4 * GIB), machine(0), "peak 3 GiB in use on GPU 0, 4 GiB of GPU 0 given back"),
         ([use(GIB, GIB)], machine(3 * GIB), machine(0), "peaks 2 GiB in use on GPU 0, 3 GiB of GPU 0 given back"),
         (

@@ -81,8 +81,8 @@ def test_default_drops_it_for_every_framework() -> None:
 def test_every_figure_of_every_framework_is_in_the_status() -> None:
     *_, answer = seen("%gpu limit 4GiB", "import jax, torch; jax.devices(); x = torch.zeros(2**30)", "%gpu")
 
-    assert "PyTorch allocated 1.0  reserved 1.0 GiB" in answer.value
-    assert "JAX in use 0.0  peak 0.0 GiB" in answer.value
+    assert "PyTorch allocated 1.0  peak 1.0  reserved 1.0  limit 4.0 GiB" in answer.value
+    assert "JAX in use 0.0  peak 4.0  limit 4.0 GiB" in answer.value
 
 
 @pytest.mark.parametrize(

@@ -9,20 +9,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 
 from tests.figures import pytorch
+from tests.frameworks.torch_stand_in import torch
 from tests.magic.shell import cells
 from tests.processes import program, run
 from tests.sizes import GIB, MIB
 from tests.waiting import until
-from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import current_stage
-from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report import Figure, Report
 from tfgpu_magic.monitor.report_files import ReportFiles
@@ -137,21 +136,12 @@ def test_a_report_that_is_slow_comes_less_often() -> None:
 
 
 def test_pytorchs_figures_are_told_beside_tensorflows() -> None:
-    # PyTorch does not run on a simulated machine; these are its functions' names and what they return.
     with Machine.create("2x8GiB") as machine:
         first, second = run(machine, _with_torch)
 
-    assert [one.framework for one in first] == ["TensorFlow", "TensorFlow", "PyTorch", "PyTorch"]
-    assert first[2:] == pytorch(100, 200)
+    assert [one.framework for one in first] == ["TensorFlow", "TensorFlow", "PyTorch", "PyTorch", "PyTorch"]
+    assert first[2:] == pytorch(100, 200, peak=200)
     assert [one.framework for one in second] == ["TensorFlow", "TensorFlow"]
-
-
-@pytest.mark.parametrize("module", [SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace())])
-def test_a_pytorch_that_is_being_imported_is_left_alone(module: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "torch", module)
-
-    assert Torch().stage() is Stage.ABSENT
-    assert frameworks.figures() == {}
 
 
 def test_the_notebook_is_the_one_that_the_server_or_vs_code_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,12 +216,6 @@ def _count_slow_reports(cost: float) -> int:
 def _with_torch() -> tuple[tuple[Figure, ...], ...]:
     from tfgpu_magic.config.self_report import brief
 
-    torch = ModuleType("torch")
-    torch.cuda = SimpleNamespace(  # type: ignore[attr-defined]
-        is_initialized=lambda: True,
-        memory_allocated=lambda number: 100 if number == 0 else 0,
-        memory_reserved=lambda number: 200 if number == 0 else 0,
-    )
     cells("%tf_gpu growth", KEEP)
-    with mock.patch.dict("sys.modules", torch=torch):
+    with mock.patch.dict("sys.modules", torch=torch(allocated=[100, 0], reserved=[200, 0])):
         return tuple(use.figures for use in brief().uses)

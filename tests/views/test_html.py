@@ -139,7 +139,10 @@ def test_a_simulated_machine_says_so() -> None:
 
 
 def test_pytorchs_own_figures_stand_below_the_process() -> None:
-    assert "PyTorch allocated 0.5  reserved 1.2 GiB" in Page(render(replace(EMPTY, processes=(torch(0.5, 1.25),)))).text
+    assert (
+        "PyTorch allocated 0.5  peak 0.5  reserved 1.2 GiB"
+        in Page(render(replace(EMPTY, processes=(torch(0.5, 1.25),)))).text
+    )
 
 
 def test_what_the_driver_keeps_is_told_by_the_bar() -> None:

@@ -91,7 +91,7 @@ def test_a_row_says_what_driver_kernel_and_server_know() -> None:
         "active": 50.0,
         "held": GIB,
         "policy": "limit 2 GiB",
-        "figures": {"TensorFlow": {"in use": 3, "peak": 5}, "PyTorch": {"allocated": 1, "reserved": 2}},
+        "figures": {"TensorFlow": {"in use": 3, "peak": 5}, "PyTorch": {"allocated": 1, "peak": 1, "reserved": 2}},
     }
 
 

@@ -80,7 +80,7 @@ def test_wide_characters_take_two_columns() -> None:
 def test_pytorchs_own_figures_stand_below_the_process() -> None:
     shown = render(replace(EMPTY, processes=(torch(0.5, 1.25), process()))).splitlines()
 
-    assert shown[-2].split() == ["PyTorch", "allocated", "0.5", "reserved", "1.2", "GiB"]
+    assert shown[-2].split() == ["PyTorch", "allocated", "0.5", "peak", "0.5", "reserved", "1.2", "GiB"]
     assert shown[-3].split()[3] == shown[-1].split()[3] == "eval.ipynb"
 
 

@@ -40,22 +40,17 @@ class Wanted:
             if device.limits and (total := cuda_total(device.gpu))
         }
 
-    def common_fraction(self, framework: str) -> tuple[Decimal | None, list[str]]:
-        """Return the fraction for a framework that has one for all GPUs, the smallest, with notes on what that means.
+    def lowered(self, framework: str) -> list[str]:
+        """Return a note on the GPUs of which a framework takes less, as it has one fraction for all: the smallest.
 
         Args:
-            framework: the framework's name, for the notes.
+            framework: the framework's name.
         """
         fractions = self.fractions
-        if not fractions:
-            return None, []
-        least = min(fractions.values())
-        lower = [device for device in self.devices if fractions.get(str(device.gpu.uuid), Decimal(1)) > least]
-        if not lower:
-            return least, []
-        sizes = [f"{rounded(int(least * cuda_total(device.gpu)))} of GPU {device.gpu.label}" for device in lower]
-        most = ", ".join(sizes)
-        return least, [f"{framework} has one limit for all GPUs, a part of each: it takes no more than {most}."]
+        least = min(fractions.values(), default=Decimal(1))
+        lower = [device.gpu for device in self.devices if fractions.get(str(device.gpu.uuid), least) > least]
+        most = ", ".join(f"{rounded(int(least * cuda_total(gpu)))} of GPU {gpu.label}" for gpu in lower)
+        return [f"{framework} has one limit for all GPUs, a part of each: it takes no more than {most}."] * bool(lower)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
-"""JAX as one of the frameworks of this process: its stage, its figures, and what it takes of each GPU.
+"""JAX as one of the frameworks of this process: its stage and its figures; `jax_settings` has the variables it reads.
 
-Its backend takes three quarters of every GPU when it starts, unless variables say otherwise, which are read then.
-Source: JAX's "GPU memory allocation", and `jaxlib.xla_client.generate_pjrt_gpu_plugin_options`.
+Sources: jax and jaxlib 0.10.2, `jax/_src/xla_bridge.py` (`backends`, `_backends`, `_plugins_registered`), and what its
+CUDA backend does on a simulated machine (`tests/frameworks/test_jax.py`). JAX's first array or operation starts the
+backends of all platforms, for good; `import jax` starts none. With `JAX_PLATFORMS=cpu` no CUDA backend is started.
 """
 
 from __future__ import annotations
@@ -13,23 +14,19 @@ from typing import Any
 from tfgpu_magic.config import cuda
 from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted, phrase
 from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.frameworks import jax_settings
 from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
-
-PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
-FRACTION, OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
-"""The part of every GPU that it may take. To set both is an error at its start, after which it uses the CPU."""
-
-KNOWS_FRACTION = (0, 4, 32)
-"""The first release of jaxlib that knows `FRACTION`."""
 
 
 class Jax:
     """JAX as a `Framework`."""
 
     name = "JAX"
-    module = "jax"
-    out_of_memory = re.compile(r"RESOURCE_EXHAUSTED: (Out of memory|Failed to allocate)", re.IGNORECASE)
+    # "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2.00GiB."; before 0.5 "... Out of memory allocating
+    # 2147483648 bytes." and "... Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0".
+    out_of_memory = re.compile(r"RESOURCE_EXHAUSTED: (Out of memory|Failed to allocate)")
     runtime = None
     fixed_once_used = True
 
@@ -37,30 +34,28 @@ class Jax:
         self.since: str | None = None
 
     def stage(self) -> Stage:
-        """Return its stage; a backend on the CPU alone is none that uses a GPU."""
-        if not hasattr(sys.modules.get("jax"), "__version__"):
+        """Return its stage; a backend for the CPU alone uses no GPU, and never will."""
+        backends = getattr(_bridge(), "_backends", None)
+        if backends is None:
             return Stage.ABSENT
-        if _gpus():
+        if "cuda" in backends:
             return Stage.READY
-        # With its plug-ins it reads the variables. A backend without a GPU is all that it will have.
-        return Stage.LISTED if getattr(_bridge(), "_plugins_registered", False) and not _backends() else Stage.IMPORTED
+        # It has read its variables, and still may start.
+        read = getattr(_bridge(), "_plugins_registered", False) and not backends
+        return Stage.LISTED if read else Stage.IMPORTED
 
     def figures(self) -> dict[str, tuple[Figure, ...]]:
-        """Return its figures by the UUID of each GPU that it has a pool on."""
-        uuids = cuda.shown()
+        """Return its figures by the UUID of each GPU that it has taken memory of; microseconds a GPU."""
+        shown = cuda.shown()  # JAX's local hardware ids are CUDA's numbers
         found: dict[str, tuple[Figure, ...]] = {}
-        for device in _gpus():
-            stats = device.memory_stats() or {}
-            number = getattr(device, "local_hardware_id", None)
-            if number is not None and number < len(uuids) and "bytes_in_use" in stats:
-                found[uuids[number]] = (
-                    Figure(framework=self.name, what="in use", size=stats["bytes_in_use"], used=True, taken=True),
-                    Figure(framework=self.name, what="peak", size=stats.get("peak_bytes_in_use", 0), peak=True),
-                )
+        for device in _bridge()._backends["cuda"].local_devices():
+            told = device.memory_stats() or {}
+            if told.get("peak_bytes_in_use") or told.get("pool_bytes"):
+                found[shown[device.local_hardware_id]] = tuple(self._figures(told))
         return found
 
     def version(self) -> tuple[int, ...]:
-        """Return the version that is installed; empty where none is."""
+        """Return the version of jaxlib that is installed, which reads the variables; empty where none is."""
         return installed("jaxlib")
 
     def held(self) -> dict[str, int]:
@@ -68,34 +63,41 @@ class Jax:
         return {}
 
     def plan(self, wanted: Wanted, state: FrameworkState) -> FrameworkPlan:
-        """Decide what is done about it. Pure."""
+        """Decide what is done about it. Pure.
+
+        Raises:
+            Refused: it uses an allocator that no limit is heeded by.
+        """
         if wanted.grows is None:
             return FrameworkPlan(framework=self.name)
-        fraction, notes = wanted.common_fraction(self.name)
-        name, other = (FRACTION, OLD_FRACTION) if state.version >= KNOWS_FRACTION else (OLD_FRACTION, FRACTION)
-        environment: dict[str, str | None] = {PREALLOCATE: "false" if wanted.grows else "true"}
-        if fraction is not None:
-            environment |= {name: str(fraction)} | ({other: None} if other in state.environment else {})
+        fractions = wanted.fractions
+        allocator = jax_settings.uncapped(state.environment)
+        if fractions and allocator is not None:
+            raise Refused(f"Not applied. {jax_settings.ALLOCATOR}={allocator} is set, with which JAX heeds no limit.")
         return FrameworkPlan(
             framework=self.name,
-            environment=environment,
+            environment=jax_settings.variables(fractions, wanted.grows, state.environment, state.version),
             limits=wanted.limits,
-            fractions=wanted.fractions,
+            fractions=fractions,
             takes=phrase(wanted, grows=wanted.grows),
-            notes=notes,
+            notes=[*wanted.lowered(self.name), *jax_settings.remarks(fractions, wanted.grows, state.environment)],
         )
 
     def configure(self, plan: FrameworkPlan) -> None:
-        """Do nothing: the variables are read when the backend starts."""
+        """Do nothing: it reads the variables when its backends start."""
 
-
-def _gpus() -> list[Any]:
-    """Return its GPUs, if its backend has started; it is not started for that."""
-    return [device for name, one in _backends() if name in ("cuda", "gpu") for device in one.local_devices()]
-
-
-def _backends() -> list[tuple[str, Any]]:
-    return list((getattr(_bridge(), "_backends", None) or {}).items())
+    def _figures(self, told: dict[str, int]) -> list[Figure]:
+        """Return what its allocator tells: not every allocator has a pool or a limit, and no limit is 0."""
+        pool, limit = told.get("pool_bytes"), told.get("bytes_limit")
+        figures = [
+            Figure(framework=self.name, what="in use", size=told.get("bytes_in_use", 0), used=True, taken=pool is None),
+            Figure(framework=self.name, what="peak", size=told.get("peak_bytes_in_use", 0), peak=True),
+        ]
+        if pool is not None:
+            figures.append(Figure(framework=self.name, what="pool", size=pool, taken=True))
+        if limit:
+            figures.append(Figure(framework=self.name, what="limit", size=limit))
+        return figures
 
 
 def _bridge() -> Any:

@@ -1,7 +1,8 @@
 """PyTorch as one of the frameworks of this process: its stage, its figures, and its cap on each GPU.
 
 Its allocator grows as it is needed and keeps what it has; a cap is a fraction of the GPU's memory. Sources: PyTorch's
-"CUDA semantics", "Memory management" and `torch.cuda.set_per_process_memory_fraction`.
+"CUDA semantics", "Memory management"; PyTorch 2.13, `torch/cuda/memory.py`; the options of 2.8 to 2.13. To ask for the
+fraction would start CUDA where it has not started.
 """
 
 from __future__ import annotations
@@ -54,10 +55,12 @@ class Torch:
         found: dict[str, tuple[Figure, ...]] = {}
         for number, uuid in enumerate(cuda.shown()):  # PyTorch numbers them as CUDA does
             if reserved := int(module.memory_reserved(number)):
-                allocated = int(module.memory_allocated(number))
+                allocated, peak = int(module.memory_allocated(number)), int(module.max_memory_allocated(number))
                 found[uuid] = (
                     Figure(framework=self.name, what="allocated", size=allocated, used=True),
+                    Figure(framework=self.name, what="peak", size=peak, peak=True),
                     Figure(framework=self.name, what="reserved", size=reserved, taken=True),
+                    *(Figure(framework=self.name, what="limit", size=size) for size in _limit(module, number)),
                 )
         return found
 
@@ -89,14 +92,13 @@ class Torch:
         options = state.environment.get(variable, "")
         if not wanted.fractions or state.version < KNOWS_FRACTION or "cudaMallocAsync" in options:
             return FrameworkPlan(framework=self.name, limits=wanted.limits, fractions=wanted.fractions, takes=takes)
-        fraction, notes = wanted.common_fraction(self.name)
         return FrameworkPlan(
             framework=self.name,
-            environment={variable: _merged(options, f"{FRACTION}:{fraction}")},
+            environment={variable: _merged(options, f"{FRACTION}:{min(wanted.fractions.values())}")},
             limits=wanted.limits,
             fractions=wanted.fractions,
             takes=takes,
-            notes=notes,
+            notes=wanted.lowered(self.name),
         )
 
     def configure(self, plan: FrameworkPlan) -> None:
@@ -120,6 +122,13 @@ class Torch:
         module = _cuda()
         for number, uuid in enumerate(cuda.shown()[: module.device_count()]):
             module.set_per_process_memory_fraction(float(self._plan.fractions.get(uuid, 1)), number)
+
+
+def _limit(module: Any, number: int) -> list[int]:
+    """Return the bytes that its allocator may reserve of a GPU: one figure, or none where nothing limits it."""
+    fraction_of = getattr(module, "get_per_process_memory_fraction", None)  # not in every release that is used
+    fraction = 1.0 if fraction_of is None else float(fraction_of(number))
+    return [int(fraction * module.get_device_properties(number).total_memory)] if fraction < 1 else []
 
 
 def _cuda() -> Any:

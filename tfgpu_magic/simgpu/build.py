@@ -17,8 +17,11 @@ from tfgpu_magic.errors import SimulatorError
 SOURCES = Path(__file__).parent / "src"
 CORE = "libtfgpusim.so"
 NEIGHBOUR = "tfgpusim-neighbour"
+PYTHON = "python"
+"""The folder in that of the libraries that is put on PYTHONPATH."""
 
 _FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-pthread")
+_JAX_PLUGIN = Path(__file__).with_name("jax_plugin.py")
 _LIBRARY = ("-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,defs")
 
 # The files to make: each with its sources, and the earlier files that it is linked with.
@@ -32,6 +35,8 @@ _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
             "cuda_visible.c",
             "cuda_device.c",
             "cuda_memory.c",
+            "cuda_pool.c",
+            "cuda_virtual.c",
             "cuda_context.c",
             "cuda_copy.c",
             "cuda_work.c",
@@ -48,7 +53,7 @@ _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("libnccl.so.2", ("nccl.c",), ()),
     ("libcufft.so.11", ("fft.c",), ()),
     ("libcusolver.so.11", ("solver.c",), ()),
-    ("libcusparse.so.12", ("empty.c",), ()),
+    ("libcusparse.so.12", ("sparse.c",), ()),
 )
 
 
@@ -71,6 +76,9 @@ def libraries() -> Path:
             continue
         try:
             _compile(draft)
+            plugins = draft / PYTHON / "jax_plugins"  # a namespace package, which has no __init__.py
+            plugins.mkdir(parents=True)
+            shutil.copyfile(_JAX_PLUGIN, plugins / "tfgpu_simulated.py")
             draft.chmod(0o755)
             return _publish(draft, folder)
         finally:
@@ -80,7 +88,7 @@ def libraries() -> Path:
 
 def _version() -> str:
     digest = hashlib.sha256(repr((os.environ.get("CC"), _FLAGS, _LIBRARY, _TARGETS, platform.machine())).encode())
-    for source in sorted(SOURCES.iterdir()):
+    for source in (*sorted(SOURCES.iterdir()), _JAX_PLUGIN):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:16]
 

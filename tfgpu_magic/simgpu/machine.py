@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu import figures
-from tfgpu_magic.simgpu.build import libraries
+from tfgpu_magic.simgpu.build import PYTHON, libraries
 from tfgpu_magic.simgpu.figures import SimGpu, SimProcess
 from tfgpu_magic.simgpu.native import ANY_DEVICE, Flag, State
 from tfgpu_magic.simgpu.neighbours import NOBODY, Holder, Neighbour, Row
@@ -82,11 +82,11 @@ class Machine:
     # --- running programs on it ---
 
     def environ(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the environment of a program on this machine: `base` (the process's own) with two changes."""
+        """Return the environment of a program on this machine: `base` (the process's own) with three changes."""
         environment = dict(os.environ if base is None else base)
-        folder = str(libraries())
-        others = [part for part in environment.get("LD_LIBRARY_PATH", "").split(":") if part and part != folder]
-        environment["LD_LIBRARY_PATH"] = ":".join([folder, *others])
+        for name, folder in (("LD_LIBRARY_PATH", libraries()), ("PYTHONPATH", libraries() / PYTHON)):
+            others = [part for part in environment.get(name, "").split(":") if part and part != str(folder)]
+            environment[name] = ":".join([str(folder), *others])
         environment[ENVIRONMENT] = str(self.path)
         return environment
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tfgpu_magic.isolate.cells.facts import CellFacts
-from tfgpu_magic.monitor.report import GpuUse
+from tfgpu_magic.monitor.report import TENSORFLOW, Figure, GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB, rounded
 from tfgpu_magic.views import html, phrases
@@ -117,8 +117,13 @@ def _peaks(uses: Sequence[GpuUse], before: Snapshot | None) -> list[str]:
     for use in uses:
         where = f" on GPU {labels[use.gpu]}" if use.gpu in labels else ""
         peaks = [figure for figure in use.figures if figure.peak and figure.size]
-        found += [f"{figure.what} {_size(figure.size)} in use{where}" for figure in peaks]
+        found += [f"{_named(figure)} {_size(figure.size)} in use{where}" for figure in peaks]
     return found
+
+
+def _named(figure: Figure) -> str:
+    """Write a figure's name, with its framework where that is not TensorFlow."""
+    return figure.what if figure.framework == TENSORFLOW else f"{figure.framework}'s {figure.what}"
 
 
 def _back(uses: Sequence[GpuUse], before: Snapshot | None, after: Snapshot | None, pid: int | None) -> str:

@@ -51,10 +51,31 @@ int cuda_begin_current(const char *function, CUcontext *context);
 /* cuda_visible.c: the machine's devices that this process sees, in CUDA's order. Returns how many. */
 int cuda_visible(const struct sim_machine *, int device[CUDA_DEVICES]);
 
-/* cuda_memory.c: frees all memory of an ordinal; and the memory, charged to no process, that stands for all of its
- * modules' globals. */
+/* A range of addresses that this process was given. */
+enum cuda_kind { MEMORY_DEVICE, MEMORY_MANAGED, MEMORY_GLOBALS, MEMORY_MAPPED, MEMORY_HOST, MEMORY_REGISTERED };
+struct cuda_block {
+    CUdeviceptr at;
+    size_t size;
+    int ordinal;
+    enum cuda_kind kind;
+    uint64_t id;
+    struct cuda_physical *physical; /* what is mapped there */
+};
+
+/* cuda_memory.c. Maps memory, and charges it to the process if it is the device's. */
+int cuda_allocate(CUdeviceptr *to, size_t size, int ordinal, enum cuda_kind);
+/* Enters a block that was mapped elsewhere. */
+int cuda_remember(struct cuda_block);
+/* Finds the block that holds an address, and optionally removes it if it begins there. */
+bool cuda_find(CUdeviceptr at, struct cuda_block *found, bool take);
+/* Returns what this process has of a device by plain allocation. */
+uint64_t cuda_allocated(int ordinal);
+/* Frees all memory of an ordinal; and the memory, charged to no process, that stands for its modules' globals. */
 void cuda_free_all(int ordinal);
 int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal);
+
+/* cuda_virtual.c: takes a mapped block's memory out of its range of addresses. */
+void cuda_unmap(const struct cuda_block *);
 
 #define BEGIN(ordinal)                              \
     int begun_ = cuda_begin(__func__, ordinal);     \

@@ -103,7 +103,7 @@ static const int attributes[128] = {
     [9] = 64 << 10, [10] = 32, [12] = 65536, [82] = 65536,      /* constants, warp, registers */
     [15] = 1, [19] = 1, [31] = 1, [40] = 3, [41] = 1,           /* overlaps, mapped host memory, one address space */
     [36] = 1215000, [37] = 4096, [38] = 40 << 20, [39] = 2048,  /* memory clock and bus, L2, threads of a SM */
-    [78] = 1, [106] = 32, [115] = 1,                            /* stream priorities, blocks of a SM, memory pools */
+    [78] = 1, [106] = 32, [102] = 1, [115] = 1,                 /* stream priorities, blocks of a SM, VMM, pools */
 };
 
 API(cuDeviceGetAttribute, int *to, int attribute, int ordinal)

@@ -5,28 +5,18 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum kind { DEVICE, MANAGED, GLOBALS, HOST, REGISTERED };
-
-struct block {
-    CUdeviceptr at;
-    size_t size;
-    int ordinal;
-    enum kind kind;
-    uint64_t id;
-};
-
 /* TensorFlow allocates few and large blocks, so a list is enough. */
-static struct block *blocks;
+static struct cuda_block *blocks;
 static size_t count, room;
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 
-static int remember(struct block block)
+int cuda_remember(struct cuda_block block)
 {
     static uint64_t last_id;
     pthread_mutex_lock(&guard);
     if (count == room) {
         size_t more = room ? 2 * room : 64;
-        struct block *larger = realloc(blocks, more * sizeof *blocks);
+        struct cuda_block *larger = realloc(blocks, more * sizeof *blocks);
         if (larger) {
             blocks = larger;
             room = more;
@@ -41,8 +31,7 @@ static int remember(struct block block)
     return fits ? CUDA_OK : CUDA_OUT_OF_MEMORY;
 }
 
-/* Finds the block that holds an address, and optionally removes it if it begins there. */
-static bool find(CUdeviceptr at, struct block *found, bool take)
+bool cuda_find(CUdeviceptr at, struct cuda_block *found, bool take)
 {
     bool known = false;
     pthread_mutex_lock(&guard);
@@ -62,18 +51,18 @@ static size_t rounded(size_t size)
     return (size + 4095) & ~(size_t)4095;
 }
 
-static int allocate(CUdeviceptr *to, size_t size, int ordinal, enum kind kind)
+int cuda_allocate(CUdeviceptr *to, size_t size, int ordinal, enum cuda_kind kind)
 {
     NEED(to && size);
     if (size > (size_t)1 << 46)
         return CUDA_OUT_OF_MEMORY;
     size = rounded(size);
-    bool charged = kind == DEVICE || kind == MANAGED;
+    bool charged = kind == MEMORY_DEVICE || kind == MEMORY_MANAGED;
     if (charged && !sim_charge(cuda_machine, cuda.device[ordinal], size))
         return CUDA_OUT_OF_MEMORY;
     void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    struct block block = {.at = (CUdeviceptr)map, .size = size, .ordinal = ordinal, .kind = kind};
-    if (map != MAP_FAILED && remember(block) == CUDA_OK) {
+    struct cuda_block block = {.at = (CUdeviceptr)map, .size = size, .ordinal = ordinal, .kind = kind};
+    if (map != MAP_FAILED && cuda_remember(block) == CUDA_OK) {
         *to = block.at;
         return CUDA_OK;
     }
@@ -84,20 +73,24 @@ static int allocate(CUdeviceptr *to, size_t size, int ordinal, enum kind kind)
     return CUDA_OUT_OF_MEMORY;
 }
 
-static void let_go(const struct block *block)
+static void let_go(const struct cuda_block *block)
 {
-    if (block->kind != REGISTERED)
+    if (block->kind == MEMORY_MAPPED) {
+        cuda_unmap(block);
+        return;
+    }
+    if (block->kind != MEMORY_REGISTERED)
         munmap((void *)block->at, block->size);
-    if (block->kind == DEVICE || block->kind == MANAGED)
+    if (block->kind == MEMORY_DEVICE || block->kind == MEMORY_MANAGED)
         sim_discharge(cuda_machine, cuda.device[block->ordinal], block->size);
 }
 
 static int release(CUdeviceptr at)
 {
-    struct block block;
+    struct cuda_block block;
     if (!at)
         return CUDA_OK;
-    NEED(find(at, &block, true));
+    NEED(cuda_find(at, &block, true));
     let_go(&block);
     return CUDA_OK;
 }
@@ -113,32 +106,47 @@ void cuda_free_all(int ordinal)
     pthread_mutex_unlock(&guard);
 }
 
+uint64_t cuda_allocated(int ordinal)
+{
+    uint64_t sum = 0;
+    pthread_mutex_lock(&guard);
+    for (size_t i = 0; i < count; i++)
+        if (blocks[i].ordinal == ordinal && blocks[i].kind == MEMORY_DEVICE)
+            sum += blocks[i].size;
+    pthread_mutex_unlock(&guard);
+    return sum;
+}
+
 int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal)
 {
     bool known = false;
     *size = 1 << 20;
     pthread_mutex_lock(&guard);
     for (size_t i = 0; i < count && !known; i++)
-        if ((known = blocks[i].kind == GLOBALS && blocks[i].ordinal == ordinal))
+        if ((known = blocks[i].kind == MEMORY_GLOBALS && blocks[i].ordinal == ordinal))
             *to = blocks[i].at;
     pthread_mutex_unlock(&guard);
-    return known ? CUDA_OK : allocate(to, *size, ordinal, GLOBALS);
+    return known ? CUDA_OK : cuda_allocate(to, *size, ordinal, MEMORY_GLOBALS);
 }
 
 /* --- device memory --- */
 
-API(cuMemAlloc_v2, CUdeviceptr *to, size_t size) { BEGIN_CURRENT(c); return allocate(to, size, c->ordinal, DEVICE); }
+API(cuMemAlloc_v2, CUdeviceptr *to, size_t size)
+{
+    BEGIN_CURRENT(c);
+    return cuda_allocate(to, size, c->ordinal, MEMORY_DEVICE);
+}
 
 API(cuMemAllocAsync, CUdeviceptr *to, size_t size, CUstream s)
 {
     BEGIN_CURRENT(c);
-    return allocate(to, size, c->ordinal, DEVICE);
+    return cuda_allocate(to, size, c->ordinal, MEMORY_DEVICE);
 }
 
 API(cuMemAllocManaged, CUdeviceptr *to, size_t size, unsigned f)
 {
     BEGIN_CURRENT(c);
-    return allocate(to, size, c->ordinal, MANAGED);
+    return cuda_allocate(to, size, c->ordinal, MEMORY_MANAGED);
 }
 
 API(cuMemAllocPitch_v2, CUdeviceptr *to, size_t *pitch, size_t width, size_t height, unsigned element)
@@ -146,7 +154,7 @@ API(cuMemAllocPitch_v2, CUdeviceptr *to, size_t *pitch, size_t width, size_t hei
     BEGIN_CURRENT(context);
     NEED(pitch && height && width < (size_t)1 << 40);
     *pitch = (width + 511) & ~(size_t)511;
-    return allocate(to, *pitch * height, context->ordinal, DEVICE);
+    return cuda_allocate(to, *pitch * height, context->ordinal, MEMORY_DEVICE);
 }
 
 /* Freeing works on a lost GPU too: TensorFlow must be able to leave. */
@@ -169,8 +177,8 @@ API(cuMemGetInfo_v2, size_t *free_bytes, size_t *total)
 API(cuMemGetAddressRange_v2, CUdeviceptr *base, size_t *size, CUdeviceptr at)
 {
     BEGIN_CURRENT(context);
-    struct block block;
-    if (!find(at, &block, false))
+    struct cuda_block block;
+    if (!cuda_find(at, &block, false))
         return CUDA_NOT_FOUND;
     if (base)
         *base = block.at;
@@ -179,79 +187,18 @@ API(cuMemGetAddressRange_v2, CUdeviceptr *base, size_t *size, CUdeviceptr at)
     return CUDA_OK;
 }
 
-/* --- pools: TF_GPU_ALLOCATOR=cuda_malloc_async; nothing is kept back, so the threshold is only stored --- */
-
-struct pool { int ordinal; uint64_t threshold; };
-static struct pool pools[CUDA_DEVICES];
-
-static int give_pool(struct pool **to, int ordinal)
-{
-    NEED(to && ordinal >= 0 && ordinal < cuda.count);
-    pools[ordinal].ordinal = ordinal;
-    *to = &pools[ordinal];
-    return CUDA_OK;
-}
-
-/* The properties begin with three enums, then a location's type and its id: the ordinal. */
-API(cuMemPoolCreate, struct pool **to, const int *properties)
-{
-    BEGIN(-1);
-    NEED(properties);
-    return give_pool(to, properties[3]);
-}
-
-API(cuMemPoolDestroy, struct pool *pool) { BEGIN(-1); return CUDA_OK; }
-API(cuDeviceGetDefaultMemPool, struct pool **to, int ordinal) { BEGIN(ordinal); return give_pool(to, ordinal); }
-API(cuDeviceGetMemPool, struct pool **to, int ordinal) { BEGIN(ordinal); return give_pool(to, ordinal); }
-API(cuDeviceSetMemPool, int ordinal, struct pool *pool) { BEGIN(ordinal); return CUDA_OK; }
-API(cuMemPoolSetAccess, struct pool *pool, const void *map, size_t n) { BEGIN(-1); return CUDA_OK; }
-API(cuMemPoolTrimTo, struct pool *pool, size_t keep) { BEGIN(-1); return CUDA_OK; }
-
-API(cuMemPoolSetAttribute, struct pool *pool, int attribute, const uint64_t *value)
-{
-    BEGIN(-1);
-    NEED(pool && value);
-    if (attribute == 4)
-        pool->threshold = *value;
-    return CUDA_OK;
-}
-
-API(cuMemPoolGetAttribute, struct pool *pool, int attribute, uint64_t *to)
-{
-    BEGIN(-1);
-    NEED(pool && to);
-    if (attribute < 4) {
-        *(int *)to = 1; /* the first three are ints: how freed blocks may be used again */
-        return CUDA_OK;
-    }
-    *to = attribute == 4 ? pool->threshold : 0;
-    pthread_mutex_lock(&guard);
-    for (size_t i = 0; attribute > 4 && i < count; i++)
-        if (blocks[i].ordinal == pool->ordinal && blocks[i].kind == DEVICE)
-            *to += blocks[i].size;
-    pthread_mutex_unlock(&guard);
-    return CUDA_OK;
-}
-
-API(cuMemAllocFromPoolAsync, CUdeviceptr *to, size_t size, struct pool *pool, CUstream stream)
-{
-    NEED(pool);
-    BEGIN(pool->ordinal);
-    return allocate(to, size, pool->ordinal, DEVICE);
-}
-
 /* --- host memory --- */
 
 API(cuMemHostAlloc, void **to, size_t size, unsigned f)
 {
     BEGIN_CURRENT(c);
-    return allocate((CUdeviceptr *)to, size, c->ordinal, HOST);
+    return cuda_allocate((CUdeviceptr *)to, size, c->ordinal, MEMORY_HOST);
 }
 
 API(cuMemAllocHost_v2, void **to, size_t size)
 {
     BEGIN_CURRENT(c);
-    return allocate((CUdeviceptr *)to, size, c->ordinal, HOST);
+    return cuda_allocate((CUdeviceptr *)to, size, c->ordinal, MEMORY_HOST);
 }
 
 API(cuMemFreeHost, void *at) { BEGIN(-1); return release((CUdeviceptr)at); }
@@ -260,8 +207,10 @@ API(cuMemHostRegister_v2, void *at, size_t size, unsigned flags)
 {
     BEGIN_CURRENT(context);
     NEED(at && size);
-    struct block block = {.at = (CUdeviceptr)at, .size = size, .ordinal = context->ordinal, .kind = REGISTERED};
-    return remember(block);
+    struct cuda_block block = {
+        .at = (CUdeviceptr)at, .size = size, .ordinal = context->ordinal, .kind = MEMORY_REGISTERED,
+    };
+    return cuda_remember(block);
 }
 
 API(cuMemHostUnregister, void *at) { BEGIN(-1); return release((CUdeviceptr)at); }
@@ -278,10 +227,10 @@ API(cuMemHostGetDevicePointer_v2, CUdeviceptr *to, void *at, unsigned flags)
 
 static int describe(void *to, int attribute, CUdeviceptr at)
 {
-    struct block block;
-    if (!find(at, &block, false))
+    struct cuda_block block;
+    if (!cuda_find(at, &block, false))
         return CUDA_INVALID_VALUE;
-    bool device = block.kind <= GLOBALS;
+    bool device = block.kind <= MEMORY_MAPPED;
     switch (attribute) {
     case 1: *(CUcontext *)to = &cuda.primary[block.ordinal]; break;
     case 2: *(unsigned *)to = device ? 2 : 1; break;
@@ -289,7 +238,7 @@ static int describe(void *to, int attribute, CUdeviceptr at)
     case 4: *(void **)to = device ? NULL : (void *)at; break;
     case 6: *(int *)to = 0; break;
     case 7: *(uint64_t *)to = block.id; break;
-    case 8: *(int *)to = block.kind == MANAGED; break;
+    case 8: *(int *)to = block.kind == MEMORY_MANAGED; break;
     case 9: *(int *)to = block.ordinal; break;
     case 11: *(CUdeviceptr *)to = block.at; break;
     case 12: *(size_t *)to = block.size; break;

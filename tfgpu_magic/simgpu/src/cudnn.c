@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MINOR (SOVERSION < 9 ? 9 : 3)
+#define MINOR (SOVERSION < 9 ? 9 : 8)
 enum { BAD_PARAM = SOVERSION < 9 ? 3 : 2000, ALLOC_FAILED = SOVERSION < 9 ? 2 : 5003 };
 
 EXPORT size_t cudnnGetVersion(void) { return SOVERSION * (SOVERSION < 9 ? 1000 : 10000) + MINOR * 100; }

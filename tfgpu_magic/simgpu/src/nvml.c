@@ -98,13 +98,13 @@ int nvml_text(char *to, unsigned size, const char *text)
 API(nvmlSystemGetDriverVersion, char *to, unsigned size)
 {
     BEGIN_SYSTEM();
-    return nvml_text(to, size, "570.00.simulated");
+    return nvml_text(to, size, "570.00.00");
 }
 
 API(nvmlSystemGetNVMLVersion, char *to, unsigned size)
 {
     BEGIN_SYSTEM();
-    return nvml_text(to, size, "12.570.00.simulated");
+    return nvml_text(to, size, "12.570.00.00");
 }
 
 API(nvmlSystemGetCudaDriverVersion, int *to) { BEGIN_SYSTEM(); NEED(to); *to = 12080; return NVML_OK; }

@@ -4,6 +4,7 @@ import ctypes
 import os
 import re
 from collections import Counter
+from types import SimpleNamespace
 
 _initialized = _initializing = False
 _queued = []
@@ -62,6 +63,21 @@ def memory_reserved(device: int) -> int:
 
 def memory_allocated(device: int) -> int:
     return _reserved[device]
+
+
+def max_memory_allocated(device: int) -> int:
+    return _reserved[device]
+
+
+def get_per_process_memory_fraction(device: int) -> float:
+    _lazy_init()
+    return _fractions[device]
+
+
+def get_device_properties(device: int) -> SimpleNamespace:
+    total = ctypes.c_size_t()
+    _library.cuDeviceTotalMem_v2(ctypes.byref(total), device)
+    return SimpleNamespace(total_memory=total.value)
 
 
 def take(size: int, device: int) -> int:

@@ -12,7 +12,7 @@ class Device:
 
     def __init__(self, number: int, limit: int, in_use: int) -> None:
         self.local_hardware_id = number
-        self._stats = {"bytes_in_use": in_use, "peak_bytes_in_use": in_use, "bytes_limit": limit}
+        self._stats = {"bytes_in_use": in_use, "peak_bytes_in_use": limit, "bytes_limit": limit}
 
     def memory_stats(self) -> dict[str, int]:
         return self._stats

@@ -1,0 +1,91 @@
+"""What the tests run in processes on the simulated machine: each function uses the real JAX there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from tests.sizes import MIB
+from tfgpu_magic import frameworks
+from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks.jax import Jax
+from tfgpu_magic.monitor.report import Figure
+from tfgpu_magic.simgpu import Machine
+
+
+def jax() -> Any:
+    """Import JAX, with the simulated machine's plug-in: a process of the tests has not its path from PYTHONPATH."""
+    sys.path.insert(0, os.environ["PYTHONPATH"].split(os.pathsep)[0])
+    import jax
+
+    return jax
+
+
+def held() -> list[int]:
+    """Return what the driver accounts to this process, in bytes, GPU by GPU."""
+    machine = Machine.current()
+    assert machine is not None
+    return [machine.held(pid=os.getpid(), gpu=gpu.index) for gpu in machine.gpus()]
+
+
+def array(mebibytes: int, gpu: int = 0) -> Any:
+    """Return an array of so much memory, which is on the GPU when this returns."""
+    import numpy as np
+
+    module = jax()
+    return module.device_put(np.zeros(mebibytes * MIB // 4, np.float32), module.devices()[gpu]).block_until_ready()
+
+
+def by_steps() -> dict[str, list[int]]:
+    """Return what is held after each of JAX's first steps."""
+    found = {}
+    module = jax()
+    found["import"] = held()
+    module.devices()
+    found["list"] = held()
+    kept = array(64)
+    found["array"] = held()
+    del kept
+    found["deleted"] = held()
+    return found
+
+
+def stages() -> list[tuple[Stage, list[int]]]:
+    """Return JAX's stage and what is held by then, before each of its first steps and after the last."""
+    jax_here = Jax()
+    seen = [(jax_here.stage(), held())]
+    module = jax()
+    seen.append((jax_here.stage(), held()))
+    module.devices()
+    return [*seen, (jax_here.stage(), held())]
+
+
+def fill() -> tuple[int, int, str, bool]:
+    """Allocate until JAX refuses: the bytes that it gave, what the driver accounts, the error and whether it is known."""
+    kept: list[Any] = []
+    try:
+        while True:
+            kept.append(array(64))
+    except Exception as error:
+        return len(kept) * 64 * MIB, held()[0], str(error), frameworks.out_of_memory(error)
+
+
+def figures(gpu: int) -> tuple[dict[str, tuple[Figure, ...]], list[int]]:
+    """Use one GPU; return the figures of all frameworks, and what is held."""
+    kept = [array(64, gpu), array(64, gpu)]
+    kept.pop()
+    return frameworks.figures(), held()
+
+
+def backends() -> list[str]:
+    """Return the platforms of JAX's backends."""
+    jax().devices()
+    return list(sys.modules["jax._src.xla_bridge"]._backends)  # type: ignore[attr-defined]
+
+
+def computed() -> tuple[list[str], float]:
+    """Compile and run a kernel on the GPU: where its result lies, and its first number."""
+    module = jax()
+    result = module.jit(lambda x: x * 2 + 1)(array(1))
+    return [device.platform for device in result.devices()], float(result[0])

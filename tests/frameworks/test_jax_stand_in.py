@@ -1,0 +1,67 @@
+"""JAX's stage and figures by its interface, also where JAX is not installed: `test_jax.py` has the real one."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.figures import jax
+from tfgpu_magic import frameworks
+from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks.jax import Jax
+from tfgpu_magic.monitor.report import Figure
+
+BFC = {"bytes_in_use": 1, "peak_bytes_in_use": 1, "pool_bytes": 4, "bytes_limit": 8, "num_allocs": 1}
+
+
+def device(number: int, stats: dict[str, int] | None) -> SimpleNamespace:
+    return SimpleNamespace(local_hardware_id=number, memory_stats=lambda: stats)
+
+
+@pytest.fixture
+def _bridge(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.setattr("tfgpu_magic.config.cuda.shown", lambda: ("GPU-1", "GPU-2"))
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", SimpleNamespace(**request.param))
+
+
+def with_gpus(*devices: SimpleNamespace) -> dict[str, Any]:
+    return {"_backends": {"cpu": None, "cuda": SimpleNamespace(local_devices=lambda: devices)}}
+
+
+@pytest.mark.parametrize(
+    ("_bridge", "stage"),
+    [
+        ({}, Stage.ABSENT),  # it is being imported
+        ({"_backends": {}}, Stage.IMPORTED),
+        ({"_backends": {}, "_plugins_registered": True}, Stage.LISTED),
+        ({"_backends": {"cpu": None}, "_plugins_registered": True}, Stage.IMPORTED),
+        (with_gpus(), Stage.READY),
+    ],
+    indirect=["_bridge"],
+)
+@pytest.mark.usefixtures("_bridge")
+def test_its_stage(stage: Stage) -> None:
+    assert Jax().stage() is stage
+
+
+@pytest.mark.parametrize("_bridge", [with_gpus(device(1, BFC), device(0, {"bytes_limit": 8}))], indirect=True)
+@pytest.mark.usefixtures("_bridge")
+def test_a_gpu_that_it_has_taken_nothing_of_has_no_figures() -> None:
+    assert frameworks.figures() == {"GPU-2": jax(1, 4, 8)}
+
+
+@pytest.mark.parametrize("_bridge", [with_gpus(device(0, None), device(1, None))], indirect=True)
+@pytest.mark.usefixtures("_bridge")
+def test_a_backend_that_tells_nothing_has_no_figures() -> None:
+    assert Jax().figures() == {}
+
+
+@pytest.mark.parametrize("_bridge", [with_gpus(device(0, {"bytes_in_use": 3, "peak_bytes_in_use": 5}))], indirect=True)
+@pytest.mark.usefixtures("_bridge")
+def test_without_a_pool_what_is_in_use_is_what_it_holds_and_no_limit_is_not_zero() -> None:
+    in_use = Figure(framework="JAX", what="in use", size=3, used=True, taken=True)
+
+    assert Jax().figures() == {"GPU-1": (in_use, Figure(framework="JAX", what="peak", size=5, peak=True))}

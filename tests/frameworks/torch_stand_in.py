@@ -1,0 +1,47 @@
+"""A stand-in for PyTorch with CUDA, which does not run on a simulated machine: the functions' names and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType, SimpleNamespace
+
+FUNCTIONS = (
+    "is_initialized",
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "get_device_properties",
+    "get_per_process_memory_fraction",
+)
+"""What is asked of `torch.cuda`."""
+
+
+def torch(
+    *,
+    allocated: Sequence[int],
+    reserved: Sequence[int],
+    fractions: Sequence[float] | None = None,
+    total: int = 0,
+    awake: bool = True,
+) -> ModuleType:
+    """Return a module that has allocated and reserved so much of each GPU.
+
+    Args:
+        allocated: bytes, by GPU; the peaks are twice that.
+        reserved: bytes, by GPU.
+        fractions: what limits it, by GPU; None for a release that does not tell.
+        total: bytes of each GPU.
+        awake: whether it has started CUDA.
+    """
+    answers = {
+        "is_initialized": lambda: awake,
+        "memory_allocated": lambda number: allocated[number],
+        "max_memory_allocated": lambda number: 2 * allocated[number],
+        "memory_reserved": lambda number: reserved[number],
+        "get_device_properties": lambda _number: SimpleNamespace(total_memory=total),
+    }
+    if fractions is not None:
+        answers["get_per_process_memory_fraction"] = lambda number: fractions[number]
+    module = ModuleType("torch")
+    module.cuda = SimpleNamespace(**answers)  # type: ignore[attr-defined]
+    return module

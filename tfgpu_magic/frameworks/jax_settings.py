@@ -1,0 +1,72 @@
+"""The environment variables that decide what JAX takes of its GPUs, for a policy. Pure.
+
+All of this was seen on jaxlib 0.10.2, run on a simulated machine (`tests/frameworks/test_jax.py`), and on the wheels of
+earlier releases. JAX reads the variables when it looks for its plug-ins, which it does once: at its first array or
+operation, and not at its import (`jaxlib.xla_client.generate_pjrt_gpu_plugin_options`).
+
+- `XLA_CLIENT_MEM_FRACTION` is known from jaxlib 0.4.32 on. Its former name, `XLA_PYTHON_CLIENT_MEM_FRACTION`, still is.
+  Where both are set, JAX goes on without its GPUs. It is a fraction of a GPU's total as CUDA tells it, whatever is
+  free; the CUDA context comes on top. There is one for all GPUs of a process; without it, it is 0.75.
+- With the fraction JAX takes its whole pool, at the first array on a GPU. With `XLA_PYTHON_CLIENT_PREALLOCATE` at
+  ``false``, ``False`` or ``0``, its pool grows, and the fraction caps it. It gives nothing back.
+- `XLA_PYTHON_CLIENT_ALLOCATOR` at ``platform`` or ``cuda_async`` leaves the fraction without effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+FRACTION = "XLA_CLIENT_MEM_FRACTION"
+FORMER_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
+ALLOCATOR = "XLA_PYTHON_CLIENT_ALLOCATOR"
+VARIABLES = (FRACTION, FORMER_FRACTION, PREALLOCATE, ALLOCATOR)
+"""What JAX reads."""
+
+DEFAULT_FRACTION = 0.75
+"""The fraction of each GPU that JAX takes, or grows to, where none is set."""
+
+_SINCE = (0, 4, 32)
+"""The version of jaxlib from which `FRACTION` is known."""
+_GROWS = ("false", "False", "0")
+_CAPPED = ("", "default", "bfc")
+
+
+def variables(
+    fractions: Mapping[str, Decimal], grows: bool, environment: Mapping[str, str], version: tuple[int, ...] = ()
+) -> dict[str, str | None]:
+    """Return the variables that a policy sets, None to remove one. The policy wins over the environment.
+
+    Args:
+        fractions: the part of its total that JAX may take of each GPU, by UUID, above 0 and at most 1; the smallest
+            holds for all. Empty without a limit.
+        grows: whether JAX takes memory as it needs it, and not at once.
+        environment: the variables as they are.
+        version: jaxlib's; empty where it is not known, which counts as a new one.
+    """
+    found: dict[str, str | None] = {}
+    if fractions:
+        new = not version or version >= _SINCE
+        name, other = (FRACTION, FORMER_FRACTION) if new else (FORMER_FRACTION, FRACTION)
+        found[name] = str(min(fractions.values()))
+        if other in environment:
+            found[other] = None
+    if grows:
+        found[PREALLOCATE] = "false"
+    elif fractions and environment.get(PREALLOCATE) in _GROWS:
+        found[PREALLOCATE] = None
+    return found
+
+
+def remarks(fractions: Mapping[str, Decimal], grows: bool, environment: Mapping[str, str]) -> list[str]:
+    """Return what must be said of a policy on JAX, a sentence each; the arguments are those of `variables`."""
+    if grows and not fractions and not (environment.get(FRACTION) or environment.get(FORMER_FRACTION)):
+        return [f"JAX grows to {DEFAULT_FRACTION:.0%} of a GPU at most, its own default, where no limit is set."]
+    return []
+
+
+def uncapped(environment: Mapping[str, str]) -> str | None:
+    """Return the allocator that the environment chooses for JAX, if no fraction limits what that takes; else None."""
+    chosen = environment.get(ALLOCATOR, "").lower()
+    return None if chosen in _CAPPED else chosen
