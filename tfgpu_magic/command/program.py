@@ -102,8 +102,7 @@ def _main(**own: Any) -> dict[str, Any]:
 
 def _search_first(folder: str) -> None:
     """Have modules searched for there first, instead of where the command `tfgpu` is."""
-    safe = sys.flags.safe_path if sys.version_info >= (3, 11) else sys.flags.isolated
-    if not safe:  # with -P, Python names no folder of its own
+    if not getattr(sys.flags, "safe_path", sys.flags.isolated):  # with -P, new in Python 3.11, and -I there is none
         sys.path[0] = folder
 
 

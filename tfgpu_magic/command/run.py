@@ -110,7 +110,7 @@ def _line(words: Sequence[str], policy: str) -> str:
     return f'tfgpu run "{policy}" -- {shlex.join(words)}'
 
 
-def _become(words: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+def _become(words: list[str], environment: Mapping[str, str]) -> NoReturn:
     """Become another program, with the signals as they were before Python changed them."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)

@@ -26,10 +26,11 @@ _SHARES: dict[ShareOf, tuple[str, str]] = {
     "free": ("·", "dim"),
 }
 """The character and the colour of each share of a bar: the one tells it without the other."""
-_LEGEND = (("mine", "yours"), ("others", "others'"), ("free", "free"))
+_LEGEND: tuple[tuple[ShareOf, str], ...] = (("mine", "yours"), ("others", "others'"), ("free", "free"))
 
-_LABEL, _NAME, _PID, _FIGURE = 4, 18, 8, 9  # columns
+_LABEL, _PID, _FIGURE = 4, 8, 9  # columns
 _NARROWEST, _WIDE = 48, 100
+_NAME, _BAR = 20, 60  # columns at the most: of a GPU's name where the screen is narrow, and of a bar
 _OWNER, _POLICY = 26, 14  # columns of a wide screen's owner at the least, and of a narrow one's policy
 
 
@@ -45,10 +46,12 @@ def screen(table: Table, *, width: int, height: int) -> Group:
     head, foot = _head(table, width), _foot(table, width)
     room = height - len(head) - len(foot) - len(table.gpus)
     most = _most(table, room)
+    longest = max((len(phrases.name(gpu)) for gpu in table.gpus), default=0)
+    name = min(longest, _NAME if width < _WIDE else 2 * _NAME)
     body: list[Text] = []
     for gpu in table.gpus:
         rows = [row for row in table.processes if row.gpu == gpu.gpu]
-        body += [_gpu(gpu, width), *_processes(rows, table.time, width, most)]
+        body += [_gpu(gpu, name, width), *_processes(rows, table.time, width, most)]
     lines = [*head, *body, *foot]
     return Group(*(_cut(line, width) for line in lines[:height]))
 
@@ -81,15 +84,14 @@ def _foot(table: Table, width: int) -> list[Text]:
     return lines + [line for one in said for line in _wrapped(one, width)]
 
 
-def _gpu(row: GpuRow, width: int) -> Text:
-    """Return a GPU's line: its number and name, whose its memory is as a bar, and its figures."""
-    label = _fitted(f"{row.gpu:>{_LABEL - 1}} ", _LABEL)
-    name = _fitted(phrases.name(row), _NAME)
-    start = Text.assemble((label, "bold"), (name, "bold"))
+def _gpu(row: GpuRow, name: int, width: int) -> Text:
+    """Return a GPU's line: its number, its name in so many columns, whose its memory is as a bar, and its figures."""
+    label = f"{row.gpu:>{_LABEL - 1}} "
+    start = Text(label + _fitted(phrases.name(row), name), "bold")
     if row.error and row.used is None:
         return start.append(f" N/A: {phrases.plain(row.error, longest=100)}.", "red")
     figures = f"{phrases.held(row)}  free {phrases.gib(row.free):>5}"
-    bar = width - start.cell_len - len(figures) - 3
+    bar = min(_BAR, width - start.cell_len - len(figures) - 3)
     return Text.assemble(start, " ", _bar(row, max(0, bar)), "  ", figures)
 
 
@@ -98,7 +100,7 @@ def _bar(row: GpuRow, cells: int) -> Text:
     if not row.total or not row.shares or cells < len(row.shares):
         return Text(" " * cells)
     sizes = {share.who: share.size for share in row.shares if share.who != "free"}
-    lengths = {who: max(1, round(cells * size / row.total)) for who, size in sizes.items()}
+    lengths: dict[ShareOf, int] = {who: max(1, round(cells * size / row.total)) for who, size in sizes.items()}
     while sum(lengths.values()) > cells:
         longest = max(lengths, key=lambda who: lengths[who])
         lengths[longest] -= 1
@@ -117,7 +119,7 @@ def _processes(rows: Sequence[ProcessRow], now: float, width: int, most: int) ->
         yield _process(row, now, width)
     if hidden := rows[len(shown) :]:
         held = phrases.with_unit(sum(row.known or 0 for row in hidden))
-        yield Text(_columns(("", f"and {len(hidden)} more, {held}", "", "", "", ""), width), "dim")
+        yield Text(f"{'':>{_LABEL + _PID}}  and {len(hidden)} more, {held}", "dim")
 
 
 def _process(row: ProcessRow, now: float, width: int) -> Text:
