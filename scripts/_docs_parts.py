@@ -1,10 +1,11 @@
-"""The parts of docs/ that are made from the package: the tables of the words and flags, and the tree of its modules."""
+"""The parts of docs/ that are made from the package: the tables of words, flags and commands, and the tree of modules."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
+from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.words import isolate, table
 
 PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"
@@ -22,6 +23,12 @@ def flags() -> str:
     """Return the table of the flags of an isolated cell, as Markdown."""
     rows = [f"| `{flag.usage}` | {flag.meaning} |" for flag in FLAGS]
     return "\n".join(["| flag | what it does |", "|---|---|", *rows])
+
+
+def commands() -> str:
+    """Return the table of the commands of `tfgpu`, as Markdown."""
+    rows = [f"| `{f'tfgpu {command.name} {command.usage}'.rstrip()}` | {command.meaning} |" for command in COMMANDS]
+    return "\n".join(["| command | what it does |", "|---|---|", *rows])
 
 
 def tree() -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tfgpu_magic
+from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.config.vocabulary import POLICY_WORDS
 from tfgpu_magic.words import table
 
@@ -70,6 +71,21 @@ def test_a_word_is_a_file_and_a_line() -> None:
 
     assert files - common == {word.name for word in table.WORDS} - {word.name for word in POLICY_WORDS}
     assert len({name for word in table.WORDS for name in word.names}) == sum(len(word.names) for word in table.WORDS)
+
+
+def test_a_command_is_a_file_and_a_line() -> None:
+    files = {Path(room).stem for room in ROOMS if room.startswith("command/")}
+    common = {"__init__", "main", "table", "wording", "target", "program"}  # to all, and the parts of `run`
+
+    assert files - common == {command.name for command in COMMANDS} - {"help"}
+
+
+def test_only_the_terminals_view_knows_rich_and_its_command_imports_it_late() -> None:
+    assert [room for room in ROOMS if any(name.startswith("rich") for name in imports(room))] == [
+        "command/top.py",
+        "views/terminal.py",
+    ]
+    assert "rich" not in imported_after("import tfgpu_magic.command.top")
 
 
 def test_only_nvml_py_imports_pynvml() -> None:

@@ -1,10 +1,11 @@
-"""Publishes this kernel's report on the board; `reporter` decides when, and imports this late, as it is slow."""
+"""Publishes this process's report on the board; `reporter` and `program_reporter` decide when. It is slow to import."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,32 +17,32 @@ from tfgpu_magic.monitor.process_names import notebook_path
 from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.monitor.report_files import AT_LEAST_EVERY, ReportFile
 
-__all__ = ["AT_LEAST_EVERY", "Publisher"]
+__all__ = ["AT_LEAST_EVERY", "Publisher", "notebook_of"]
 
 
 class Publisher:
-    """The publisher of a kernel's reports. Not thread-safe: closing it would race with a report.
+    """The publisher of a kernel's or a program's reports. Not thread-safe: closing it would race with a report.
 
     Args:
-        shell: IPython's shell, whose namespace may hold the notebook's path.
+        path: returns the path of the notebook or of the program; empty where it is not known.
 
     Attributes:
         ready: whether TensorFlow's runtime had started at the last report, so that its figures may change by
             themselves.
     """
 
-    def __init__(self, shell: Any) -> None:
+    def __init__(self, path: Callable[[], str]) -> None:
         self.ready = False
-        self._shell = shell
+        self._path = path
         self._used_since: float | None = None
         self._report_file: ReportFile | None = None
 
-    def publish(self, *, busy: bool, active: float) -> None:
+    def publish(self, *, busy: bool | None, active: float | None) -> None:
         """Replace the last report with a new one; a board that cannot be written to is ignored.
 
         Args:
-            busy: whether a cell or a job runs.
-            active: when one last began or ended, in seconds since the epoch.
+            busy: whether a cell or a job runs; None of a program, of which that means nothing.
+            active: when one last began or ended, in seconds since the epoch; None of a program.
         """
         try:
             report = self_report.brief()
@@ -50,8 +51,7 @@ class Publisher:
             report = Report(pid=os.getpid(), summary="")
         if self._used_since is None and any(use.taken for use in report.uses):
             self._used_since = time.time()
-        notebook = _notebook(self._shell)
-        report = replace(report, notebook=notebook, busy=busy, active=active, used_since=self._used_since)
+        report = replace(report, notebook=self._path(), busy=busy, active=active, used_since=self._used_since)
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile
             self._place().post(report)
 
@@ -70,7 +70,7 @@ class Publisher:
         return self._report_file
 
 
-def _notebook(shell: Any) -> str:
-    """Return the notebook's path, if Jupyter Server or VS Code passes it to the kernel; else an empty text."""
+def notebook_of(shell: Any) -> str:
+    """Return a kernel's notebook's path, if Jupyter Server or VS Code passes it to the kernel; else an empty text."""
     code = shell.user_ns.get("__vsc_ipynb_file__")
     return notebook_path(os.environ) or (code if isinstance(code, str) else "")

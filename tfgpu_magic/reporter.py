@@ -10,6 +10,7 @@ import contextlib
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,8 +24,10 @@ SHARE = 0.01
 AWAKE_EVERY = 30.0
 """Seconds between two signs of activity of a kernel with a running job: its server may end kernels that are idle."""
 
+PATIENCE = 1.0
+"""Seconds that the end of the process waits for a report that is being made."""
+
 _GATHER = 0.1  # seconds: cells that run one after the other make one report
-_PATIENCE = 1.0  # seconds that the end of the process waits for a report that is being made
 
 
 class Reporter:
@@ -62,14 +65,14 @@ class Reporter:
         self._shell.events.unregister("pre_run_cell", self._before)
         self._shell.events.unregister("post_run_cell", self._after)
         self._wake.set()
-        self._thread.join(_PATIENCE)
+        self._thread.join(PATIENCE)
 
     def announce(self) -> None:
         """Report at once, and return when other processes can read the report, or when it takes too long."""
         published = threading.Event()
         self._waiting.append(published)
         self._wake.set()
-        published.wait(_PATIENCE)
+        published.wait(PATIENCE)
 
     def note_idle(self) -> None:
         """Note that no cell runs: IPython sends no event at the end of a silent one."""
@@ -89,9 +92,9 @@ class Reporter:
         if not self._due(EVERY):
             return
         # Imported here: loading the extension, and a first line that follows at once, need not wait for it.
-        from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher
+        from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher, notebook_of
 
-        publisher = Publisher(self._shell)
+        publisher = Publisher(partial(notebook_of, self._shell))
         while True:
             begin = time.perf_counter()
             self._look_for_jobs()

@@ -25,7 +25,7 @@ from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report import Figure, Report
 from tfgpu_magic.monitor.report_files import ReportFiles
-from tfgpu_magic.publisher import Publisher, _notebook
+from tfgpu_magic.publisher import Publisher, notebook_of
 from tfgpu_magic.reporter import Reporter
 from tfgpu_magic.simgpu import Machine
 
@@ -120,7 +120,7 @@ def test_a_report_says_idle_only_of_figures_that_were_read_after_the_cell(monkey
     monkeypatch.setattr("tfgpu_magic.config.self_report.brief", ends_meanwhile)
     posted: list[Report] = []
     monkeypatch.setattr(Publisher, "_place", lambda _: SimpleNamespace(post=posted.append))
-    publisher = Publisher(SimpleNamespace(user_ns={}))
+    publisher = Publisher(str)
     for _ in range(2):
         reporter._publish(publisher)
 
@@ -146,12 +146,12 @@ def test_pytorchs_figures_are_told_beside_tensorflows() -> None:
 
 def test_the_notebook_is_the_one_that_the_server_or_vs_code_names(monkeypatch: pytest.MonkeyPatch) -> None:
     shell = SimpleNamespace(user_ns={})
-    none = _notebook(shell)
+    none = notebook_of(shell)
     shell.user_ns["__vsc_ipynb_file__"] = "/home/me/code.ipynb"
-    code = _notebook(shell)
+    code = notebook_of(shell)
     monkeypatch.setenv("JPY_SESSION_NAME", "/home/me/lab.ipynb")
 
-    assert (none, code, _notebook(shell)) == ("", "/home/me/code.ipynb", "/home/me/lab.ipynb")
+    assert (none, code, notebook_of(shell)) == ("", "/home/me/code.ipynb", "/home/me/lab.ipynb")
 
 
 # --- what runs in a kernel on the machine ---

@@ -8,6 +8,9 @@ from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.process_state import DEVICES
 from tfgpu_magic.units import MIB
 
+VARIABLE = "TFGPU_POLICY"
+"""The variable that kernels read when they load the extension, as in `tfgpu_magic.loading`."""
+
 
 def python(plan: Plan, order: Sequence[str] = ()) -> str:
     """Return Python that does what the plan does, for the top of a script, before TensorFlow's first op.
@@ -50,6 +53,11 @@ def _configure(gpu: str, parts: list[str]) -> list[str]:
     return [*lines, "    [", *(f"        {part}," for part in parts), "    ],", ")"]
 
 
+def variables(plan: Plan) -> dict[str, str | None]:
+    """Return what a program is started with that is under a plan as far as variables can say it; None removes one."""
+    return {**plan.environment, VARIABLE: str(plan.settled)}
+
+
 def shell(plan: Plan) -> str:
     """Return shell lines that do what the plan does for programs started after them, as far as variables can."""
     lines = [
@@ -59,6 +67,6 @@ def shell(plan: Plan) -> str:
         lines += [
             "# TensorFlow has no variable for limits and logical devices.",
             "# Kernels that load tfgpu_magic read this one:",
-            f"export TFGPU_POLICY='{plan.settled}'",
+            f"export {VARIABLE}='{plan.settled}'",
         ]
     return "\n".join(lines) or "# Nothing was asked: TensorFlow's own defaults need no variable."

@@ -10,10 +10,13 @@ import psutil
 from tfgpu_magic.probe import CALLS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 ISOLATED = "isolated call"
 """The name of the processes of isolated cells and calls."""
+
+LAUNCHER = "tfgpu"
+"""The command under which programs run; they are named by themselves, and not by it."""
 
 
 def notebook(process: psutil.Process) -> str:
@@ -57,12 +60,23 @@ def short_command(name: str, words: Sequence[str]) -> str:
         if word in ("-W", "-X"):
             next(rest, None)
         elif word == "-m":
-            return f"{program} -m {next(rest, '')}".rstrip()
+            module = next(rest, "")
+            return _under_a_policy(rest) if module == __name__.partition(".")[0] else f"{program} -m {module}".rstrip()
         elif word == "-c":
             return ISOLATED if CALLS in next(rest, "") else program
         elif not word.startswith("-"):
-            return f"{program} {PurePath(word).name}"
+            script = PurePath(word).name
+            return _under_a_policy(rest) if script == LAUNCHER else f"{program} {script}"
     return program
+
+
+def _under_a_policy(words: Iterator[str]) -> str:
+    """Name a program by the words of `tfgpu run "limit 40%" -- program_1.py` behind `tfgpu`; others by `tfgpu`."""
+    command = next(words, "")
+    if command != "run" or "--" not in words:  # which passes over the policy
+        return f"{LAUNCHER} {command}".rstrip()
+    name = short_command("", ["python", *words])
+    return name if name == ISOLATED or name.startswith("python -m") else name.removeprefix("python ")
 
 
 def is_call(process: psutil.Process) -> bool:

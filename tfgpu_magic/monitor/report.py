@@ -1,4 +1,4 @@
-"""A kernel's report of itself and its frameworks, as plain data. `config.self_report` fills it in."""
+"""A kernel's or a program's report of itself and its frameworks, as plain data. `config.self_report` fills it in."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ class Report:
         uses: a `GpuUse` for each GPU of which the kernel has something to report.
         notes: what a reader must know besides, a sentence each.
         stage: how far TensorFlow has come: the value of a `config.process_state.Stage`.
-        notebook: the notebook's path as the server passed it to the kernel; empty where it passed none.
+        notebook: the notebook's path as the server passed it to the kernel, or what a program is called, or its
+            script's path; empty where that is not known.
         busy: whether a cell is running, or an isolated one in the background; None where that is not observed.
         active: when that last changed, in seconds since the epoch.
         used_since: when it was first seen to have taken memory, in seconds since the epoch; None if it has none.

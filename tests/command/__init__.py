@@ -1,0 +1,1 @@
+"""Tests of the command `tfgpu`: on a simulated machine, in a shell's way."""

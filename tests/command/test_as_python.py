@@ -1,0 +1,161 @@
+"""A Python program under `tfgpu run` sees, says and returns what it does under Python itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tests.command.shell import TFGPU, run, running, tfgpu
+from tests.machines import machine_of
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.report_files import ReportFiles
+from tfgpu_magic.simgpu import Machine
+
+machine = machine_of("2x8GiB")
+
+ALIKE = {
+    "what it sees": "import sys; print(sys.argv, __file__, sys.path[0], list(globals()), __spec__, type(__loader__))",
+    "input": "import sys; print(sys.stdin.read().upper(), end='')",
+    "its own end": "import sys; print('out'); sys.exit(7)",
+    "its own last words": "import sys; sys.exit('not today')",
+    "an error": "def f():\n    return 1 / 0\n\nf()",
+    "an error in an error": "try:\n    {}['a']\nexcept KeyError:\n    raise ValueError('b')",
+    "an error of its syntax": "print('never')\nx = = 1",
+    "its own hook": "import sys; sys.excepthook = lambda *error: print('hook', error[0], error[2].tb_next); 1 / 0",
+    "an interrupt": "import os, signal; os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(60)",
+    "a signal": "import os, signal; print('x', flush=True); os.kill(os.getpid(), signal.SIGTERM)",
+    "what it does at its end": "import atexit; atexit.register(print, 'last'); print('first')",
+    "a thread that goes on": "import threading; threading.Timer(0.2, print, ['later']).start(); print('end')",
+    "annotations of this day": "def f(x: int): ...\nprint(f.__annotations__)",
+    "pickles of its own": (
+        "import pickle\nclass Own: ...\nif __name__ == '__main__':\n"
+        "    print(type(pickle.loads(pickle.dumps(Own()))) is Own, Own.__module__)"
+    ),
+    "workers that it spawns": (
+        "import multiprocessing, sys\ndef twice(x): return 2 * x\nif __name__ == '__main__':\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool: print(pool.map(twice, [1, 2]), sys.argv)"
+    ),
+    "its main module": "import sys; me = sys.modules['__main__']; print(me.__dict__ is globals(), me.__name__)",
+    "a reader that has gone": "import os; r, w = os.pipe(); os.close(r); os.write(w, b'x')",
+}
+
+
+@pytest.mark.parametrize("code", ALIKE.values(), ids=ALIKE)
+def test_a_script_is_run_as_python_runs_it(machine: Machine, tmp_path: Path, code: str) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    (folder / "program 1.py").write_text(code)
+    words = ("./a folder/program 1.py", "two words", "--epochs=3", "--", "-h")
+
+    expected = run(machine, sys.executable, *words, cwd=tmp_path, input="in\n")
+    done = tfgpu(machine, "run", "growth", "--", *words, cwd=tmp_path, input="in\n")
+
+    assert (done.stdout, done.stderr, done.returncode) == (expected.stdout, expected.stderr, expected.returncode)
+
+
+SHOW = "import sys; print(sys.argv, sys.path[0], __name__, __spec__ and __spec__.name, sys.flags, len(sys.warnoptions))"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-m", "package", "1 2"),
+        ("-m", "package.broken"),
+        ("-m", "missing"),
+        ("-c", SHOW, "-x"),
+        ("-c", "1 / 0"),
+        ("package", "directory"),
+        ("package.zip", "file"),
+        ("missing.py",),
+        ("package/broken.py",),
+    ],
+)
+def test_modules_code_and_archives_too(machine: Machine, tmp_path: Path, words: tuple[str, ...]) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__main__.py").write_text(SHOW)
+    (package / "broken.py").write_text("raise LookupError('broken')")
+    with zipfile.ZipFile(tmp_path / "package.zip", "w") as archive:
+        archive.write(package / "__main__.py", "__main__.py")
+
+    expected = run(machine, sys.executable, *words, cwd=tmp_path)
+    done = tfgpu(machine, "run", "growth", "--script", "--", *words, cwd=tmp_path)
+
+    said = expected.stderr.replace(f"{sys.executable}: can't", "tfgpu: can't")
+    assert (done.stdout, done.stderr, done.returncode) == (expected.stdout, said, expected.returncode)
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("-O", "-X", "dev"), ("-uWerror",), ("-Bc", SHOW), ("-I",), ("-mtimeit", "-h")]
+)
+def test_a_python_with_options_keeps_them(machine: Machine, tmp_path: Path, options: tuple[str, ...]) -> None:
+    (tmp_path / "show").write_text(SHOW)
+    command = (sys.executable, *options, "show", "a b")
+
+    expected = run(machine, *command, cwd=tmp_path)
+    done = tfgpu(machine, "run", "growth", "--", *command, cwd=tmp_path, env={"PYTHONPATH": os.pathsep.join(sys.path)})
+
+    assert done.returncode == expected.returncode
+    assert done.stdout.replace("safe_path=False", "") == expected.stdout.replace("safe_path=False", "")
+
+
+def test_a_command_that_python_runs_is_a_python_program(machine: Machine, tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text(
+        f"#!{sys.executable}\nimport sys, tfgpu_magic.config.runtime as r; print(sys.argv, r.RUNTIME.plan.asked)"
+    )
+    tool.chmod(0o755)
+
+    done = tfgpu(machine, "run", "limit 40%", "--", "./tool", "a b", cwd=tmp_path)
+
+    assert (done.stderr, done.stdout) == ("", "['./tool', 'a b'] limit 40%\n")
+
+
+def test_ctrl_c_in_a_terminal_is_the_programs(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import time; print('ready', flush=True); time.sleep(600)")
+    with running(machine, "growth", "--", "program.py", cwd=tmp_path) as program:
+        os.killpg(program.pid, signal.SIGINT)
+        status = program.process.wait(30)
+
+    assert status == -signal.SIGINT  # 130 for a shell
+
+
+def test_a_pipe_whose_reader_ends_ends_the_program(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "lines.py").write_text("while True: print('a line')")
+
+    def through(*command: str) -> tuple[str, str, int]:
+        with machine.popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            first = process.stdout.readline()
+            process.stdout.close()
+            return first, process.stderr.read(), process.wait(30)
+
+    assert through(*TFGPU, "run", "growth", "--", "lines.py") == through(sys.executable, "lines.py")
+
+
+def test_nothing_runs_beside_a_program_before_it_imports_a_framework(machine: Machine, tmp_path: Path) -> None:
+    code = "import threading; print([t.name for t in threading.enumerate() if 'child' not in t.name])"
+
+    assert tfgpu(machine, "run", "limit 1GiB", "--", "-c", code).stdout == "['MainThread']\n"
+
+
+def test_a_program_that_forks_and_ends_leaves_its_parents_report(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "forks.py").write_text(
+        "import os, sys\nif os.fork() == 0: sys.exit()\nos.wait(); print('ready', flush=True); sys.stdin.read()"
+    )
+    with (
+        running(machine, "limit 1GiB", "--", "forks.py", cwd=tmp_path) as program,
+        mock.patch.dict(os.environ, machine.environ()),
+        BoardDirectory() as place,
+    ):
+        reports = ReportFiles(place).read()
+
+    assert [report.pid for report in reports] == [program.pid]

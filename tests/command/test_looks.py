@@ -1,0 +1,145 @@
+"""`tfgpu status`, `plan`, `env` and `help`: what is seen, in words and as JSON, and what is not imported for it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+
+import pytest
+
+from scripts._machine import named
+from tests.command.shell import TFGPU, run, tfgpu
+from tests.machines import machine_of
+from tests.sizes import GIB
+from tfgpu_magic.command.main import parser
+from tfgpu_magic.command.table import COMMANDS
+from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.views import message
+
+machine = machine_of("2x8GiB")
+broken = machine_of("2x8GiB", scope="function")
+
+
+def test_status_names_notebooks_and_says_nothing_of_itself(machine: Machine) -> None:
+    with named("train.ipynb"):
+        neighbour = machine.add_neighbour("3GiB@1")
+    done = tfgpu(machine, "status")
+    neighbour.stop()
+
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout.splitlines()[:5] == [
+        " GPU  Name                       Held     Free",
+        "   0  Simulated GPU 8GiB  0.0 / 8 GiB  7.9 GiB",
+        "   1  Simulated GPU 8GiB  3.0 / 8 GiB  4.9 GiB",
+        f" GPU{'PID':>{len(str(neighbour.pid)) + 2}}  Type  Owner           Held",
+        f"   1  {neighbour.pid}     C  train.ipynb  3.0 GiB",
+    ]
+
+
+def test_status_as_json_is_the_servers_message(machine: Machine) -> None:
+    neighbour = machine.add_neighbour("3GiB@1")
+    said = tfgpu(machine, "status", "--json").stdout
+    neighbour.stop()
+
+    sent = json.loads(said)
+    state = sent.pop("state")
+    assert sent == {"version": message.VERSION, "type": "full", "sequence": 0, "history": {"times": [], "used": {}}}
+    assert state.keys() <= message.State.__annotations__.keys()
+    assert (state["gpus"]["1"]["used"], state["rows"][f"1 {neighbour.pid}"]["held"]) == (3 * GIB, 3 * GIB)
+    assert said.count("\n") == 1
+
+
+def test_without_a_driver_status_says_so_in_both_forms_and_returns_1(broken: Machine) -> None:
+    broken.remove_driver()
+    text, data = tfgpu(broken, "status"), tfgpu(broken, "status", "--json")
+
+    assert (text.returncode, data.returncode) == (1, 1)
+    assert json.loads(data.stdout)["state"]["error"] == text.stdout.splitlines()[0]
+    assert tfgpu(broken, "top").stdout == text.stdout
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(machine: Machine) -> None:
+    command = " ".join(TFGPU)
+    done = run(machine, "sh", "-c", f"{{ {command} status; echo $? >&2; }} | true")
+
+    assert done.stderr in ("0\n", "141\n")
+
+
+def test_plan_says_what_would_be_done_and_env_writes_it(machine: Machine) -> None:
+    plan, env = tfgpu(machine, "plan", "visible 1; limit 40%"), tfgpu(machine, "env", "visible", "1;", "growth")
+
+    assert plan.stdout.splitlines()[:3] == [
+        "`visible 1; limit 40%` would do this:",
+        "  Device  TensorFlow  Takes             Of  Free now",
+        "   GPU 1  GPU:0       limit 3.2 GiB  8 GiB   7.9 GiB",
+    ]
+    assert env.stdout == (
+        "export TF_FORCE_GPU_ALLOW_GROWTH=true\nexport CUDA_DEVICE_ORDER=PCI_BUS_ID\nexport CUDA_VISIBLE_DEVICES=1\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["plan", "env"])
+def test_what_cannot_be_had_is_refused_with_the_line_that_can(machine: Machine, command: str) -> None:
+    done = tfgpu(machine, command, "visible 9; limit 1GiB")
+
+    assert (done.stdout, done.returncode) == ("", 2)
+    assert "there is no GPU 9" in done.stderr
+    assert f'tfgpu {command} "limit 1GiB"' in done.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["help"], ["--help"]])
+def test_the_help_lists_every_command(machine: Machine, words: list[str]) -> None:
+    done = tfgpu(machine, *words)
+
+    assert done.returncode == 0
+    assert [command.name for command in COMMANDS if command.meaning not in done.stdout] == []
+
+
+@pytest.mark.parametrize("name", [command.name for command in COMMANDS if command.name != "help"])
+def test_every_command_has_a_help_of_its_own_in_80_columns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    (action,) = (a for a in parser(name)._actions if isinstance(a, argparse._SubParsersAction))
+    text = action.choices[name].format_help()
+
+    assert text.startswith(f"usage: tfgpu {name}")
+    assert [line for line in text.splitlines() if len(line) > 82] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["statsu"], "invalid choice: 'statsu'"),
+        (["status", "--", "x.py"], "`tfgpu status` takes no program: '-- x.py' is too much"),
+        (["status", "--xml"], "unrecognized arguments: --xml"),
+    ],
+)
+def test_a_mistake_in_the_words_is_answered_with_2(machine: Machine, words: list[str], said: str) -> None:
+    done = tfgpu(machine, *words)
+
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_an_interrupt_ends_it_without_a_traceback_and_as_a_shell_expects(broken: Machine) -> None:
+    broken.hang("nvmlInit", 60)
+    with broken.popen([*TFGPU, "plan", "limit 1GiB"], stderr=subprocess.PIPE, text=True) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(2.5)
+        process.send_signal(2)
+        _, said = process.communicate(timeout=30)
+
+    assert (process.returncode, said) == (-2, "")
+
+
+def test_help_imports_nothing_that_only_commands_need() -> None:
+    code = (
+        "import sys; from tfgpu_magic.command.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = {name.partition(".")[0] for name in done.stdout.split()}
+
+    assert not imported & {"IPython", "traitlets", "psutil", "wrapt", "rich", "ctypes", "subprocess", "pynvml"}
+    assert "tfgpu_magic.command.run" not in done.stdout.split()

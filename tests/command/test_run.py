@@ -1,0 +1,133 @@
+"""`tfgpu run` beside Python: any other command, what is refused, and what is not there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.command.shell import TFGPU, Done, running, tfgpu
+from tests.machines import machine_of
+from tfgpu_magic.config import script
+from tfgpu_magic.loading import VARIABLE
+from tfgpu_magic.simgpu import Machine
+
+machine = machine_of("2x8GiB")
+
+SAY = "echo $CUDA_VISIBLE_DEVICES, $TF_FORCE_GPU_ALLOW_GROWTH, $TFGPU_POLICY"
+
+
+def test_a_command_has_what_variables_can_say_and_the_policy_for_its_kernels(machine: Machine) -> None:
+    done = tfgpu(machine, "run", "visible 1; growth", "--", "sh", "-c", SAY)
+
+    assert (done.stdout, done.stderr, done.returncode) == ("1, true, visible 1; growth\n", "", 0)
+
+
+def test_it_is_what_kernels_read() -> None:
+    assert script.VARIABLE == VARIABLE
+
+
+def test_a_command_is_the_process_itself_with_its_signals_and_status(machine: Machine) -> None:
+    with machine.popen(
+        [*TFGPU, "run", "growth", "--", "sh", "-c", "echo $$; yes | head -n 1; exit 7"], stdout=-1, stderr=-1, text=True
+    ) as process:
+        out, err = process.communicate(timeout=60)
+
+    assert (out, err, process.returncode) == (f"{process.pid}\ny\n", "", 7)  # `yes` complains where SIGPIPE is ignored
+
+
+@pytest.mark.parametrize("policy", ["limit 40%", "limit 2GiB --grow", "split 2", "split 2 --cpu"])
+def test_what_variables_cannot_say_is_refused_before_the_command_begins(
+    machine: Machine, tmp_path: Path, policy: str
+) -> None:
+    done = tfgpu(machine, "run", policy, "--", "touch", "begun", cwd=tmp_path)
+
+    assert (done.stdout, done.returncode, list(tmp_path.iterdir())) == ("", 2, [])
+    assert done.stderr.startswith("tfgpu: Not applied. No environment variable says all of `")
+    assert done.stderr.splitlines()[-1] == f'  tfgpu run "{policy}" -- program.py'
+
+
+def refused(done: Done) -> str:
+    assert (done.stdout, done.returncode) == ("", 2)
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_a_policy_that_does_not_fit_is_refused_with_the_line_that_fits(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "a program.py").write_text("print('begun')")
+    neighbour = machine.add_neighbour("6GiB@0")
+    said = refused(tfgpu(machine, "run", "limit 40%", "--", "a program.py", "--lr", "1 2", cwd=tmp_path))
+    neighbour.stop()
+
+    assert "tfgpu: Not applied. GPU 0: 40% is 3.2 GiB" in said
+    assert "  6.0 GiB  neighbour\n" in said
+    assert "tfgpu run \"visible 1; limit 40%\" -- 'a program.py' --lr '1 2'" in said or "Fits now:\n  tfgpu run" in said
+    assert "%tf_gpu" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["limit", "40", "--", "x.py"], "40 of what? Write 40GiB, or 40% (of the GPU)."),
+        (["limmit 40%", "--", "x.py"], "'limmit' is not a word of tfgpu. Did you mean 'limit'? `tfgpu help plan`"),
+        (["limit 40%", "program.py"], "there is no program to run. Write it behind --"),
+        (["limit 40%", "--"], "there is no program to run. Write it behind --"),
+        (["--", "x.py"], "the following arguments are required: POLICY"),
+        (["visible 7", "--", "true"], "there is no GPU 7"),
+    ],
+)
+def test_a_mistake_is_told_in_words_and_answered_with_2(
+    machine: Machine, tmp_path: Path, words: list[str], said: str
+) -> None:
+    (tmp_path / "x.py").write_text("print('begun')")
+
+    assert said.lower() in refused(tfgpu(machine, "run", *words, cwd=tmp_path)).lower()
+
+
+@pytest.mark.parametrize(
+    ("program", "said", "status"),
+    [
+        ("no-such-command", "No such file or directory", 127),
+        ("/etc/passwd", "Permission denied", 126),
+    ],
+)
+def test_a_command_that_cannot_be_run_is_answered_as_shells_do(
+    machine: Machine, program: str, said: str, status: int
+) -> None:
+    done = tfgpu(machine, "run", "growth", "--", program)
+
+    assert (done.stderr, done.returncode) == (f"tfgpu: {program}: {said}\n", status)
+
+
+def test_words_need_no_quotes_where_the_shell_leaves_them(machine: Machine) -> None:
+    done = tfgpu(machine, "run", "limit", "0=1GiB", "1=2GiB", "--", "-c", ASKED)
+
+    assert done.stdout == "limit 0=1GiB 1=2GiB\n"
+
+
+def test_a_policy_without_effect_is_told(machine: Machine) -> None:
+    done = tfgpu(machine, "run", "visible none; limit 1GiB", "--", "-c", "print('runs')")
+
+    assert done.stdout == "runs\n"
+    assert "has no effect here: TensorFlow sees no GPU." in done.stderr
+
+
+def test_two_programs_that_pick_have_a_gpu_each(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import os, sys; print('ready', os.environ['CUDA_VISIBLE_DEVICES'], flush=True); sys.stdin.read()"
+    )
+    run = (machine, "pick; growth", "--", "program.py")
+    with running(*run, cwd=tmp_path) as one, running(*run, cwd=tmp_path) as two:
+        picked = {one.said, two.said}
+
+    assert picked == {"ready 0\n", "ready 1\n"}
+
+
+ASKED = "import tfgpu_magic.config.runtime as r; print(r.RUNTIME.plan.asked)"
+
+
+def test_the_interpreter_is_the_one_that_runs_tfgpu(machine: Machine) -> None:
+    done = tfgpu(machine, "run", "growth", "--", "-c", "import sys; print(sys.executable)")
+
+    assert done.stdout == f"{sys.executable}\n"

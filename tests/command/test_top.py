@@ -1,0 +1,137 @@
+"""`tfgpu top` in a real terminal: it follows its size, says what is wrong, and leaves the terminal as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import signal
+import struct
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.command.shell import TFGPU
+from tests.machines import machine_of
+from tests.waiting import until
+from tfgpu_magic.simgpu import Machine
+
+machine = machine_of("2x8GiB", scope="function")
+
+IN, OUT, CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
+"""What a terminal is told: to show another screen, to show its own again, and to show its cursor."""
+
+
+class Terminal:
+    """A terminal of 80 by 24, and a process that has it for its own."""
+
+    def __init__(self, machine: Machine, command: tuple[str, ...]) -> None:
+        self.said = ""
+        self._ours, theirs = pty.openpty()
+        self.resize(80, 24)
+        self.before = termios.tcgetattr(theirs)
+        self.process = machine.popen(
+            list(command), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, env={"TERM": "xterm"}
+        )
+        self._theirs = theirs
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def resize(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def press(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def modes(self) -> list[object]:
+        return list(termios.tcgetattr(self._theirs))
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._theirs)
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := os.read(self._ours, 65536):
+                self.said += data.decode(errors="replace")
+
+
+@contextlib.contextmanager
+def top(machine: Machine, *command: str) -> Iterator[Terminal]:
+    terminal = Terminal(machine, command or (*TFGPU, "top"))
+    try:
+        yield terminal
+    finally:
+        terminal.close()
+
+
+def test_it_is_drawn_and_follows_the_machine_and_the_terminals_size(machine: Machine) -> None:
+    with top(machine) as terminal:
+        until(lambda: "live · 1 s" in terminal.said and "No process holds GPU memory." in terminal.said)
+        machine.add_neighbour("3GiB@1")
+        until(lambda: "neighbour" in terminal.said and "3.0 / 8 GiB" in terminal.said)
+        narrow = len(terminal.said)
+        terminal.resize(200, 50)
+        os.kill(terminal.process.pid, signal.SIGWINCH)  # which only the terminal of a session's leader sends
+        until(lambda: "yours" in terminal.said[narrow:])  # the legend of a wide one
+
+
+@pytest.mark.parametrize(("end", "status"), [("q", 0), (signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_it_ends_and_the_terminal_is_as_it_was(machine: Machine, end: str | signal.Signals, status: int) -> None:
+    with top(machine) as terminal:
+        until(lambda: "live" in terminal.said)
+        changed = terminal.modes() != terminal.before
+        if isinstance(end, str):
+            terminal.press(end)
+        else:
+            terminal.process.send_signal(end)
+        assert terminal.process.wait(30) == status
+        until(lambda: OUT in terminal.said)
+
+        assert changed
+        assert terminal.modes() == terminal.before
+        assert terminal.said.count(IN) == terminal.said.count(OUT) == 1
+        assert terminal.said.rindex(CURSOR) > terminal.said.rindex("live")
+
+
+def test_stopped_it_gives_the_terminal_back_and_takes_it_again(machine: Machine) -> None:
+    with top(machine) as terminal:
+        until(lambda: "live" in terminal.said)
+        terminal.process.send_signal(signal.SIGTSTP)
+        until(lambda: os.waitpid(terminal.process.pid, os.WUNTRACED | os.WNOHANG)[0])
+        given_back = OUT in terminal.said, terminal.modes() == terminal.before
+        stopped = len(terminal.said)
+        terminal.process.send_signal(signal.SIGCONT)
+        until(lambda: "live" in terminal.said[stopped:])
+        terminal.press("q")
+
+        assert given_back == (True, True)
+        assert terminal.process.wait(30) == 0
+
+
+def test_a_driver_that_hangs_is_told_and_keys_are_heard(machine: Machine) -> None:
+    with top(machine) as terminal:
+        until(lambda: "live" in terminal.said)
+        machine.hang("nvmlDeviceGetMemoryInfo", 300)
+        until(lambda: "stale since" in terminal.said, seconds=60)
+        terminal.press("q")
+
+        assert terminal.process.wait(30) == 0
+
+
+def test_without_a_driver_it_says_so(machine: Machine) -> None:
+    machine.remove_driver()
+    with top(machine) as terminal:
+        until(lambda: "To try it without a GPU" in terminal.said)
+
+
+def test_without_rich_a_sentence_says_what_to_install(machine: Machine) -> None:
+    code = "import sys; sys.modules['rich'] = None; from tfgpu_magic.command.main import main; sys.exit(main(['top']))"
+    with top(machine, sys.executable, "-c", code) as terminal:
+        assert terminal.process.wait(30) == 2
+        until(lambda: "tfgpu-magic[top]" in terminal.said)
+        assert "Traceback" not in terminal.said

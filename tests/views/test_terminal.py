@@ -1,0 +1,93 @@
+"""The table as the lines of a terminal, in every size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from tests.figures import tensorflow
+from tests.sizes import GIB
+from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
+from tfgpu_magic.monitor.report import GpuUse
+from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.views.terminal import screen
+
+USED = replace(
+    BUSY,
+    summary="",
+    every=1.0,
+    processes=(
+        replace(
+            process(48, owner="train.ipynb", pid=2373),
+            use=GpuUse(gpu="0", policy="limit 48 GiB", figures=tensorflow(31 * GIB, 45 * GIB)),
+        ),
+        process(10.1, pid=2533),
+        replace(process(3.1, owner="maria", pid=2811), who="other"),
+        process(13, gpu="1", pid=None, owner="others"),
+    ),
+)
+
+
+def lines(table: Table, width: int = 80, height: int = 24) -> list[str]:
+    console = Console(width=width, height=height, no_color=True, legacy_windows=False)
+    with console.capture() as drawn:
+        console.print(screen(table, width=width, height=height))
+    return [line.rstrip() for line in drawn.get().splitlines()]
+
+
+def test_80_columns_have_all_figures() -> None:
+    assert lines(USED) == [
+        "GPU memory, in GiB                                          live · 1 s · q quits",
+        "         PID  Owner                       Held   In use     Peak  Policy",
+        "  0 A100-80GB █████████████████████▒▒▒▒▒▒·········  61.2 / 80 GiB  free  18.8",
+        "        2373  train.ipynb                 48.0     31.0     45.0  limit 48 GiB",
+        "        2533  eval.ipynb                  10.1",
+        "        2811  maria                        3.1",
+        "  1 A100-80GB                                        0.5 / 80 GiB  free  79.0",
+        "           -  others                      13.0",
+        "  2 Tesla T4  N/A: the GPU is lost. Others go on.",
+    ]
+
+
+@pytest.mark.parametrize("table", [USED, EMPTY, ABSENT, replace(USED, stale_since=1.0)], ids=str)
+@pytest.mark.parametrize(("width", "height"), [(200, 50), (80, 24), (60, 10), (20, 3)])
+def test_no_line_is_wider_and_no_screen_longer_than_the_terminal(table: Table, width: int, height: int) -> None:
+    drawn = lines(table, width, height)
+
+    assert len(drawn) <= height
+    assert max(map(len, drawn)) <= width
+
+
+def test_a_low_terminal_shows_every_gpu_and_says_how_much_is_left_out() -> None:
+    many = tuple(process(1, pid=number) for number in range(10, 30))
+    drawn = lines(replace(USED, processes=many), height=10)
+
+    assert [line[2] for line in drawn if line[:3].strip().isdigit() and line[3] == " "] == ["0", "1", "2"]
+    assert any("more," in line and line.endswith("GiB") for line in drawn)
+
+
+def test_a_stale_table_says_since_when() -> None:
+    assert "stale since " in lines(replace(USED, stale_since=1.0))[0]
+
+
+def test_without_a_driver_it_says_what_to_do() -> None:
+    assert [line for line in lines(ABSENT) if line][1:4] == [
+        "No NVIDIA driver was found.",
+        "To try it without a GPU, on a simulated machine:",
+        "  python -m tfgpu_magic.simgpu --gpus 4x16GiB -- jupyter lab",
+    ]
+
+
+def test_hostile_names_stay_in_their_line_and_send_nothing_to_the_terminal() -> None:
+    (row,) = [line for line in lines(replace(USED, processes=(process(owner=HOSTILE),)), 120) if "evil" in line]
+
+    assert not {"\x1b", "\u202e", "\ud800"} & set(row)
+
+
+def test_a_bar_is_told_by_its_characters_too() -> None:
+    bar = lines(USED)[2]
+
+    assert bar.count("█") > bar.count("▒") > 0
+    assert "·" in bar

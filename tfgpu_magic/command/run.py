@@ -1,0 +1,121 @@
+"""`tfgpu run`: applies a policy to an unchanged program, in its own process and before it begins.
+
+A Python program is run by this process (`program`), with the policy applied as `tfgpu_magic.apply` does. For Python by
+another name, this process becomes that interpreter, which does the same. Any other command has what environment
+variables can say; what they cannot is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path, PurePath
+from typing import NoReturn
+
+from tfgpu_magic import control
+from tfgpu_magic.command import program
+from tfgpu_magic.command.target import PythonProgram, interpreter, python_program
+from tfgpu_magic.command.wording import WORDS, in_shell
+from tfgpu_magic.config import script
+from tfgpu_magic.config.runtime import current_stage, environment
+from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.program_reporter import ProgramReporter
+
+_EXAMPLES = """\
+Examples:
+  tfgpu run "limit 40%" -- program_1.py --epochs 3
+  tfgpu run "visible 3,2; limit 40%" -- -m package.train
+  tfgpu run "pick; growth" -- make train
+
+A Python script, -m MODULE and -c CODE run in this process, under this Python;
+so does what another Python is to run, in that one. Arguments, output, signals
+and the exit status are the program's own. Any other command has what variables
+can say: visible, pick and growth; the rest is refused. Where the policy is
+refused, nothing is started, and the exit status is 2."""
+
+_SCRIPT = "--script"
+_NOT_FOUND, _NOT_RUN = 127, 126  # as shells have it
+
+
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """Add its arguments."""
+    parser.epilog = f"{_EXAMPLES}\n\n{WORDS}"
+    parser.add_argument("policy", nargs="+", metavar="POLICY", help="what holds for the program, such as `limit 40%%`")
+    parser.add_argument(_SCRIPT, action="store_true", help="PROGRAM is a Python script, whatever its name")
+
+
+def run(options: argparse.Namespace) -> int | Callable[[], int]:
+    """Apply the policy, or refuse it; return what runs the program."""
+    words, policy = list(options.program), " ".join(options.policy)
+    if not words:
+        raise TfGpuError(f'there is no program to run. Write it behind --:   tfgpu run "{policy}" -- program.py')
+    found = python_program(words, script=options.script)
+    if found is not None:
+        return _python(policy, found, words)
+    called = interpreter(words)
+    if called is not None:
+        python, rest = called
+        return partial(_become, [*python, "-m", "tfgpu_magic", "run", _SCRIPT, policy, "--", *rest], environment())
+    return partial(_become, words, _variables(policy, words))
+
+
+def _python(policy: str, found: PythonProgram, words: Sequence[str]) -> int | Callable[[], int]:
+    """Apply a policy here, and return what runs a Python program; where there is none, say so as Python does."""
+    if why := program.missing(found):
+        print(f"tfgpu: {why}", file=sys.stderr)
+        return 2
+    reporter = ProgramReporter(_title(found))
+    plan = in_shell(lambda: control.apply(policy), partial(_line, words))
+    reporter.start()
+    if plan.acts_on_nothing:
+        print(f"tfgpu: {control.standing(plan, current_stage())}", file=sys.stderr)
+    return partial(program.execute, found)
+
+
+def _title(found: PythonProgram) -> str:
+    """Return what a program is called in every table, or the path of a file that is called so."""
+    if found.kind == "script":
+        return str(Path(found.what).absolute())
+    return f"python -m {found.what}" if found.kind == "-m" else ""
+
+
+def _variables(policy: str, words: Sequence[str]) -> dict[str, str]:
+    """Return the environment of a command that is not Python's.
+
+    Raises:
+        TfGpuError: the policy is refused, or asks for more than variables can say.
+    """
+    plan = in_shell(lambda: control.plan(policy), partial(_line, words))
+    if plan.needs_tensorflow:
+        raise TfGpuError(
+            f"Not applied. No environment variable says all of `{plan.asked}`, and {PurePath(words[0]).name} is not a "
+            "Python program, in which it could be set. For the Python program that it starts:\n  "
+            + _line(["program.py"], str(plan.asked))
+        )
+    return _with(environment(), script.variables(plan))
+
+
+def _with(environment: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    changed = {**environment, **changes}
+    return {name: value for name, value in changed.items() if value is not None}
+
+
+def _line(words: Sequence[str], policy: str) -> str:
+    """Return the line that runs the same program under another policy."""
+    return f'tfgpu run "{policy}" -- {shlex.join(words)}'
+
+
+def _become(words: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """Become another program, with the signals as they were before Python changed them."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvpe(words[0], words, environment)  # noqa: S606  # the user's command
+    except OSError as error:
+        print(f"tfgpu: {words[0]}: {error.strerror}", file=sys.stderr)
+        sys.exit(_NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_RUN)

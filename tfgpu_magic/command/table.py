@@ -1,0 +1,38 @@
+"""Every command of `tfgpu`, in the order in which the help lists them; each is a module of its name, but `help`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The description of a command, for the help and for the table in the documentation.
+
+    Its module has `prepare(parser)`, which adds its arguments, and `run(options)`, which does it and returns the exit
+    status; or a function that is to be called instead of returning, outside of all handlers of this package.
+
+    Attributes:
+        name: the command.
+        usage: what follows the name.
+        meaning: what it does.
+    """
+
+    name: str
+    usage: str
+    meaning: str
+
+    @property
+    def takes_program(self) -> bool:
+        """Whether a program and its arguments follow behind ``--``."""
+        return " -- " in self.usage
+
+
+COMMANDS = (
+    Command("run", '"POLICY" -- PROGRAM', "run an unchanged program under a policy"),
+    Command("status", "[--json]", "who holds the memory of which GPU, at one look"),
+    Command("top", "", "the same live, in a terminal; q ends it"),
+    Command("plan", '"POLICY"', "what a policy would do, GPU by GPU; nothing is done"),
+    Command("env", '"POLICY"', "shell lines that do it, as far as environment variables can"),
+    Command("help", "[COMMAND]", "this list, or more about one command"),
+)
