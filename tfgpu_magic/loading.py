@@ -21,6 +21,9 @@ VARIABLE = "TFGPU_POLICY"
 """The environment variable with the policy for every kernel that loads the extension; it outweighs configuration,
 also where it is empty, which is no policy."""
 
+CEILING = "TFGPU_CEILING"
+"""The environment variable with a ceiling; `config.ceiling` has it too, and is not imported where there is none."""
+
 
 if __name__ not in PRELOAD:
     PRELOAD.append(__name__)  # an isolated cell has the magics too
@@ -35,13 +38,38 @@ def load(shell: InteractiveShell) -> None:
         from tfgpu_magic.isolate.pool import FORK_SERVER  # here and below: loading the extension is to be quick
 
         FORK_SERVER.process()
-    if given := os.environ.get(VARIABLE, magics.policy):
+    given, where = _policy(magics)
+    if given or magics.ceiling or CEILING in os.environ:
         from tfgpu_magic import administrator
         from tfgpu_magic.config.runtime import RUNTIME
 
+        warn = functools.partial(_warn, shell)
+        capped = administrator.restrict(magics.ceiling, warn)
         if RUNTIME.plan is None:  # else it is loaded again, and what was asked meanwhile stays in force
-            where = f"${VARIABLE}" if VARIABLE in os.environ else "the configuration"
-            administrator.enforce(given, where, functools.partial(_warn, shell))
+            if given:
+                administrator.enforce(given, where, warn)
+            elif capped:
+                administrator.enforce("growth", "the ceiling", warn)
+
+
+def _policy(magics: TfGpuMagics) -> tuple[str, str]:
+    """Return the policy that the environment or the configuration gives this user, and its source as a phrase."""
+    if VARIABLE in os.environ:
+        return os.environ[VARIABLE], f"${VARIABLE}"
+    for group, policy in magics.policies.items():
+        if _is_member(group):
+            return policy, f"the configuration for the group {group}"
+    return magics.policy, "the configuration"
+
+
+def _is_member(group: str) -> bool:
+    """Tell whether this user is in a Unix group; in one that is unknown here, nobody is."""
+    import grp  # as above: few configurations name groups
+
+    try:
+        return grp.getgrnam(group).gr_gid in {os.getegid(), *os.getgroups()}
+    except KeyError:
+        return False
 
 
 def attach(shell: InteractiveShell) -> TfGpuMagics:

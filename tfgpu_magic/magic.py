@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
-from traitlets import Bool, Float, Unicode, observe
+from traitlets import Bool, Dict, Float, Unicode, observe
 
 from tfgpu_magic.config.first_use import FirstUseWatch
 from tfgpu_magic.errors import TfGpuError
@@ -34,6 +34,30 @@ class TfGpuMagics(Magics):
         "TensorFlow is imported; where it cannot be had in full, the nearest that can holds, and at the least growth.",
     ).tag(config=True)
 
+    policies = Dict(
+        key_trait=Unicode(),
+        value_trait=Unicode(),
+        help="Policies by Unix group, as in `{'students': 'limit 25%'}`: that of the first group that the user is in "
+        "holds in place of `policy`.",
+    ).tag(config=True)
+
+    ceiling = Unicode(
+        "",
+        help="The most that a process may take of each GPU, such as `limit 40%`, whatever its user asks for. In a "
+        "session it can be lowered, and not raised. $TFGPU_CEILING is one too; of both the lower holds.",
+    ).tag(config=True)
+
+    quiet = Bool(
+        False,
+        help="Whether nothing is said below the cell that imports TensorFlow where the policy is in force in full.",
+    ).tag(config=True)
+
+    quiet_tensorflow = Bool(
+        False,
+        help="Whether TensorFlow's own log is kept out of cells, but for errors. Variables that are set already stay "
+        "as they are.",
+    ).tag(config=True)
+
     warm = Bool(
         False,
         help="Whether to get ready for isolated cells when the extension is loaded: a process of some 600 MB beside "
@@ -51,11 +75,34 @@ class TfGpuMagics(Magics):
         self.watch = FirstUseWatch(shell)
         self.reporter = Reporter(shell, running=not starting(shell))
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
+        self.observe(self._on_ceiling, "ceiling")
 
     def _on_policy(self, change: Any) -> None:
         """Have `%config TfGpuMagics.policy = ...` do what `%tf_gpu` would: a refusal is shown in the same cell."""
         line = f"default; {change['new']}" if change["new"] else "default"
         self.tf_gpu(line)  # type: ignore[call-arg, misc]  # the decorator says that it is another function
+
+    def _on_ceiling(self, change: Any) -> None:
+        """Have `%config TfGpuMagics.ceiling = ...` lower the ceiling; what holds then is what the setting shows."""
+        from tfgpu_magic import administrator  # as in `tf_gpu`
+
+        try:
+            self.ceiling = administrator.lower(change["new"])
+        except TfGpuError as error:
+            self.ceiling = administrator.in_force()
+            raise UsageError(str(error)) from None
+
+    @observe("quiet")
+    def _set_quiet(self, change: Mapping[str, Any]) -> None:
+        from tfgpu_magic.config import import_hook  # few users set it, and loading the extension does not need it
+
+        import_hook.QUIET = change["new"]
+
+    @observe("quiet_tensorflow")
+    def _set_quiet_tensorflow(self, change: Mapping[str, Any]) -> None:
+        from tfgpu_magic.config.runtime import environ  # as above
+
+        environ.quieten(on=change["new"])
 
     @observe("grace")
     def _set_grace(self, change: Mapping[str, Any]) -> None:

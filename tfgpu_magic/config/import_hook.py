@@ -9,6 +9,9 @@ from typing import TextIO
 
 import wrapt
 
+QUIET = False
+"""Whether nothing is said at TensorFlow's import where all is well."""
+
 _registered = False
 
 

@@ -96,6 +96,11 @@ class Memory(_Request):
     def less(self, size: int) -> Memory | None:
         """Return the nearest request that takes no more than so many bytes of a GPU; None where none is near."""
 
+    def within(self, amount: Amount) -> Memory | None:
+        """Return the nearest request that takes no more than this amount of a GPU; None for a `limit` of it."""
+        del amount
+        return None
+
     @abstractmethod
     def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Memory:
         """Return the same for a process that has leased so many bytes for each logical GPU."""
