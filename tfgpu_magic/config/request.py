@@ -176,6 +176,9 @@ class Candidates(Protocol):
     def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
         """Return those of the given GPUs that TensorFlow uses, and whose free memory is known."""
 
+    def note(self, text: str) -> None:
+        """Tell the user something of the choice, in whole sentences."""
+
     def best(self, gpus: Sequence[Gpu]) -> Sequence[Gpu]:
         """Return those for which TensorFlow's build certainly has code; where there are none, all of them."""
 

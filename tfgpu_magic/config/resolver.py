@@ -98,7 +98,7 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
         resolved.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
     memory, resolved.choice, cpus = together.by_nature()
     if resolved.choice is not None:
-        resolved.seen = _choose(resolved.choice, policy, snapshot, process)
+        resolved.seen = _choose(resolved.choice, policy, snapshot, process, resolved.notes)
     for request in memory:
         _take(resolved, request, policy, snapshot)
     if process.ceiling is not None:
@@ -131,9 +131,11 @@ def _usable(gpus: Sequence[Gpu]) -> list[Gpu]:
     return whole or [gpu for gpu in gpus if gpu.instance is not None][:1]
 
 
-def _choose(request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState) -> list[Gpu]:
-    """Return the GPUs that a request makes TensorFlow see."""
-    gpus = list(request.choose(_Candidates(request, policy, snapshot, process)))
+def _choose(
+    request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState, notes: list[str]
+) -> list[Gpu]:
+    """Return the GPUs that a request makes TensorFlow see; add notes on them."""
+    gpus = list(request.choose(_Candidates(request, policy, snapshot, process, notes)))
     if request.refs:
         refusal.if_it_cannot_be_shown(gpus)
     if not process.frozen:
@@ -151,6 +153,7 @@ class _Candidates:
     policy: Policy
     snapshot: Snapshot
     process: ProcessState
+    notes: list[str]
 
     @property
     def claims(self) -> Mapping[str, float]:
@@ -180,6 +183,9 @@ class _Candidates:
     def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
         known = [gpu for gpu in given if not gpu.lost and gpu.free is not None]
         return [gpu for gpu in known if not is_skipped(gpu, given, self.process)]
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def best(self, gpus: Sequence[Gpu]) -> Sequence[Gpu]:
         return [gpu for gpu in gpus if not is_old(gpu, self.process)] or gpus
