@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TextIO
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -50,6 +52,14 @@ def load(shell: InteractiveShell) -> None:
                 administrator.enforce(given, where, warn)
             elif capped:
                 administrator.enforce("growth", "the ceiling", warn)
+    if "google.colab" in sys.modules:
+        from tfgpu_magic import resumption
+
+        kernel = sys.modules.get("ipykernel.kernelapp")
+        app = kernel.IPKernelApp.instance() if kernel is not None and kernel.IPKernelApp.initialized() else None
+        words = None if app is None else resumption.take(Path(app.abs_connection_file))
+        if words is not None:
+            _apply(shell, words, _print)
 
 
 def _policy(magics: TfGpuMagics) -> tuple[str, str]:
@@ -105,6 +115,11 @@ def resume(words: str) -> None:
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
     shell.magics_manager.registry[TfGpuMagics.__name__].reporter.note_idle()  # this runs in no cell
+    _apply(shell, words, _print_later)  # what this request prints is seen by nobody
+
+
+def _apply(shell: InteractiveShell, words: str, say: Callable[[InteractiveShell, str, TextIO], None]) -> None:
+    """Apply the words of a restart, and report on them."""
     from tfgpu_magic import control  # only a restarted kernel needs these
     from tfgpu_magic.config.runtime import current_stage
 
@@ -114,17 +129,22 @@ def resume(words: str) -> None:
     except TfGpuError as error:
         _warn(shell, f"tfgpu_magic: `{words}`, asked for with {RESTART}, is NOT in force.\n{error}")
     else:
-        _print_later(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)
+        say(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)
 
 
 def _warn(shell: InteractiveShell, text: str) -> None:
     """Show a warning in the cell that runs, or in the first one, and write it to the log of the kernel's server."""
     if hasattr(shell, "kernel"):  # in a terminal the log would be shown in the same place
         shell.log.warning("%s", text.replace("\n", " "))
+    _print(shell, text, sys.stderr)
+
+
+def _print(shell: InteractiveShell, text: str, stream: TextIO) -> None:
+    """Print a text in the cell that runs, or in the first one."""
     if starting(shell):
-        _print_later(shell, text, sys.stderr)
+        _print_later(shell, text, stream)
     else:
-        print(text, file=sys.stderr, flush=True)
+        print(text, file=stream, flush=True)
 
 
 def _print_later(shell: InteractiveShell, text: str, stream: TextIO) -> None:
