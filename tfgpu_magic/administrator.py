@@ -11,7 +11,7 @@ from tfgpu_magic.config import ceiling, fallback, import_hook, parser
 from tfgpu_magic.config.plan import Plan, make, renew
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen
+from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen, quieten
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.host import here
 from tfgpu_magic.monitor import claims
@@ -132,6 +132,16 @@ def _apply_anew() -> None:
     except Refused as error:
         import_hook.warn(f"tfgpu_magic: {error}")
     enforce(str(fallback.GROWS), "the ceiling")
+
+
+def be_quiet(*, on: bool) -> None:
+    """Say nothing at TensorFlow's import where all is well; or say what is in force."""
+    import_hook.QUIET = on
+
+
+def quieten_tensorflow(*, on: bool) -> None:
+    """Keep TensorFlow's own log out of cells, but for errors; or do not."""
+    quieten(on=on)
 
 
 def policy_of(plan: Plan) -> Policy:

@@ -24,6 +24,13 @@ def _help() -> str:
     return help.text(table.WORDS)
 
 
+def _administrator() -> Any:
+    """Return the module that does what few configurations ask for; loading the extension does not need it."""
+    from tfgpu_magic import administrator
+
+    return administrator
+
+
 @magics_class
 class TfGpuMagics(Magics):
     """The magics. An administrator sets a policy for all users with ``c.TfGpuMagics.policy = "growth"``."""
@@ -84,25 +91,19 @@ class TfGpuMagics(Magics):
 
     def _on_ceiling(self, change: Any) -> None:
         """Have `%config TfGpuMagics.ceiling = ...` lower the ceiling; what holds then is what the setting shows."""
-        from tfgpu_magic import administrator  # as in `tf_gpu`
-
         try:
-            self.ceiling = administrator.lower(change["new"])
+            self.ceiling = _administrator().lower(change["new"])
         except TfGpuError as error:
-            self.ceiling = administrator.in_force()
+            self.ceiling = _administrator().in_force()
             raise UsageError(str(error)) from None
 
     @observe("quiet")
     def _set_quiet(self, change: Mapping[str, Any]) -> None:
-        from tfgpu_magic.config import import_hook  # few users set it, and loading the extension does not need it
-
-        import_hook.QUIET = change["new"]
+        _administrator().be_quiet(on=change["new"])
 
     @observe("quiet_tensorflow")
     def _set_quiet_tensorflow(self, change: Mapping[str, Any]) -> None:
-        from tfgpu_magic.config.runtime import environ  # as above
-
-        environ.quieten(on=change["new"])
+        _administrator().quieten_tensorflow(on=change["new"])
 
     @observe("grace")
     def _set_grace(self, change: Mapping[str, Any]) -> None:

@@ -16,14 +16,14 @@ from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.process_state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
-from tfgpu_magic.config.runtime.environ import EnvironmentChanges, adopt, environment, export
+from tfgpu_magic.config.runtime.environ import EnvironmentChanges, adopt, environment, export, quieten
 from tfgpu_magic.config.runtime.stage import current_stage, forked, frozen, importing, listed, tensorflow, too_old
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import MIB, rounded
 
-__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "frozen", "tensorflow"]
+__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "frozen", "quieten", "tensorflow"]
 
 NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
 """Libraries that may hold a CUDA context of their own in a kernel."""
