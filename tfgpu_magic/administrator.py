@@ -69,7 +69,7 @@ def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.war
 
 
 def restrict(text: str, warn: Callable[[str], None] = import_hook.warn) -> bool:
-    """Hold this process under a ceiling; on each GPU the lower holds of this one and the environment's.
+    """Hold this process, and what was asked in it already, under a ceiling and that of the environment.
 
     Args:
         text: the configuration's ceiling; may be empty.
@@ -78,9 +78,15 @@ def restrict(text: str, warn: Callable[[str], None] = import_hook.warn) -> bool:
     Returns:
         Whether there is a ceiling.
     """
+    before = RUNTIME.ceiling
     if text.strip():
         RUNTIME.lower_ceiling(ceiling.safe(text, CONFIGURATION))
     held = RUNTIME.ceiling
+    if held != before and RUNTIME.plan is not None:  # something was asked before the extension was loaded
+        try:
+            _apply_anew()
+        except TooLate as error:
+            warn(f"tfgpu_magic: {error}")
     for flaw in () if held is None else held.flaws:
         warn(f"tfgpu_magic: {flaw}")
     return held is not None

@@ -174,6 +174,14 @@ def test_a_ceiling_of_the_users_own_holds_where_there_was_none(machine: Machine)
     assert most == [GIB, GIB]
 
 
+def test_what_was_asked_before_the_extension_was_loaded_is_lowered_to_it(machine: Machine) -> None:
+    in_force, _ = run(machine, _in_force, {"ceiling": "limit 1GiB"}, "limit 3GiB")
+    most = run(machine, _use_what_was_asked_before, fresh=True)
+
+    assert in_force == "limit 1GiB"
+    assert most == [GIB, GIB]
+
+
 def test_too_late_a_restart_for_more_is_refused_before_anything_is_lost(machine: Machine) -> None:
     said, _, _ = run(machine, _use_after, ("import tensorflow as tf; x = tf.constant(1.0)", "%tf_gpu limit 90% --restart"), env=HELD)
 
@@ -241,7 +249,19 @@ def say(words: str) -> list[int]:
     return use()
 
 
-def _in_force(configured: Mapping[str, Any]) -> tuple[str, str]:
+def _use_what_was_asked_before() -> list[int]:
+    from tfgpu_magic.config.runtime import devices
+
+    _in_force({"ceiling": "limit 1GiB"}, "limit 3GiB")
+    touch_every_gpu()
+    return [sum(gpu.limit or 0 for gpu in gpus) for gpus in devices.logical().values()]
+
+
+def _in_force(configured: Mapping[str, Any], asked: str = "") -> tuple[str, str]:
+    import tfgpu_magic
+
+    if asked:
+        tfgpu_magic.apply(asked)
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
