@@ -11,7 +11,7 @@ import pytest
 
 from tests.machines import machine_of
 from tests.magic.shell import Seen, cells, loading
-from tests.processes import run
+from tests.processes import QUIET, run
 from tests.sizes import CONTEXT, GIB, LITTLE, MIB
 from tests.tf.on_machine import fill, held, touch_every_gpu
 from tfgpu_magic.simgpu import Machine
@@ -118,19 +118,26 @@ def test_no_isolated_call_passes_it(machine: Machine, call: str, told: str) -> N
 @pytest.mark.parametrize(
     ("program", "told"),
     [
-        ("tfgpu_magic.apply('limit 90%')", REFUSED),
-        ("os.environ.update(TFGPU_CEILING=''); tfgpu_magic.apply('limit 90%')", "HELD"),
-        ("tfgpu_magic.apply('growth off'); os.environ.update(TFGPU_CEILING=''); use()", "HELD 3"),
-        ("print('HELD', *map(int, tfgpu_magic.isolated(use)()))", "HELD 3"),
+        ("tfgpu_magic.apply('limit 90%'); sizes = use()", REFUSED),
+        ("tfgpu_magic.apply('growth off'); sizes = use()", "HELD"),
+        ("tfgpu_magic.apply('limit 1GiB'); os.environ.update(TFGPU_CEILING=''); sizes = say('limit 90%')", REFUSED),
+        ("sizes = tfgpu_magic.isolated(policy='growth off')(use)()", "HELD"),
     ],
 )
 def test_no_program_passes_it_that_says_what_it_wants(machine: Machine, program: str, told: str) -> None:
-    """But for one that takes the variable away before: the documentation says so."""
-    text = f"from tests.magic.test_ceiling import *; import tfgpu_magic, os\n{program}\nprint('HELD', *use())"
-    environment = machine.environ() | HELD
-    done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False)
+    said, sizes = _run_program(machine, program)
 
-    assert told in done.stdout + done.stderr
+    assert told in said
+    assert any(sizes) == (told == "HELD")
+    assert all(size <= MOST + CONTEXT for size in sizes)
+
+
+@pytest.mark.parametrize("program", ["os.environ.update(TFGPU_CEILING=''); sizes = say('limit 80%')", "sizes = use()"])
+def test_a_program_that_takes_the_variable_away_or_says_nothing_is_not_held(machine: Machine, program: str) -> None:
+    """The documentation says so; where this changes, it is to change too."""
+    _, sizes = _run_program(machine, program)
+
+    assert max(sizes) > MOST + CONTEXT
 
 
 @pytest.mark.parametrize(
@@ -233,6 +240,17 @@ def _call(call: str) -> str:
     setup = "import tfgpu_magic; from tests.magic.test_ceiling import say, use"
     seen = cells(setup, call, "job = get_ipython().user_ns.get('_'); getattr(job, 'result', int)()")
     return "\n".join(one.text for one in seen)
+
+
+def _run_program(machine: Machine, program: str) -> tuple[str, list[int]]:
+    """Run a program under the ceiling; return what it says, and what it holds at its end."""
+    lines = ("import os, tfgpu_magic", "from tests.magic.test_ceiling import say, use", program, "print('HELD', *sizes)")
+    environment = {**machine.environ(), **QUIET, **HELD}
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], env=environment, capture_output=True, text=True, check=False
+    )
+    held_line = done.stdout.rpartition("HELD")[2]
+    return done.stdout + done.stderr, [int(size) for size in held_line.split()]
 
 
 def use() -> list[int]:
