@@ -1,4 +1,4 @@
-"""Restarts this kernel through its Jupyter Server (`parent`), and has a policy applied in the new one; in Colab, ends it.
+"""Restarts this kernel through its Jupyter Server (`parent`), or ends it in Colab; the new one has a policy applied.
 
 The kernel ends meanwhile, so a helper process does it: this module, run with `python -m`.
 Source: Jupyter Server REST API, ``POST /api/kernels/<id>/restart``.

@@ -1,4 +1,4 @@
-"""No word of a user passes an administrator's ceiling: a real IPython, real TensorFlow, judged by the driver's account."""
+"""No word of a user passes an administrator's ceiling: real IPython and TensorFlow, judged by the driver's account."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ CALLS: list[tuple[str, str]] = [
     (f"%%tf_gpu isolate growth off\n{ISOLATED}", "HELD"),
     (f"%%tf_gpu isolate --gpus 1\n{ISOLATED}", "HELD"),
     (f"%%tf_gpu isolate\n%tf_gpu default; growth off\n{ISOLATED}", "HELD"),
-    (f"%env TFGPU_CEILING=limit 100%\nget_ipython().run_cell_magic('tf_gpu', 'isolate limit 90%', {ISOLATED!r})", REFUSED),
+    (
+        f"%env TFGPU_CEILING=limit 100%\nget_ipython().run_cell_magic('tf_gpu', 'isolate limit 90%', {ISOLATED!r})",
+        REFUSED,
+    ),
     ("print('HELD', *tfgpu_magic.isolated(use)())", "HELD"),
     ("print('HELD', *tfgpu_magic.isolated(policy='growth off')(use)())", "HELD"),
     ("tfgpu_magic.isolated(policy='limit 90%')(use)()", REFUSED),
@@ -190,7 +193,8 @@ def test_what_was_asked_before_the_extension_was_loaded_is_lowered_to_it(machine
 
 
 def test_too_late_a_restart_for_more_is_refused_before_anything_is_lost(machine: Machine) -> None:
-    said, _, _ = run(machine, _use_after, ("import tensorflow as tf; x = tf.constant(1.0)", "%tf_gpu limit 90% --restart"), env=HELD)
+    lines = ("import tensorflow as tf; x = tf.constant(1.0)", "%tf_gpu limit 90% --restart")
+    said, _, _ = run(machine, _use_after, lines, env=HELD)
 
     assert REFUSED in said[1]
 
@@ -244,7 +248,8 @@ def _call(call: str) -> str:
 
 def _run_program(machine: Machine, program: str) -> tuple[str, list[int]]:
     """Run a program under the ceiling; return what it says, and what it holds at its end."""
-    lines = ("import os, tfgpu_magic", "from tests.magic.test_ceiling import say, use", program, "print('HELD', *sizes)")
+    names = "from tests.magic.test_ceiling import say, use"
+    lines = ("import os, tfgpu_magic", names, program, "print('HELD', *sizes)")
     environment = {**machine.environ(), **QUIET, **HELD}
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], env=environment, capture_output=True, text=True, check=False

@@ -133,7 +133,8 @@ def safe(text: str, where: str) -> Ceiling:
         for number, amount in enumerate(_amounts(text)):
             held = Ceiling((amount,)) if number == 0 else lower(held, Ceiling((amount,)))
         why = str(error).partition("\n")[0]
-        return Ceiling(held.amounts, (f"The ceiling `{text}`, from {where}, was not understood: {why} `{held}` holds.",))
+        flaw = f"The ceiling `{text}`, from {where}, was not understood: {why} `{held}` holds."
+        return Ceiling(held.amounts, (flaw,))
 
 
 def lower(one: Ceiling | None, other: Ceiling) -> Ceiling:
@@ -230,8 +231,9 @@ def _no_gpu(ceiling: Ceiling, policy: Policy) -> Refused:
 
 def _most(ceiling: Ceiling, gpu: Gpu) -> str:
     """Return the ceiling of a GPU as it was written, a share's size beside it."""
-    amount, size = ceiling.amount(gpu), rounded(ceiling.bytes(gpu))
-    return f"`limit {amount_text(amount)}`, {size} here" if isinstance(amount, Share) else f"`limit {amount_text(amount)}`"
+    amount = ceiling.amount(gpu)
+    size = f", {rounded(ceiling.bytes(gpu))} here" if isinstance(amount, Share) else ""
+    return f"`limit {amount_text(amount)}`{size}"
 
 
 def _amounts(text: str) -> Iterator[Amount]:

@@ -19,8 +19,8 @@ from tfgpu_magic.units import MIB, rounded
 WORD = Word(
     "pick",
     ("pick [N] [--need 6GiB] [--or-cpu]",),
-    "see only the N GPUs (one, if not said) with most free memory, each with at least what is needed; with --or-cpu, no "
-    "GPU where there are none such",
+    "see only the N GPUs (one, if not said) with most free memory, each with at least what is needed; with --or-cpu, "
+    "no GPU where there are none such",
     (("--need", True), ("--or-cpu", False)),
 )
 
