@@ -1,4 +1,4 @@
-"""The policy from the configuration: checked when TensorFlow is imported, or replaced by the nearest safe one."""
+"""The policy and the ceiling from the configuration; at TensorFlow's import, the nearest that can be had is applied."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tfgpu_magic.config import fallback, import_hook, parser
-from tfgpu_magic.config.plan import Plan, renew
-from tfgpu_magic.config.policy import Policy
+from tfgpu_magic.config import ceiling, fallback, import_hook, parser
+from tfgpu_magic.config.plan import Plan, make, renew
+from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen
-from tfgpu_magic.errors import PolicyError, TooLate
+from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen, quieten
+from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.host import here
 from tfgpu_magic.monitor import claims
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
@@ -36,6 +36,9 @@ class ConfiguredPolicy:
     policy: Policy
     warn: Callable[[str], None]
 
+
+CONFIGURATION = "the configuration"
+"""The source of what `c.TfGpuMagics` says, as a phrase."""
 
 _configured: ConfiguredPolicy | None = None
 _fallback: Plan | None = None
@@ -65,6 +68,88 @@ def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.war
         _enforce_now(_configured)
 
 
+def restrict(text: str, warn: Callable[[str], None] = import_hook.warn) -> bool:
+    """Hold this process, and what was asked in it already, under a ceiling and that of the environment.
+
+    Args:
+        text: the configuration's ceiling; may be empty.
+        warn: shows what could not be understood.
+
+    Returns:
+        Whether there is a ceiling.
+    """
+    before = RUNTIME.ceiling
+    if text.strip():
+        RUNTIME.lower_ceiling(ceiling.safe(text, CONFIGURATION))
+    held = RUNTIME.ceiling
+    if held != before and RUNTIME.plan is not None:  # something was asked before the extension was loaded
+        try:
+            _apply_anew()
+        except TooLate as error:
+            warn(f"tfgpu_magic: {error}")
+    for flaw in () if held is None else held.flaws:
+        warn(f"tfgpu_magic: {flaw}")
+    return held is not None
+
+
+def lower(text: str) -> str:
+    """Lower the ceiling of this process, and what is in force with it; return the ceiling that holds now, as text.
+
+    Raises:
+        PolicyError: the text is no ceiling.
+        Refused: it is higher than the one that holds; or TensorFlow uses the GPUs already.
+    """
+    now, held = RUNTIME.ceiling, in_force()
+    if text.strip() == held:
+        return held
+    if now is not None and not text.strip():
+        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised or removed.")
+    asked = ceiling.read(text)
+    if now is not None and ceiling.lower(now, asked).amounts == now.amounts:
+        if asked.amounts == now.amounts:
+            return held
+        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.")
+    RUNTIME.lower_ceiling(asked)
+    _apply_anew()
+    return str(RUNTIME.ceiling)
+
+
+def in_force() -> str:
+    """Return the ceiling of this process as text; an empty one where there is none."""
+    return "" if RUNTIME.ceiling is None else str(RUNTIME.ceiling)
+
+
+def _apply_anew() -> None:
+    """Apply what is in force or waits again, under the ceiling of now."""
+    if current_stage() is Stage.READY:
+        raise TooLate(
+            f"The ceiling is `{RUNTIME.ceiling}` now, for what this {here()} starts. TensorFlow is using the GPUs "
+            "already: what it may take of them can no longer be changed. Restart, and say it in the first cell."
+        )
+    plan = RUNTIME.plan
+    if plan is not None and not plan.judged:
+        return  # it is checked when TensorFlow is imported
+    try:
+        if plan is not None:
+            snapshot = look_well()
+            RUNTIME.apply(make(NOTHING, snapshot, RUNTIME.observe(snapshot.gpus)))
+            import_hook.call_at_import(at_import)
+            return
+    except Refused as error:
+        import_hook.warn(f"tfgpu_magic: {error}")
+    enforce(str(fallback.GROWS), "the ceiling")
+
+
+def be_quiet(*, on: bool) -> None:
+    """Say nothing at TensorFlow's import where all is well; or say what is in force."""
+    import_hook.QUIET = on
+
+
+def quieten_tensorflow(*, on: bool) -> None:
+    """Keep TensorFlow's own log out of cells, but for errors; or do not."""
+    quieten(on=on)
+
+
 def policy_of(plan: Plan) -> Policy:
     """Return the policy that a plan was made for; it is more than the plan does where that is only a fallback."""
     return _configured.policy if _configured is not None and plan is _fallback else plan.asked
@@ -82,17 +167,18 @@ def at_import() -> None:
         RUNTIME.configure(plan)
     except Exception as error:  # TensorFlow's have no common root
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}"
-        RUNTIME.fall_back(fallback.least(fallback.GROWS))
+        least = _least(fallback.GROWS)
+        _fall_back(least)
         if _configured is None:
-            instead = "is in force instead: TensorFlow takes what it needs of the GPUs that it sees."
-            import_hook.warn(f"{why}\n`{fallback.GROWS}` {instead}")
+            instead = "TensorFlow takes what it needs of the GPUs that it sees." if least.grows else least.notes[0]
+            import_hook.warn(f"{why}\n`{least.asked}` is in force instead: {instead}")
         else:
             import_hook.warn(why)
             _enforce_now(_configured)
         return
     now = renew(plan, look(), waits=current_stage() is not Stage.READY) if plan.devices else plan
     new_notes = [note for note in now.notes if note not in plan.notes]
-    if import_hook.in_a_cell():
+    if import_hook.in_a_cell() and (new_notes or not import_hook.QUIET):
         import_hook.show("\n".join([f"tfgpu_magic: `{plan.asked}` is in force.", *new_notes]))
     elif new_notes:
         import_hook.warn("\n".join(new_notes))
@@ -143,10 +229,10 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
         if process.stage is Stage.READY or process.forked:
             configured.warn(f"{head}is NOT in force.\n{error}")
             return
-        RUNTIME.fall_back(plan)
+        _fall_back(plan)
     except Exception as error:  # the GPUs cannot be queried, or TensorFlow rejected it for reasons of its own
         plan, why = _least(configured.policy), str(error) or type(error).__name__
-        RUNTIME.fall_back(plan)
+        _fall_back(plan)
     if why:
         _fallback = plan
         configured.warn(f"{head}cannot be had in full. `{plan.asked}` is in force instead.\n{why}")
@@ -154,7 +240,15 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
 
 def _least(policy: Policy) -> Plan:
     """Return what can be enforced whatever the GPUs are; once CUDA has started, its list of GPUs is fixed."""
-    return fallback.least(fallback.GROWS if frozen() else policy)
+    return fallback.least(policy, RUNTIME.ceiling, frozen=frozen())
+
+
+def _fall_back(plan: Plan) -> None:
+    """Apply the least plan as far as that is possible: its variables, and GPUs that only TensorFlow can still hide."""
+    RUNTIME.fall_back(plan)
+    if plan.show:
+        with contextlib.suppress(Exception):  # TensorFlow's have no common root
+            RUNTIME.configure(plan)
 
 
 def _picks(policy: Policy) -> bool:

@@ -68,9 +68,9 @@ def _of_tensorflow(asked: Policy, snapshot: Snapshot, process: ProcessState) -> 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
     """Return the state with a policy that waits to be checked replaced by what can be enforced of it now."""
-    if RUNTIME.plan is None or RUNTIME.plan.judged:
+    if current().judged:
         return process
-    now = fallback.foreseen(RUNTIME.plan, snapshot, process)
+    now = fallback.foreseen(current(), snapshot, process)
     return replace(process, asked=now.asked, settled=now.settled)
 
 
@@ -106,7 +106,9 @@ def apply(
 
 
 def current() -> Plan:
-    """Return the plan in force or waiting; where nothing was asked, one that does nothing."""
+    """Return the plan in force or waiting; where nothing was asked, one that does nothing but keep to the ceiling."""
+    if RUNTIME.plan is None and RUNTIME.ceiling is not None:
+        return fallback.waits(fallback.GROWS)
     return RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
 
 
@@ -195,6 +197,7 @@ def anew(snapshot: Snapshot) -> ProcessState:
         given=here.given,
         asked=here.asked,
         settled=here.settled,
+        ceiling=here.ceiling,
     )
 
 

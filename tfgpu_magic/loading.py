@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TextIO
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -21,6 +23,9 @@ VARIABLE = "TFGPU_POLICY"
 """The environment variable with the policy for every kernel that loads the extension; it outweighs configuration,
 also where it is empty, which is no policy."""
 
+CEILING = "TFGPU_CEILING"
+"""The environment variable with a ceiling; `config.ceiling` has it too, and is not imported where there is none."""
+
 
 if __name__ not in PRELOAD:
     PRELOAD.append(__name__)  # an isolated cell has the magics too
@@ -35,13 +40,46 @@ def load(shell: InteractiveShell) -> None:
         from tfgpu_magic.isolate.pool import FORK_SERVER  # here and below: loading the extension is to be quick
 
         FORK_SERVER.process()
-    if given := os.environ.get(VARIABLE, magics.policy):
+    given, where = _policy(magics)
+    if given or magics.ceiling or CEILING in os.environ:
         from tfgpu_magic import administrator
         from tfgpu_magic.config.runtime import RUNTIME
 
+        warn = functools.partial(_warn, shell)
+        capped = administrator.restrict(magics.ceiling, warn)
         if RUNTIME.plan is None:  # else it is loaded again, and what was asked meanwhile stays in force
-            where = f"${VARIABLE}" if VARIABLE in os.environ else "the configuration"
-            administrator.enforce(given, where, functools.partial(_warn, shell))
+            if given:
+                administrator.enforce(given, where, warn)
+            elif capped:
+                administrator.enforce("growth", "the ceiling", warn)
+    if "google.colab" in sys.modules:
+        from tfgpu_magic import resumption
+
+        kernel = sys.modules.get("ipykernel.kernelapp")
+        app = kernel.IPKernelApp.instance() if kernel is not None and kernel.IPKernelApp.initialized() else None
+        words = None if app is None else resumption.take(Path(app.abs_connection_file))
+        if words is not None:
+            _apply(shell, words, _print)
+
+
+def _policy(magics: TfGpuMagics) -> tuple[str, str]:
+    """Return the policy that the environment or the configuration gives this user, and its source as a phrase."""
+    if VARIABLE in os.environ:
+        return os.environ[VARIABLE], f"${VARIABLE}"
+    for group, policy in magics.policies.items():
+        if _is_member(group):
+            return policy, f"the configuration for the group {group}"
+    return magics.policy, "the configuration"
+
+
+def _is_member(group: str) -> bool:
+    """Tell whether this user is in a Unix group; in one that is unknown here, nobody is."""
+    import grp  # as above: few configurations name groups
+
+    try:
+        return grp.getgrnam(group).gr_gid in {os.getegid(), *os.getgroups()}
+    except KeyError:
+        return False
 
 
 def attach(shell: InteractiveShell) -> TfGpuMagics:
@@ -83,6 +121,11 @@ def resume(words: str, others: str = "") -> None:
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
     shell.magics_manager.registry[TfGpuMagics.__name__].reporter.note_idle()  # this runs in no cell
+    _apply(shell, words, _print_later)  # what this request prints is seen by nobody
+
+
+def _apply(shell: InteractiveShell, words: str, say: Callable[[InteractiveShell, str, TextIO], None]) -> None:
+    """Apply the words of a restart, and report on them."""
     from tfgpu_magic import control  # only a restarted kernel needs these
     from tfgpu_magic.config.runtime import current_stage
 
@@ -94,17 +137,22 @@ def resume(words: str, others: str = "") -> None:
     except TfGpuError as error:
         _warn(shell, f"tfgpu_magic: `{words}`, asked for with {RESTART}, is NOT in force.\n{error}")
     else:
-        _print_later(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)
+        say(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)
 
 
 def _warn(shell: InteractiveShell, text: str) -> None:
     """Show a warning in the cell that runs, or in the first one, and write it to the log of the kernel's server."""
     if hasattr(shell, "kernel"):  # in a terminal the log would be shown in the same place
         shell.log.warning("%s", text.replace("\n", " "))
+    _print(shell, text, sys.stderr)
+
+
+def _print(shell: InteractiveShell, text: str, stream: TextIO) -> None:
+    """Print a text in the cell that runs, or in the first one."""
     if starting(shell):
-        _print_later(shell, text, sys.stderr)
+        _print_later(shell, text, stream)
     else:
-        print(text, file=sys.stderr, flush=True)
+        print(text, file=stream, flush=True)
 
 
 def _print_later(shell: InteractiveShell, text: str, stream: TextIO) -> None:

@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
-from traitlets import Bool, Float, Unicode, observe
+from traitlets import Bool, Dict, Float, Unicode, observe
 
 from tfgpu_magic.config.first_use import FirstUseWatch
 from tfgpu_magic.errors import TfGpuError
@@ -30,6 +30,13 @@ def _help() -> str:
     return help.text(table.WORDS)
 
 
+def _administrator() -> Any:
+    """Return the module that does what few configurations ask for; loading the extension does not need it."""
+    from tfgpu_magic import administrator
+
+    return administrator
+
+
 @magics_class
 class TfGpuMagics(Magics):
     """The magics. An administrator sets a policy for all users with ``c.TfGpuMagics.policy = "growth"``."""
@@ -38,6 +45,30 @@ class TfGpuMagics(Magics):
         "",
         help="The policy, such as `growth`, that holds until a `%tf_gpu` line says another. It is checked when "
         "TensorFlow is imported; where it cannot be had in full, the nearest that can holds, and at the least growth.",
+    ).tag(config=True)
+
+    policies = Dict(
+        key_trait=Unicode(),
+        value_trait=Unicode(),
+        help="Policies by Unix group, as in `{'students': 'limit 25%'}`: that of the first group that the user is in "
+        "holds in place of `policy`.",
+    ).tag(config=True)
+
+    ceiling = Unicode(
+        "",
+        help="The most that a process may take of each GPU, such as `limit 40%`, whatever its user asks for. In a "
+        "session it can be lowered, and not raised. $TFGPU_CEILING is one too; of both the lower holds.",
+    ).tag(config=True)
+
+    quiet = Bool(
+        False,
+        help="Whether nothing is said below the cell that imports TensorFlow where the policy is in force in full.",
+    ).tag(config=True)
+
+    quiet_tensorflow = Bool(
+        False,
+        help="Whether TensorFlow's own log is kept out of cells, but for errors. Variables that are set already stay "
+        "as they are.",
     ).tag(config=True)
 
     warm = Bool(
@@ -57,11 +88,28 @@ class TfGpuMagics(Magics):
         self.watch = FirstUseWatch(shell)
         self.reporter = Reporter(shell, running=not starting(shell))
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
+        self.observe(self._on_ceiling, "ceiling")
 
     def _on_policy(self, change: Any) -> None:
         """Have `%config TfGpuMagics.policy = ...` do what `%tf_gpu` would: a refusal is shown in the same cell."""
         line = f"default; {change['new']}" if change["new"] else "default"
         self.tf_gpu(line)  # type: ignore[call-arg, misc]  # the decorator says that it is another function
+
+    def _on_ceiling(self, change: Any) -> None:
+        """Have `%config TfGpuMagics.ceiling = ...` lower the ceiling; what holds then is what the setting shows."""
+        try:
+            self.ceiling = _administrator().lower(change["new"])
+        except TfGpuError as error:
+            self.ceiling = _administrator().in_force()
+            raise UsageError(str(error)) from None
+
+    @observe("quiet")
+    def _set_quiet(self, change: Mapping[str, Any]) -> None:
+        _administrator().be_quiet(on=change["new"])
+
+    @observe("quiet_tensorflow")
+    def _set_quiet_tensorflow(self, change: Mapping[str, Any]) -> None:
+        _administrator().quieten_tensorflow(on=change["new"])
 
     @observe("grace")
     def _set_grace(self, change: Mapping[str, Any]) -> None:

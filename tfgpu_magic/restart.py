@@ -1,4 +1,4 @@
-"""Restarts this kernel through its Jupyter Server (`parent`), and has a policy applied in the new one.
+"""Restarts this kernel through its Jupyter Server (`parent`), or ends it in Colab; the new one has a policy applied.
 
 The kernel ends meanwhile, so a helper process does it: this module, run with `python -m`.
 Source: Jupyter Server REST API, ``POST /api/kernels/<id>/restart``.
@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 import psutil
 
+from tfgpu_magic import resumption
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.parent import BY_HAND, RESTART_TIMEOUT, Server, find
 
@@ -47,6 +48,8 @@ def restart(words: str, others: str = "") -> NoReturn:
     """
     kernel = _kernel()
     connection = Path(kernel.abs_connection_file)
+    if resumption.starts_anew():
+        _end(words, connection, kernel)
     server = _find_server(connection)
     helper = subprocess.Popen(
         [sys.executable, "-m", "tfgpu_magic.restart"],
@@ -67,6 +70,29 @@ def restart(words: str, others: str = "") -> NoReturn:
         raise
     kernel.kernel.do_execute = _not_run
     threading.Thread(target=_send, args=(helper, json.dumps(order), kernel.kernel), daemon=True).start()
+    raise Restarting
+
+
+def _end(words: str, connection: Path, kernel: Any) -> NoReturn:
+    """End this kernel, which its front end starts anew; the next `%load_ext` there applies the policy.
+
+    Raises:
+        Refused: the words cannot be kept.
+        Restarting: the kernel ends with this cell.
+    """
+    resumption.keep(words, connection)
+    try:
+        print(
+            f"Ending this kernel, and Colab starts it anew; it may call that a crash. `{words}` is in force there when "
+            f"`%load_ext tfgpu_magic` has been run again, if that is within {resumption.KEPT / 60:.0f} minutes."
+        )
+        sys.stdout.flush()
+        time.sleep(LAST_WORDS)
+    except KeyboardInterrupt:  # the user has changed their mind
+        resumption.take(connection)
+        raise
+    kernel.kernel.do_execute = _not_run
+    kernel.kernel.shell.exit_now = True  # as `exit()` does; the cell's page receives its end before
     raise Restarting
 
 

@@ -169,6 +169,7 @@ def test_an_exact_size_reads_back(size: int) -> None:
         ("visible all", Policy((Visible(None),))),
         ("pick", Policy((Pick(1),))),
         ("pick 2 --need 6GiB", Policy((Pick(2, 6 * GIB),))),
+        ("pick --or-cpu --need 6GiB", Policy((Pick(1, 6 * GIB, or_cpu=True),))),
         ("pick 1; limit 2GiB;", Policy((Pick(1), Limit(2 * GIB)))),
     ],
 )

@@ -259,6 +259,32 @@ def test_pick_draws_lots_only_among_gpus_without_contexts_of_others() -> None:
     assert [device.gpu.label for device in picked.devices] == ["2", "3", "0", "1"]
 
 
+@pytest.mark.parametrize("words", ["pick --or-cpu", "pick 2 --or-cpu", "pick --need 7.4GiB --or-cpu"])
+def test_where_no_gpu_can_be_picked_the_cpu_goes_on_if_that_is_said(words: str) -> None:
+    gpus = (gpu(0, 0.1), gpu(1, 7)) if "2" in words or "need" in words else (gpu(0, 0.1), gpu(1, 0.2))
+    made = make(parse(words), snapshot(*gpus), kernel(*gpus))
+
+    assert (made.devices, made.environment["CUDA_VISIBLE_DEVICES"]) == ((), "-1")
+    assert (str(made.asked), str(made.settled)) == (words, "visible none")
+    assert any("cannot be had now" in note and note.endswith("goes on on the CPU.") for note in made.notes)
+
+
+def test_it_goes_on_with_a_gpu_where_there_is_one() -> None:
+    made = make(parse("pick --or-cpu; limit 1GiB"), snapshot(*FOUR), kernel(*FOUR))
+
+    assert [device.gpu.label for device in made.devices] == ["2"]
+    assert not any("CPU" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("absent", [True, False])
+def test_it_goes_on_on_the_cpu_where_there_is_no_gpu_or_none_is_known(absent: bool) -> None:
+    nothing = snapshot(error="There is no NVIDIA driver here.", absent=absent)
+    made = make(parse("pick --or-cpu; growth"), nothing, ProcessState())
+
+    assert made.environment["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert any(note.endswith("goes on on the CPU.") for note in made.notes)
+
+
 def test_nothing_is_picked_from_a_list_whose_gpus_are_unknown() -> None:
     gpus = (gpu(0), gpu(1, total=16))
     with pytest.raises(Refused, match="CUDA did not say in time which GPUs that leaves"):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from unittest import mock
+
 import pytest
 
 from tests.magic.shell import cells
@@ -38,6 +42,26 @@ def test_on_eight_gpus_of_which_one_is_full_the_others_are_used_as_the_policy_sa
     assert "GPU 7: " in said
     assert all(one in size for one in sizes[:7])
     assert sizes[7] == 0
+
+
+@pytest.mark.parametrize("policy", ["limit 40%", "growth"])
+def test_on_eight_gpus_of_which_one_is_lost_the_others_are_used_as_the_policy_says(policy: str) -> None:
+    with Machine.create("8x8GiB") as machine:
+        machine.lose(3)
+        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": policy}, fresh=True)
+
+    assert "NOT in force" not in said
+    assert sizes[3] == 0
+    assert all(size == LIMIT if policy == "limit 40%" else size in LITTLE for size in sizes[:3] + sizes[4:])
+
+
+def test_what_holds_is_decided_when_tensorflow_is_imported_an_hour_after_the_kernels_start() -> None:
+    with Machine.create("2x8GiB") as machine:
+        said, sizes = run(machine, _use_an_hour_later, env={"TFGPU_POLICY": "limit 40%"}, fresh=True)
+
+    assert "`visible 0; limit 40%` is in force instead" in said
+    assert "GPU 1: " in said
+    assert sizes == [LIMIT, 0]
 
 
 def test_a_policy_that_can_be_had_is_not_spoken_of() -> None:
@@ -156,6 +180,23 @@ def _foresee_under_what_it_fell_to() -> tuple[str, str]:
     with pytest.raises(Refused) as refused:
         control.foresee("limit 7.9GiB")
     return str(control.foresee("limit 2GiB").asked), str(refused.value)
+
+
+def _use_an_hour_later() -> tuple[str, list[int]]:
+    """Load the extension, have a neighbour come, put the clocks forward by an hour, and import TensorFlow."""
+    from tests.magic.shell import loading
+
+    machine = Machine.current()
+    assert machine is not None
+    loaded = loading("%tf_gpu plan")
+    machine.add_neighbour("7.8GiB@1")
+    clocks = {name: getattr(time, name) for name in ("time", "monotonic")}
+    with contextlib.ExitStack() as later:
+        for name, clock in clocks.items():
+            later.enter_context(mock.patch.object(time, name, lambda clock=clock: clock() + 3600.0))
+        imported = cells("import tensorflow")
+    touch_every_gpu()
+    return loaded[0].text + imported[0].text, held()
 
 
 def _use_after_a_neighbour() -> tuple[str, list[int]]:

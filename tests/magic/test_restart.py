@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.jupyter import Server, execute, serving
 from tests.machines import machine_of
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.waiting import until
+from tfgpu_magic import resumption
 from tfgpu_magic.simgpu import Machine
 
 NO_RESTART = """
@@ -164,6 +166,53 @@ def test_what_was_dropped_before_a_restart_stays_dropped(
     # One truth: what waits is not said to be in force.
     assert ("In force" in status) == ("is in force" in first)
     assert ("waits for" in status) == ("waits for" in first)
+
+
+COLAB = "import sys, types; sys.modules['google.colab'] = types.ModuleType('google.colab')"
+"""What makes a kernel look like Colab's, which has no server that could be asked, and is started anew when it ends."""
+
+
+def test_where_a_kernel_is_started_anew_when_it_ends_the_words_are_in_force_once_the_extension_is_loaded(
+    machine: Machine, server: Server, kernel: str
+) -> None:
+    client = server.connect(kernel)
+    execute(client, f"{COLAB}\n%load_ext tfgpu_magic\n%tf_gpu visible 1")
+    before = int(execute(client, "import os, tensorflow as tf; x = tf.constant(1.0); print(os.getpid())"))
+    asked = client.execute("%tf_gpu limit 1GiB --restart\nopen('colab-rest', 'w')")
+    told, reply = _heard(client), _reply(client, asked)["status"]
+    client.stop_channels()
+    until(lambda: machine.held(pid=before) == 0)
+
+    client = until(lambda: server.connect(kernel), despite=RuntimeError)
+    loaded = execute(client, f"{COLAB}\n%load_ext tfgpu_magic")
+    again = execute(client, "%reload_ext tfgpu_magic")
+    execute(client, "import tensorflow as tf; x = tf.constant(1.0)")
+    after = int(execute(client, "import os; print(os.getpid())"))
+    sizes = [machine.held(pid=after, gpu=gpu) for gpu in (0, 1)]
+    client.stop_channels()
+
+    assert "`visible 1; limit 1GiB` is in force there when `%load_ext tfgpu_magic` has been run again" in told
+    assert reply == "error"
+    assert not (server.home / "colab-rest").exists()
+    assert before != after
+    assert loaded == "tfgpu_magic: after the restart, `visible 1; limit 1GiB` waits for TensorFlow's import.\n"
+    assert again == ""
+    assert sizes == [0, GIB + CONTEXT]
+
+
+def test_the_words_of_a_restart_are_used_once_and_soon_and_by_the_same_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = Path("kernel-1.json"), Path("kernel-2.json")
+    resumption.keep("growth", mine)
+    assert resumption.take(other) is None
+    assert resumption.take(mine) is None  # this is the process that has kept them
+    for seconds, found in [(60, "growth"), (3600, None), (-60, None)]:
+        resumption.keep("growth", mine)
+        with monkeypatch.context() as later:
+            later.setattr(resumption.os, "getpid", lambda: 1)
+            now = time.time()
+            later.setattr(resumption.time, "time", lambda now=now, seconds=seconds: now + seconds)
+            assert resumption.take(mine) == found
+            assert resumption.take(mine) is None
 
 
 def _heard(client: BlockingKernelClient) -> str:

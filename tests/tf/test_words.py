@@ -34,6 +34,17 @@ def test_picked_gpus_are_those_that_the_driver_says_are_most_free(words: str, si
         assert run(machine, first_op, words) == sizes
 
 
+@pytest.mark.parametrize(
+    ("words", "sizes"), [("pick --or-cpu; limit 1GiB", [0, 0]), ("pick --need 100MiB --or-cpu; growth", [0, 0])]
+)
+def test_where_no_gpu_is_free_the_cpu_goes_on_if_that_is_said(words: str, sizes: list[int]) -> None:
+    with Machine.create("2x8GiB") as machine:
+        for gpu in (0, 1):
+            machine.add_neighbour(f"7.8GiB@{gpu}")
+
+        assert run(machine, first_op, words) == sizes
+
+
 def test_gpus_are_found_by_their_uuids() -> None:
     with Machine.create("3x8GiB") as machine:
         _, one, other = (gpu.uuid for gpu in machine.gpus())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import ROUND_DOWN, Context, Decimal
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -39,6 +39,13 @@ def amount_text(amount: Amount) -> str:
 def amount_bytes(amount: Amount, total: int) -> int:
     """Return the bytes that an amount is on a GPU of `total` bytes."""
     return amount.of(total) if isinstance(amount, Share) else amount
+
+
+def part(amount: Amount, count: int) -> Amount:
+    """Return one of so many equal parts of an amount, rounded down to what people would write."""
+    if isinstance(amount, Share):
+        return Share((amount.percent / count).quantize(Decimal("0.01"), ROUND_DOWN, context=EXACT))
+    return amount // count // units.MIB * units.MIB
 
 
 def add(amounts: tuple[Amount, ...]) -> Amount | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tfgpu_magic.config import fit, refusal, visible
+from tfgpu_magic.config.ceiling import NO_GPU, Ceiling
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, draft
 from tfgpu_magic.config.policy import NOTHING, Policy
@@ -36,7 +37,7 @@ def nearest(
     """Return the plan nearest to a policy that can be enforced; there always is one.
 
     A GPU that is lost or full is left out. A limit for which memory is missing becomes a cap that is grown into, and a
-    request that is not possible in any size becomes growth.
+    request that is not possible in any size becomes growth. What passes the ceiling is lowered to it.
 
     Args:
         policy: what is to be in force in this process, whatever was asked of it before.
@@ -63,7 +64,8 @@ def nearest(
         if not found:
             return plan, why
         why = why or fit.describe(found, snapshot.processes, owners())
-    return least(GROWS if process.frozen else policy), "" if snapshot.absent else why
+    ceiling = None if snapshot.absent else process.ceiling
+    return least(policy, ceiling, frozen=process.frozen), "" if snapshot.absent else why
 
 
 def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
@@ -78,12 +80,19 @@ def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
     return replace(now, notes=notes, judged=False)
 
 
-def least(policy: Policy) -> Plan:
+def least(policy: Policy, ceiling: Ceiling | None = None, *, frozen: bool = False) -> Plan:
     """Return the plan where nothing is known of the GPUs: memory grows, on the GPUs that the policy names.
 
-    Where CUDA's list is made already, pass `GROWS`: no other GPUs can be seen.
+    Args:
+        policy: what is to be in force.
+        ceiling: the most that the process may take of each GPU. Nobody could hold growth to it, so no GPU is used.
+        frozen: whether CUDA's list is made already, so that no other GPUs can be seen.
     """
-    choice = policy.choice
+    if ceiling is not None:
+        none = Policy((NO_GPU,))
+        notes = (f"The ceiling here is `{ceiling}`, and without figures of the GPUs only this holds it.",)
+        return Plan(asked=none, settled=none, environment=visible.variable(()), show=frozen, notes=notes)
+    choice = None if frozen else policy.choice
     refs = choice.refs if choice is not None else ()
     gpus = [Gpu(index=ref) if isinstance(ref, int) else Gpu(index=0, instance=0, uuid=ref) for ref in refs]
     shown = visible.variable(gpus) if len({gpu.instance for gpu in gpus}) == 1 else {}
@@ -102,6 +111,8 @@ def _steps(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterato
         return
     for choice, there in _choices(wanted, snapshot, process):
         kept = [request for request in asked if _is_about(request, there)]
+        if process.ceiling is not None:
+            kept = [process.ceiling.under(request, _about(request, there)) for request in kept]
         caps = [request.growing(on=True) if request.limited else request for request in kept]
         for memory in (kept, caps, [Growth()]):
             yield Policy((*choice, *memory, *cpus))
@@ -142,3 +153,8 @@ def _is_fine(gpu: Gpu, seen: Sequence[Gpu], process: ProcessState) -> bool:
 def _is_about(request: Memory, gpus: Sequence[Gpu]) -> bool:
     """Tell whether a request is about the memory of these GPUs, or of all."""
     return request.gpu is None or visible.find(request.gpu, gpus) in gpus
+
+
+def _about(request: Memory, gpus: Sequence[Gpu]) -> Sequence[Gpu]:
+    """Return those of these GPUs whose memory a request is about."""
+    return gpus if request.gpu is None else [gpu for gpu in gpus if visible.find(request.gpu, gpus) == gpu]

@@ -11,6 +11,9 @@ import wrapt
 
 from tfgpu_magic.config.frameworks import NAMES
 
+QUIET = False
+"""Whether nothing is said at TensorFlow's import where all is well."""
+
 _registered: set[str] = set()
 """The modules that have a hook: wrapt has no way to remove one, so it must be set only once."""
 

@@ -114,7 +114,7 @@ def make(
         Refused: it cannot be enforced; the error says why, for every GPU, and what can be done instead.
         TooLate: a new process could enforce it.
     """
-    again = process.asked.then(policy).asks_the_same(process.asked)
+    again = _alike(process.asked.then(policy), process.asked, process)
     if process.stage is Stage.READY and again and not (process.changed or process.forked):
         return Plan(asked=process.asked, settled=process.settled, in_force=True)
     refusal.if_too_late(policy, process)
@@ -140,8 +140,10 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
     devices = resolved.devices()
     variables = environment.wanted(process, resolved)
     growth = variables.get(GROWTH, process.outside.get(GROWTH))
-    asked = process.asked.then(policy).without(resolved.dropped)
-    settled = process.settled.then(policy).without(resolved.dropped).seeing(list(map(reference, resolved.seen)))
+    added = Policy(tuple(resolved.added))
+    asked = process.asked.without(resolved.dropped).then(policy).then(added)
+    settled = process.settled.without(resolved.dropped).then(policy).then(added)
+    settled = settled.seeing(list(map(reference, resolved.seen)))
     return Plan(
         asked=asked,
         settled=settled,
@@ -173,6 +175,13 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
     found = fit.at_start(devices) if waits else []
     notes = (*plan.notes, f"Warning: it does not fit any more. {fit.describe(found, (), {})}") if found else plan.notes
     return replace(plan, devices=devices, notes=notes)
+
+
+def _alike(one: Policy, other: Policy, process: ProcessState) -> bool:
+    """Tell whether two policies ask the same of this process, where growth is growth up to the ceiling."""
+    if process.ceiling is not None:
+        one, other = process.ceiling.essence(one), process.ceiling.essence(other)
+    return one.asks_the_same(other)
 
 
 def _fits(policy: Policy, snapshot: Snapshot, process: ProcessState) -> bool:

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tfgpu_magic.config.ceiling import Ceiling
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.host import Host
 
@@ -57,6 +58,7 @@ class ProcessState:
         old: the version of TensorFlow, where it is older than any that tfgpu_magic was tested with.
         host: what this process is to its user.
         keras: Keras' backend if another than TensorFlow is set; else None.
+        ceiling: the most that it may take of each GPU; None without a ceiling.
     """
 
     stage: Stage = Stage.ABSENT
@@ -80,3 +82,4 @@ class ProcessState:
     old: str | None = None
     host: Host = "kernel"
     keras: str | None = None
+    ceiling: Ceiling | None = None

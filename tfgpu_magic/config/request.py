@@ -98,6 +98,11 @@ class Memory(_Request):
     def less(self, size: int) -> Memory | None:
         """Return the nearest request that takes no more than so many bytes of a GPU; None where none is near."""
 
+    def within(self, amount: Amount) -> Memory | None:
+        """Return the nearest request that takes no more than this amount of a GPU; None for a `limit` of it."""
+        del amount
+        return None
+
     @abstractmethod
     def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Memory:
         """Return the same for a process that has leased so many bytes for each logical GPU."""
@@ -181,6 +186,9 @@ class Candidates(Protocol):
 
     def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
         """Return those of the given GPUs that TensorFlow uses, and whose free memory is known."""
+
+    def note(self, text: str) -> None:
+        """Tell the user something of the choice, in whole sentences."""
 
     def best(self, gpus: Sequence[Gpu]) -> Sequence[Gpu]:
         """Return those for which TensorFlow's build certainly has code; where there are none, all of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tfgpu_magic.config import refusal, visible
+from tfgpu_magic.config import ceiling, refusal, visible
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.memory import Figures
 from tfgpu_magic.config.policy import NOTHING, Policy
@@ -37,6 +37,7 @@ class Resolved:
         cpus: how many logical CPUs, if that is requested.
         limits: bytes of the logical GPUs that are there without any request, by UUID.
         dropped: earlier requests that no longer count.
+        added: requests that hold the policy under the process's ceiling.
         notes: what the user should know, a sentence each.
         there: all of the machine's GPUs.
     """
@@ -49,6 +50,7 @@ class Resolved:
     cpus: int | None = None
     limits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dropped: list[Request] = field(default_factory=list)
+    added: list[Request] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     there: Sequence[Gpu] = ()
 
@@ -62,8 +64,12 @@ class Resolved:
         """Return the GPUs that TensorFlow is to see, and what it is to take of each."""
         return tuple(self._device(gpu) for gpu in self.seen)
 
+    def words(self, gpu: Gpu) -> Memory | None:
+        """Return the request about the memory of a GPU, if there is any."""
+        return self.by_gpu[gpu.label][1] if gpu.label in self.by_gpu else self.everywhere
+
     def _device(self, gpu: Gpu) -> Device:
-        words = self.by_gpu[gpu.label][1] if gpu.label in self.by_gpu else self.everywhere
+        words = self.words(gpu)
         there = self.limits.get(str(gpu.uuid), ()) if not self.memory else ()
         limits = () if words is None else words.sizes(Figures(gpu))
         return Device(gpu=gpu, limits=limits or there, words=words)
@@ -79,19 +85,24 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
         process: this process now.
 
     Raises:
-        Refused: a request names a GPU that is absent or hidden, or picks too many; or requests disagree on growth.
+        Refused: a request names a GPU that is absent or hidden, or picks too many; or requests disagree on growth, or
+            pass the ceiling.
         TooLate: CUDA is running, and its list of GPUs cannot be changed any more.
     """
-    together = earlier.then(policy)
     resolved = Resolved(seen=seen_without_words(snapshot, process), limits=process.limits, there=snapshot.gpus)
+    if process.ceiling is not None and policy.memory:  # what was added for the ceiling is added anew, and agrees
+        resolved.dropped += [request for request in earlier if process.ceiling.equals(request)]
+    together = earlier.without(resolved.dropped).then(policy)
     if not snapshot.gpus:
         why = snapshot.error or f"This machine has no {makers()} GPU."
         resolved.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
     memory, resolved.choice, cpus = together.by_nature()
     if resolved.choice is not None:
-        resolved.seen = _choose(resolved.choice, policy, snapshot, process)
+        resolved.seen = _choose(resolved.choice, policy, snapshot, process, resolved.notes)
     for request in memory:
         _take(resolved, request, policy, snapshot)
+    if process.ceiling is not None:
+        _hold(resolved, policy, snapshot, process.ceiling)
     resolved.cpus = cpus[-1].count if cpus else None
     if len({request.grows for request in resolved.memory}) > 1:
         raise refusal.growth_must_agree(policy, together.without(resolved.dropped), resolved.memory)
@@ -120,9 +131,11 @@ def _usable(gpus: Sequence[Gpu]) -> list[Gpu]:
     return whole or [gpu for gpu in gpus if gpu.instance is not None][:1]
 
 
-def _choose(request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState) -> list[Gpu]:
-    """Return the GPUs that a request makes TensorFlow see."""
-    gpus = list(request.choose(_Candidates(request, policy, snapshot, process)))
+def _choose(
+    request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState, notes: list[str]
+) -> list[Gpu]:
+    """Return the GPUs that a request makes TensorFlow see; add notes on them."""
+    gpus = list(request.choose(_Candidates(request, policy, snapshot, process, notes)))
     if request.refs:
         refusal.if_it_cannot_be_shown(gpus)
     if not process.frozen:
@@ -140,6 +153,7 @@ class _Candidates:
     policy: Policy
     snapshot: Snapshot
     process: ProcessState
+    notes: list[str]
 
     @property
     def claims(self) -> Mapping[str, float]:
@@ -169,6 +183,9 @@ class _Candidates:
     def useful(self, given: Sequence[Gpu]) -> Sequence[Gpu]:
         known = [gpu for gpu in given if not gpu.lost and gpu.free is not None]
         return [gpu for gpu in known if not is_skipped(gpu, given, self.process)]
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def best(self, gpus: Sequence[Gpu]) -> Sequence[Gpu]:
         return [gpu for gpu in gpus if not is_old(gpu, self.process)] or gpus
@@ -201,6 +218,26 @@ def _take(resolved: Resolved, request: Memory, policy: Policy, snapshot: Snapsho
     else:
         resolved.dropped.append(request)
         resolved.notes.append(f"GPU {gpu.label} is hidden now, so `{request}` no longer counts.")
+
+
+def _hold(resolved: Resolved, policy: Policy, snapshot: Snapshot, most: ceiling.Ceiling) -> None:
+    """Add what holds the policy under the ceiling.
+
+    Raises:
+        Refused: what is asked now passes it, or nothing is known of the GPUs.
+    """
+    if not (snapshot.gpus or snapshot.absent) and (resolved.choice is None or resolved.choice.everything):
+        raise ceiling.unknown(most, snapshot.error or "")
+    words = [(gpu, resolved.words(gpu)) for gpu in resolved.seen]
+    resolved.added = ceiling.held(most, words, resolved.choice, policy)
+    for request in resolved.added:
+        if isinstance(request, Memory):
+            _take(resolved, request, NOTHING, snapshot)
+        elif isinstance(request, Choice):
+            resolved.choice, resolved.seen = request, []
+            resolved.everywhere = None
+            resolved.by_gpu.clear()
+    resolved.notes += ceiling.note(most, resolved.added)
 
 
 def is_skipped(gpu: Gpu, seen: Sequence[Gpu], process: ProcessState) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.config import arguments
@@ -18,9 +18,10 @@ from tfgpu_magic.units import MIB, rounded
 
 WORD = Word(
     "pick",
-    ("pick [N] [--need 6GiB]",),
-    "see only the N GPUs (one, if not said) with most free memory, each with at least what is needed",
-    (("--need", True),),
+    ("pick [N] [--need 6GiB] [--or-cpu]",),
+    "see only the N GPUs (one, if not said) with most free memory, each with at least what is needed; with --or-cpu, "
+    "no GPU where there are none such",
+    (("--need", True), ("--or-cpu", False)),
 )
 
 _LEAST_DIFFERENCE = 64 * MIB
@@ -29,22 +30,34 @@ _LEAST_DIFFERENCE = 64 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Pick(Choice):
-    """The `count` GPUs with most free memory, each with at least `need` free."""
+    """The `count` GPUs with most free memory, each with at least `need` free; with `or_cpu`, else none."""
 
     picks: ClassVar[bool] = True
     everything: ClassVar[bool] = False
-    names_gpus: ClassVar[bool] = True  # it counts them
     refs: ClassVar[tuple[GpuRef, ...]] = ()
 
     count: int = 1
     need: Amount | None = None
+    or_cpu: bool = False
 
     def __str__(self) -> str:
         count = f" {self.count}" if self.count != 1 else ""
-        return f"pick{count}" + (f" --need {amount_text(self.need)}" if self.need is not None else "")
+        need = f" --need {amount_text(self.need)}" if self.need is not None else ""
+        return f"pick{count}{need}{' --or-cpu' * self.or_cpu}"
+
+    @property
+    def names_gpus(self) -> bool:
+        """Whether GPUs must be there: it counts them."""
+        return not self.or_cpu
 
     def choose(self, gpus: Candidates) -> Sequence[Gpu]:
         """Return the GPUs with most free memory; of equals those that the fewest kernels have picked."""
+        if self.or_cpu:
+            try:
+                return replace(self, or_cpu=False).choose(gpus)
+            except Refused as error:
+                gpus.note(f"{error.reason.removeprefix('Not applied. ')}\nSo TensorFlow goes on on the CPU.")
+                return []
         given = gpus.given(self.count)
         enough = [gpu for gpu in gpus.useful(given) if (gpu.free or 0) >= self._needed(gpu)]
         if len(enough) < self.count:
@@ -66,7 +79,7 @@ class Pick(Choice):
             return
         for need in dict.fromkeys((self.need, None)):
             for count in range(min(self.count, len(gpus)), 0, -1):
-                yield Pick(count, need)
+                yield Pick(count, need, self.or_cpu)
 
     def among(self, is_there: Callable[[GpuRef], bool]) -> Pick:
         """Return the request itself, which names no GPU."""
@@ -112,7 +125,8 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Pick]:
     if values and values[0].lower() == "all":
         raise PolicyError("How many GPUs? For all of them, write `%tf_gpu visible all`.")
     count = arguments.count(values[0], 1, "GPUs to pick are") if values else 1
-    return [Pick(count, arguments.amount(flags["--need"]) if "--need" in flags else None)]
+    need = arguments.amount(flags["--need"]) if "--need" in flags else None
+    return [Pick(count, need, "--or-cpu" in flags)]
 
 
 def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tfgpu_magic.config import amount, arguments
-from tfgpu_magic.config.amount import Amount, amount_text
+from tfgpu_magic.config.amount import Amount, amount_text, part
 from tfgpu_magic.config.memory import Figures, whole
 from tfgpu_magic.config.request import Cpus, GpuRef, Memory
 from tfgpu_magic.config.word import Word
@@ -72,6 +72,11 @@ class Split(Memory):
         del size
         several = not isinstance(self.parts, int) and len(self.parts) > 1
         return replace(self, parts=len(self.parts)) if several else None  # type: ignore[arg-type]
+
+    def within(self, amount: Amount) -> Split:
+        """Return as many equal parts of the amount."""
+        count = self.parts if isinstance(self.parts, int) else len(self.parts)
+        return replace(self, parts=(part(amount, count),) * count)
 
     def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Split:
         """Return the same with named sizes in bytes; equal shares stay as they are."""

@@ -9,20 +9,21 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tfgpu_magic.config import cuda, keras, visible
+from tfgpu_magic.config import ceiling, cuda, keras, visible
+from tfgpu_magic.config.ceiling import Ceiling
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.process_state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
-from tfgpu_magic.config.runtime.environ import EnvironmentChanges, adopt, environment
+from tfgpu_magic.config.runtime.environ import EnvironmentChanges, adopt, environment, export, quieten
 from tfgpu_magic.config.runtime.stage import current_stage, forked, frozen, importing, listed, tensorflow, too_old
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import MIB, rounded
 
-__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "frozen", "tensorflow"]
+__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "frozen", "quieten", "tensorflow"]
 
 NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
 """Libraries that may hold a CUDA context of their own in a kernel."""
@@ -41,11 +42,34 @@ class Runtime:
         self.plan: Plan | None = None
         self.since: str | None = None
         self.broken = False
+        self._ceiling: Ceiling | None = None
+        self._has_read_ceiling = False
         self._changes = EnvironmentChanges()
         self._theirs: Settings | None = None  # TensorFlow's settings before this class first changed any
         self._answers: dict[
             tuple[object, ...], tuple[str, ...]
         ] = {}  # CUDA's order does not change while this process runs
+
+    @property
+    def ceiling(self) -> Ceiling | None:
+        """The most that this process may take of each GPU; None without a ceiling. It can be lowered, and not raised.
+
+        The variable counts as it is when this is first asked, and later changes of it do nothing.
+        """
+        self.read_ceiling()
+        return self._ceiling
+
+    def read_ceiling(self) -> None:
+        """Read the variable, if that was not done before."""
+        if not self._has_read_ceiling:
+            self._has_read_ceiling = True
+            if text := os.environ.get(ceiling.VARIABLE, "").strip():
+                self.lower_ceiling(ceiling.safe(text, f"${ceiling.VARIABLE}"))
+
+    def lower_ceiling(self, to: Ceiling) -> None:
+        """Hold this process, and what it starts, under a ceiling as well."""
+        self._ceiling = ceiling.lower(self.ceiling, to)
+        export(ceiling.VARIABLE, str(self._ceiling))
 
     def observe(self, gpus: Sequence[Gpu], *, timeout: float = cuda.CUDA_TIMEOUT) -> ProcessState:
         """Return the state of this process on a machine with these GPUs. Nothing is changed or started.
@@ -81,6 +105,7 @@ class Runtime:
             old=too_old(),
             host=host(),
             keras=keras.other_backend(),
+            ceiling=self.ceiling,
         )
 
     def apply(self, plan: Plan) -> None:
@@ -125,8 +150,12 @@ class Runtime:
             raise Refused(f"Not applied. TensorFlow did not take it: {error}") from error
 
     def environment_for_children(self) -> dict[str, str]:
-        """Return the environment for child processes: this process's, without what this class changed."""
-        return self._changes.original()
+        """Return the environment for child processes: this process's, without what this class changed; and its ceiling.
+
+        The ceiling is the one in force, whatever the variable has become.
+        """
+        held = {} if self.ceiling is None else {ceiling.VARIABLE: str(self.ceiling)}
+        return self._changes.original() | held
 
     def fall_back(self, plan: Plan) -> None:
         """Set only a plan's variables, where TensorFlow's own settings cannot be made."""

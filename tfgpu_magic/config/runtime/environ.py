@@ -59,11 +59,29 @@ def environment() -> dict[str, str]:
             return dict(os.environ)
 
 
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR"}
+"""What keeps TensorFlow's log out of cells, but for errors. Source: TensorFlow, `tsl/platform/default/logging.cc`."""
+
+
+def quieten(*, on: bool) -> None:
+    """Have TensorFlow write only errors to its log, or all of it; variables with other values are left alone."""
+    for name, value in _QUIET.items():
+        if on:
+            os.environ.setdefault(name, value)
+        elif os.environ.get(name) == value:
+            _set(name, None)
+
+
 def adopt(environment: Mapping[str, str]) -> None:
     """Make another process's environment this one's."""
     for name in {*os.environ, *environment}:
         if os.environ.get(name) != environment.get(name):
             _set(name, environment.get(name))
+
+
+def export(name: str, value: str) -> None:
+    """Set a variable for this process and for those that it starts."""
+    _set(name, value)
 
 
 def _set(name: str, value: str | None) -> None:

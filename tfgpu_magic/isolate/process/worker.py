@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfgpu_magic.config import self_report
-from tfgpu_magic.config.runtime import adopt, limits_now
+from tfgpu_magic.config.runtime import RUNTIME, adopt, limits_now
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.isolate.process import inherited, inside, keras_settings, wire
 from tfgpu_magic.isolate.process.order import ANSWER, ANSWER_ME, APART, HEARD, LEAVE, Facts, Order
@@ -137,6 +137,7 @@ def _set_up(order: Order) -> None:
     """Set this process up as if the caller had started it, with the caller's environment and directory."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     adopt(order.environment)
+    RUNTIME.read_ceiling()  # before any code of the call could change the variable
     sys.path[:], sys.argv[:] = order.path, order.arguments
     importlib.invalidate_caches()
     os.chdir(order.directory)

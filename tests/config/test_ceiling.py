@@ -1,0 +1,214 @@
+"""No word passes a ceiling, on GPUs that are only data: every policy, and every fallback of one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.config.test_plan import gpu, kernel, snapshot
+from tests.sizes import GIB, MIB
+from tfgpu_magic.config import ceiling, fallback
+from tfgpu_magic.config.ceiling import Ceiling, read, safe
+from tfgpu_magic.config.parser import parse
+from tfgpu_magic.config.plan import Plan, make
+from tfgpu_magic.config.process_state import DEVICES, ProcessState, Stage
+from tfgpu_magic.errors import PolicyError, Refused
+from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+
+MOST = int(0.4 * 8 * 1024) * MIB
+ROOM = (gpu(0, 7.5), gpu(1, 7))
+BLIND = Snapshot(time=0.0, error="NVML says nothing.")
+
+
+def plan(words: str, most: str = "limit 40%", gpus: tuple[Gpu, ...] = ROOM, **more: object) -> Plan:
+    return make(parse(words), snapshot(*gpus), kernel(*gpus, ceiling=read(most), **more))
+
+
+@pytest.mark.parametrize(
+    ("words", "in_force"),
+    [
+        ("growth", "limit 40% --grow"),
+        ("growth off", "limit 40%"),
+        ("default", "limit 40% --grow"),
+        ("visible all", "visible all; limit 40% --grow"),
+        ("visible 1", "visible 1; limit 40% --grow"),
+        ("pick", "pick; limit 40% --grow"),
+        ("pick 2; growth", "pick 2; limit 40% --grow"),
+        ("split 2 --cpu", "split 2 --cpu; limit 40% --grow"),
+        ("limit 0=1GiB", "limit 0=1GiB; limit 1=40%"),
+        ("limit 0=1GiB --grow", "limit 0=1GiB --grow; limit 1=40% --grow"),
+        ("split 1GiB 1GiB --gpu 0", "split 1GiB 1GiB --gpu 0; limit 1=40%"),
+    ],
+)
+def test_what_asks_for_no_limit_gets_the_ceiling_as_one_and_that_is_said(words: str, in_force: str) -> None:
+    made = plan(words)
+
+    assert str(made.asked) == in_force
+    assert any("The ceiling here is `limit 40%`" in note for note in made.notes)
+    assert all(sum(device.limits) <= MOST for device in made.devices)
+    assert all(device.limits for device in made.devices)
+
+
+@pytest.mark.parametrize("words", ["limit 1GiB", "limit 40%", "limit 3.1GiB --grow", "split 1GiB 2GiB", "visible none"])
+def test_what_asks_for_less_stands(words: str) -> None:
+    made = plan(words)
+
+    assert str(made.asked) == words
+    assert not any("ceiling" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("words", "allowed"),
+    [
+        ("limit 41%", "limit 40%"),
+        ("limit 100% --grow", "limit 40% --grow"),
+        ("limit 6GiB", "limit 40%"),
+        ("limit 0=1GiB 1=6GiB", "limit 0=1GiB; limit 1=40%"),
+        ("split 2", "split 20% 20%"),
+        ("split 2GiB 2GiB --grow", "split 20% 20% --grow"),
+        ("split 3GiB 3GiB 1GiB --gpu 1", "split 13.33% 13.33% 13.33% --gpu 1"),
+        ("visible 1; limit 90%", "visible 1; limit 40%"),
+        ("default; pick; limit 90%", "default; pick; limit 40%"),
+    ],
+)
+def test_what_asks_for_more_is_refused_with_the_most_that_is_allowed(words: str, allowed: str) -> None:
+    with pytest.raises(Refused, match=r"and the ceiling is `limit 40%`, 3\.2 GiB here") as refused:
+        plan(words)
+
+    assert refused.value.ways == (allowed,)
+    assert plan(allowed)
+
+
+def test_of_a_share_and_a_size_the_lower_holds_on_each_gpu() -> None:
+    gpus = (gpu(0, 7.5), Gpu(index=1, uuid="GPU-1", name="T", total=4 * GIB, free=4 * GIB))
+    made = plan("growth", "limit 50%; limit 3GiB", gpus)
+
+    assert [device.limits for device in made.devices] == [(3 * GIB,), (2 * GIB,)]
+    assert str(made.asked) == "growth; limit 0=3GiB --grow; limit 1=50% --grow"
+
+
+def test_later_words_replace_what_was_added_for_the_ceiling() -> None:
+    first = plan("pick")
+    then = plan("limit 0=1GiB", asked=first.asked, settled=first.settled)
+    again = plan("growth", asked=then.asked, settled=then.settled)
+
+    assert str(then.asked) == "pick; limit 0=1GiB"
+    assert str(again.asked) == "pick; limit 40% --grow"
+
+
+def test_what_was_asked_before_the_ceiling_was_lowered_is_lowered() -> None:
+    made = plan("visible 0", "limit 1GiB", asked=parse("limit 2GiB"), settled=parse("limit 2GiB"))
+
+    assert [device.limits for device in made.devices] == [(GIB,)]
+
+
+@pytest.mark.parametrize(("words", "in_force"), [("growth", True), ("limit 40% --grow", True), ("limit 1GiB", False)])
+def test_a_first_cell_can_be_run_again_when_it_is_in_force(words: str, in_force: bool) -> None:
+    first = plan("growth")
+    here = {"stage": Stage.READY, "asked": first.asked, "settled": first.settled}
+    if in_force:
+        assert plan(words, **here).in_force
+    else:
+        with pytest.raises(Refused, match="already using"):
+            plan(words, **here)
+
+
+@pytest.mark.parametrize("words", ["growth", "visible all", "default"])
+def test_without_figures_nothing_is_promised_but_no_gpu(words: str) -> None:
+    here = ProcessState(ceiling=read("limit 40%"))
+    with pytest.raises(Refused, match="cannot be held now") as refused:
+        make(parse(words), BLIND, here)
+
+    assert refused.value.ways == ("visible none",)
+    assert make(parse("visible none"), BLIND, here).environment[DEVICES] == "-1"
+
+
+def test_on_a_machine_without_gpus_it_is_no_matter() -> None:
+    nothing = Snapshot(time=0.0, error="There is no NVIDIA driver here.", absent=True)
+
+    assert make(parse("growth"), nothing, ProcessState(ceiling=read("limit 40%"))).growth
+
+
+@pytest.mark.parametrize(
+    ("words", "in_force"),
+    [
+        ("growth", "limit 40% --grow"),
+        ("limit 60%", "limit 40%"),
+        ("limit 60% --grow", "limit 40% --grow"),
+        ("limit 0=60% 1=1GiB", "limit 0=40%; limit 1=1GiB"),
+        ("split 2", "split 20% 20%"),
+        ("pick; limit 7GiB", "pick; limit 40%"),
+        ("visible 7; growth", "visible none; growth"),
+    ],
+)
+def test_a_configured_policy_falls_to_the_nearest_under_it(words: str, in_force: str) -> None:
+    made, _ = fallback.nearest(parse(words), snapshot(*ROOM), kernel(*ROOM, ceiling=read("limit 40%")))
+
+    assert str(made.asked) == in_force
+    assert all(0 < sum(device.limits) <= MOST for device in made.devices)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_last_fallback_under_it_uses_no_gpu(frozen: bool) -> None:
+    here = ProcessState(ceiling=read("limit 40%"), frozen=frozen)
+    made, why = fallback.nearest(parse("limit 20%"), BLIND, here)
+
+    assert str(made.asked) == "visible none"
+    assert made.environment == {DEVICES: "-1"}
+    assert made.show == frozen
+    assert why
+
+
+@pytest.mark.parametrize(
+    ("text", "amounts"),
+    [
+        ("limit 40%", "limit 40%"),
+        ("limit 40% --grow", "limit 40%"),
+        ("limit 60%; limit 40%; limit 8GiB; limit 4GiB", "limit 40%; limit 4GiB"),
+        ("limit 40%; visible none", "visible none"),
+    ],
+)
+def test_its_text_is_read_as_the_same_ceiling(text: str, amounts: str) -> None:
+    assert str(read(text)) == amounts
+    assert read(amounts) == read(text)
+
+
+@pytest.mark.parametrize("text", ["", "growth", "split 2", "limit 0=1GiB", "visible 0,1; limit 40%", "pick", "40%"])
+def test_what_is_no_ceiling_is_refused(text: str) -> None:
+    with pytest.raises(PolicyError):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("limti 40%", "limit 40%"),
+        ("40%", "limit 40%"),
+        ("visible 0,1; limit 40%", "limit 40%"),
+        ("limit 0=1GiB 1=60%", "limit 60%; limit 1GiB"),
+        ("limit fourty", "visible none"),
+        ("growth", "visible none"),
+        ("limit 0%", "visible none"),
+    ],
+)
+def test_one_that_is_misspelt_never_falls_to_nothing(text: str, held: str) -> None:
+    found = safe(text, "the configuration")
+
+    assert str(found) == held
+    assert f"`{text}`, from the configuration, was not understood" in found.flaws[0]
+    assert f"`{held}` holds." in found.flaws[0]
+
+
+@pytest.mark.parametrize("words", ["growth", "visible 0", "limit 1GiB", "pick"])
+def test_one_that_allows_no_gpu_refuses_all_words_for_one(words: str) -> None:
+    with pytest.raises(Refused, match="No GPU may be used here") as refused:
+        plan(words, "visible none")
+
+    assert refused.value.ways == ("visible none",)
+    assert str(plan("default", "visible none").asked) == "visible none"
+
+
+def test_it_can_only_be_lowered() -> None:
+    assert ceiling.lower(read("limit 40%"), read("limit 60%")) == read("limit 40%")
+    assert ceiling.lower(read("limit 40%"), read("limit 20%")) == read("limit 20%")
+    assert ceiling.lower(read("limit 40%"), Ceiling(())) == Ceiling(())
+    assert ceiling.lower(Ceiling(()), read("limit 40%")) == Ceiling(())

@@ -1,0 +1,307 @@
+"""No word of a user passes an administrator's ceiling: real IPython and TensorFlow, judged by the driver's account."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.machines import machine_of
+from tests.magic.shell import Seen, cells, loading
+from tests.processes import QUIET, run
+from tests.sizes import CONTEXT, GIB, LITTLE, MIB
+from tests.tf.on_machine import fill, held, touch_every_gpu
+from tfgpu_magic.simgpu import Machine
+
+machine = machine_of("2x8GiB")
+
+HELD = {"TFGPU_CEILING": "limit 40%"}
+MOST = int(0.4 * 8 * 1024) * MIB
+"""What a pool may have of a GPU under it."""
+
+REFUSED, CAPPED = "The most that is allowed:", "The ceiling here is `limit 40%`"
+KEPT = "It can be lowered, and not raised"
+WAYS: list[tuple[str, ...]] = [
+    ("%tf_gpu limit 90%", REFUSED),
+    ("%tf_gpu limit 7GiB", REFUSED),
+    ("%tf_gpu limit 90% --grow", REFUSED),
+    ("%tf_gpu limit 0=90%", REFUSED),
+    ("%tf_gpu visible 1; limit 90%", REFUSED),
+    ("%tf_gpu pick; limit 90%", REFUSED),
+    ("%tf_gpu default; limit 90%", REFUSED),
+    ("%tf_gpu split 2", REFUSED),
+    ("%tf_gpu split 3GiB 3GiB --grow", REFUSED),
+    ("%tf_gpu plan limit 90%", REFUSED),
+    ("%tf_gpu code limit 90%", REFUSED),
+    ("%tf_gpu growth", CAPPED),
+    ("%tf_gpu growth off", CAPPED),
+    ("%tf_gpu default", CAPPED),
+    ("%tf_gpu visible all", "limit 40% --grow"),
+    ("%tf_gpu visible 1,0", "limit 40% --grow"),
+    ("%tf_gpu pick 2", "limit 40% --grow"),
+    ("%tf_gpu split 2 --cpu", "limit 40% --grow"),
+    ("%config TfGpuMagics.ceiling = 'limit 90%'", KEPT, "%tf_gpu limit 90%", REFUSED),
+    ("%config TfGpuMagics.ceiling = ''", KEPT, "%tf_gpu limit 90%", REFUSED),
+    ("%config TfGpuMagics.ceiling = 'growth'", "is no ceiling", "%tf_gpu limit 90%", REFUSED),
+    ("%config TfGpuMagics.policy = 'limit 90%'", REFUSED),
+    ("%reload_ext tfgpu_magic", "", "%tf_gpu limit 90%", REFUSED),
+    ("%unload_ext tfgpu_magic\n%load_ext tfgpu_magic", "", "%tf_gpu limit 90%", REFUSED),
+    ("get_ipython().config.TfGpuMagics.ceiling = ''\n%reload_ext tfgpu_magic", "", "%tf_gpu limit 90%", REFUSED),
+    ("%env TFGPU_CEILING=limit 100%", "", "%tf_gpu limit 90%", REFUSED),
+    ("%env TFGPU_CEILING=\n%reload_ext tfgpu_magic", "", "%tf_gpu limit 90%", REFUSED),
+    ("import tfgpu_magic; tfgpu_magic.apply('limit 90%')", REFUSED),
+    (
+        "import tfgpu_magic\nfrom tfgpu_magic.config.parser import parse\ntfgpu_magic.apply(parse('limit 90%'))",
+        REFUSED,
+    ),
+    ("import tfgpu_magic; print(*tfgpu_magic.apply('growth').notes)", CAPPED),
+]
+"""Cells, each followed by what it must say."""
+
+ISOLATED = "from tests.tf.on_machine import *; touch_every_gpu(); print('HELD', *held())"
+"""What an isolated cell does, to tell what it holds."""
+
+CALLS: list[tuple[str, str]] = [
+    (f"%%tf_gpu isolate limit 90%\n{ISOLATED}", REFUSED),
+    (f"%%tf_gpu isolate --gpus 1 limit 90%\n{ISOLATED}", REFUSED),
+    (f"%%tf_gpu isolate\n%tf_gpu limit 90%\n{ISOLATED}", REFUSED),
+    (f"%%tf_gpu isolate\n{ISOLATED}", "HELD"),
+    (f"%%tf_gpu isolate growth off\n{ISOLATED}", "HELD"),
+    (f"%%tf_gpu isolate --gpus 1\n{ISOLATED}", "HELD"),
+    (f"%%tf_gpu isolate\n%tf_gpu default; growth off\n{ISOLATED}", "HELD"),
+    (
+        f"%env TFGPU_CEILING=limit 100%\nget_ipython().run_cell_magic('tf_gpu', 'isolate limit 90%', {ISOLATED!r})",
+        REFUSED,
+    ),
+    ("print('HELD', *tfgpu_magic.isolated(use)())", "HELD"),
+    ("print('HELD', *tfgpu_magic.isolated(policy='growth off')(use)())", "HELD"),
+    ("tfgpu_magic.isolated(policy='limit 90%')(use)()", REFUSED),
+    ("print('HELD', *tfgpu_magic.isolated(say)('growth off'))", "HELD"),
+    ("tfgpu_magic.isolated(say)('limit 90%')", REFUSED),
+    ("with tfgpu_magic.IsolatedExecutor(policy='limit 90%') as calls: calls.submit(use).result()", REFUSED),
+    ("with tfgpu_magic.IsolatedExecutor() as calls: print('HELD', *calls.submit(use).result())", "HELD"),
+    (f"%%tf_gpu isolate --detach\n{ISOLATED}", "HELD"),
+]
+"""Isolated calls, each with what it must say."""
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: str(way[0]).partition("\n")[0])
+def test_no_word_passes_it(machine: Machine, way: tuple[str, ...]) -> None:
+    said, most, sizes = run(machine, _use_after, way[::2], env=HELD)
+
+    for told, expected in zip(said, way[1::2], strict=True):
+        assert expected in told
+        assert "Traceback" not in told or "apply(" in way[0]
+    assert all(0 < size <= MOST for size in most)
+    assert all(0 < size <= MOST + CONTEXT for size in sizes if size)
+
+
+@pytest.mark.parametrize("words", ["%tf_gpu growth", "%tf_gpu default", "pass"])
+def test_what_grows_grows_up_to_it(machine: Machine, words: str) -> None:
+    given, sizes = run(machine, _fill_after, words, env=HELD, fresh=True)
+
+    assert MOST - 256 * MIB < given <= MOST
+    assert given < sizes[0] <= MOST + CONTEXT
+    assert sizes[1] in LITTLE
+
+
+@pytest.mark.parametrize(("call", "told"), CALLS, ids=lambda text: str(text).partition("\n")[0][:60])
+def test_no_isolated_call_passes_it(machine: Machine, call: str, told: str) -> None:
+    said = run(machine, _call, call, env=HELD)
+    sizes = [int(size) for line in said.splitlines() if line.startswith("HELD") for size in line.split()[1:]]
+
+    assert told in said
+    assert all(size <= MOST + CONTEXT for size in sizes)
+    assert any(sizes) == ("HELD" in said)
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("tfgpu_magic.apply('limit 90%'); sizes = use()", REFUSED),
+        ("tfgpu_magic.apply('growth off'); sizes = use()", "HELD"),
+        ("tfgpu_magic.apply('limit 1GiB'); os.environ.update(TFGPU_CEILING=''); sizes = say('limit 90%')", REFUSED),
+        ("sizes = tfgpu_magic.isolated(policy='growth off')(use)()", "HELD"),
+    ],
+)
+def test_no_program_passes_it_that_says_what_it_wants(machine: Machine, program: str, told: str) -> None:
+    said, sizes = _run_program(machine, program)
+
+    assert told in said
+    assert any(sizes) == (told == "HELD")
+    assert all(size <= MOST + CONTEXT for size in sizes)
+
+
+@pytest.mark.parametrize("program", ["os.environ.update(TFGPU_CEILING=''); sizes = say('limit 80%')", "sizes = use()"])
+def test_a_program_that_takes_the_variable_away_or_says_nothing_is_not_held(machine: Machine, program: str) -> None:
+    """The documentation says so; where this changes, it is to change too."""
+    _, sizes = _run_program(machine, program)
+
+    assert max(sizes) > MOST + CONTEXT
+
+
+@pytest.mark.parametrize(
+    ("configured", "variable", "in_force"),
+    [
+        ("limit 40%", None, "limit 40%"),
+        ("limit 60%", "limit 40%", "limit 40%"),
+        ("limit 40%", "limit 60%", "limit 40%"),
+        ("limit 40%", "limit 2GiB", "limit 40%; limit 2GiB"),
+        ("", "limit 40%", "limit 40%"),
+    ],
+)
+def test_of_the_configurations_and_the_environments_the_lower_holds(
+    machine: Machine, configured: str, variable: str | None, in_force: str
+) -> None:
+    env = {} if variable is None else {"TFGPU_CEILING": variable}
+    assert run(machine, _in_force, {"ceiling": configured}, env=env)[0] == in_force
+
+
+def test_one_that_is_misspelt_is_told_and_what_can_be_read_of_it_holds(machine: Machine) -> None:
+    in_force, said = run(machine, _in_force, {"ceiling": "limti 40%"})
+    none, why = run(machine, _in_force, {"ceiling": "little"})
+
+    assert in_force == "limit 40%"
+    assert "The ceiling `limti 40%`, from the configuration, was not understood" in said
+    assert none == "visible none"
+    assert "`visible none` holds." in why
+
+
+def test_a_user_can_lower_it_and_what_waits_is_lowered_too(machine: Machine) -> None:
+    lines = ("%tf_gpu limit 3GiB", "%config TfGpuMagics.ceiling = 'limit 1GiB'", "%tf_gpu limit 2GiB")
+    said, most, _ = run(machine, _use_after, lines, env=HELD)
+
+    assert "the ceiling is `limit 1GiB`" in said[2]
+    assert most == [GIB, GIB]
+
+
+def test_a_ceiling_of_the_users_own_holds_where_there_was_none(machine: Machine) -> None:
+    _, most, _ = run(machine, _use_after, ("%config TfGpuMagics.ceiling = 'limit 1GiB'",))
+
+    assert most == [GIB, GIB]
+
+
+def test_what_was_asked_before_the_extension_was_loaded_is_lowered_to_it(machine: Machine) -> None:
+    in_force, _ = run(machine, _in_force, {"ceiling": "limit 1GiB"}, "limit 3GiB")
+    most = run(machine, _use_what_was_asked_before, fresh=True)
+
+    assert in_force == "limit 1GiB"
+    assert most == [GIB, GIB]
+
+
+def test_too_late_a_restart_for_more_is_refused_before_anything_is_lost(machine: Machine) -> None:
+    lines = ("import tensorflow as tf; x = tf.constant(1.0)", "%tf_gpu limit 90% --restart")
+    said, _, _ = run(machine, _use_after, lines, env=HELD)
+
+    assert REFUSED in said[1]
+
+
+def test_the_configured_policy_is_held_under_it(machine: Machine) -> None:
+    said, _, sizes = run(machine, _use_after, (), env=HELD | {"TFGPU_POLICY": "limit 90%"}, fresh=True)
+
+    assert "cannot be had in full. `limit 40%` is in force instead" in said[-1]
+    assert sizes == [MOST + CONTEXT] * 2
+
+
+def test_a_full_gpu_is_left_out_under_it_and_the_others_are_held() -> None:
+    with Machine.create("8x8GiB") as eight:
+        eight.add_neighbour("7.8GiB@7")
+        said, most, sizes = run(eight, _use_after, (), env=HELD, fresh=True)
+
+    assert "GPU 7: " in said[-1]
+    assert most == [MOST] * 7
+    assert all(size in LITTLE for size in sizes[:7])
+    assert sizes[7] == 0
+
+
+def test_where_the_driver_says_nothing_no_gpu_is_used_under_it(machine: Machine) -> None:
+    said, _, sizes = run(machine, _use_blindly, env=HELD, fresh=True)
+
+    assert "`visible none` is in force instead" in said
+    assert sizes == [0, 0]
+
+
+def _use_after(lines: tuple[str, ...]) -> tuple[list[str], list[int], list[int]]:
+    """Return what each cell said, and TensorFlow's import; what TensorFlow's pools may take; what is held."""
+    from tfgpu_magic.config.runtime import devices
+
+    seen = loading(*lines, "import tensorflow")
+    touch_every_gpu()
+    pools = [sum(gpu.limit or 0 for gpu in gpus) for gpus in devices.logical().values()]
+    return [one.text for one in seen[1:-1]] + [seen[0].text + seen[-1].text] * (not lines), pools, held()
+
+
+def _fill_after(words: str) -> tuple[int, list[int]]:
+    cells(words, "import tensorflow")
+    touch_every_gpu()
+    return fill("GPU:0"), held()
+
+
+def _call(call: str) -> str:
+    setup = "import tfgpu_magic; from tests.magic.test_ceiling import say, use"
+    seen = cells(setup, call, "job = get_ipython().user_ns.get('_'); getattr(job, 'result', int)()")
+    return "\n".join(one.text for one in seen)
+
+
+def _run_program(machine: Machine, program: str) -> tuple[str, list[int]]:
+    """Run a program under the ceiling; return what it says, and what it holds at its end."""
+    names = "from tests.magic.test_ceiling import say, use"
+    lines = ("import os, tfgpu_magic", names, program, "print('HELD', *sizes)")
+    environment = {**machine.environ(), **QUIET, **HELD}
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], env=environment, capture_output=True, text=True, check=False
+    )
+    held_line = done.stdout.rpartition("HELD")[2]
+    return done.stdout + done.stderr, [int(size) for size in held_line.split()]
+
+
+def use() -> list[int]:
+    """Return what is held when every GPU is used."""
+    touch_every_gpu()
+    return held()
+
+
+def say(words: str) -> list[int]:
+    """Say words, and return what is held then."""
+    import tfgpu_magic
+
+    tfgpu_magic.apply(words)
+    return use()
+
+
+def _use_what_was_asked_before() -> list[int]:
+    from tfgpu_magic.config.runtime import devices
+
+    _in_force({"ceiling": "limit 1GiB"}, "limit 3GiB")
+    touch_every_gpu()
+    return [sum(gpu.limit or 0 for gpu in gpus) for gpus in devices.logical().values()]
+
+
+def _in_force(configured: Mapping[str, Any], asked: str = "") -> tuple[str, str]:
+    import tfgpu_magic
+
+    if asked:
+        tfgpu_magic.apply(asked)
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    InteractiveShell.instance(config=Config({"TfGpuMagics": dict(configured)}))
+    seen: list[Seen] = loading()
+    from tfgpu_magic.config.runtime import RUNTIME
+
+    return str(RUNTIME.ceiling), seen[0].text
+
+
+def _use_blindly() -> tuple[str, list[int]]:
+    from unittest import mock
+
+    from tfgpu_magic import administrator
+
+    loading()
+    with mock.patch.object(administrator, "look_well", side_effect=ValueError("today not")):
+        imported = cells("import tensorflow")[0]
+    touch_every_gpu()
+    return imported.text, held()

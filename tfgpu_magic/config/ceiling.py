@@ -1,0 +1,245 @@
+"""The ceiling: the most that a process may take of each GPU, whatever its user asks for. Pure.
+
+`resolver` holds every policy to it, so that no plan, no fallback and no isolated call is made without it. How a process
+comes by its ceiling is in `runtime`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tfgpu_magic.config import arguments, parser
+from tfgpu_magic.config.amount import Amount, Share, amount_bytes, amount_text
+from tfgpu_magic.config.memory import Figures
+from tfgpu_magic.config.policy import Policy
+from tfgpu_magic.config.request import Choice, Memory, Request, reference
+from tfgpu_magic.config.requests.growth import Growth
+from tfgpu_magic.config.requests.limit import Limit
+from tfgpu_magic.config.requests.visible import Visible
+from tfgpu_magic.errors import PolicyError, Refused
+from tfgpu_magic.monitor.snapshot import Gpu
+from tfgpu_magic.units import rounded
+
+VARIABLE = "TFGPU_CEILING"
+"""The environment variable with a ceiling. On each GPU the lower holds of this one and the configuration's."""
+
+NO_GPU = Visible(())
+"""The request that any ceiling allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The most that a process may take of each GPU. Its text is read as the same ceiling.
+
+    Attributes:
+        amounts: at most one share and one size, of which on each GPU the lower holds; none where no GPU may be used.
+        flaws: what could not be understood of its text, a sentence each.
+
+    Examples:
+        ===============================  ==========================================
+        ``limit 40%``                    ``Ceiling((Share(40),))``
+        ``limit 40%; limit 4GiB``        ``Ceiling((Share(40), 2**32))``
+        ``visible none``                 ``Ceiling(())``
+        ===============================  ==========================================
+    """
+
+    amounts: tuple[Amount, ...]
+    flaws: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "; ".join(f"limit {amount_text(amount)}" for amount in self.amounts) or str(NO_GPU)
+
+    def amount(self, gpu: Gpu) -> Amount:
+        """Return the amount that holds on a GPU; of those that are unknown there, the first."""
+        if gpu.total is None:
+            return self.amounts[0]
+        total = gpu.total
+        return min(self.amounts, key=lambda amount: amount_bytes(amount, total))
+
+    def bytes(self, gpu: Gpu) -> int:
+        """Return the most that may be taken of a GPU.
+
+        Raises:
+            Refused: it is a share of a figure that the driver does not report.
+        """
+        return Figures(gpu).bytes(self.amount(gpu))
+
+    def passed_by(self, request: Memory, gpu: Gpu) -> bool:
+        """Tell whether a request takes more of a GPU."""
+        return sum(request.sizes(Figures(gpu))) > self.bytes(gpu)
+
+    def lowered(self, request: Memory, gpu: Gpu) -> Memory:
+        """Return the nearest request that takes no more of a GPU."""
+        amount = self.amount(gpu)
+        return request.within(amount) or Limit(amount, request.gpu, grow=request.grows)
+
+    def under(self, request: Memory, gpus: Sequence[Gpu]) -> Memory:
+        """Return the nearest request that takes no more of any of these GPUs; itself where that is unknown."""
+        with contextlib.suppress(Refused):
+            for gpu in gpus if self.amounts else ():
+                if self.passed_by(request, gpu):
+                    request = self.lowered(request, gpu)
+        return request
+
+    def equals(self, request: Request) -> bool:
+        """Tell whether a request is a limit as high as the ceiling, as `held` adds them."""
+        return isinstance(request, Limit) and request.amount in self.amounts
+
+    def essence(self, policy: Policy) -> Policy:
+        """Return the policy with its limits that are as high as the ceiling written as growth, or no growth."""
+        memory = [Growth(r.grows) if not r.limited or self.equals(r) else r for r in policy.memory] or [Growth()]
+        return Policy((*(r for r in policy if not isinstance(r, Memory)), *dict.fromkeys(memory)))
+
+
+def read(text: str) -> Ceiling:
+    """Read a ceiling: one limit for every GPU, or several with ``;`` between them, or ``visible none``.
+
+    Raises:
+        PolicyError: it is not a ceiling.
+    """
+    found: Ceiling | None = None
+    for part in filter(str.strip, text.split(";")):
+        for request in parser.parse(part):
+            if isinstance(request, Limit) and request.gpu is None:
+                found = lower(found, Ceiling((request.amount,)))
+            elif request == NO_GPU:
+                found = Ceiling(())
+            else:
+                raise PolicyError(
+                    f"`{request}` is no ceiling. A ceiling is one limit for all GPUs alike: `limit 40%` or `limit "
+                    "4GiB`; or `visible none`, where no GPU may be used."
+                )
+    if found is None:
+        raise PolicyError("A ceiling of how much? Write `limit 40%` or `limit 4GiB`.")
+    return found
+
+
+def safe(text: str, where: str) -> Ceiling:
+    """Return a ceiling from its text, whatever that is; what it allows is never more than was meant, and may be less.
+
+    Where it cannot be read, the lowest amounts in it hold; and if it has none, no GPU may be used.
+
+    Args:
+        text: its text.
+        where: its source, as a phrase such as ``the configuration``.
+    """
+    try:
+        return read(text)
+    except PolicyError as error:
+        held = Ceiling(())
+        for number, amount in enumerate(_amounts(text)):
+            held = Ceiling((amount,)) if number == 0 else lower(held, Ceiling((amount,)))
+        why = str(error).partition("\n")[0]
+        flaw = f"The ceiling `{text}`, from {where}, was not understood: {why} `{held}` holds."
+        return Ceiling(held.amounts, (flaw,))
+
+
+def lower(one: Ceiling | None, other: Ceiling) -> Ceiling:
+    """Return a ceiling that is nowhere higher than either."""
+    if one is None:
+        return other
+    flaws = (*one.flaws, *(flaw for flaw in other.flaws if flaw not in one.flaws))
+    if not (one.amounts and other.amounts):
+        return Ceiling((), flaws)
+    amounts = (*one.amounts, *other.amounts)
+    shares = [amount for amount in amounts if isinstance(amount, Share)]
+    sizes = [amount for amount in amounts if isinstance(amount, int)]
+    least = min(shares, key=lambda share: share.percent) if shares else None
+    return Ceiling((*([] if least is None else [least]), *([min(sizes)] if sizes else [])), flaws)
+
+
+def held(
+    ceiling: Ceiling, words: Sequence[tuple[Gpu, Memory | None]], choice: Choice | None, policy: Policy
+) -> list[Request]:
+    """Return the requests that hold a policy under a ceiling, to be added to it.
+
+    Args:
+        ceiling: the ceiling.
+        words: the GPUs that are to be seen, each with the request about its memory.
+        choice: the request that decides which GPUs are seen.
+        policy: what is asked now; what passes the ceiling and was asked before is lowered.
+
+    Raises:
+        Refused: what is asked now passes the ceiling; the error has the nearest that does not.
+    """
+    if not words:
+        return []
+    if not ceiling.amounts:
+        if policy.memory or (choice is not None and choice in policy.requests):
+            raise _no_gpu(ceiling, policy)
+        return [NO_GPU]
+    over = {gpu.label: gpu for gpu, request in words if request is not None and ceiling.passed_by(request, gpu)}
+    asked = [(over[gpu.label], r) for gpu, r in words if gpu.label in over and r is not None and r in policy.requests]
+    if asked:
+        raise _too_high(ceiling, asked, policy)
+    added: list[Request] = []
+    for gpu, request in words:
+        if request is not None and gpu.label in over:
+            added.append(ceiling.lowered(request, gpu).on_gpu(reference(gpu)))
+    limited = [request for _, request in words if request is not None and request.limited]
+    grows = all(request.grows for request in limited or [r for _, r in words if r is not None])
+    free = [gpu for gpu, request in words if request is None or not request.limited]
+    if not limited and len({ceiling.amount(gpu) for gpu in free}) == 1:
+        return [Limit(ceiling.amount(free[0]), grow=grows)]
+    return added + [Limit(ceiling.amount(gpu), reference(gpu), grow=grows) for gpu in free]
+
+
+def note(ceiling: Ceiling, added: Sequence[Request]) -> Iterator[str]:
+    """Give notes on what was added to a policy to hold it under a ceiling."""
+    yield from ceiling.flaws
+    if NO_GPU in added:
+        yield f"No GPU may be used here: the ceiling is `{ceiling}`."
+    elif added:
+        yield f"The ceiling here is `{ceiling}`, and nothing lower was asked: `{'; '.join(map(str, added))}` is set."
+
+
+def unknown(ceiling: Ceiling, why: str) -> Refused:
+    """Return the error for GPUs of which nothing is known, so that nothing can be held under the ceiling."""
+    return Refused(
+        f"Not applied. The ceiling here is `{ceiling}`, and it cannot be held now. {why}",
+        lead="\nWithout a GPU:   ",
+        ways=[str(NO_GPU)],
+    )
+
+
+def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], policy: Policy) -> Refused:
+    """Return the error for requests that pass the ceiling, with the policy in which they do not."""
+    lower_ones: Mapping[Request, Memory] = {r: ceiling.lowered(r, gpu) for gpu, r in asked}
+    alike: dict[str, list[str]] = {}
+    for gpu, request in asked:
+        what = f"{request.wanted(request.sizes(Figures(gpu)))}, and the ceiling is {_most(ceiling, gpu)}."
+        alike.setdefault(what, []).append(gpu.label)
+    lines = "\n".join(f"GPU {', '.join(labels)}: {what}" for what, labels in alike.items())
+    allowed = Policy(tuple(dict.fromkeys(lower_ones.get(request, request) for request in policy)))
+    return Refused(
+        "\n".join([f"Not applied. {lines}", *ceiling.flaws]), lead="\nThe most that is allowed:   ", ways=[str(allowed)]
+    )
+
+
+def _no_gpu(ceiling: Ceiling, policy: Policy) -> Refused:
+    """Return the error for requests for GPUs where none may be used."""
+    _, _, cpus = policy.by_nature()
+    return Refused(
+        "\n".join([f"Not applied. No GPU may be used here: the ceiling is `{ceiling}`.", *ceiling.flaws]),
+        lead="\nAllowed:   ",
+        ways=[str(Policy((NO_GPU, *cpus)))],
+    )
+
+
+def _most(ceiling: Ceiling, gpu: Gpu) -> str:
+    """Return the ceiling of a GPU as it was written, a share's size beside it."""
+    amount = ceiling.amount(gpu)
+    size = f", {rounded(ceiling.bytes(gpu))} here" if isinstance(amount, Share) else ""
+    return f"`limit {amount_text(amount)}`{size}"
+
+
+def _amounts(text: str) -> Iterator[Amount]:
+    """Give the amounts that can be read in a text that is no ceiling."""
+    for token in re.split(r"[\s;,=]+", text):
+        try:
+            yield arguments.amount(token)
+        except PolicyError:
+            continue
