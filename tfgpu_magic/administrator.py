@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tfgpu_magic import others
 from tfgpu_magic.config import fallback, import_hook, parser
-from tfgpu_magic.config.plan import Plan, renew
+from tfgpu_magic.config.plan import Plan, in_words, renew
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen
 from tfgpu_magic.errors import PolicyError, TooLate
 from tfgpu_magic.host import here
-from tfgpu_magic.monitor import claims
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.sources import makers
@@ -79,6 +79,9 @@ def at_import() -> None:
         _enforce_now(_configured)
         return
     try:
+        if plan.divides:
+            _divide(plan)
+            return
         RUNTIME.configure(plan)
     except Exception as error:  # TensorFlow's have no common root
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}"
@@ -98,6 +101,22 @@ def at_import() -> None:
         import_hook.warn("\n".join(new_notes))
 
 
+def _divide(plan: Plan) -> None:
+    """Fix the parts of a plan that waited for TensorFlow's import, as things are now; say how large they are."""
+    snapshot = look_well()
+    with others.settling(plan.settled) as beside:
+        process = beside.beside(RUNTIME.observe(snapshot.gpus), snapshot)
+        now, why = fallback.nearest(plan.settled, snapshot, process, lambda: names(snapshot))
+        now = now if why else replace(now, asked=plan.asked)
+        RUNTIME.apply(now)
+    head = f"tfgpu_magic: `{plan.asked}`"
+    if why:
+        import_hook.warn(f"{head} cannot be had in full. `{now.asked}` is in force instead.\n{why}")
+    elif import_hook.in_a_cell():
+        parts = [f"{in_words(device.limits, grows=now.grows)} on GPU {device.gpu.label}" for device in now.devices]
+        import_hook.show(f"{head} is in force: {', '.join(parts)}.")
+
+
 def look_well() -> Snapshot:
     """Return a snapshot, and wait for a driver that is slow to start: no policy is checked without its figures."""
     return look(LOOK_TIMEOUT, slow=slow)
@@ -109,16 +128,18 @@ def slow() -> None:
         import_hook.show(f"Waiting for the {makers()} driver, which is slow to answer…")
 
 
-def picking(policy: Policy) -> contextlib.AbstractContextManager[Mapping[str, float]]:
-    """Return a context with what other kernels have picked, if the policy picks; within it, none of them picks."""
-    return claims.picking() if _picks(policy) else contextlib.nullcontext({})
+def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str]:
+    """Return the name of each process by its pid, as the table shows it.
 
+    Args:
+        snapshot: the GPUs with the processes that hold memory.
+        promises: those of other processes, which need hold none.
+    """
+    from tfgpu_magic.monitor import one_look  # psutil is slow to import, and only a refusal or a note names processes
 
-def names(snapshot: Snapshot) -> dict[int, str]:
-    """Return the name of each process by its pid, as the table shows it."""
-    from tfgpu_magic.monitor import one_look  # psutil is slow to import, and only a refusal names processes
-
-    found = one_look.owners({process.pid for process in snapshot.processes})
+    holding = {process.pid for process in snapshot.processes}
+    waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
+    found = {**one_look.owners(holding), **(one_look.reporting(waiting) if waiting else {})}
     return {
         pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text
         for pid, owner in found.items()
@@ -132,8 +153,9 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
     head = f"tfgpu_magic: {quoted} "
     try:
         snapshot = look_well()
-        with picking(configured.policy) as taken:
-            process = replace(RUNTIME.observe(snapshot.gpus), claims=_with_tie_breakers(taken, snapshot))
+        with others.settling(configured.policy) as beside:
+            process = beside.beside(RUNTIME.observe(snapshot.gpus), snapshot)
+            process = replace(process, claims=_with_tie_breakers(process.claims, snapshot))
             plan, why = fallback.nearest(configured.policy, snapshot, process, lambda: names(snapshot))
             if why:  # `%tf_gpu plan` and `status` show it too
                 plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
@@ -155,10 +177,6 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
 def _least(policy: Policy) -> Plan:
     """Return what can be enforced whatever the GPUs are; once CUDA has started, its list of GPUs is fixed."""
     return fallback.least(fallback.GROWS if frozen() else policy)
-
-
-def _picks(policy: Policy) -> bool:
-    return policy.choice is not None and policy.choice.picks
 
 
 def _with_tie_breakers(taken: Mapping[str, float], snapshot: Snapshot) -> dict[str, float]:

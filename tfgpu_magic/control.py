@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic import administrator
+from tfgpu_magic import administrator, others
 from tfgpu_magic.administrator import look_well
 from tfgpu_magic.config import fallback, import_hook, parser
 from tfgpu_magic.config import plan as planning
@@ -16,11 +16,11 @@ from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import ProcessState, Stage
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.host import host
-from tfgpu_magic.monitor import claims
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from tfgpu_magic.others import Others
     from tfgpu_magic.views.status import Status
 
 
@@ -39,12 +39,12 @@ def plan(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> Pl
         Refused: the policy cannot be enforced here and now.
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
-    return _plan(asked, see(), claims.others())
+    return _plan(asked, see(), others.now())
 
 
-def _plan(asked: Policy, snapshot: Snapshot, taken: Mapping[str, float]) -> Plan:
-    process = _with_what_waits(replace(RUNTIME.observe(snapshot.gpus), claims=taken), snapshot)
-    made = planning.make(asked, snapshot, process, lambda: administrator.names(snapshot))
+def _plan(asked: Policy, snapshot: Snapshot, beside: Others) -> Plan:
+    process = _with_what_waits(beside.beside(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
+    made = planning.make(asked, snapshot, process, lambda: administrator.names(snapshot, process.promises))
     return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
 
 
@@ -75,8 +75,8 @@ def apply(policy: str | Policy, *, see: Callable[[], Snapshot] = look_well) -> P
     asked = parser.parse(policy) if isinstance(policy, str) else policy
     snapshot = see()
     waits = () if current().judged else current().asked
-    with administrator.picking(Policy((*waits, *asked))) as taken:
-        made = _plan(asked, snapshot, taken)
+    with others.settling(Policy((*waits, *asked))) as beside:
+        made = _plan(asked, snapshot, beside)
         if not made.in_force:
             RUNTIME.apply(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
@@ -95,7 +95,8 @@ def decided(snapshot: Snapshot | None = None) -> Plan:
     if plan.judged:
         return plan
     snapshot = look() if snapshot is None else snapshot
-    return fallback.foreseen(plan, snapshot, RUNTIME.observe(snapshot.gpus))
+    process = others.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+    return fallback.foreseen(plan, snapshot, process)
 
 
 def inherited(snapshot: Snapshot | None = None) -> Policy:
@@ -112,6 +113,11 @@ def waiting() -> Plan:
     plan = decided()
     if not (plan.judged and plan.devices):
         return plan
+    if plan.divides and current_stage() is Stage.ABSENT:
+        snapshot = look()
+        process = others.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+        now = planning.draft(NOTHING, snapshot, process)
+        return planning.noted(now, process, lambda: administrator.names(snapshot, process.promises))
     return planning.renew(plan, look(), waits=current_stage() is not Stage.READY)
 
 
@@ -123,7 +129,8 @@ def sketch(policy: str) -> Plan:
         Refused: they cannot be enforced together, or name what is not there.
     """
     snapshot = look_well()
-    return planning.draft(parser.parse(policy), snapshot, _with_what_waits(anew(snapshot), snapshot))
+    process = others.now().beside(anew(snapshot), snapshot)
+    return planning.draft(parser.parse(policy), snapshot, _with_what_waits(process, snapshot))
 
 
 def order() -> tuple[str, ...]:
@@ -147,7 +154,9 @@ def foresee(policy: str) -> Plan:
         possible, _ = fallback.nearest(intended, then, process)
         process = replace(process, asked=possible.asked, settled=possible.settled)
     restart = f" {RESTART}" if host() == "kernel" else ""
-    return planning.make(parser.parse(policy), then, process, lambda: administrator.names(then), restart=restart)
+    process = others.now().beside(process, then)
+    owners = lambda: administrator.names(then, process.promises)  # noqa: E731
+    return planning.make(parser.parse(policy), then, process, owners, restart=restart)
 
 
 names = administrator.names

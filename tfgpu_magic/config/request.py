@@ -54,12 +54,14 @@ class Memory(_Request):
     Attributes:
         gpu: the GPU that it is about; None is every one.
         limited: whether it limits what is taken, which needs TensorFlow's own API; else it is about growth only.
+        divided: whether its size depends on who else asks for a part, so that it is fixed only when it is taken.
     """
 
     __slots__ = ()
 
     gpu: GpuRef | None = None
     limited: ClassVar[bool] = True
+    divided: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -10,6 +10,7 @@ from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.memory import Figures
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import DEVICES, LEAST_MULTIPROCESSORS, ProcessState
+from tfgpu_magic.config.promises import Promise, owed, sharers
 from tfgpu_magic.config.request import Choice, GpuRef, Memory, Request
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.sources import makers
@@ -39,6 +40,7 @@ class Resolved:
         dropped: earlier requests that no longer count.
         notes: what the user should know, a sentence each.
         there: all of the machine's GPUs.
+        promises: what other processes may yet take of them.
     """
 
     seen: list[Gpu]
@@ -51,6 +53,7 @@ class Resolved:
     dropped: list[Request] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     there: Sequence[Gpu] = ()
+    promises: Sequence[Promise] = ()
 
     @property
     def memory(self) -> list[Memory]:
@@ -65,7 +68,8 @@ class Resolved:
     def _device(self, gpu: Gpu) -> Device:
         words = self.by_gpu[gpu.label][1] if gpu.label in self.by_gpu else self.everywhere
         there = self.limits.get(str(gpu.uuid), ()) if not self.memory else ()
-        limits = () if words is None else words.sizes(Figures(gpu))
+        figures = Figures(gpu, owed(self.promises, gpu), sharers(self.promises, gpu))
+        limits = () if words is None else words.sizes(figures)
         return Device(gpu=gpu, limits=limits or there, words=words)
 
 
@@ -84,6 +88,7 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
     """
     together = earlier.then(policy)
     resolved = Resolved(seen=seen_without_words(snapshot, process), limits=process.limits, there=snapshot.gpus)
+    resolved.promises = process.promises
     if not snapshot.gpus:
         why = snapshot.error or f"This machine has no {makers()} GPU."
         resolved.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))

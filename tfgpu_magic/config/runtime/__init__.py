@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 from tfgpu_magic.config import cuda, keras, visible
@@ -35,12 +36,14 @@ class Runtime:
         plan: the plan in force or waiting for TensorFlow; None while nothing was asked.
         since: the cell that made it too late, as a phrase, if the cells are watched.
         broken: TensorFlow failed to make its context for lack of memory.
+        asked_at: when the plan's policy was asked for, in seconds since the epoch; None while there is none.
     """
 
     def __init__(self) -> None:
         self.plan: Plan | None = None
         self.since: str | None = None
         self.broken = False
+        self.asked_at: float | None = None
         self._changes = EnvironmentChanges()
         self._theirs: Settings | None = None  # TensorFlow's settings before this class first changed any
         self._answers: dict[
@@ -98,7 +101,7 @@ class Runtime:
             self._changes.write(plan.environment)
             if tensorflow() is not None:
                 self.configure(plan)
-        self.plan = plan
+        self._keep(plan)
 
     def configure(self, plan: Plan) -> None:
         """Set in the imported TensorFlow what only its own API can set, whole or not at all.
@@ -132,6 +135,11 @@ class Runtime:
     def fall_back(self, plan: Plan) -> None:
         """Set only a plan's variables, where TensorFlow's own settings cannot be made."""
         self._changes.write(plan.environment)
+        self._keep(plan)
+
+    def _keep(self, plan: Plan) -> None:
+        if self.plan is None or self.plan.asked != plan.asked:  # else it is judged again
+            self.asked_at = time.time()
         self.plan = plan
 
     def _listed(self) -> tuple[tuple[str, ...] | None, Settings]:
