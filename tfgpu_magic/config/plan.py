@@ -114,8 +114,11 @@ def make(
     found = fit.at_start(plan.devices)
     if found:
         ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, process)]
+        names = owners()
+        short = [device for device, _ in found]
+        lines = [fit.describe(found, snapshot.processes, names), *promises.against(short, process.promises, names)]
         raise Refused(
-            f"Not applied. {fit.describe(found, snapshot.processes, owners())}",
+            "\n".join([f"Not applied. {lines[0]}", *lines[1:]]),
             lead="\nFits now:\n  " if restart is None else "\nFits after a restart:\n  ",
             ways=[f"{way}{restart or ''}" for way in ways],
         )

@@ -135,19 +135,26 @@ def notes(
     return [f"{head}GPU {', '.join(labels)}: {text}" for (head, text), labels in alike.items()]
 
 
+def against(devices: Sequence[Device], promises: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
+    """Return a sentence for each GPU of which too small a part is left, on those to whom the rest is promised."""
+    said: list[str] = []
+    for device in devices:
+        if device.words is not None and device.words.divided:
+            fixed = _fixed([one for one in promises if one.gpu == device.gpu.uuid], names)
+            said += [f"Of GPU {device.gpu.label} are promised {_listed(fixed)}."] * bool(fixed)
+    return said
+
+
 def _excess(device: Device, mine: int, here: Sequence[Promise], names: Mapping[int, str]) -> tuple[str, str]:
     """Return the sentence on a GPU of which more is promised than there is."""
     gpu = device.gpu
     limited = [one for one in here if one.size is not None]
-    rest = (gpu.total or 0) - (gpu.free or 0) - sum(one.held for one in limited)
-    parts = [f"{rounded(one.total)} to {_name(one, names)}" for one in limited]
-    if len(parts) > MOST_NAMED:
-        more = sum(one.total for one in limited[MOST_NAMED:])
-        parts[MOST_NAMED:] = [f"{rounded(more)} to {len(parts) - MOST_NAMED} more"]
-    parts.append(f"{rounded(mine)} to this")
+    usable = (gpu.total or 0) - (gpu.reserved or 0)
+    rest = usable - (gpu.free or 0) - sum(one.held for one in limited)
+    parts = [*_fixed(here, names), f"{rounded(mine)} to this"]
     held = f"; {rounded(rest)} are held besides" if rest > 0 else ""
     promised = mine + sum(one.total for one in limited) + max(rest, 0)
-    said = f"with this, {rounded(promised)} of its {rounded(gpu.total)} are promised: {_listed(parts)}{held}."
+    said = f"with this, {rounded(promised)} of its {rounded(usable)} are promised: {_listed(parts)}{held}."
     return "Warning: ", (
         f"{said}{_open(here, names)} The last to take its part finds too little. "
         "`%tf_gpu limit fair` asks for a part of what is left instead."
@@ -158,13 +165,22 @@ def _division(device: Device, here: Sequence[Promise], names: Mapping[int, str],
     """Return the sentence on a GPU that is divided, with what each gets."""
     part = rounded(sum(device.limits))
     sharing = [_name(one, names) for one in here if one.fair]
-    fixed = [f"{rounded(one.total)} to {_name(one, names)}" for one in here if not one.fair and one.size is not None]
-    beside = f" Promised already: {_listed(_some(fixed))}." if fixed else ""
+    fixed = _fixed(here, names)
+    beside = f" Promised already: {_listed(fixed)}." if fixed else ""
     anew = " Until TensorFlow is imported here, it is divided anew as others ask or end." if waits else ""
     if not sharing:
         return "", f"nobody else has a fair part of it now, so this gets {part}.{beside}{_open(here, names)}{anew}"
     who = _listed(["this", *_some(sharing)])
     return "", f"{part} for each of {len(sharing) + 1}: {who}.{beside}{_open(here, names)}{anew}"
+
+
+def _fixed(here: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
+    """Return what is promised to each of the others whose promise has a size."""
+    limited = [one for one in here if not one.fair and one.size is not None]
+    parts = [f"{rounded(one.total)} to {_name(one, names)}" for one in limited[:MOST_NAMED]]
+    if more := limited[MOST_NAMED:]:
+        parts.append(f"{rounded(sum(one.total for one in more))} to {len(more)} more")
+    return parts
 
 
 def _open(here: Sequence[Promise], names: Mapping[int, str]) -> str:
