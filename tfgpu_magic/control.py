@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic import administrator, others
 from tfgpu_magic.administrator import look_well
-from tfgpu_magic.config import fallback, import_hook, parser
+from tfgpu_magic.config import fallback, import_hook, parser, promises
 from tfgpu_magic.config import plan as planning
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.plan import Plan
@@ -20,6 +20,7 @@ from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.others import Others
     from tfgpu_magic.views.status import Status
 
@@ -211,4 +212,12 @@ def status(timeout: float = 1.5) -> Status:
     from tfgpu_magic.monitor import one_look
     from tfgpu_magic.views.status import shown
 
-    return shown(one_look.table(self_report.report, timeout=timeout))
+
+    def report(snapshot: Snapshot) -> Report:
+        own = self_report.report(snapshot)
+        beside = others.now().beside(ProcessState(), snapshot).promises
+        waiting = [one for one in beside if one.owed]
+        names = administrator.names(snapshot, waiting) if waiting else {}
+        return replace(own, notes=(*own.notes, *promises.standing(snapshot.gpus, waiting, names)))
+
+    return shown(one_look.table(report, timeout=timeout))

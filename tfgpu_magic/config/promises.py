@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
-from tfgpu_magic.units import rounded
+from tfgpu_magic.units import MIB, rounded
 
 if TYPE_CHECKING:
     from tfgpu_magic.config.fit import Device
@@ -133,6 +133,16 @@ def notes(
         said = _division(device, here, known, waits=waits) if divided else _excess(device, mine, here, known)
         alike.setdefault(said, []).append(gpu.label)
     return [f"{head}GPU {', '.join(labels)}: {text}" for (head, text), labels in alike.items()]
+
+
+def standing(gpus: Sequence[Gpu], promises: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
+    """Return a sentence for each GPU of which something is promised to others and not taken yet."""
+    said: list[str] = []
+    for gpu in gpus:
+        waiting = [one for one in promises if one.gpu == gpu.uuid and one.owed >= MIB and not one.fair]
+        parts = [f"{rounded(one.owed)} to {_name(one, names)}" for one in waiting]
+        said += [f"Of GPU {gpu.label} are promised and not taken yet: {_listed(_some(parts))}."] * bool(parts)
+    return said
 
 
 def against(devices: Sequence[Device], promises: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
