@@ -212,12 +212,10 @@ def status(timeout: float = 1.5) -> Status:
     from tfgpu_magic.monitor import one_look
     from tfgpu_magic.views.status import shown
 
-
     def report(snapshot: Snapshot) -> Report:
         own = self_report.report(snapshot)
-        beside = others.now().beside(ProcessState(), snapshot).promises
-        waiting = [one for one in beside if one.owed]
-        names = administrator.names(snapshot, waiting) if waiting else {}
-        return replace(own, notes=(*own.notes, *promises.standing(snapshot.gpus, waiting, names)))
+        found = others.now().beside(ProcessState(), snapshot).promises
+        notes = promises.standing(snapshot.gpus, found, lambda: administrator.names(snapshot, found))
+        return replace(own, notes=(*own.notes, *notes))
 
     return shown(one_look.table(report, timeout=timeout))

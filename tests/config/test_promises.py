@@ -13,7 +13,7 @@ from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import Plan, make
 from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.promises import EVERY_GPU, Promise, gather
+from tfgpu_magic.config.promises import EVERY_GPU, Promise, gather, standing
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.report import GpuUse, Report
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
@@ -39,8 +39,8 @@ def asks(pid: int, limit: float | None = None, *, fair: bool = False, at: float 
     return Report(pid=pid, summary="", uses=(GpuUse(gpu=on, limit=size, fair=fair, asked=at),))
 
 
-def planned(words: str, machine: Snapshot, *reports: Report, stage: Stage = Stage.ABSENT, leases: tuple = ()) -> Plan:
-    process = kernel(*machine.gpus, promises=gather(machine, reports, leases), stage=stage)
+def planned(words: str, machine: Snapshot, *reports: Report, stage: Stage = Stage.ABSENT) -> Plan:
+    process = kernel(*machine.gpus, promises=gather(machine, reports), stage=stage)
     return make(parse(words), machine, process, lambda: NAMES)
 
 
@@ -206,6 +206,15 @@ def test_parts_of_unequal_gpus_are_settled_gpu_by_gpu() -> None:
 
     assert [str(request).partition("=")[0] for request in plan.settled] == ["limit 0", "limit 1"]
     assert all(str(request).endswith(" --grow") for request in plan.settled)
+
+
+def test_what_is_promised_and_not_taken_stands_in_the_status_and_a_contexts_estimate_does_not() -> None:
+    machine = Snapshot(time=0.0, gpus=(gpu(used=4.25), gpu(1)), processes=(holds(1, 4.25),))
+    found = gather(machine, [asks(1, 4), asks(2, 6.4), asks(3)])
+
+    assert standing(machine.gpus, found, lambda: NAMES) == [
+        "Of GPU 0 are promised and not taken yet: 6.9 GiB to b.ipynb."
+    ]
 
 
 asked = st.tuples(st.booleans(), st.floats(0, 12), st.floats(0, 12))

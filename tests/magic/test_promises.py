@@ -84,12 +84,14 @@ def test_the_third_notebook_at_40_percent_is_told_by_name_while_all_is_free(hall
         said = second.run("%tf_gpu limit 40%")
         told = third.until("%tf_gpu plan limit 40%", "second.ipynb")
         asked = third.run("%tf_gpu limit 40%")
+        status = third.run("%tf_gpu")
 
     assert "promised" not in said
     assert "20.7 GiB of its 15.8 GiB are promised: " in told
     for text in (told, asked):
         assert "6.9 GiB to first.ipynb, 6.9 GiB to second.ipynb and 6.9 GiB to this" in text
         assert "Not applied" not in text
+    assert "Of GPU 0 are promised and not taken yet: 6.9 GiB to first.ipynb and 6.9 GiB to second.ipynb." in status
     assert machine.held() == 0
 
 

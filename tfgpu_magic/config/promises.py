@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
-from tfgpu_magic.units import MIB, rounded
+from tfgpu_magic.units import rounded
 
 if TYPE_CHECKING:
     from tfgpu_magic.config.fit import Device
@@ -125,7 +125,8 @@ def notes(
             continue
         divided = device.words is not None and device.words.divided
         mine = sum(device.limits) + context_bytes(gpu.total)
-        if not divided and not 0 < owed(here, gpu) > gpu.free - mine:
+        others = owed(here, gpu)
+        if not divided and (not others or mine + others <= gpu.free):
             continue
         if here and names is None:
             names = owners()
@@ -135,13 +136,25 @@ def notes(
     return [f"{head}GPU {', '.join(labels)}: {text}" for (head, text), labels in alike.items()]
 
 
-def standing(gpus: Sequence[Gpu], promises: Sequence[Promise], names: Mapping[int, str]) -> list[str]:
-    """Return a sentence for each GPU of which something is promised to others and not taken yet."""
+def standing(
+    gpus: Sequence[Gpu], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]]
+) -> list[str]:
+    """Return a sentence for each GPU of which something is promised to others and not taken yet.
+
+    What lacks no more than a CUDA context is taken: how large a context is was estimated.
+
+    Args:
+        gpus: the machine's GPUs.
+        promises: those of the other processes.
+        owners: returns the name of each process by its pid; called only when one is named.
+    """
     said: list[str] = []
     for gpu in gpus:
-        waiting = [one for one in promises if one.gpu == gpu.uuid and one.owed >= MIB and not one.fair]
-        parts = [f"{rounded(one.owed)} to {_name(one, names)}" for one in waiting]
-        said += [f"Of GPU {gpu.label} are promised and not taken yet: {_listed(_some(parts))}."] * bool(parts)
+        waiting = [one for one in promises if one.gpu == gpu.uuid and one.owed > context_bytes(gpu.total or 0)]
+        if waiting:
+            names = owners()
+            parts = [f"{rounded(one.owed)} to {_name(one, names)}" for one in waiting]
+            said.append(f"Of GPU {gpu.label} are promised and not taken yet: {_listed(_some(parts))}.")
     return said
 
 
