@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tfgpu_magic import everywhere, others
 from tfgpu_magic.config import ceiling, fallback, import_hook, parser
-from tfgpu_magic.config.plan import Plan, make, renew
+from tfgpu_magic.config.frameworks import NAMES
+from tfgpu_magic.config.plan import Plan, in_words, make, renew
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen, quieten
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
 from tfgpu_magic.host import here
-from tfgpu_magic.monitor import claims
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.sources import makers
@@ -61,6 +63,7 @@ def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.war
         warning = f"`{text}`, from {where}, is NOT in force: it is not a policy. `{policy}` is in force instead."
         warn(f"tfgpu_magic: {warning}\n{error}")
     _configured = ConfiguredPolicy(text, where, policy, warn)
+    hold_others()
     if current_stage() is Stage.ABSENT:
         RUNTIME.apply(fallback.waits(policy))
         import_hook.call_at_import(at_import)
@@ -82,6 +85,8 @@ def restrict(text: str, warn: Callable[[str], None] = import_hook.warn) -> bool:
     if text.strip():
         RUNTIME.lower_ceiling(ceiling.safe(text, CONFIGURATION))
     held = RUNTIME.ceiling
+    if held is not None:
+        hold_others()
     if held != before and RUNTIME.plan is not None:  # something was asked before the extension was loaded
         try:
             _apply_anew()
@@ -140,6 +145,26 @@ def _apply_anew() -> None:
     enforce(str(fallback.GROWS), "the ceiling")
 
 
+def hold_others() -> None:
+    """Hold the frameworks beside TensorFlow to the configured policy and the ceiling, as soon as they are imported."""
+    for module in NAMES:
+        if module != "tensorflow":
+            import_hook.call_at_import(_at_import_of_another, module)
+
+
+def _at_import_of_another() -> None:
+    """Apply the configured policy and the ceiling to the frameworks beside TensorFlow, until a user's words do."""
+    plan = RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
+    waits = _configured is not None and not plan.judged
+    memory = _configured.policy.memory if _configured is not None and waits else ()
+    asked = Policy(tuple(request for request in memory if request.of_any_framework))
+    if plan.others.requests or not (asked.requests or RUNTIME.ceiling):
+        return
+    snapshot = look_well()
+    process = others.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+    everywhere.apply(everywhere.extended(plan, asked, plan, snapshot, process))
+
+
 def be_quiet(*, on: bool) -> None:
     """Say nothing at TensorFlow's import where all is well; or say what is in force."""
     import_hook.QUIET = on
@@ -164,6 +189,9 @@ def at_import() -> None:
         _enforce_now(_configured)
         return
     try:
+        if plan.divides:
+            _divide(plan)
+            return
         RUNTIME.configure(plan)
     except Exception as error:  # TensorFlow's have no common root
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}"
@@ -184,6 +212,22 @@ def at_import() -> None:
         import_hook.warn("\n".join(new_notes))
 
 
+def _divide(plan: Plan) -> None:
+    """Fix the parts of a plan that waited for TensorFlow's import, as things are now; say how large they are."""
+    snapshot = look_well()
+    with others.settling(plan.settled) as beside:
+        process = beside.beside(RUNTIME.observe(snapshot.gpus), snapshot)
+        now, why = fallback.nearest(plan.settled, snapshot, process, lambda: names(snapshot))
+        now = now if why else replace(now, asked=plan.asked)
+        RUNTIME.apply(now)
+    head = f"tfgpu_magic: `{plan.asked}`"
+    if why:
+        import_hook.warn(f"{head} cannot be had in full. `{now.asked}` is in force instead.\n{why}")
+    elif import_hook.in_a_cell():
+        parts = [f"{in_words(device.limits, grows=now.grows)} on GPU {device.gpu.label}" for device in now.devices]
+        import_hook.show(f"{head} is in force: {', '.join(parts)}.")
+
+
 def look_well() -> Snapshot:
     """Return a snapshot, and wait for a driver that is slow to start: no policy is checked without its figures."""
     return look(LOOK_TIMEOUT, slow=slow)
@@ -195,16 +239,18 @@ def slow() -> None:
         import_hook.show(f"Waiting for the {makers()} driver, which is slow to answer…")
 
 
-def picking(policy: Policy) -> contextlib.AbstractContextManager[Mapping[str, float]]:
-    """Return a context with what other kernels have picked, if the policy picks; within it, none of them picks."""
-    return claims.picking() if _picks(policy) else contextlib.nullcontext({})
+def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str]:
+    """Return the name of each process by its pid, as the table shows it.
 
+    Args:
+        snapshot: the GPUs with the processes that hold memory.
+        promises: those of other processes, which need hold none.
+    """
+    from tfgpu_magic.monitor import one_look  # psutil is slow to import, and only a refusal or a note names processes
 
-def names(snapshot: Snapshot) -> dict[int, str]:
-    """Return the name of each process by its pid, as the table shows it."""
-    from tfgpu_magic.monitor import one_look  # psutil is slow to import, and only a refusal names processes
-
-    found = one_look.owners({process.pid for process in snapshot.processes})
+    holding = {process.pid for process in snapshot.processes}
+    waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
+    found = {**one_look.owners(holding), **(one_look.reporting(waiting) if waiting else {})}
     return {
         pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text
         for pid, owner in found.items()
@@ -218,8 +264,9 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
     head = f"tfgpu_magic: {quoted} "
     try:
         snapshot = look_well()
-        with picking(configured.policy) as taken:
-            process = replace(RUNTIME.observe(snapshot.gpus), claims=_with_tie_breakers(taken, snapshot))
+        with others.settling(configured.policy) as beside:
+            process = beside.beside(RUNTIME.observe(snapshot.gpus), snapshot)
+            process = replace(process, claims=_with_tie_breakers(process.claims, snapshot))
             plan, why = fallback.nearest(configured.policy, snapshot, process, lambda: names(snapshot))
             if why:  # `%tf_gpu plan` and `status` show it too
                 plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
@@ -249,10 +296,6 @@ def _fall_back(plan: Plan) -> None:
     if plan.show:
         with contextlib.suppress(Exception):  # TensorFlow's have no common root
             RUNTIME.configure(plan)
-
-
-def _picks(policy: Policy) -> bool:
-    return policy.choice is not None and policy.choice.picks
 
 
 def _with_tie_breakers(taken: Mapping[str, float], snapshot: Snapshot) -> dict[str, float]:

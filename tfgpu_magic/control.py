@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from tfgpu_magic import administrator, everywhere
+from tfgpu_magic import administrator, everywhere, others
 from tfgpu_magic.administrator import look_well
-from tfgpu_magic.config import fallback, import_hook, parser
+from tfgpu_magic.config import fallback, import_hook, parser, promises
 from tfgpu_magic.config import plan as planning
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.plan import Plan
@@ -16,11 +16,12 @@ from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import ProcessState, Stage
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.host import host
-from tfgpu_magic.monitor import claims
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from tfgpu_magic.monitor.report import Report
+    from tfgpu_magic.others import Others
     from tfgpu_magic.views.status import Status
 
 Frameworks: TypeAlias = Literal["tensorflow", "all"]
@@ -45,11 +46,11 @@ def plan(
         Refused: the policy cannot be enforced here and now.
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
-    return _plan(asked, frameworks, see(), claims.others())
+    return _plan(asked, frameworks, see(), others.now())
 
 
-def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, taken: Mapping[str, float]) -> Plan:
-    process = _with_what_waits(replace(RUNTIME.observe(snapshot.gpus), claims=taken), snapshot)
+def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, beside: Others) -> Plan:
+    process = _with_what_waits(beside.beside(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
     if frameworks == "tensorflow":
         made = _of_tensorflow(asked, snapshot, process)
         made = everywhere.extended(made, NOTHING, current(), snapshot, process)
@@ -62,7 +63,7 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, taken: Mapp
 
 
 def _of_tensorflow(asked: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
-    made = planning.make(asked, snapshot, process, lambda: administrator.names(snapshot))
+    made = planning.make(asked, snapshot, process, lambda: administrator.names(snapshot, process.promises))
     return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
 
 
@@ -96,8 +97,8 @@ def apply(
     asked = parser.parse(policy) if isinstance(policy, str) else policy
     snapshot = see()
     waits = () if current().judged else current().asked
-    with administrator.picking(Policy((*waits, *asked))) as taken:
-        made = _plan(asked, frameworks, snapshot, taken)
+    with others.settling(Policy((*waits, *asked))) as beside:
+        made = _plan(asked, frameworks, snapshot, beside)
         if not made.in_force:
             everywhere.apply(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
@@ -118,7 +119,8 @@ def decided(snapshot: Snapshot | None = None) -> Plan:
     if plan.judged:
         return plan
     snapshot = look() if snapshot is None else snapshot
-    return fallback.foreseen(plan, snapshot, RUNTIME.observe(snapshot.gpus))
+    process = others.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+    return fallback.foreseen(plan, snapshot, process)
 
 
 def inherited(snapshot: Snapshot | None = None) -> Policy:
@@ -135,6 +137,11 @@ def waiting() -> Plan:
     plan = decided()
     if not (plan.judged and plan.devices):
         return plan
+    if plan.divides and current_stage() is Stage.ABSENT:
+        snapshot = look()
+        process = others.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+        now = planning.draft(NOTHING, snapshot, process)
+        return planning.noted(now, process, lambda: administrator.names(snapshot, process.promises))
     return planning.renew(plan, look(), waits=current_stage() is not Stage.READY)
 
 
@@ -146,7 +153,7 @@ def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
         Refused: they cannot be enforced together, or name what is not there.
     """
     snapshot, asked = look_well(), parser.parse(policy)
-    process = _with_what_waits(anew(snapshot), snapshot)
+    process = _with_what_waits(others.now().beside(anew(snapshot), snapshot), snapshot)
     if frameworks == "tensorflow":
         return planning.draft(asked, snapshot, process)
     made = planning.draft(everywhere.for_tensorflow(asked), snapshot, process)
@@ -174,11 +181,13 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
         possible, _ = fallback.nearest(intended, then, process)
         process = replace(process, asked=possible.asked, settled=possible.settled)
     restart = f" {RESTART}" if host() == "kernel" else ""
+    process = others.now().beside(process, then)
+    owners = lambda: administrator.names(then, process.promises)  # noqa: E731
     asked = parser.parse(policy)
     words = asked if frameworks == "tensorflow" else everywhere.for_tensorflow(asked)
-    made = planning.make(words, then, process, lambda: administrator.names(then), restart=restart)
-    others = NOTHING if frameworks == "tensorflow" else asked
-    return everywhere.extended(made, others, replace(current(), frameworks=()), then, process, anew=True)
+    made = planning.make(words, then, process, owners, restart=restart)
+    of_others = NOTHING if frameworks == "tensorflow" else asked
+    return everywhere.extended(made, of_others, replace(current(), frameworks=()), then, process, anew=True)
 
 
 names = administrator.names
@@ -234,4 +243,10 @@ def status(timeout: float = 1.5) -> Status:
     from tfgpu_magic.monitor import one_look
     from tfgpu_magic.views.status import shown
 
-    return shown(one_look.table(self_report.report, timeout=timeout))
+    def report(snapshot: Snapshot) -> Report:
+        own = self_report.report(snapshot)
+        found = others.now().beside(ProcessState(), snapshot).promises
+        notes = promises.standing(snapshot.gpus, found, lambda: administrator.names(snapshot, found))
+        return replace(own, notes=(*own.notes, *notes))
+
+    return shown(one_look.table(report, timeout=timeout))

@@ -55,7 +55,7 @@ def extended(
         Refused: a framework has taken more than it is to have.
         TooLate: a framework uses a GPU already, and cannot be told any more.
     """
-    if not (asked.requests or current.others.requests):
+    if not (asked.requests or current.others.requests or process.ceiling):
         return plan
     if plan.show and asked.choice is not None and len(plan.devices) < len(process.shown or ()):
         raise refusal.shown_to_others(asked, process)
@@ -156,7 +156,14 @@ def standing(plan: Plan) -> str:
 def _wanted(policy: Policy, framework: Limited, plan: Plan, snapshot: Snapshot, process: ProcessState) -> Wanted:
     """Return what is asked of one framework, GPU by GPU."""
     uuids = tuple(str(device.gpu.uuid) for device in plan.devices) or process.shown
-    alone = ProcessState(shown=uuids, given=uuids, host=process.host, environment=process.environment)
+    alone = ProcessState(
+        shown=uuids,
+        given=uuids,
+        environment=process.environment,
+        promises=process.promises,
+        ceiling=process.ceiling,
+        host=process.host,
+    )
     resolved = resolve(NOTHING, _share(policy, framework.name), snapshot, alone)
     return Wanted(devices=resolved.devices(), grows=resolved.growth)
 

@@ -19,7 +19,7 @@ from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.request import Request
 from tfgpu_magic.config.requests.default import Default
 from tfgpu_magic.config.requests.growth import Growth
-from tfgpu_magic.config.requests.limit import Limit
+from tfgpu_magic.config.requests.limit import FairLimit, Limit
 from tfgpu_magic.config.requests.pick import Pick
 from tfgpu_magic.config.requests.split import Split, SplitCpu
 from tfgpu_magic.config.requests.visible import Visible
@@ -41,6 +41,7 @@ parts = st.integers(2, MOST_PARTS) | st.lists(amounts, min_size=1, max_size=4).m
 requests: st.SearchStrategy[Request] = st.one_of(
     st.builds(Growth, st.booleans()),
     st.builds(Limit, amounts, maybe, st.booleans()),
+    st.builds(FairLimit, maybe, st.booleans()),
     st.builds(Split, parts, maybe, st.booleans()),
     st.builds(SplitCpu, st.integers(2, MOST_PARTS)),
     st.builds(Visible, st.none() | st.lists(gpus, unique=True, max_size=5).map(tuple)),
@@ -50,7 +51,7 @@ requests: st.SearchStrategy[Request] = st.one_of(
 policies = st.lists(requests, min_size=1, max_size=5).map(lambda rs: Policy().then(Policy(tuple(rs)))).filter(str)
 fragments = st.sampled_from(
     [word.name for word in WORDS]
-    + ["2GiB", "40%", "0=1GiB", "--grow", "--gpu", "--need", "0,1", ";", "none", "=", "٣GiB", "1e9"]
+    + ["2GiB", "40%", "fair", "0=1GiB", "--grow", "--gpu", "--need", "0,1", ";", "none", "=", "٣GiB", "1e9"]
 )
 scraps = st.lists(fragments | st.text(max_size=6), max_size=8).map(" ".join)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tfgpu_magic.config import advice, environment, fit, refusal
+from tfgpu_magic.config import advice, environment, fit, promises, refusal
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.framework_plan import FrameworkPlan
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import GROWTH, ProcessState, Stage
-from tfgpu_magic.config.request import reference
+from tfgpu_magic.config.request import Memory, Request, reference
 from tfgpu_magic.config.resolver import Resolved, resolve
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -24,7 +24,8 @@ class Plan:
 
     Attributes:
         asked: the whole policy that counts, the new requests included.
-        settled: the same with each choice of GPUs replaced by the GPUs that were chosen.
+        settled: the same with each choice of GPUs replaced by the GPUs that were chosen, and, once TensorFlow is
+            imported, each fair part by its bytes.
         environment: the variables that the policy decides; None removes one.
         devices: the GPUs that TensorFlow will see, in its order.
         show: whether to set TensorFlow's visible devices as well, because CUDA no longer reads its variable.
@@ -69,6 +70,11 @@ class Plan:
         return any(device.limits and device.words for device in self.devices)
 
     @property
+    def divides(self) -> bool:
+        """Whether it gives this process a fair part, which is fixed only when it is taken."""
+        return any(request.divided for request in self.settled.memory)
+
+    @property
     def acts_on_nothing(self) -> bool:
         """Whether the requests about memory find no GPU, and nothing else was asked."""
         return self.growth is not None and not self.devices and self.cpus is None and not self.blind
@@ -104,7 +110,7 @@ def make(
         policy: what is asked now; what was asked before and still counts is in `process`.
         snapshot: the machine's GPUs now.
         process: this process now.
-        owners: returns the name of each process by its pid; called only when memory is missing.
+        owners: returns the name of each process by its pid; called only when memory is missing, or promised to others.
         restart: if the plan is for the time after a restart, the end of a line that brings one about.
 
     Returns:
@@ -122,12 +128,22 @@ def make(
     found = fit.at_start(plan.devices)
     if found:
         ways = [way for way in advice.ways(policy, found, plan.devices, snapshot) if _fits(way, snapshot, process)]
+        names = owners()
+        short = [device for device, _ in found]
+        lines = [fit.describe(found, snapshot.processes, names), *promises.against(short, process.promises, names)]
         raise Refused(
-            f"Not applied. {fit.describe(found, snapshot.processes, owners())}",
+            "\n".join([f"Not applied. {lines[0]}", *lines[1:]]),
             lead="\nFits now:\n  " if restart is None else "\nFits after a restart:\n  ",
             ways=[f"{way}{restart or ''}" for way in ways],
         )
-    return replace(plan, notes=(*plan.notes, *fit.crowding(plan.devices, grows=plan.grows)))
+    return noted(plan, process, owners)
+
+
+def noted(plan: Plan, process: ProcessState, owners: Callable[[], Mapping[int, str]]) -> Plan:
+    """Return a plan that fits, with notes on what it leaves to CUDA's libraries and to other processes."""
+    crowding = fit.crowding(plan.devices, grows=plan.grows)
+    beside = promises.notes(plan.devices, process.promises, owners, waits=plan.divides)
+    return replace(plan, notes=(*plan.notes, *crowding, *beside))
 
 
 def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
@@ -144,6 +160,8 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
     asked = process.asked.without(resolved.dropped).then(policy).then(added)
     settled = process.settled.without(resolved.dropped).then(policy).then(added)
     settled = settled.seeing(list(map(reference, resolved.seen)))
+    if process.stage is not Stage.ABSENT:  # a part that waits may still become smaller or larger
+        settled = _in_bytes(settled, devices)
     return Plan(
         asked=asked,
         settled=settled,
@@ -182,6 +200,20 @@ def _alike(one: Policy, other: Policy, process: ProcessState) -> bool:
     if process.ceiling is not None:
         one, other = process.ceiling.essence(one), process.ceiling.essence(other)
     return one.asks_the_same(other)
+
+
+def _in_bytes(policy: Policy, devices: Sequence[Device]) -> Policy:
+    """Return the policy with each fair part replaced by the limits that it is."""
+    requests: list[Request] = []
+    for request in policy:
+        parts = [device for device in devices if device.words == request]
+        if not (isinstance(request, Memory) and request.divided and parts):
+            requests.append(request)
+        elif len({device.limits for device in parts}) == 1:
+            requests.append(request.settled(parts[0].limits, request.gpu))
+        else:
+            requests += [request.settled(device.limits, reference(device.gpu)) for device in parts]
+    return Policy(tuple(requests))
 
 
 def _fits(policy: Policy, snapshot: Snapshot, process: ProcessState) -> bool:

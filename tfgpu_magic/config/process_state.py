@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tfgpu_magic.config.ceiling import Ceiling
 from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.host import Host
 
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
@@ -55,6 +56,7 @@ class ProcessState:
         broken: TensorFlow failed to make its context for lack of memory, and must not be tried again.
         claims: how many other kernels of this user have picked each GPU, by UUID, plus perhaps a random tie-breaker
             below one.
+        promises: what other processes of this user may yet take of each GPU, in the order of asking.
         old: the version of TensorFlow, where it is older than any that tfgpu_magic was tested with.
         host: what this process is to its user.
         keras: Keras' backend if another than TensorFlow is set; else None.
@@ -79,6 +81,7 @@ class ProcessState:
     since: str | None = None
     broken: bool = False
     claims: Mapping[str, float] = field(default_factory=dict)
+    promises: tuple[Promise, ...] = ()
     old: str | None = None
     host: Host = "kernel"
     keras: str | None = None

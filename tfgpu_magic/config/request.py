@@ -55,6 +55,7 @@ class Memory(_Request):
         gpu: the GPU that it is about; None is every one.
         limited: whether it limits what is taken, which needs TensorFlow's own API; else it is about growth only.
         of_any_framework: whether other frameworks than TensorFlow can be asked it, too.
+        divided: whether its size depends on who else asks for a part, so that it is fixed only when it is taken.
     """
 
     __slots__ = ()
@@ -62,6 +63,7 @@ class Memory(_Request):
     gpu: GpuRef | None = None
     limited: ClassVar[bool] = True
     of_any_framework: ClassVar[bool] = True
+    divided: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -10,6 +10,7 @@ from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.memory import Figures
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import DEVICES, LEAST_MULTIPROCESSORS, ProcessState
+from tfgpu_magic.config.promises import Promise, owed, sharers
 from tfgpu_magic.config.request import Choice, GpuRef, Memory, Request
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.sources import makers
@@ -40,6 +41,7 @@ class Resolved:
         added: requests that hold the policy under the process's ceiling.
         notes: what the user should know, a sentence each.
         there: all of the machine's GPUs.
+        promises: what other processes may yet take of them.
     """
 
     seen: list[Gpu]
@@ -53,6 +55,7 @@ class Resolved:
     added: list[Request] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     there: Sequence[Gpu] = ()
+    promises: Sequence[Promise] = ()
 
     @property
     def memory(self) -> list[Memory]:
@@ -71,7 +74,8 @@ class Resolved:
     def _device(self, gpu: Gpu) -> Device:
         words = self.words(gpu)
         there = self.limits.get(str(gpu.uuid), ()) if not self.memory else ()
-        limits = () if words is None else words.sizes(Figures(gpu))
+        figures = Figures(gpu, owed(self.promises, gpu), sharers(self.promises, gpu))
+        limits = () if words is None else words.sizes(figures)
         return Device(gpu=gpu, limits=limits or there, words=words)
 
 
@@ -90,6 +94,7 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
         TooLate: CUDA is running, and its list of GPUs cannot be changed any more.
     """
     resolved = Resolved(seen=seen_without_words(snapshot, process), limits=process.limits, there=snapshot.gpus)
+    resolved.promises = process.promises
     if process.ceiling is not None and policy.memory:  # what was added for the ceiling is added anew, and agrees
         resolved.dropped += [request for request in earlier if process.ceiling.equals(request)]
     together = earlier.without(resolved.dropped).then(policy)

@@ -13,6 +13,7 @@ from tfgpu_magic.config.fallback import foreseen
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, in_words, renew
 from tfgpu_magic.config.process_state import DEVICES, ProcessState, Stage
+from tfgpu_magic.config.promises import EVERY_GPU
 from tfgpu_magic.config.runtime import RUNTIME, devices
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
@@ -50,7 +51,10 @@ def brief() -> Report:
     It queries no GPU, so any thread may call it at any time; it takes less than a millisecond after the first call.
     """
     process = RUNTIME.observe((), timeout=0.0)
-    return Report(pid=os.getpid(), summary="", uses=tuple(_uses(process, RUNTIME.plan, {})), stage=process.stage.value)
+    uses = tuple(_uses(process, RUNTIME.plan, {}))
+    if not uses and process.stage is Stage.ABSENT and RUNTIME.plan is not None and RUNTIME.plan.divides:
+        uses = (GpuUse(gpu=EVERY_GPU, fair=True, asked=RUNTIME.asked_at),)  # it knows no GPU yet, and has its part
+    return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value)
 
 
 def after_exit(snapshot: Snapshot) -> Snapshot:
@@ -92,7 +96,7 @@ def _freed(gpu: Gpu, own: int) -> int:
 def _uses(process: ProcessState, plan: Plan | None, labels: Mapping[str, str]) -> list[GpuUse]:
     """Return the use of each GPU that TensorFlow sees or will see, and of those that only other frameworks use."""
     ready, figures = devices.logical(), frameworks.figures()
-    limits = _limits(process, plan)
+    limits, fair = _limits(process, plan), _fair(process, plan)
     grows = runtime.growth_in_force(process) if plan is None or plan.judged else plan.grows
     uses: list[GpuUse] = []
     number = 0
@@ -101,8 +105,16 @@ def _uses(process: ProcessState, plan: Plan | None, labels: Mapping[str, str]) -
         logical = ready.get(uuid) or _expected(number, sizes)
         number += len(logical)
         policy = in_words(sizes, grows=grows) if sizes or grows else DEFAULT
-        own = figures.pop(uuid, ())
-        uses.append(GpuUse(gpu=labels.get(uuid, uuid), policy=policy, logical=logical, figures=own))
+        use = GpuUse(
+            gpu=labels.get(uuid, uuid),
+            policy=fair.get(uuid, policy),
+            logical=logical,
+            figures=figures.pop(uuid, ()),
+            limit=sum(sizes) if sizes else None,
+            fair=uuid in fair,
+            asked=RUNTIME.asked_at,
+        )
+        uses.append(use)
     return uses + [GpuUse(gpu=labels.get(uuid, uuid), figures=others) for uuid, others in figures.items()]
 
 
@@ -120,6 +132,13 @@ def _limits(process: ProcessState, plan: Plan | None) -> Mapping[str, tuple[int,
     if process.tensorflow_sees is not None:
         return runtime.limits_now()
     return {} if plan is None else {str(device.gpu.uuid): device.limits for device in plan.devices}
+
+
+def _fair(process: ProcessState, plan: Plan | None) -> Mapping[str, str]:
+    """Return the GPUs of which this process will have a fair part, by UUID, each with the words for that."""
+    if plan is None or process.stage is not Stage.ABSENT:
+        return {}
+    return {str(one.gpu.uuid): str(one.words) for one in plan.devices if one.words is not None and one.words.divided}
 
 
 def _given(process: ProcessState) -> tuple[str, ...]:

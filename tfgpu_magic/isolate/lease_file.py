@@ -24,7 +24,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.isolate.claims import Claim, Need
 from tfgpu_magic.monitor.directory import BoardDirectory
 
-NAME = "leases-2"
+NAME = "leases-3"
 """The file's name, with the version of its content."""
 
 ABSENT = 5.0
@@ -46,6 +46,7 @@ class Entry:
         ticket: its number; a call that came earlier has a smaller one.
         slot: the number of its process.
         seen: when its process last renewed it, by the machine's monotonic clock.
+        came: when the call was made, in seconds since the epoch.
         need: what it waits for; None while that is not known, and when it has it.
         claims: what it has.
     """
@@ -53,6 +54,7 @@ class Entry:
     ticket: int
     slot: int
     seen: float
+    came: float = 0.0
     need: Need | None = None
     claims: tuple[Claim, ...] = ()
 
@@ -170,7 +172,7 @@ class LeaseFile(LeaseTable):
         """Return a number that no process has, alive or dead and still in the table; None if there is none."""
         locked = _lock(self._file, _MUTEX, _LOCK_TIMEOUT)
         try:
-            taken = {entry.slot for entry in self._written()[0].entries.values()}
+            taken = {entry.slot for entry in written(self._file)[0].entries.values()}
             free = (slot for slot in range(_SLOTS) if slot not in taken and _lock(self._file, _LIVES + slot, 0.0))
             return next(free, None)
         finally:
@@ -189,26 +191,16 @@ class LeaseFile(LeaseTable):
 
     def _read(self) -> tuple[Page, bytes]:
         """Return the content, without the entries of processes that have ended, and its text."""
-        page, text = self._written()
+        page, text = written(self._file)
         own = self._own()
         page.last = max(page.last, *own, 0)
         found = page.entries.items()
         theirs = {ticket: entry for ticket, entry in found if ticket not in own and entry.slot != self.slot}
         page.entries = dict(sorted((theirs | own).items()))
         for ticket, entry in theirs.items():
-            if not self._is_alive(entry):
+            if not is_alive(self._file, entry):
                 page.drop(ticket)
         return page, text
-
-    def _written(self) -> tuple[Page, bytes]:
-        data = os.pread(self._file, _HEAD.size + _MAX_SIZE, 0)
-        if len(data) < _HEAD.size:
-            return Page(), b""
-        length, check = _HEAD.unpack_from(data)
-        text = data[_HEAD.size : _HEAD.size + length]
-        if zlib.crc32(text) != check:  # its writer was killed while it wrote
-            return Page(), b""
-        return _page(text), text
 
     def _write(self, text: bytes, before: bytes) -> bool:
         """Replace the text `before`; tell whether that worked. No text is left half written."""
@@ -221,11 +213,25 @@ class LeaseFile(LeaseTable):
             os.pwrite(self._file, _framed(before), 0)  # there was room for it
         return False
 
-    def _is_alive(self, entry: Entry) -> bool:
-        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LIVES + entry.slot, 1, 0)
-        kind, *_ = _FLOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, query))
-        # A call's process outlives its caller for a moment, and so does what it holds.
-        return kind != fcntl.F_UNLCK or any(map(_runs, entry.claims))
+
+def written(file: int) -> tuple[Page, bytes]:
+    """Return the content of the table, and its text: empty where there is none, or it is half written."""
+    data = os.pread(file, _HEAD.size + _MAX_SIZE, 0)
+    if len(data) < _HEAD.size:
+        return Page(), b""
+    length, check = _HEAD.unpack_from(data)
+    text = data[_HEAD.size : _HEAD.size + length]
+    if zlib.crc32(text) != check:  # its writer was killed while it wrote
+        return Page(), b""
+    return _page(text), text
+
+
+def is_alive(file: int, entry: Entry) -> bool:
+    """Tell whether the process of a call exists, or that of its caller; a process sees no lock of its own."""
+    query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LIVES + entry.slot, 1, 0)
+    kind, *_ = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, query))
+    # A call's process outlives its caller for a moment, and so does what it holds.
+    return kind != fcntl.F_UNLCK or any(map(_runs, entry.claims))
 
 
 def lives(pid: int) -> bool:

@@ -143,7 +143,9 @@ class Leases:
             self._demands.add(demand)
             with self._turn() as page:
                 demand.ticket = page.number()
-                page.entries[demand.ticket] = Entry(ticket=demand.ticket, slot=self._table.slot, seen=time.monotonic())
+                page.entries[demand.ticket] = Entry(
+                    ticket=demand.ticket, slot=self._table.slot, seen=time.monotonic(), came=demand.came
+                )
             try:
                 policy, devices = self._take(demand)
             except Refused as error:

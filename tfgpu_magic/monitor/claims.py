@@ -1,4 +1,4 @@
-"""Which GPUs other kernels of this user have picked, and a lock so that one kernel picks at a time."""
+"""What other kernels of this user report for a plan, and a lock so that one kernel picks or divides at a time."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import MonitorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tfgpu_magic.monitor.directory import BoardDirectory
+    from tfgpu_magic.monitor.report import Report
 
 
 LOCK = "pick"
-"""The file whose lock a kernel holds while it picks."""
+"""The file whose lock a kernel holds while it picks, or settles a fair part."""
 LOCK_TIMEOUT = 3.0
 """Seconds to wait for the lock. A holder that takes longer hangs, and two kernels on one GPU are the lesser evil."""
 
@@ -24,25 +25,45 @@ LOCK_TIMEOUT = 3.0
 _announce: Callable[[], None] = lambda: None  # noqa: E731
 
 
-def others() -> Mapping[str, float]:
-    """Return how many other kernels use or will use each GPU, by UUID; nothing where the board cannot be used."""
-    with contextlib.suppress(MonitorError, ImportError), _place() as place:
-        return _count(place)
-    return {}
+@contextlib.contextmanager
+def board() -> Iterator[BoardDirectory | None]:
+    """Give the board's directory; None where it cannot be used."""
+    with contextlib.ExitStack() as stack:
+        place: BoardDirectory | None = None
+        with contextlib.suppress(MonitorError, ImportError):
+            place = stack.enter_context(_place())
+        yield place
 
 
 @contextlib.contextmanager
-def picking() -> Iterator[Mapping[str, float]]:
-    """Give what `others` returns; while the block runs, no other kernel of this user picks. Announce its end."""
+def alone() -> Iterator[BoardDirectory | None]:
+    """Give what `board` gives; while the block runs, no other kernel of this user is in one. Announce its end."""
     with contextlib.ExitStack() as stack:
-        claims: Mapping[str, float] = {}
-        with contextlib.suppress(MonitorError, ImportError):
-            place = stack.enter_context(_place())
-            stack.callback(os.close, fd := place.open(LOCK, os.O_RDWR | os.O_CREAT))
-            _lock(fd)
-            claims = _count(place)
-        yield claims
+        place = stack.enter_context(board())
+        if place is not None:
+            with contextlib.suppress(MonitorError):
+                stack.callback(os.close, fd := place.open(LOCK, os.O_RDWR | os.O_CREAT))
+                _lock(fd)
+        yield place
         _announce()
+
+
+def reports(place: BoardDirectory) -> tuple[Report, ...]:
+    """Return the reports of all other kernels and programs of this user that are alive."""
+    from tfgpu_magic.monitor.report_files import AllReportFiles  # speed of %load_ext, as below
+
+    with contextlib.suppress(MonitorError), contextlib.closing(AllReportFiles(place)) as everywhere:
+        return everywhere.read()
+    return ()
+
+
+def picks(found: Iterable[Report]) -> Mapping[str, float]:
+    """Return how many of the processes that report use or will use each GPU, by UUID."""
+    claims: dict[str, float] = {}
+    for report in found:
+        for use in report.uses:  # a kernel reports the GPUs that it uses or will use, and no others
+            claims[use.gpu] = claims.get(use.gpu, 0.0) + 1.0
+    return claims
 
 
 def announced_by(announce: Callable[[], None] | None) -> None:
@@ -52,7 +73,7 @@ def announced_by(announce: Callable[[], None] | None) -> None:
 
 
 def _place() -> BoardDirectory:
-    from tfgpu_magic.monitor.directory import BoardDirectory  # speed of %load_ext: only picking needs the board
+    from tfgpu_magic.monitor.directory import BoardDirectory  # speed of %load_ext: only a policy needs the board
 
     return BoardDirectory()
 
@@ -68,14 +89,3 @@ def _lock(fd: int) -> None:
             time.sleep(0.01)
         else:
             return
-
-
-def _count(place: BoardDirectory) -> Mapping[str, float]:
-    from tfgpu_magic.monitor.report_files import AllReportFiles  # speed of %load_ext, as above
-
-    claims: dict[str, float] = {}
-    with contextlib.closing(AllReportFiles(place)) as everywhere:
-        for report in everywhere.read():
-            for use in report.uses:  # a kernel reports the GPUs that it uses or will use, and no others
-                claims[use.gpu] = claims.get(use.gpu, 0.0) + 1.0
-    return claims

@@ -58,6 +58,16 @@ def owners(pids: Collection[int], *, timeout: float = 1.5) -> Mapping[int, Owner
     return known[0] if known else {}
 
 
+def reporting(pids: Collection[int], *, timeout: float = 1.5) -> Mapping[int, Owner]:
+    """Find the owners of pids that report of themselves, or make calls, whether they hold memory or not.
+
+    Args:
+        pids: the process ids.
+        timeout: seconds to wait.
+    """
+    return within(timeout, lambda: Owners().name(pids, together(_reports(), {}))) or {}
+
+
 def _known(pids: Collection[int]) -> Known:
     """Find the owners of pids, the other kernels' reports, and their notebooks."""
     reports = _reports()

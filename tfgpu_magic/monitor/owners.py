@@ -134,7 +134,18 @@ class Owners:
             return {pid: Owner(pid=pid, who="unknown", text="others") for pid in owners}
         return _with_distinct_names(owners)
 
-    def _find(self, pid: int, before: _Seen | None, notebooks: Mapping[int, Notebook]) -> Owner:
+    def name(self, pids: Iterable[int], notebooks: Mapping[int, Notebook]) -> dict[int, Owner]:
+        """Find the owner of pids that report of themselves: they are here, though they may not have the driver open.
+
+        Args:
+            pids: the process ids.
+            notebooks: as in `find`.
+        """
+        return _with_distinct_names({pid: self._find(pid, None, notebooks, reports=True) for pid in pids})
+
+    def _find(
+        self, pid: int, before: _Seen | None, notebooks: Mapping[int, Notebook], *, reports: bool = False
+    ) -> Owner:
         now = time.monotonic()
         try:
             if before and now - before.at < self._trust and os.path.exists(f"/proc/{pid}"):  # noqa: PTH110  1000 a look
@@ -143,7 +154,7 @@ class Owners:
                 process = psutil.Process(pid)
                 born = process.create_time()
                 read = _reread(process, before.read) if before and before.read.born == born else _read(process, born)
-                if not (read.other_user or read.drives):  # the pid means another process here, or is reused
+                if not (read.other_user or read.drives or reports):  # the pid means another process here, or is reused
                     return Owner(pid=pid, who="gone", text="a process that ended")
         except psutil.AccessDenied:
             return Owner(pid=pid, who="other", text="another user")

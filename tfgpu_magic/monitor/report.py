@@ -54,12 +54,19 @@ class GpuUse:
         policy: in words, ``limit 2 GiB``, ``growth``, ``hidden``, ``default: takes all``; empty when unknown.
         logical: TensorFlow's logical GPUs on it, in TensorFlow's order; empty when hidden.
         figures: those of the frameworks that are awake and have used it, each framework's together.
+        limit: bytes that its policy, in force or waiting, lets its frameworks take, CUDA's context apart; None where
+            nothing limits them.
+        fair: whether that is a fair part, which is divided anew until it is taken.
+        asked: when that policy was asked for, in seconds since the epoch; None where none was.
     """
 
     gpu: str
     policy: str = ""
     logical: tuple[LogicalGpu, ...] = ()
     figures: tuple[Figure, ...] = ()
+    limit: int | None = None
+    fair: bool = False
+    asked: float | None = None
 
     @property
     def used(self) -> int | None:
@@ -118,7 +125,7 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str) -> Report:
-        """Read what `to_json` wrote; of a report of version 1, all but its figures.
+        """Read what `to_json` wrote; of a report of version 1, all but its figures, and of earlier ones no limits.
 
         Raises:
             ValueError: the text is not a report.
@@ -137,4 +144,7 @@ def _use(fields: dict[str, Any]) -> GpuUse:
         policy=fields["policy"],
         logical=tuple(LogicalGpu(name=one["name"], limit=one["limit"]) for one in fields["logical"]),
         figures=tuple(Figure(**one) for one in fields.get("figures", ())),
+        limit=fields.get("limit"),
+        fair=fields.get("fair", False),
+        asked=fields.get("asked"),
     )

@@ -1,4 +1,4 @@
-"""`limit`: the request for a size or a share of every GPU, or GPU by GPU. Pure."""
+"""`limit`: the request for a size, a share or a fair part of every GPU, or GPU by GPU. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.units import rounded
 
+FAIR = "fair"
+"""The amount that is an equal part of what is left, for all who ask for one."""
+
 EXAMPLES = "A part of every GPU's memory is `%tf_gpu limit 40%`, a size `%tf_gpu limit 2GiB`."
 """What to write, for users who have tried another word."""
 
 WORD = Word(
     "limit",
-    ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow"),
+    ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow", "limit fair"),
     "a memory limit on every visible GPU, or GPU by GPU, which is taken at once; with --grow it is a cap: memory "
-    "is taken as it is needed, up to that and no further",
+    "is taken as it is needed, up to that and no further; fair divides what is left among those who say so",
     (("--grow", False), ("--gpu", True), ("--share", True)),
     tried=("fraction", "percent", "per_process_gpu_memory_fraction", "memory_limit", "max"),
     instead=EXAMPLES,
@@ -116,9 +119,61 @@ class Limit(Memory):
         return amount_text(self.amount)
 
 
-def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit]:
+@dataclass(frozen=True, slots=True)
+class FairLimit(Memory):
+    """A fair part of every visible GPU (`gpu` None) or of one, as a limit; `grow` makes it a cap.
+
+    It has no fixed size before it is taken: until then it becomes smaller with each other process that asks for one,
+    and larger when one ends. What is taken stays, because no process can give memory back.
+    """
+
+    of_free: ClassVar[bool] = True
+    divided: ClassVar[bool] = True
+    need: ClassVar[None] = None
+
+    gpu: GpuRef | None = None
+    grow: bool = False
+
+    def __str__(self) -> str:
+        target = "" if self.gpu is None else f"{self.gpu}="
+        return f"limit {target}{FAIR}{' --grow' * self.grow}"
+
+    @property
+    def grows(self) -> bool:
+        """Whether it is a cap."""
+        return self.grow
+
+    def sizes(self, gpu: Figures) -> tuple[int, ...]:
+        """Return the part in bytes, as things are now."""
+        return (whole(gpu.fair),)
+
+    def growing(self, *, on: bool) -> FairLimit:
+        """Return the same as a cap, or as a limit that is taken at once."""
+        return replace(self, grow=on)
+
+    def on_gpu(self, gpu: GpuRef | None) -> FairLimit:
+        """Return the same for one GPU, or for every one."""
+        return replace(self, gpu=gpu)
+
+    def less(self, size: int) -> None:
+        """Return None: a part is as large as it can be, and a smaller limit would take what is promised to others."""
+
+    def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Memory:
+        """Return the limit in bytes that the part has become; itself where there is none yet."""
+        return Limit(limits[0], gpu, self.grow) if limits else replace(self, gpu=gpu)
+
+    def wanted(self, limits: tuple[int, ...]) -> str:
+        """Return the part in bytes."""
+        return f"a fair part is {rounded(sum(limits))}"
+
+    def smallest(self, limits: tuple[int, ...]) -> str:
+        """Return the part in bytes, to stand before what is free."""
+        return f"a fair part, {rounded(min(limits))},"
+
+
+def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit | FairLimit]:
     """Parse what follows the word."""
-    limits: dict[GpuRef | None, Limit] = {}
+    limits: dict[GpuRef | None, Limit | FairLimit] = {}
     shares = _shares(flags.get("--share", ""))
     for value in arguments.parts(values):
         target, equals, size = value.rpartition("=")
@@ -126,11 +181,12 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit]:
             raise PolicyError(f"A limit of how much? {value!r} has no size.{WORD.forms}")
         if equals and "--gpu" in flags:
             raise PolicyError(f"GPU {target} or GPU {flags['--gpu']}? Name the GPU in one way only.{WORD.forms}")
-        amount = arguments.amount(size)
+        amount = None if size.lower() == FAIR else arguments.amount(size)
         for gpu in map(arguments.gpu, arguments.listed([target])) if equals else arguments.flagged(flags):
             if gpu in limits:
                 raise PolicyError(f"{'Every GPU' if gpu is None else f'GPU {gpu}'} has two limits.{WORD.forms}")
-            limits[gpu] = Limit(amount, gpu, grow="--grow" in flags, shares=shares)
+            grow = "--grow" in flags
+            limits[gpu] = FairLimit(gpu, grow) if amount is None else Limit(amount, gpu, grow, shares)
     if not limits:
         raise PolicyError(f"A limit of how much?{WORD.forms}")
     return [limits[gpu] for gpu in sorted(limits, key=lambda gpu: gpu is not None)]  # the limit for every GPU first
@@ -156,4 +212,4 @@ def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]
     """Return the values that may follow those that are typed already."""
     values = arguments.values(typed)
     named = [f"{gpu}=" for gpu in gpus() if not any(value.startswith(f"{gpu}=") for value in values)]
-    return named + ([] if any("=" not in value for value in values) else list(arguments.SIZES))
+    return named + ([] if any("=" not in value for value in values) else [*arguments.SIZES, FAIR])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 from tfgpu_magic.config import ceiling, cuda, keras, visible
@@ -36,12 +37,14 @@ class Runtime:
         plan: the plan in force or waiting for TensorFlow; None while nothing was asked.
         since: the cell that made it too late, as a phrase, if the cells are watched.
         broken: TensorFlow failed to make its context for lack of memory.
+        asked_at: when the plan's policy was asked for, in seconds since the epoch; None while there is none.
     """
 
     def __init__(self) -> None:
         self.plan: Plan | None = None
         self.since: str | None = None
         self.broken = False
+        self.asked_at: float | None = None
         self._ceiling: Ceiling | None = None
         self._has_read_ceiling = False
         self._changes = EnvironmentChanges()
@@ -123,7 +126,7 @@ class Runtime:
             self._changes.write(plan.environment)
             if tensorflow() is not None:
                 self.configure(plan)
-        self.plan = plan
+        self._keep(plan)
 
     def configure(self, plan: Plan) -> None:
         """Set in the imported TensorFlow what only its own API can set, whole or not at all.
@@ -159,8 +162,14 @@ class Runtime:
 
     def fall_back(self, plan: Plan) -> None:
         """Set only a plan's variables, where TensorFlow's own settings cannot be made."""
-        self.plan = plan.beside(self.plan)
-        self._changes.write(self.plan.environment)
+        plan = plan.beside(self.plan)
+        self._changes.write(plan.environment)
+        self._keep(plan)
+
+    def _keep(self, plan: Plan) -> None:
+        if self.plan is None or self.plan.asked != plan.asked:  # else it is judged again
+            self.asked_at = time.time()
+        self.plan = plan
 
     def _listed(self) -> tuple[tuple[str, ...] | None, Settings]:
         """Return the GPUs that TensorFlow sees, and its settings without ours; nothing while it has no list."""
