@@ -4,7 +4,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { ICommandPalette } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { chipIcon } from './icon';
-import type { AtHand } from './notebook';
+import { obstacle, type AtHand } from './notebook';
 import type { Panel } from './panel';
 import { show } from './place';
 import type { Stream } from './stream';
@@ -21,17 +21,6 @@ interface Parts {
   atHand: AtHand;
   /** Lets the user choose a policy for the notebook at hand. */
   choose: () => Promise<void>;
-}
-
-/** Why no policy can be chosen for the notebook at hand; empty where one can be. */
-export function obstacle({ notebook, language }: AtHand, trans: TranslationBundle): string {
-  if (!notebook) {
-    return trans.__('Open a notebook to set its GPU memory');
-  }
-  if (!language) {
-    return trans.__('This notebook has no kernel yet');
-  }
-  return language === 'python' ? '' : trans.__('This kernel runs %1, and tfgpu_magic is for Python', language);
 }
 
 export function addCommands(app: JupyterFrontEnd, { trans, panel, stream, palette, atHand, choose }: Parts): void {

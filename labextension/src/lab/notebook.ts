@@ -5,6 +5,7 @@ import type { ISessionContext } from '@jupyterlab/apputils';
 import type { Kernel } from '@jupyterlab/services';
 import { Signal, type ISignal } from '@lumino/signaling';
 import type { Widget } from '@lumino/widgets';
+import type { Translation } from '../view/translation';
 
 /** The part of a cell's widget that is used; the types of `@jupyterlab/notebook` are not needed for it. */
 export interface Cell extends Widget {
@@ -37,6 +38,17 @@ export function kernelOf(notebook: NotebookPanel | null): Kernel.IKernelConnecti
 /** The name that a notebook has for its reader. */
 export function nameOf(notebook: NotebookPanel): string {
   return notebook.context.path.replace(/^.*\//, '');
+}
+
+/** Why no policy can be chosen for the notebook at hand; empty where one can be. */
+export function obstacle({ notebook, language }: Pick<AtHand, 'notebook' | 'language'>, trans: Translation): string {
+  if (!notebook) {
+    return trans.__('Open a notebook to set its GPU memory');
+  }
+  if (!language) {
+    return trans.__('This notebook has no kernel yet');
+  }
+  return language === 'python' ? '' : trans.__('This kernel runs %1, and tfgpu_magic is for Python', language);
 }
 
 /** The notebook at hand, as it changes, until a widget is disposed of. */
