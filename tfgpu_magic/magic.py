@@ -144,7 +144,8 @@ class TfGpuMagics(Magics):
             run = None if cell is None else lines.above(line, cell, self.shell, magic)
             answer = lines.answer(line, looking, magic) if run is None else None
         except TfGpuError as error:
-            raise UsageError(lines.explained(error, magic)) from None  # IPython shows no traceback, and stops "run all"
+            text = lines.refused(error, line, self.shell, magic)
+            raise UsageError(text) from None  # IPython shows no traceback, and stops "run all"
         if run is not None:
             return run()  # its errors are the cell's own
         # Not returned: it would be lost in a loop, or where it is not a cell's last line.

@@ -5,12 +5,15 @@ import { ICommandPalette, Notification } from '@jupyterlab/apputils';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator } from '@jupyterlab/translation';
-import { actions } from './lab/actions';
+import { actions, confirmRestart } from './lab/actions';
 import { Alarm } from './lab/alarm';
 import { followChoices, USUAL, type Choices } from './lab/choices';
-import { addCommands, OPEN } from './lab/commands';
+import { choosePolicy } from './lab/choose/dialog';
+import { addCommands, CHOOSE, OPEN } from './lab/commands';
 import { followCurrent } from './lab/current';
 import { chipIcon } from './lab/icon';
+import { AtHand, nameOf, obstacle } from './lab/notebook';
+import { followOffers } from './lab/offers';
 import { Panel } from './lab/panel';
 import { place } from './lab/place';
 import { keepSaved } from './lab/saved';
@@ -41,9 +44,10 @@ function activate(
   const stream = new Stream(world(app.serviceManager.serverSettings), trans);
   let choices: Choices = USUAL;
 
+  const surroundings = { app, trans, unit: () => choices.unit, store: stream };
   const panel = new Panel(stream, {
     trans,
-    actions: actions({ app, trans, unit: () => choices.unit, store: stream }),
+    actions: actions(surroundings),
     ordered: order => ordered(order)
   });
   panel.id = 'tfgpu-magic-panel';
@@ -52,7 +56,26 @@ function activate(
   panel.node.setAttribute('role', 'region');
   panel.node.setAttribute('aria-label', trans.__('GPU memory'));
 
-  addCommands(app, { trans, panel, stream, palette });
+  const atHand = new AtHand(app.shell, panel);
+  const choose = async (): Promise<void> => {
+    if (atHand.notebook) {
+      await choosePolicy(atHand.notebook, { app, trans, stream, unit: () => choices.unit });
+    }
+  };
+  addCommands(app, { trans, panel, stream, palette, atHand, choose });
+  const offer = (): void => {
+    const { notebook } = atHand;
+    panel.offer(
+      notebook && {
+        label: trans.__('Set memory of %1…', nameOf(notebook)),
+        obstacle: obstacle(atHand, trans),
+        act: () => void app.commands.execute(CHOOSE)
+      }
+    );
+  };
+  atHand.changed.connect(offer);
+  offer();
+  followOffers({ app, trans, mayRestart: notebook => confirmRestart(notebook, surroundings) });
   place(app, panel, trans.__('GPU Memory'));
   restorer?.add(panel, panel.id);
   keepSaved(app, trans);

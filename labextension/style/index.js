@@ -1,2 +1,3 @@
 import './view.css';
 import './base.css';
+import './choose.css';

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tfgpu_magic import offers
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.vocabulary import find
 from tfgpu_magic.config.word import Line, Magic, Word
@@ -73,6 +74,12 @@ def parted(text: str) -> tuple[str, str]:
     """Return the first word of a text, and what follows it."""
     name = re.split(r"[\s;]", text, maxsplit=1)[0]
     return name, text.removeprefix(name).strip()
+
+
+def refused(error: TfGpuError, line: str, shell: Any, magic: Magic = "tf_gpu") -> str:
+    """Return the text of the error that refuses a line; the page is told beside it which lines the text offers."""
+    offers.announce(shell, line, error, magic)
+    return explained(error, magic)
 
 
 def explained(error: TfGpuError, magic: Magic = "tf_gpu") -> str:

@@ -3,7 +3,7 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
 import { URLExt } from '@jupyterlab/coreutils';
-import { KernelAPI, ServerConnection, type Kernel, type Session } from '@jupyterlab/services';
+import { ServerConnection } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { cut, type Unit } from '../view/format';
 import type { Actions } from '../view/options';
@@ -11,6 +11,8 @@ import type { Store } from '../view/store';
 import type { Row } from '../view/wire';
 import { Asked } from './asked';
 import { ending, SHOWN } from './ending';
+import { kernelOf, nameOf, type NotebookPanel } from './notebook';
+import { restart, rowOf } from './restart';
 
 export interface Surroundings {
   app: JupyterFrontEnd;
@@ -25,35 +27,13 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
 
   /** Ask for confirmation, act, and show a failure. */
   async function confirmed(row: Row, ask: { title: string; label: string; failed: string }, act: () => Promise<void>) {
-    const answer = await showDialog({
-      title: ask.title,
-      body: ending(row, store.state, unit(), trans),
-      buttons: [Dialog.cancelButton({ label: trans.__('Cancel') }), Dialog.warnButton({ label: ask.label })],
-      defaultButton: 0
-    });
-    if (!answer.button.accept) {
+    if (!(await confirm(ask, ending(row, store.state, unit(), trans), trans))) {
       return;
     }
     try {
       await act();
     } catch (error) {
       await failed(ask.failed, error);
-    }
-  }
-
-  /**
-   * Restart a kernel as its notebook's menu does where that is open here, so that none of its cells wait any more.
-   * No server notifies other pages of a restart, and they would show a kernel that starts; an empty cell ends that.
-   * It is sent by a connection that is made afterwards: the server may lose messages of one that outlived the restart.
-   */
-  async function restart(id: string): Promise<void> {
-    const own = opened(app, id);
-    await (own ? own.restart() : KernelAPI.restartKernel(id, serverSettings));
-    const connection = kernels.connectTo({ model: { id, name: '' }, handleComms: false });
-    try {
-      await connection.requestExecute({ code: '', silent: true, store_history: false }).done;
-    } finally {
-      connection.dispose();
     }
   }
 
@@ -114,7 +94,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
           label: trans.__('Restart'),
           failed: trans.__('The kernel of %1 was not restarted', name)
         };
-        void confirmed(row, ask, () => restart(kernel));
+        void confirmed(row, ask, () => restart(app, kernel));
       }
     },
     shutDown(row) {
@@ -137,23 +117,28 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
   };
 }
 
-/** The connection to a kernel of a document or console that is open in this page. */
-function opened(app: JupyterFrontEnd, id: string): Kernel.IKernelConnection | null {
-  for (const widget of app.shell.widgets('main')) {
-    const { context, sessionContext } = widget as { context?: Sessions; sessionContext?: Sessions['sessionContext'] };
-    const kernel = (sessionContext ?? context?.sessionContext)?.session?.kernel;
-    if (kernel?.id === id) {
-      return kernel;
-    }
-  }
-  return null;
+/** Ask whether a notebook's kernel may be restarted, and say what is lost. */
+export function confirmRestart(notebook: NotebookPanel, { app, trans, unit, store }: Surroundings): Promise<boolean> {
+  const row = rowOf(app, store, kernelOf(notebook)?.id ?? '', notebook.context.path);
+  const title = trans.__('Restart the kernel of %1?', cut(nameOf(notebook), SHOWN));
+  return confirm({ title, label: trans.__('Restart') }, ending(row, store.state, unit(), trans), trans);
 }
 
-interface Sessions {
-  sessionContext?: { session?: Session.ISessionConnection | null };
+async function confirm(
+  ask: { title: string; label: string },
+  body: string,
+  trans: TranslationBundle
+): Promise<boolean> {
+  const answer = await showDialog({
+    title: ask.title,
+    body,
+    buttons: [Dialog.cancelButton({ label: trans.__('Cancel') }), Dialog.warnButton({ label: ask.label })],
+    defaultButton: 0
+  });
+  return answer.button.accept;
 }
 
 /** Show an error as JupyterLab does. */
-function failed(title: string, error: unknown): Promise<void> {
+export function failed(title: string, error: unknown): Promise<void> {
   return showErrorMessage(title, error instanceof Error ? error : String(error));
 }

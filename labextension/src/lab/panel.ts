@@ -1,10 +1,19 @@
-// The sidebar's widget: the view, in a box that scrolls; it reads figures only while it is visible.
+// The sidebar's widget: the view, in a box that scrolls, above a button for the notebook at hand.
+// It reads figures only while it is visible.
 
 import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
+import { html, nothing, render } from 'lit-html';
 import type { Options } from '../view/options';
 import { mount, type View } from '../view/mount';
 import type { Stream } from './stream';
+
+/** What can be done for the notebook at hand, or why it cannot. */
+export interface Offer {
+  label: string;
+  obstacle: string;
+  act: () => void;
+}
 
 export class Panel extends Widget {
   constructor(
@@ -14,12 +23,35 @@ export class Panel extends Widget {
     super();
     this.addClass('tfgpu-panel');
     this.node.tabIndex = -1;
+    this.box.className = 'tfgpu-panel-box';
+    this.box.tabIndex = -1; // the view gives it the focus of what is gone
+    this.foot.className = 'tfgpu-panel-foot';
+    this.node.append(this.box, this.foot);
   }
 
   /** Change some of the view's options. */
   set(options: Options): void {
     this.options = { ...this.options, ...options };
     this.view?.set(options);
+  }
+
+  /** Show what can be done for the notebook at hand; null where there is none. */
+  offer(offer: Offer | null): void {
+    this.foot.hidden = !offer;
+    render(
+      offer
+        ? html`<button
+              class="tfgpu-panel-offer"
+              type="button"
+              ?disabled=${offer.obstacle !== ''}
+              title=${offer.obstacle || nothing}
+              @click=${offer.act}
+            >
+              ${offer.label}</button
+            >${offer.obstacle ? html`<span class="tfgpu-panel-obstacle">${offer.obstacle}</span>` : nothing}`
+        : nothing,
+      this.foot
+    );
   }
 
   override dispose(): void {
@@ -31,7 +63,7 @@ export class Panel extends Widget {
 
   protected override onAfterAttach(message: Message): void {
     super.onAfterAttach(message);
-    this.view ??= mount(this.node, this.stream, this.options);
+    this.view ??= mount(this.box, this.stream, this.options);
     this.look(this.isVisible);
   }
 
@@ -60,5 +92,7 @@ export class Panel extends Widget {
     this.stream.want('panel', seen && 'processes');
   }
 
+  private box = document.createElement('div');
+  private foot = document.createElement('div');
   private view: View | null = null;
 }

@@ -1,0 +1,248 @@
+// Draws the chooser: what is free on each GPU, the choices, the words for them, and what the kernel says to them.
+
+import { html, nothing, type TemplateResult } from 'lit-html';
+import { share, withUnit, type Unit as Shown } from '../../view/format';
+import type { Translation } from '../../view/translation';
+import { bytes, measure, most, STEP } from './amounts';
+import type { Facts, Gpu, Outcome } from './kernel';
+import { ALL, MAGIC, PICK, type Choice, type Memory } from './words';
+
+/** All that a drawing needs. */
+export interface Form {
+  facts: Facts | null;
+  choice: Choice;
+  words: string;
+  outcome: Outcome | null;
+  /** Why the kernel cannot be asked now, or what it does; empty where it has answered. */
+  notice: string;
+  /** What a restart discards and gives back. */
+  loss: string;
+  /** What was just done, such as that a cell was inserted. */
+  done: string;
+}
+
+export interface Hands {
+  choose: (changed: Partial<Choice>) => void;
+  unit: (unit: Choice['unit']) => void;
+  take: (words: string) => void;
+  copy: () => void;
+  insert: () => void;
+}
+
+export function form(state: Form, hands: Hands, unit: Shown, trans: Translation): TemplateResult {
+  const { facts } = state;
+  return html`${standing(state, trans)}
+  ${
+    facts && facts.gpus.length
+      ? html`${gpus(state, facts, hands, unit, trans)} ${memories(state, facts, hands, unit, trans)}
+        ${wording(state, hands, trans)} ${answer(state, hands, trans)}`
+      : nothing
+  }`;
+}
+
+/** How the notebook stands: what is in force, or why nothing can be chosen. */
+function standing({ facts, notice, loss }: Form, trans: Translation): unknown {
+  if (notice) {
+    return html`<p class="tfgpu-choose-notice" role="status">${notice}</p>`;
+  }
+  if (!facts) {
+    return nothing;
+  }
+  if (!facts.gpus.length) {
+    return html`<p class="tfgpu-choose-notice" role="status">
+      ${facts.error || trans.__('The kernel sees no GPU, so there is nothing to choose.')}
+    </p>`;
+  }
+  const now = facts.policy
+    ? html`<p>${trans.__('Asked for until now:')} <code>${facts.policy}</code></p>`
+    : html`<p>${trans.__('No policy is set: TensorFlow takes nearly all that is free of every GPU it sees.')}</p>`;
+  return facts.late
+    ? html`${now}
+        <p class="tfgpu-choose-late">
+          ${prose(facts.late)} <strong>${trans.__('Only a restart can change it.')}</strong> ${loss}
+        </p>`
+    : now;
+}
+
+function gpus({ choice }: Form, facts: Facts, { choose }: Hands, unit: Shown, trans: Translation): TemplateResult {
+  const option = (value: string, label: unknown, more: unknown = nothing): TemplateResult =>
+    html`<label class="tfgpu-choose-option">
+      <input
+        type="radio"
+        name="tfgpu-choose-gpu"
+        .value=${value}
+        .checked=${choice.gpu === value}
+        @change=${() => choose({ gpu: value })}
+      />
+      <span class="tfgpu-choose-what">${label}</span>${more}
+    </label>`;
+  return html`<fieldset class="tfgpu-choose-group">
+    <legend>
+      ${facts.late ? trans.__('GPU, and what is free after a restart') : trans.__('GPU, and what is free')}
+    </legend>
+    ${facts.gpus.length > 1 ? option(ALL, trans.__('All of them')) : nothing}
+    ${facts.gpus.length > 1 ? option(PICK, trans.__('The one with most free memory, chosen at the time')) : nothing}
+    ${facts.gpus.map(gpu =>
+      option(
+        facts.gpus.length > 1 ? gpu.label : ALL,
+        html`<strong>${gpu.label}</strong> <bdi>${gpu.name ?? ''}</bdi>`,
+        html`${bar(gpu)}<span class="tfgpu-choose-figure">${free(gpu, unit)}</span>`
+      )
+    )}
+  </fieldset>`;
+}
+
+/** A GPU's memory: what is used of it is filled. */
+function bar({ free, total }: Gpu): unknown {
+  const used = free === undefined || !total ? 0 : Math.max(0, 100 - (100 * free) / total);
+  return html`<span class="tfgpu-choose-bar" aria-hidden="true"><span style="width:${used.toFixed(0)}%"></span></span>`;
+}
+
+function free(gpu: Gpu, unit: Shown): string {
+  return gpu.free === undefined && gpu.error ? gpu.error.slice(0, 100) : share(gpu.free, gpu.total, unit);
+}
+
+function memories(form: Form, facts: Facts, hands: Hands, unit: Shown, trans: Translation): TemplateResult {
+  const names: [Memory, string][] = [
+    ['growth', trans.__('As it is needed (growth)')],
+    ['limit', trans.__('No more than a limit')],
+    ['everything', trans.__("All that is free (TensorFlow's own way)")]
+  ];
+  return html`<fieldset class="tfgpu-choose-group">
+    <legend>${trans.__('Memory that TensorFlow takes')}</legend>
+    ${names.map(
+      ([memory, name]) =>
+        html`<label class="tfgpu-choose-option">
+            <input
+              type="radio"
+              name="tfgpu-choose-memory"
+              .value=${memory}
+              .checked=${form.choice.memory === memory}
+              @change=${() => hands.choose({ memory })}
+            />
+            <span class="tfgpu-choose-what">${name}</span>
+          </label>
+          ${memory === 'limit' && form.choice.memory === 'limit' ? limit(form.choice, facts, hands, unit, trans) : nothing}`
+    )}
+  </fieldset>`;
+}
+
+function limit(choice: Choice, facts: Facts, hands: Hands, shown: Shown, trans: Translation): TemplateResult {
+  const gpu = measure(facts.gpus, choice.gpu);
+  const { amount, unit } = choice;
+  const [size, percent] = gpu ? [bytes(choice, gpu), (100 * bytes(choice, gpu)) / gpu.total!] : [undefined, undefined];
+  const both = percent === undefined ? `${amount} ${unit}` : `${withUnit(size, shown)} · ${Math.round(percent)}%`;
+  const [least, top] = [STEP[unit], most(gpu, unit)];
+  const typed = (event: Event): void => {
+    const value = (event.target as HTMLInputElement).valueAsNumber;
+    if (value >= least && value <= top) {
+      hands.choose({ amount: value }); // a number that is half typed is left alone
+    }
+  };
+  const entered = (event: Event): void => {
+    const input = event.target as HTMLInputElement;
+    hands.choose({ amount: Number.isFinite(input.valueAsNumber) ? input.valueAsNumber : amount });
+    input.value = String(Math.min(Math.max(input.valueAsNumber || amount, least), top));
+  };
+  return html`<div class="tfgpu-choose-limit">
+    <input
+      type="range"
+      aria-label=${trans.__('Limit')}
+      aria-valuetext=${both}
+      min=${least}
+      max=${top}
+      step=${least}
+      .value=${String(amount)}
+      @input=${typed}
+    />
+    <input
+      class="tfgpu-choose-number jp-mod-styled"
+      type="number"
+      aria-label=${trans.__('Limit, as a number')}
+      min=${least}
+      max=${top}
+      step=${least}
+      .value=${String(amount)}
+      @input=${typed}
+      @change=${entered}
+    />
+    <select
+      class="tfgpu-choose-unit"
+      aria-label=${trans.__('Unit of the limit')}
+      .value=${unit}
+      @change=${(event: Event) => hands.unit((event.target as HTMLSelectElement).value as Choice['unit'])}
+    >
+      <option value="GiB" ?selected=${unit === 'GiB'}>GiB</option>
+      <option value="%" ?selected=${unit === '%'}>%</option>
+    </select>
+    <span class="tfgpu-choose-both">${gpu ? trans.__('%1 of GPU %2', both, gpu.label) : ''}</span>
+    <label class="tfgpu-choose-grow">
+      <input
+        type="checkbox"
+        .checked=${choice.grow}
+        @change=${(event: Event) => hands.choose({ grow: (event.target as HTMLInputElement).checked })}
+      />
+      ${trans.__('Take it as it is needed, and not at once')}
+    </label>
+  </div>`;
+}
+
+/** The words, to learn and to keep. */
+function wording({ words, done }: Form, { copy, insert }: Hands, trans: Translation): TemplateResult {
+  return html`<div class="tfgpu-choose-wording">
+    <code class="tfgpu-choose-words">${MAGIC} ${words}</code>
+    <button type="button" class="tfgpu-choose-button" data-do="copy" @click=${copy}>${trans.__('Copy')}</button>
+    <button
+      type="button"
+      class="tfgpu-choose-button"
+      data-do="insert"
+      title=${trans.__('So that it holds whenever the notebook is run')}
+      @click=${insert}
+    >
+      ${trans.__('Insert as First Cell')}
+    </button>
+    <span class="tfgpu-choose-done" role="status">${done}</span>
+  </div>`;
+}
+
+/** What the kernel says to the words. */
+function answer({ outcome }: Form, { take }: Hands, trans: Translation): TemplateResult {
+  return html`<div class="tfgpu-choose-answer" role="status">${outcome ? said(outcome, take, trans) : nothing}</div>`;
+}
+
+function said(outcome: Outcome, take: Hands['take'], trans: Translation): unknown {
+  switch (outcome.outcome) {
+    case 'fits':
+    case 'late':
+    case 'applied': {
+      const takes = outcome.takes.map(({ gpu, takes: what }) => trans.__('GPU %1: %2', gpu, what)).join('; ');
+      return html`${takes ? html`<p>${trans.__('It fits.')} ${takes}.</p>` : nothing}
+      ${outcome.notes.map(note => html`<p class="tfgpu-choose-note">${prose(note)}</p>`)}`;
+    }
+    case 'refused':
+    case 'wrong':
+      return html`<p class="tfgpu-choose-refused">${prose(outcome.reason)}</p>
+        ${
+          outcome.ways.length
+            ? html`<p>${trans.__('These fit:')}</p>
+                <ul class="tfgpu-choose-ways">
+                  ${outcome.ways.map(
+                    way =>
+                      html`<li>
+                        <button type="button" class="tfgpu-offer" data-do="take" @click=${() => take(way)}>
+                          ${MAGIC} ${way}
+                        </button>
+                      </li>`
+                  )}
+                </ul>`
+            : nothing
+        }`;
+    case 'expired':
+      return html`<p class="tfgpu-choose-refused">${trans.__('A cell was running, so nothing was changed.')}</p>`;
+  }
+}
+
+/** A sentence whose parts between backticks are code. */
+function prose(text: string): unknown {
+  return text.split('`').map((piece, index) => (index % 2 ? html`<code>${piece}</code>` : piece));
+}

@@ -1,0 +1,56 @@
+// Restarts a kernel, for the panel's button and for a policy that needs a new one; and says first what that costs.
+
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { KernelAPI, type Kernel, type Session } from '@jupyterlab/services';
+import type { Store } from '../view/store';
+import type { Row } from '../view/wire';
+
+/**
+ * Restart a kernel as its notebook's menu does where that is open here, so that none of its cells wait any more.
+ * No server notifies other pages of a restart, and they would show a kernel that starts; an empty cell ends that.
+ * It is sent by a connection that is made afterwards: the server may lose messages of one that outlived the restart.
+ *
+ * @param first - sends what the new kernel is to do before all else, where the page has a connection of its own.
+ */
+export async function restart<T>(
+  app: JupyterFrontEnd,
+  id: string,
+  first?: (kernel: Kernel.IKernelConnection) => Promise<T>
+): Promise<T | undefined> {
+  const { kernels, serverSettings } = app.serviceManager;
+  const own = opened(app, id);
+  await (own ? own.restart() : KernelAPI.restartKernel(id, serverSettings));
+  const answer = own && first?.(own);
+  const connection = kernels.connectTo({ model: { id, name: '' }, handleComms: false });
+  try {
+    await connection.requestExecute({ code: '', silent: true, store_history: false }).done;
+  } finally {
+    connection.dispose();
+  }
+  return (await answer) ?? undefined;
+}
+
+/** The connection to a kernel of a document or console that is open in this page. */
+function opened(app: JupyterFrontEnd, id: string): Kernel.IKernelConnection | null {
+  for (const widget of app.shell.widgets('main')) {
+    const { context, sessionContext } = widget as { context?: Sessions; sessionContext?: Sessions['sessionContext'] };
+    const kernel = (sessionContext ?? context?.sessionContext)?.session?.kernel;
+    if (kernel?.id === id) {
+      return kernel;
+    }
+  }
+  return null;
+}
+
+interface Sessions {
+  sessionContext?: { session?: Session.ISessionConnection | null };
+}
+
+/** A kernel's row; one that holds nothing has none, and is given one with the other documents on it. */
+export function rowOf(app: JupyterFrontEnd, store: Store, kernel: string, path: string): Row {
+  const there = Object.values(store.state?.rows ?? {}).find(row => row.kernel === kernel && !row.child);
+  const also = [...app.serviceManager.sessions.running()]
+    .filter(session => session.kernel?.id === kernel && session.path !== path)
+    .map(session => session.name || session.path);
+  return there ?? { gpu: '', who: 'mine', owner: path, kernel, ...(also.length ? { also } : {}) };
+}

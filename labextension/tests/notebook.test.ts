@@ -1,0 +1,65 @@
+// The promises of the notebook at hand: it is the one that is seen, and its kernel's language decides what is offered.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Widget } from '@lumino/widgets';
+import { AtHand, obstacle } from '../src/lab/notebook';
+import { ENGLISH } from '../src/view/translation';
+import { FakeSignal } from './fakes';
+
+class FakeNotebook {
+  title = { changed: new FakeSignal<void>() };
+  context = {
+    path: 'work/a.ipynb',
+    sessionContext: { kernelChanged: new FakeSignal<void>(), session: null as object | null }
+  };
+  hasClass(name: string): boolean {
+    return name === 'jp-NotebookPanel';
+  }
+  /** Give it a kernel. */
+  run(language: string): void {
+    const info = Promise.resolve({ language_info: { name: language } });
+    this.context.sessionContext.session = { kernel: { info } };
+    this.context.sessionContext.kernelChanged.emit();
+  }
+  get listeners(): number {
+    return this.title.changed.slots.size + this.context.sessionContext.kernelChanged.slots.size;
+  }
+}
+
+const settled = (): Promise<void> => new Promise(setImmediate);
+
+test('what is offered follows the notebook that is seen, its kernel, and that one’s language', async () => {
+  const [a, b] = [new FakeNotebook(), new FakeNotebook()];
+  const shell = { currentWidget: null as unknown, currentChanged: new FakeSignal<void>() };
+  const disposed = new FakeSignal<void>();
+  const atHand = new AtHand(shell as never, { disposed } as unknown as Widget);
+  const said: string[] = [];
+  const note = (): void => void said.push(obstacle(atHand, ENGLISH));
+  const see = (widget: unknown): void => {
+    shell.currentWidget = widget;
+    shell.currentChanged.emit();
+  };
+
+  note();
+  see(a);
+  note();
+  a.run('python');
+  await settled();
+  note();
+  a.run('julia');
+  await settled();
+  note();
+  see(b);
+  note();
+  disposed.emit();
+
+  assert.deepEqual(said, [
+    'Open a notebook to set its GPU memory',
+    'This notebook has no kernel yet',
+    '',
+    'This kernel runs julia, and tfgpu_magic is for Python',
+    'This notebook has no kernel yet'
+  ]);
+  assert.equal(a.listeners + b.listeners + shell.currentChanged.slots.size, 0);
+});

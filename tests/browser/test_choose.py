@@ -1,0 +1,238 @@
+"""A policy chosen by hand: from the panel and the toolbar, by mouse and by keyboard, in time and too late."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.panel import open_panel, visit
+from tests.browser.scene import Scene, shot
+from tests.jupyter import execute
+from tests.sizes import CONTEXT, GIB
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+ASKED = "from tfgpu_magic import control; print(control.current().asked)"
+TAKE = "import tensorflow as tf; kept = tf.zeros(256 * 2**20 // 4)"
+
+
+def chooser(page: Page) -> Locator:
+    """Return the dialog, whose kernel has answered."""
+    dialog = page.locator(".jp-Dialog.tfgpu-choose-dialog")
+    expect(dialog.locator(".tfgpu-choose-words")).to_be_visible(timeout=20_000)
+    return dialog
+
+
+def from_panel(page: Page) -> Locator:
+    open_panel(page)
+    page.locator(".tfgpu-panel-offer").click()
+    return chooser(page)
+
+
+def from_toolbar(page: Page) -> Locator:
+    button = toolbar(page)
+    expect(button).to_be_enabled(timeout=20_000)
+    button.focus()
+    page.keyboard.press("Enter")
+    return chooser(page)
+
+
+def toolbar(page: Page) -> Locator:
+    item = page.locator('.jp-NotebookPanel:visible [data-jp-item-name="tfgpu-magic"]')
+    return item.locator("button, jp-button").first
+
+
+def gpu(dialog: Locator, label: str) -> Locator:
+    return dialog.locator(f'[name="tfgpu-choose-gpu"][value="{label}"]')
+
+
+def words(dialog: Locator) -> str:
+    return str(dialog.locator(".tfgpu-choose-words").inner_text())
+
+
+def accept(dialog: Locator) -> Locator:
+    return dialog.locator(".jp-Dialog-footer button").last
+
+
+def said(page: Page) -> str:
+    return str(page.locator(".Toastify__toast").last.inner_text())
+
+
+def use_theme(page: Page, theme: str) -> None:
+    page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+    page.wait_for_timeout(700)
+
+
+def test_a_limit_chosen_by_mouse_is_in_force_by_the_drivers_account(scene: Scene, page: Page) -> None:
+    made = scene.notebook("mouse.ipynb")
+    made.run("%unload_ext tfgpu_magic")
+    visit(page, scene, made.path)
+    dialog = from_panel(page)
+    shot(page, f"{scene.application}-choose")
+    gpu(dialog, "1").check()
+    dialog.get_by_label("No more than a limit").check()
+    dialog.get_by_label("Unit of the limit").select_option("GiB")
+    dialog.get_by_label("Limit, as a number").fill("4")
+    expect(dialog.locator(".tfgpu-choose-answer")).to_contain_text("GPU 1: limit 4 GiB")
+    shot(page, f"{scene.application}-choose-limit")
+    asked, both = words(dialog), dialog.locator(".tfgpu-choose-both").inner_text()
+    accept(dialog).click()
+    expect(dialog).to_have_count(0)
+    expect(page.locator(".Toastify__toast")).to_contain_text("visible 1; limit 4GiB")
+    toast = said(page)
+    made.run(TAKE)
+
+    assert asked == "%tf_gpu visible 1; limit 4GiB"
+    assert both == "4.0 GiB · 25% of GPU 1"
+    assert "The extension tfgpu_magic was loaded" in toast
+    assert scene.held(made, 0) == 0
+    assert 4 * GIB <= scene.held(made, 1) <= 4 * GIB + 2 * CONTEXT
+
+
+def test_a_limit_chosen_by_keyboard_is_in_force_and_the_slider_says_bytes_and_percent(
+    scene: Scene, page: Page
+) -> None:
+    made = scene.notebook("keyboard.ipynb")
+    visit(page, scene, made.path)
+    dialog = from_toolbar(page)
+    first = page.evaluate("document.activeElement.name")
+    press = page.keyboard.press
+    press("ArrowDown")  # the one with most free memory
+    press("Tab")
+    press("ArrowDown")  # no more than a limit
+    press("Tab")
+    slider = dialog.get_by_label("Limit", exact=True)
+    expect(slider).to_be_focused()
+    press("ArrowRight")
+    value = slider.get_attribute("aria-valuetext")
+    press("Home")
+    for _ in range(24):
+        press("ArrowRight")
+    press("Tab")  # the number
+    press("Tab")  # the unit
+    press("Tab")
+    press("Space")  # growing
+    asked = words(dialog)
+    shot(page, f"{scene.application}-choose-keyboard")
+    for _ in range(4):
+        press("Tab")
+    expect(accept(dialog)).to_be_focused()
+    press("Enter")
+    expect(dialog).to_have_count(0)
+
+    assert first == "tfgpu-choose-gpu"
+    assert value == "6.6 GiB · 41%"
+    assert asked == "%tf_gpu pick --need 25%; limit 25% --grow"
+    assert re.fullmatch(r"visible \d; limit 25% --grow|pick --need 25%; limit 25% --grow\n", made.run(ASKED))
+
+
+def test_too_late_says_the_cell_and_what_is_lost_and_restarts_into_the_policy(scene: Scene, page: Page) -> None:
+    made = scene.notebook("late.ipynb", "%tf_gpu visible 0; limit 1GiB", TAKE)
+    visit(page, scene, made.path)
+    dialog = from_panel(page)
+    late = dialog.locator(".tfgpu-choose-late")
+    expect(late).to_contain_text("since In [")
+    expect(late).to_contain_text("Its variables are lost.")
+    label = accept(dialog).inner_text()
+    dialog.get_by_label("Limit, as a number").fill("2")
+    expect(dialog.locator(".tfgpu-choose-answer")).to_contain_text("GPU 0: limit 2 GiB")
+    page.keyboard.press("Enter")  # gives no kernel up
+    page.wait_for_timeout(500)
+    alive = scene.held(made)
+    shot(page, f"{scene.application}-choose-late")
+    accept(dialog).click()
+    expect(dialog).to_have_count(0, timeout=60_000)
+    client = scene.server.connect(made.kernel)
+    policy = execute(client, ASKED)
+    client.stop_channels()
+
+    assert label == "Restart and Apply"
+    assert alive >= GIB
+    assert scene.held(made) == 0
+    assert policy == "visible 0; limit 2GiB\n"
+
+
+def test_what_does_not_fit_is_said_before_with_what_does(scene: Scene, page: Page) -> None:
+    made = scene.notebook("full.ipynb")
+    visit(page, scene, made.path)
+    neighbour = scene.machine.add_neighbour("14GiB@0")
+    try:
+        dialog = from_panel(page)
+        gpu(dialog, "0").check()
+        dialog.get_by_label("No more than a limit").check()
+        expect(dialog.locator(".tfgpu-choose-refused")).to_contain_text("GPU 0")
+        expect(accept(dialog)).to_be_disabled()
+        shot(page, f"{scene.application}-choose-refused")
+        dialog.locator(".tfgpu-choose-ways button").first.press("Enter")
+        expect(dialog.locator(".tfgpu-choose-answer")).to_contain_text("It fits")
+        asked = words(dialog)
+        accept(dialog).click()
+        expect(dialog).to_have_count(0)
+    finally:
+        neighbour.stop()
+
+    assert asked == "%tf_gpu pick --need 40%; limit 40%"
+
+
+def test_a_busy_kernel_is_said_to_be_and_asked_when_its_cell_has_ended(scene: Scene, page: Page) -> None:
+    made = scene.notebook("busy.ipynb")
+    visit(page, scene, made.path)
+    made.client.execute("import time\nwhile not __import__('os').path.exists('go'): time.sleep(0.1)")
+    page.wait_for_function("jupyterapp.shell.currentWidget.sessionContext.kernelDisplayStatus === 'busy'")
+    open_panel(page)
+    page.locator(".tfgpu-panel-offer").click()
+    dialog = page.locator(".tfgpu-choose-dialog")
+    expect(dialog.locator(".tfgpu-choose-notice")).to_contain_text("The kernel is busy")
+    disabled = accept(dialog).is_disabled()
+    shot(page, f"{scene.application}-choose-busy")
+    (scene.server.home / "go").touch()
+    expect(dialog.locator(".tfgpu-choose-words")).to_be_visible(timeout=20_000)
+    (scene.server.home / "go").unlink()
+    expect(accept(dialog)).to_be_enabled()
+
+    assert disabled
+
+
+def test_the_words_become_the_first_cell_and_another_choice_takes_its_place(scene: Scene, page: Page) -> None:
+    made = scene.notebook("first.ipynb", more=("1 + 1",))
+    visit(page, scene, made.path)
+    dialog = from_panel(page)
+    for label in ("No more than a limit", "As it is needed (growth)"):
+        dialog.get_by_label(label).check()
+        dialog.get_by_role("button", name="Insert as First Cell").click()
+        expect(dialog.locator(".tfgpu-choose-done")).to_have_text("It is the first cell")
+    page.keyboard.press("Escape")
+    sources = page.evaluate(
+        "[...jupyterapp.shell.currentWidget.content.widgets].map(cell => cell.model.sharedModel.getSource())"
+    )
+
+    assert sources == ["%load_ext tfgpu_magic\n%tf_gpu growth", "1 + 1"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark", "forced", "narrow"])
+def test_it_is_whole_in_every_theme_and_width(
+    scene: Scene, page: Page, scheme: Literal["light", "dark", "forced", "narrow"]
+) -> None:
+    made = scene.notebook(f"looks-{scheme}.ipynb")
+    visit(page, scene, made.path)
+    if scheme == "dark":
+        use_theme(page, "JupyterLab Dark")
+    if scheme == "forced":
+        page.emulate_media(forced_colors="active", color_scheme="dark")
+    dialog = from_toolbar(page)
+    dialog.get_by_label("No more than a limit").check()
+    if scheme == "narrow":
+        page.set_viewport_size({"width": 250, "height": 700})
+    expect(dialog.locator(".tfgpu-choose-answer")).to_contain_text("It fits")
+    body = dialog.locator(".jp-Dialog-body")
+    widths = body.evaluate("body => [body.scrollWidth, body.clientWidth]")
+    shot(page, f"{scene.application}-choose-{scheme}")
+    if scheme == "dark":
+        page.keyboard.press("Escape")
+        use_theme(page, "JupyterLab Light")
+
+    assert widths[0] <= widths[1] + 1

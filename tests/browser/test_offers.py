@@ -1,0 +1,128 @@
+"""The lines that a refusal offers are buttons in its page, by mouse and by keyboard, and text everywhere else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.panel import restored, visit
+from tests.browser.scene import Scene, shot, soon
+from tests.jupyter import execute
+from tests.sizes import GIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Locator, Page
+
+REFUSED = "%tf_gpu visible 0; limit 12GiB"
+ASKED = "from tfgpu_magic import control; print(control.current().asked)"
+TAKE = "import tensorflow as tf; kept = tf.zeros(256 * 2**20 // 4)"
+
+
+@pytest.fixture
+def full(scene: Scene) -> Iterator[None]:
+    neighbour = scene.machine.add_neighbour("8GiB@0")
+    yield
+    neighbour.stop()
+
+
+def run_all(page: Page) -> None:
+    page.evaluate("void jupyterapp.commands.execute('notebook:run-all-cells')")
+
+
+def sources(page: Page) -> list[str]:
+    cells: list[str] = page.evaluate(
+        "[...jupyterapp.shell.currentWidget.content.widgets].map(cell => cell.model.sharedModel.getSource())"
+    )
+    return cells
+
+
+def offered(page: Page) -> Locator:
+    return page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-offer")
+
+
+def saved(page: Page, scene: Scene, path: str) -> list[dict[str, Any]]:
+    """Return the outputs of a notebook's first cell, as they are in its file."""
+    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+    outputs: list[dict[str, Any]] = scene.server.call(f"contents/{path}")["content"]["cells"][0]["outputs"]
+    return outputs
+
+
+@pytest.mark.parametrize("by", ["mouse", "keyboard"])
+@pytest.mark.usefixtures("full")
+def test_an_offered_line_takes_the_refused_ones_place_and_runs(scene: Scene, page: Page, by: str) -> None:
+    made = scene.notebook(f"offer-{by}.ipynb", more=(f"# mine\n{REFUSED}",))
+    visit(page, scene, made.path)
+    run_all(page)
+    buttons = offered(page)
+    expect(buttons.first).to_be_visible(timeout=30_000)
+    lines = buttons.all_inner_texts()
+    shot(page, f"{scene.application}-offer-{by}")
+    if by == "mouse":
+        buttons.first.click()
+    else:
+        buttons.first.focus()
+        page.keyboard.press("Enter")
+    soon(lambda: sources(page) == [f"# mine\n{lines[0]}"])
+    expect(page.locator(".jp-NotebookPanel:visible .jp-OutputArea")).to_contain_text("waits for TensorFlow's import")
+    expect(buttons).to_have_count(0)
+
+    assert lines[0] == "%tf_gpu pick --need 12GiB; limit 12GiB"
+    assert len(lines) > 1
+
+
+@pytest.mark.usefixtures("full")
+def test_the_text_is_saved_once_and_is_only_text_after_a_reload(scene: Scene, page: Page) -> None:
+    made = scene.notebook("plain.ipynb", more=(REFUSED,))
+    visit(page, scene, made.path)
+    run_all(page)
+    expect(offered(page).first).to_be_visible(timeout=30_000)
+    reading = page.locator(".jp-NotebookPanel:visible .jp-OutputArea-output pre").inner_text()
+    (output,) = saved(page, scene, made.path)
+    page.reload()
+    restored(page)
+    text = page.locator(".jp-NotebookPanel:visible .jp-OutputArea-output pre")
+    expect(text).to_contain_text("Fits now:", timeout=30_000)
+
+    assert output["output_type"] == "stream"
+    assert reading.strip() == output["text"].strip() == text.inner_text().strip()
+    assert offered(page).count() == 0
+
+
+@pytest.mark.usefixtures("full")
+def test_a_line_that_is_not_in_its_cell_comes_below_it(scene: Scene, page: Page) -> None:
+    made = scene.notebook("below.ipynb", more=("size = '12GiB'\n%tf_gpu visible 0; limit {size}",))
+    visit(page, scene, made.path)
+    run_all(page)
+    offered(page).first.click(timeout=30_000)
+    soon(lambda: len(sources(page)) == 2)
+    before, below = sources(page)
+
+    assert before.endswith("{size}")
+    assert below == "%tf_gpu pick --need 12GiB; limit 12GiB"
+
+
+def test_the_line_that_restarts_asks_first(scene: Scene, page: Page) -> None:
+    made = scene.notebook("anew.ipynb", TAKE, more=("%tf_gpu limit 2GiB",))
+    visit(page, scene, made.path)
+    page.evaluate("jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
+    page.evaluate("void jupyterapp.commands.execute('notebook:run-cell')")
+    offered(page).click(timeout=30_000)
+    dialog = page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text("Its variables are lost.")
+    dialog.locator(".jp-mod-reject").click()
+    held = scene.held(made)
+    same = sources(page)[1]
+    offered(page).click()
+    dialog.locator(".jp-mod-warn").click()
+    soon(lambda: scene.held(made) == 0, 60)
+    client = scene.server.connect(made.kernel)
+    policy = soon(lambda: execute(client, ASKED), 60)
+    client.stop_channels()
+
+    assert held > GIB
+    assert same == "%tf_gpu limit 2GiB"
+    assert policy.endswith("limit 2GiB\n")

@@ -1,0 +1,156 @@
+"""What the chooser of JupyterLab asks a kernel: real answers of a real kernel, through a silent request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+
+from tests.jupyter import Server, execute, serving
+from tests.machines import machine_of
+from tests.sizes import GIB
+from tfgpu_magic import offers
+from tfgpu_magic.chooser import MIME
+from tfgpu_magic.simgpu import Machine
+
+machine = machine_of("2x8GiB")
+LIMITS = """import tensorflow as tf
+for gpu in tf.config.list_physical_devices("GPU"):
+    print(tf.config.get_logical_device_configuration(gpu))"""
+FULL = "import tensorflow as tf\nx = tf.constant(1.0)"
+
+
+@pytest.fixture(scope="module")
+def server(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(machine, tmp_path_factory.mktemp("home")) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[BlockingKernelClient]:
+    kernel = server.call("kernels", {"name": "python3"})["id"]
+    client = server.connect(kernel)
+    yield client
+    client.stop_channels()
+    server.open(f"api/kernels/{kernel}", method="DELETE").close()
+
+
+def ask(client: BlockingKernelClient, call: str) -> dict[str, Any]:
+    """Evaluate a call of the chooser as the page does."""
+    expression = f"__import__('tfgpu_magic.chooser').chooser.{call}"
+    message = client.execute("", silent=True, store_history=False, user_expressions={"answer": expression})
+    answer = _reply(client, message)["user_expressions"]["answer"]
+    assert answer["status"] == "ok", answer
+    return dict(answer["data"][MIME])
+
+
+def _reply(client: BlockingKernelClient, message: str) -> dict[str, Any]:
+    while True:
+        reply = client.get_shell_msg(timeout=120)
+        if reply["parent_header"]["msg_id"] == message:
+            return dict(reply["content"])
+
+
+def test_a_kernel_without_the_extension_says_what_is_free_and_stays_as_it_is(client: BlockingKernelClient) -> None:
+    facts = ask(client, "state()")
+    now = execute(client, "import sys; print('tensorflow' in sys.modules, 'pynvml' in sys.modules)")
+
+    assert (facts["loaded"], facts["late"], facts["policy"], facts["chooses"]) == (False, "", "", False)
+    assert [(gpu["label"], gpu["total"]) for gpu in facts["gpus"]] == [("0", 8 * GIB), ("1", 8 * GIB)]
+    assert all(0 < gpu["free"] <= gpu["total"] for gpu in facts["gpus"])
+    assert now.startswith("False")
+
+
+def test_what_is_applied_is_in_force_and_the_extension_is_loaded_for_it(client: BlockingKernelClient) -> None:
+    facts = ask(client, f"apply('visible 1; limit 1GiB', {ask(client, 'state()')['now'] + 60})")
+    limits = execute(client, LIMITS)
+    again = ask(client, "state()")
+
+    assert (facts["outcome"], facts["loads"]) == ("applied", True)
+    assert facts["policy"] == "visible 1; limit 1GiB"
+    assert facts["standing"] == "`visible 1; limit 1GiB` waits for TensorFlow's import."
+    assert "memory_limit=1024" in limits
+    assert (again["loaded"], again["policy"], again["chooses"]) == (True, "visible 1; limit 1GiB", True)
+
+
+def test_a_request_that_waited_too_long_does_nothing(client: BlockingKernelClient) -> None:
+    facts = ask(client, f"apply('growth', {ask(client, 'state()')['now']})")
+
+    assert facts == {"outcome": "expired"}
+    assert ask(client, "state()")["policy"] == ""
+
+
+def test_a_refusal_has_its_reason_and_what_to_ask_instead(client: BlockingKernelClient, machine: Machine) -> None:
+    neighbour = machine.add_neighbour("6GiB@0")
+    facts = ask(client, "plan('visible 0; limit 4GiB')")
+    done = ask(client, "apply('visible 0; limit 4GiB', float('inf'))")
+    neighbour.stop()
+
+    assert facts["outcome"] == done["outcome"] == "refused"
+    assert "GPU 0" in facts["reason"]
+    assert facts["ways"][0] == "pick --need 4GiB; limit 4GiB"
+    assert ask(client, "state()")["policy"] == ""
+    assert ask(client, "plan('limit much')")["outcome"] == "wrong"
+
+
+def test_when_it_is_late_what_a_restart_would_do_is_told_with_the_cell(client: BlockingKernelClient) -> None:
+    execute(client, "%load_ext tfgpu_magic")
+    execute(client, FULL)
+    facts, planned = ask(client, "state()"), ask(client, "plan('limit 7GiB')")
+    applied = ask(client, "apply('limit 7GiB', float('inf'))")
+
+    assert "since In [2] (x = tf.constant(1.0))" in facts["late"]
+    assert min(gpu["free"] for gpu in facts["gpus"]) > 7 * GIB  # what this kernel holds is free then
+    assert (planned["outcome"], planned["policy"]) == ("late", "limit 7GiB")
+    assert planned["takes"][0] == {"gpu": "0", "takes": "limit 7 GiB"}
+    assert applied["outcome"] == "late"
+    assert ask(client, "plan('limit 9GiB')")["outcome"] == "refused"
+
+
+def test_a_new_kernel_has_the_whole_policy_and_no_other(client: BlockingKernelClient) -> None:
+    execute(client, "%load_ext tfgpu_magic")
+    execute(client, "%tf_gpu visible 0")
+    facts = ask(client, "resume('limit 1GiB')")
+
+    assert (facts["outcome"], facts["policy"], facts["loads"]) == ("applied", "limit 1GiB", False)
+
+
+def refused(client: BlockingKernelClient, *cells: str) -> tuple[dict[str, Any], str]:
+    """Run cells after one that loads the extension; return the last one's reply and what it printed."""
+    for cell in ("%load_ext tfgpu_magic", *cells[:-1]):
+        execute(client, cell)
+    said: list[str] = []
+    reply = client.execute_interactive(
+        cells[-1], timeout=120, output_hook=lambda message: said.append(message["content"].get("text", ""))
+    )
+    return dict(reply["content"]), "".join(said)
+
+
+def test_a_refused_cell_tells_the_page_which_lines_its_text_offers(
+    client: BlockingKernelClient, machine: Machine
+) -> None:
+    neighbour = machine.add_neighbour("6GiB@0")
+    reply, said = refused(client, "%tf_gpu visible 0; limit 4GiB")
+    neighbour.stop()
+    (payload,) = reply["payload"]
+
+    assert (reply["status"], reply["ename"]) == ("error", "UsageError")
+    assert payload["source"] == offers.SOURCE
+    assert payload["line"] == "%tf_gpu visible 0; limit 4GiB"
+    assert payload["offers"][0] == "%tf_gpu pick --need 4GiB; limit 4GiB"
+    assert all(said.count(line) == 1 for line in payload["offers"])
+
+
+def test_too_late_offers_the_line_that_restarts(client: BlockingKernelClient) -> None:
+    reply, said = refused(client, FULL, "%tf_gpu limit 2 GiB")
+
+    assert [payload["offers"] for payload in reply["payload"]] == [["%tf_gpu limit 2GiB --restart"]]
+    assert "%tf_gpu limit 2GiB --restart" in said
+
+
+def test_a_line_that_is_wrong_offers_nothing(client: BlockingKernelClient) -> None:
+    reply, _ = refused(client, "%tf_gpu limit much")
+
+    assert reply["payload"] == []
