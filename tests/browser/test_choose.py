@@ -93,9 +93,7 @@ def test_a_limit_chosen_by_mouse_is_in_force_by_the_drivers_account(scene: Scene
     assert 4 * GIB <= scene.held(made, 1) <= 4 * GIB + 2 * CONTEXT
 
 
-def test_a_limit_chosen_by_keyboard_is_in_force_and_the_slider_says_bytes_and_percent(
-    scene: Scene, page: Page
-) -> None:
+def test_a_limit_chosen_by_keyboard_is_in_force_and_the_slider_says_bytes_and_percent(scene: Scene, page: Page) -> None:
     made = scene.notebook("keyboard.ipynb")
     visit(page, scene, made.path)
     dialog = from_toolbar(page)

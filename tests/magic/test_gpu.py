@@ -72,7 +72,9 @@ def test_environment_variables_and_python_say_it_for_every_framework() -> None:
 
 def test_default_drops_it_for_every_framework() -> None:
     *_, variables = seen(
-        "%gpu limit 4GiB", "%gpu default", "import os; [name for name in os.environ if 'XLA_' in name or 'ALLOC' in name]"
+        "%gpu limit 4GiB",
+        "%gpu default",
+        "import os; [name for name in os.environ if 'XLA_' in name or 'ALLOC' in name]",
     )
 
     assert variables.text.endswith("[]\n")
