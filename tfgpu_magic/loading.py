@@ -59,7 +59,7 @@ def load(shell: InteractiveShell) -> None:
         app = kernel.IPKernelApp.instance() if kernel is not None and kernel.IPKernelApp.initialized() else None
         words = None if app is None else resumption.take(Path(app.abs_connection_file))
         if words is not None:
-            _apply(shell, words, _print)
+            _apply(shell, *words, _print)
 
 
 def _policy(magics: TfGpuMagics) -> tuple[str, str]:
@@ -121,10 +121,12 @@ def resume(words: str, others: str = "") -> None:
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "tfgpu_magic")
     shell.magics_manager.registry[TfGpuMagics.__name__].reporter.note_idle()  # this runs in no cell
-    _apply(shell, words, _print_later)  # what this request prints is seen by nobody
+    _apply(shell, words, others, _print_later)  # what this request prints is seen by nobody
 
 
-def _apply(shell: InteractiveShell, words: str, say: Callable[[InteractiveShell, str, TextIO], None]) -> None:
+def _apply(
+    shell: InteractiveShell, words: str, others: str, say: Callable[[InteractiveShell, str, TextIO], None]
+) -> None:
     """Apply the words of a restart, and report on them."""
     from tfgpu_magic import control  # only a restarted kernel needs these
     from tfgpu_magic.config.runtime import current_stage

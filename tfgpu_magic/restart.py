@@ -49,7 +49,7 @@ def restart(words: str, others: str = "") -> NoReturn:
     kernel = _kernel()
     connection = Path(kernel.abs_connection_file)
     if resumption.starts_anew():
-        _end(words, connection, kernel)
+        _end(words, others, connection, kernel)
     server = _find_server(connection)
     helper = subprocess.Popen(
         [sys.executable, "-m", "tfgpu_magic.restart"],
@@ -73,14 +73,14 @@ def restart(words: str, others: str = "") -> NoReturn:
     raise Restarting
 
 
-def _end(words: str, connection: Path, kernel: Any) -> NoReturn:
+def _end(words: str, others: str, connection: Path, kernel: Any) -> NoReturn:
     """End this kernel, which its front end starts anew; the next `%load_ext` there applies the policy.
 
     Raises:
         Refused: the words cannot be kept.
         Restarting: the kernel ends with this cell.
     """
-    resumption.keep(words, connection)
+    resumption.keep(words, others, connection)
     try:
         print(
             f"Ending this kernel, and Colab starts it anew; it may call that a crash. `{words}` is in force there when "

@@ -25,11 +25,12 @@ def starts_anew() -> bool:
     return "google.colab" in sys.modules
 
 
-def keep(words: str, connection: Path) -> None:
+def keep(words: str, others: str, connection: Path) -> None:
     """Keep the words of a policy for the kernel's successor.
 
     Args:
-        words: the words.
+        words: the policy for TensorFlow.
+        others: that for the other frameworks; empty where nothing is asked of them.
         connection: the connection file, which both have.
 
     Raises:
@@ -39,19 +40,18 @@ def keep(words: str, connection: Path) -> None:
         with BoardDirectory() as directory:
             descriptor = directory.open(_name(connection), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             with os.fdopen(descriptor, "w") as file:
-                json.dump({"words": words, "time": time.time(), "pid": os.getpid()}, file)
+                json.dump({"words": words, "others": others, "time": time.time(), "pid": os.getpid()}, file)
     except (MonitorError, OSError) as error:
         raise Refused(f"The words cannot be kept for the new kernel: {error}") from error
 
 
-def take(connection: Path) -> str | None:
-    """Return the words that this kernel's predecessor has kept, and forget them; None if there are none."""
+def take(connection: Path) -> tuple[str, str] | None:
+    """Return the words that this kernel's predecessor has kept, as `keep` got them, and forget them; None if none."""
     try:
-        with BoardDirectory() as directory:
-            with os.fdopen(directory.open(_name(connection), os.O_RDONLY)) as file:
-                directory.remove(_name(connection))  # before they are used: words that end a kernel end only one
-                kept = json.load(file)
-        words, age, pid = str(kept["words"]), time.time() - kept["time"], kept["pid"]
+        with BoardDirectory() as directory, os.fdopen(directory.open(_name(connection), os.O_RDONLY)) as file:
+            directory.remove(_name(connection))  # before they are used: words that end a kernel end only one
+            kept = json.load(file)
+        words, age, pid = (str(kept["words"]), str(kept["others"])), time.time() - kept["time"], kept["pid"]
     except (MonitorError, OSError, ValueError, KeyError, TypeError):
         return None
     return words if 0 <= age <= KEPT and pid != os.getpid() else None

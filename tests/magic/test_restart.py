@@ -202,11 +202,11 @@ def test_where_a_kernel_is_started_anew_when_it_ends_the_words_are_in_force_once
 
 def test_the_words_of_a_restart_are_used_once_and_soon_and_by_the_same_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     mine, other = Path("kernel-1.json"), Path("kernel-2.json")
-    resumption.keep("growth", mine)
+    resumption.keep("growth", "limit 2GiB", mine)
     assert resumption.take(other) is None
     assert resumption.take(mine) is None  # this is the process that has kept them
     for seconds, found in [(60, "growth"), (3600, None), (-60, None)]:
-        resumption.keep("growth", mine)
+        resumption.keep("growth", "limit 2GiB", mine)
         with monkeypatch.context() as later:
             later.setattr(resumption.os, "getpid", lambda: 1)
             now = time.time()
