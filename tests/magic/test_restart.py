@@ -205,7 +205,7 @@ def test_the_words_of_a_restart_are_used_once_and_soon_and_by_the_same_kernel(mo
     resumption.keep("growth", "limit 2GiB", mine)
     assert resumption.take(other) is None
     assert resumption.take(mine) is None  # this is the process that has kept them
-    for seconds, found in [(60, "growth"), (3600, None), (-60, None)]:
+    for seconds, found in [(60, ("growth", "limit 2GiB")), (3600, None), (-60, None)]:
         resumption.keep("growth", "limit 2GiB", mine)
         with monkeypatch.context() as later:
             later.setattr(resumption.os, "getpid", lambda: 1)
