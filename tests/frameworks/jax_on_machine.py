@@ -62,7 +62,7 @@ def stages() -> list[tuple[Stage, list[int]]]:
 
 
 def fill() -> tuple[int, int, str, bool]:
-    """Allocate until JAX refuses; return the bytes that it gave, what is held, the error, and whether it is known."""
+    """Allocate until JAX refuses: the bytes given, what the driver accounts, the error and whether it is known."""
     kept: list[Any] = []
     try:
         while True:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.figures import pytorch
+from tests.figures import jax, pytorch
 from tests.jupyter import Server, until
 from tests.server.conftest import Serve
 from tests.server.streaming import fresh, streaming
@@ -22,7 +22,7 @@ from tests.slack import SLACK
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import Look, Message
 from tfgpu_magic.monitor.owners import by_user
-from tfgpu_magic.monitor.report import GpuUse, Report
+from tfgpu_magic.monitor.report import Figure, GpuUse, Report
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 from tfgpu_magic.monitor.snapshot import Gpu, Parser, Process, Snapshot
 from tfgpu_magic.server import metrics
@@ -210,6 +210,8 @@ def test_who_scrapes_rarely_finds_figures_from_the_third_time_on(monkeypatch: py
 class Board:
     """A board with a process that is not on this machine, and a kernel that says that it uses the same GPU."""
 
+    figures = pytorch(GIB, GIB)
+
     def __init__(self, **_: object) -> None: ...
 
     def look(self) -> Look:
@@ -219,11 +221,15 @@ class Board:
         return Look(Message(1, snapshot.to_json(), Parser()), 0.0, None)
 
     def reports(self) -> tuple[Report, ...]:
-        use = GpuUse(gpu="GPU-1", figures=pytorch(GIB, GIB))
+        use = GpuUse(gpu="GPU-1", figures=self.figures)
         return (Report(pid=os.getpid(), summary="", uses=(use,), used_since=1.6e9),)
 
 
-def test_own_is_what_kernels_say_where_the_driver_names_nobody_here(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("figures", [pytorch(0, GIB), jax(0, GIB, 3 * GIB)])
+def test_own_is_what_kernels_say_where_the_driver_names_nobody_here(
+    figures: tuple[Figure, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Board, "figures", figures)
     monkeypatch.setattr(metrics, "Live", Board)
     table = metrics.Source().read().table
     assert table

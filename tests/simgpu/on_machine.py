@@ -67,6 +67,28 @@ def allocate(*sizes: int, ordinal: int = 0) -> list[int]:
     return answers + [cuda("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size)) for size in sizes]
 
 
+def mapped(size: int) -> list[int]:
+    """Map physical memory to addresses: what is held with it, without its handle, unmapped; and a copy's answer."""
+    from tfgpu_magic.simgpu import Machine
+
+    machine = Machine.current()
+    assert machine is not None
+    allocate()
+    properties = (ctypes.c_int * 8)(1, 0, 1, 0)  # pinned, not shared, on device 0
+    handle, at, word = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint64(7)
+    answer = cuda("cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(size), properties, ctypes.c_uint64())
+    if answer:
+        return [answer]
+    length = ctypes.c_size_t(size)
+    assert cuda("cuMemAddressReserve", ctypes.byref(at), length, ctypes.c_size_t(), at, ctypes.c_uint64()) == 0
+    assert cuda("cuMemMap", at, length, ctypes.c_size_t(), handle, ctypes.c_uint64()) == 0
+    found = [machine.held()]
+    assert cuda("cuMemRelease", handle) == 0
+    found += [machine.held(), cuda("cuMemcpyHtoD_v2", at, ctypes.byref(word), ctypes.c_size_t(8))]
+    assert cuda("cuMemUnmap", at, length) == cuda("cuMemAddressFree", at, length) == 0
+    return [*found, machine.held()]
+
+
 def drawn_then_computed() -> tuple[int, int]:
     """Be listed as one that draws, then compute: what this process holds, and what the GPU says is used."""
     from tfgpu_magic.simgpu import Machine

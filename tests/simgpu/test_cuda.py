@@ -18,6 +18,7 @@ from tests.simgpu.on_machine import (
     allocate,
     before_cu_init,
     context_state,
+    mapped,
     seen,
 )
 from tests.sizes import CONTEXT, GIB, MIB
@@ -108,6 +109,12 @@ def test_a_full_gpu_answers_out_of_memory_even_to_a_context() -> None:
             assert machine.gpus()[0].free == 0
             assert run(machine, allocate) == [0, OUT_OF_MEMORY]
         assert run(machine, allocate, 7 * GIB) == [0, 0, 0]
+
+
+def test_mapped_memory_is_held_until_neither_a_handle_nor_a_mapping_is_left() -> None:
+    with Machine.create("1GiB") as machine:
+        assert run(machine, mapped, 512 * MIB) == [512 * MIB + CONTEXT, 512 * MIB + CONTEXT, 0, CONTEXT]
+        assert run(machine, mapped, GIB) == [OUT_OF_MEMORY]
 
 
 def test_a_lost_gpu_fails_and_the_others_work() -> None:

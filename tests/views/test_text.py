@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.figures import jax
+from tests.sizes import GIB
+from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.views.phrases import called
 from tfgpu_magic.views.text import render
 
@@ -75,6 +78,13 @@ def test_wide_characters_take_two_columns() -> None:
     first, second = render(replace(EMPTY, processes=processes)).splitlines()[-2:]
 
     assert first.replace("学習", "abcd") == second
+
+
+def test_jaxs_own_figures_stand_below_the_process() -> None:
+    use = GpuUse(gpu="0", figures=jax(GIB, 2 * GIB, 4 * GIB))
+    shown = render(replace(EMPTY, processes=(replace(process(), use=use),)))
+
+    assert "JAX in use 1.0  peak 1.0  pool 2.0  limit 4.0 GiB" in shown
 
 
 def test_pytorchs_own_figures_stand_below_the_process() -> None:

@@ -51,6 +51,13 @@ int cuda_begin_current(const char *function, CUcontext *context);
 /* cuda_visible.c: the machine's devices that this process sees, in CUDA's order. Returns how many. */
 int cuda_visible(const struct sim_machine *, int device[CUDA_DEVICES]);
 
+/* Physical memory of virtual memory management, which is mapped to ranges of addresses. */
+struct cuda_physical {
+    size_t size;
+    int ordinal;
+    atomic_int references; /* its handle, and its mappings */
+};
+
 /* A range of addresses that this process was given. */
 enum cuda_kind { MEMORY_DEVICE, MEMORY_MANAGED, MEMORY_GLOBALS, MEMORY_MAPPED, MEMORY_HOST, MEMORY_REGISTERED };
 struct cuda_block {
@@ -73,8 +80,8 @@ uint64_t cuda_allocated(int ordinal);
 /* Frees all memory of an ordinal; and the memory, charged to no process, that stands for its modules' globals. */
 void cuda_free_all(int ordinal);
 int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal);
-
-/* cuda_virtual.c: takes a mapped block's memory out of its range of addresses. */
+/* Drops a reference of physical memory, and with the last one the memory; and takes it out of a range of addresses. */
+void cuda_release(struct cuda_physical *);
 void cuda_unmap(const struct cuda_block *);
 
 #define BEGIN(ordinal)                              \

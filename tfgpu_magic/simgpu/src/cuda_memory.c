@@ -73,6 +73,20 @@ int cuda_allocate(CUdeviceptr *to, size_t size, int ordinal, enum cuda_kind kind
     return CUDA_OUT_OF_MEMORY;
 }
 
+void cuda_release(struct cuda_physical *physical)
+{
+    if (atomic_fetch_sub(&physical->references, 1) > 1)
+        return;
+    sim_discharge(cuda_machine, cuda.device[physical->ordinal], physical->size);
+    free(physical);
+}
+
+void cuda_unmap(const struct cuda_block *block)
+{
+    madvise((void *)block->at, block->size, MADV_DONTNEED);
+    cuda_release(block->physical);
+}
+
 static void let_go(const struct cuda_block *block)
 {
     if (block->kind == MEMORY_MAPPED) {

@@ -7,28 +7,8 @@
 
 enum { GRANULARITY = 2 << 20, ON_DEVICE = 1 };
 
-struct cuda_physical {
-    size_t size;
-    int ordinal;
-    atomic_int references; /* its handles and mappings */
-};
-
 /* What the stand-in reads of CUmemAllocationProp. */
 struct properties { int type, handle_types, location_type, location; };
-
-static void let_go(struct cuda_physical *physical)
-{
-    if (atomic_fetch_sub(&physical->references, 1) > 1)
-        return;
-    sim_discharge(cuda_machine, cuda.device[physical->ordinal], physical->size);
-    free(physical);
-}
-
-void cuda_unmap(const struct cuda_block *block)
-{
-    madvise((void *)block->at, block->size, MADV_DONTNEED);
-    let_go(block->physical);
-}
 
 API(cuMemGetAllocationGranularity, size_t *to, const struct properties *properties, int option)
 {
@@ -61,7 +41,7 @@ API(cuMemRelease, struct cuda_physical *physical)
 {
     BEGIN(-1);
     NEED(physical);
-    let_go(physical);
+    cuda_release(physical);
     return CUDA_OK;
 }
 
