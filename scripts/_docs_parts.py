@@ -1,4 +1,4 @@
-"""The parts of docs/ that are made from the package: the tables of words, flags and commands, and the tree of modules."""
+"""The parts of docs/ that are made from the package: tables of words, flags and commands, and the tree of modules."""
 
 from __future__ import annotations
 

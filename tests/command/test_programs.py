@@ -23,7 +23,8 @@ for gpu in tf.config.list_logical_devices("GPU"):
 print("ready", flush=True)
 sys.stdin.read()
 """
-SHOWN = (Path(__file__).parents[2] / "docs" / "scripts.md").read_text().partition("-- program_3.py\n")[2].partition("```")[0]
+PAGE = Path(__file__).parents[2] / "docs" / "scripts.md"
+SHOWN = PAGE.read_text().partition("-- program_3.py\n")[2].partition("```")[0]
 """What the documentation shows of the third program."""
 LIMIT = 8 * GIB * 40 // 100 // MIB * MIB + CONTEXT
 
