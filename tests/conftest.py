@@ -86,6 +86,7 @@ LONGEST = (
     "browser/test_table.py",
     "isolate/test_standing.py",
     "isolate/test_together.py",
+    "command/test_as_python.py",
     "test_wheel.py",
     "simgpu/test_tensorflow.py",
     "browser/test_restart.py",

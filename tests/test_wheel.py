@@ -145,6 +145,13 @@ def test_a_fresh_installation_has_both_extensions_enabled_without_node(installed
     assert re.search(r"tfgpu_magic\.server .*OK", server)
 
 
+def test_the_command_is_there_and_runs_a_program(installed: Installation) -> None:
+    said = installed.run("tfgpu", "run", "growth", "--", "-c", "import sys; print(sys.argv)", "x")
+
+    assert installed.run("tfgpu", "--version") == f"tfgpu {tfgpu_magic.__version__}\n"
+    assert said.endswith("['-c', 'x']\n")
+
+
 def test_its_jupyterlab_shows_who_holds_what(installed: Installation, tmp_path: Path) -> None:
     where = "import importlib.util as u, tfgpu_magic; print(u.find_spec('tensorflow'), tfgpu_magic.__file__)"
     tensorflow, _, package = installed.run("python", "-c", where).strip().partition(" ")

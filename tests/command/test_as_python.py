@@ -93,7 +93,7 @@ def test_modules_code_and_archives_too(machine: Machine, tmp_path: Path, words: 
 
 
 @pytest.mark.parametrize(
-    "options", [(), ("-O", "-X", "dev"), ("-uWerror",), ("-Bc", SHOW), ("-I",), ("-mtimeit", "-h")]
+    "options", [(), ("-O", "-X", "dev"), ("-uWerror",), ("-Bc", SHOW), ("-mtimeit", "-h")]
 )
 def test_a_python_with_options_keeps_them(machine: Machine, tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "show").write_text(SHOW)

@@ -61,8 +61,9 @@ def test_a_policy_that_does_not_fit_is_refused_with_the_line_that_fits(machine: 
     neighbour.stop()
 
     assert "tfgpu: Not applied. GPU 0: 40% is 3.2 GiB" in said
-    assert "  6.0 GiB  neighbour\n" in said
-    assert "tfgpu run \"visible 1; limit 40%\" -- 'a program.py' --lr '1 2'" in said or "Fits now:\n  tfgpu run" in said
+    assert "neighbour\n" in said
+    assert "Fits now:\n  tfgpu run " in said
+    assert """\n  tfgpu run "visible 1; limit 40%" -- 'a program.py' --lr '1 2'\n""" in said
     assert "%tf_gpu" not in said
 
 
@@ -103,7 +104,7 @@ def test_a_command_that_cannot_be_run_is_answered_as_shells_do(
 def test_words_need_no_quotes_where_the_shell_leaves_them(machine: Machine) -> None:
     done = tfgpu(machine, "run", "limit", "0=1GiB", "1=2GiB", "--", "-c", ASKED)
 
-    assert done.stdout == "limit 0=1GiB 1=2GiB\n"
+    assert done.stdout == "limit 0=1GiB; limit 1=2GiB\n"
 
 
 def test_a_policy_without_effect_is_told(machine: Machine) -> None:

@@ -108,7 +108,7 @@ def _search_first(folder: str) -> None:
 
 def _absolute(path: str) -> str:
     """Return a path as Python shows it in tracebacks and in `__file__`: absolute, and else as it was written."""
-    return os.path.join(os.getcwd(), path.removeprefix("./"))  # noqa: PTH109, PTH118
+    return os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118
 
 
 def _reporting_only(

@@ -42,9 +42,7 @@ def run(options: argparse.Namespace) -> int:
         options.json = False
         return status.run(options)
     try:
-        from rich.live import Live  # optional: what has Keras has it
-
-        from tfgpu_magic.views import terminal  # as above
+        from tfgpu_magic.views import terminal  # it needs rich, which is optional
     except ImportError as error:
         raise TfGpuError(
             "`tfgpu top` draws with rich, which is not installed here: pip install 'tfgpu-magic[top]'\n"
@@ -54,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     with _Looks() as looks, _events(looks) as heard:
         number: int | None = _SUSPEND
         while number == _SUSPEND:
-            with _keys() as keys, Live(screen=True, auto_refresh=False, redirect_stdout=False) as live:
+            with _keys() as keys, terminal.whole() as live:
                 number = None
                 while number in (None, signal.SIGWINCH):
                     size = live.console.size

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from rich.console import Group
+from rich.live import Live
 from rich.text import Text
 
 from tfgpu_magic.monitor.report import TENSORFLOW
@@ -32,6 +33,11 @@ _LABEL, _PID, _FIGURE = 4, 8, 9  # columns
 _NARROWEST, _WIDE = 48, 100
 _NAME, _BAR = 20, 60  # columns at the most: of a GPU's name where the screen is narrow, and of a bar
 _OWNER, _POLICY = 26, 14  # columns of a wide screen's owner at the least, and of a narrow one's policy
+
+
+def whole() -> Live:
+    """Return a drawing that has the whole terminal for its own while it is entered, and then gives it back."""
+    return Live(screen=True, auto_refresh=False, redirect_stdout=False)
 
 
 def screen(table: Table, *, width: int, height: int) -> Group:
@@ -186,6 +192,9 @@ def _cut(line: Text, width: int) -> Text:
 
 
 def _wrapped(words: str, width: int) -> list[Text]:
+    """Return a sentence in lines of words; one that has room in a line keeps its indent."""
+    if len(words) <= width:
+        return [Text(words)]
     lines: list[str] = [""]
     for word in words.split(" "):
         if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
