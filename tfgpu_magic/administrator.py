@@ -137,8 +137,10 @@ def _apply_anew() -> None:
     try:
         if plan is not None:
             snapshot = look_well()
-            RUNTIME.apply(make(NOTHING, snapshot, RUNTIME.observe(snapshot.gpus)))
-            import_hook.call_at_import(at_import)
+            made = make(NOTHING, snapshot, RUNTIME.observe(snapshot.gpus))
+            RUNTIME.apply(made)
+            if made.needs_tensorflow and current_stage() is Stage.ABSENT:
+                import_hook.call_at_import(at_import)
             return
     except Refused as error:
         import_hook.warn(f"tfgpu_magic: {error}")

@@ -69,9 +69,9 @@ def _of_tensorflow(asked: Policy, snapshot: Snapshot, process: ProcessState) -> 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
     """Return the state with a policy that waits to be checked replaced by what can be enforced of it now."""
-    if current().judged:
+    if RUNTIME.plan is None or RUNTIME.plan.judged:
         return process
-    now = fallback.foreseen(current(), snapshot, process)
+    now = fallback.foreseen(RUNTIME.plan, snapshot, process)
     return replace(process, asked=now.asked, settled=now.settled)
 
 
@@ -107,9 +107,7 @@ def apply(
 
 
 def current() -> Plan:
-    """Return the plan in force or waiting; where nothing was asked, one that does nothing but keep to the ceiling."""
-    if RUNTIME.plan is None and RUNTIME.ceiling is not None:
-        return fallback.waits(fallback.GROWS)
+    """Return the plan in force or waiting; where nothing was asked, one that does nothing."""
     return RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
 
 
@@ -124,7 +122,13 @@ def decided(snapshot: Snapshot | None = None) -> Plan:
 
 
 def inherited(snapshot: Snapshot | None = None) -> Policy:
-    """Return the policy for a process that this one starts; on a machine without a GPU, it names none."""
+    """Return the policy for a process that this one starts; on a machine without a GPU, it names none.
+
+    Where nothing was asked, it is what holds the ceiling.
+    """
+    if RUNTIME.plan is None and RUNTIME.ceiling is not None:
+        snapshot = look() if snapshot is None else snapshot
+        return fallback.foreseen(fallback.waits(fallback.GROWS), snapshot, anew(snapshot)).settled
     plan = decided(snapshot)
     choice = plan.settled.choice
     if choice is None or not (plan.blind and (look() if snapshot is None else snapshot).absent):

@@ -197,7 +197,7 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
 
 def _alike(one: Policy, other: Policy, process: ProcessState) -> bool:
     """Tell whether two policies ask the same of this process, where growth is growth up to the ceiling."""
-    if process.ceiling is not None:
+    if process.ceiling is not None and process.asked.requests:
         one, other = process.ceiling.essence(one), process.ceiling.essence(other)
     return one.asks_the_same(other)
 
