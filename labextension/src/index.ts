@@ -57,10 +57,15 @@ function activate(
   panel.node.setAttribute('aria-label', trans.__('GPU memory'));
 
   const atHand = new AtHand(app.shell, panel);
+  let choosing = false;
   const choose = async (): Promise<void> => {
-    if (atHand.notebook) {
-      await choosePolicy(atHand.notebook, { app, trans, stream, unit: () => choices.unit });
+    if (!atHand.notebook || choosing) {
+      return;
     }
+    choosing = true; // a second click opens no second dialog
+    await choosePolicy(atHand.notebook, { app, trans, stream, unit: () => choices.unit }).finally(() => {
+      choosing = false;
+    });
   };
   addCommands(app, { trans, panel, stream, palette, atHand, choose });
   const offer = (): void => {

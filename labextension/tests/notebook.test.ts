@@ -18,8 +18,7 @@ class FakeNotebook {
   }
   /** Give it a kernel. */
   run(language: string): void {
-    const info = Promise.resolve({ language_info: { name: language } });
-    this.context.sessionContext.session = { kernel: { info } };
+    this.context.sessionContext.session = { kernel: { spec: Promise.resolve({ language }) } };
     this.context.sessionContext.kernelChanged.emit();
   }
   get listeners(): number {

@@ -6,8 +6,9 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import TimeoutError, expect
 
+from tests import waiting
 from tests.browser.panel import open_panel, visit
 from tests.browser.scene import Scene, shot
 from tests.jupyter import execute
@@ -34,10 +35,16 @@ def from_panel(page: Page) -> Locator:
 
 
 def from_toolbar(page: Page) -> Locator:
+    """Open it by keyboard; a notebook that has just been opened may take the focus once more."""
     button = toolbar(page)
     expect(button).to_be_enabled(timeout=20_000)
-    button.focus()
-    page.keyboard.press("Enter")
+
+    def opened() -> bool:
+        button.press("Enter")
+        page.locator(".tfgpu-choose-dialog").wait_for(timeout=3_000)
+        return True
+
+    waiting.until(opened, seconds=30, every=0.1, despite=TimeoutError)
     return chooser(page)
 
 

@@ -48,7 +48,7 @@ export function obstacle({ notebook, language }: Pick<AtHand, 'notebook' | 'lang
   if (!language) {
     return trans.__('This notebook has no kernel yet');
   }
-  return language === 'python' ? '' : trans.__('This kernel runs %1, and tfgpu_magic is for Python', language);
+  return language.toLowerCase() === 'python' ? '' : trans.__('This kernel runs %1, and tfgpu_magic is for Python', language);
 }
 
 /** The notebook at hand, as it changes, until a widget is disposed of. */
@@ -93,14 +93,15 @@ export class AtHand {
     const kernel = kernelOf(this.notebook);
     this.language = null;
     this.tell();
-    void kernel?.info
-      .then(info => {
+    // By its specification, which the server has: a busy kernel would not say.
+    void kernel?.spec
+      .then(spec => {
         if (kernelOf(this.notebook) === kernel) {
-          this.language = info.language_info.name;
+          this.language = spec?.language ?? null;
           this.tell();
         }
       })
-      .catch(() => undefined); // a kernel that ends before it has answered
+      .catch(() => undefined); // a server that is gone
   };
 
   private tell = (): void => this.signal.emit();

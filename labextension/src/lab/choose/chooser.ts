@@ -96,17 +96,23 @@ export class Chooser extends Widget {
     }
     this.asked += 1; // an answer that is under way is about what was before
     window.clearTimeout(this.timer);
-    const outcome = await (how === 'restart' ? this.anew(kernel, text) : this.here(kernel, text, facts));
-    if (outcome?.outcome === 'applied') {
-      return this.applied(outcome);
-    }
-    if (outcome && !this.isDisposed) {
-      this.set({ outcome, notice: '' });
-      if (outcome.outcome === 'late' || how === 'restart') {
-        await this.load();
+    this.timer = 0;
+    this.pending += 1;
+    try {
+      const outcome = await (how === 'restart' ? this.anew(kernel, text) : this.here(kernel, text, facts));
+      if (outcome?.outcome === 'applied') {
+        return this.applied(outcome);
       }
+      if (outcome) {
+        this.set({ outcome, notice: '' });
+        if (outcome.outcome === 'late' || how === 'restart') {
+          await this.load();
+        }
+      }
+      return null;
+    } finally {
+      this.pending -= 1;
     }
-    return null;
   }
 
   private async here(kernel: Kernel.IKernelConnection, text: string, facts: Facts): Promise<Outcome | null> {
@@ -168,7 +174,8 @@ export class Chooser extends Widget {
 
   /** Go on when a kernel that was busy is idle. */
   private follow = (_: unknown, status: string): void => {
-    if (status === 'idle' && this.state.notice && !this.timer) {
+    // The end of a question of ours is no news.
+    if (status === 'idle' && this.state.notice && !this.timer && !this.pending) {
       this.later();
     }
   };
@@ -218,6 +225,9 @@ export class Chooser extends Widget {
   };
 
   private set(changed: Partial<Form>): void {
+    if (this.isDisposed) {
+      return; // the user has left, and an answer came afterwards
+    }
     this.state = { ...this.state, ...changed };
     this.draw();
     this.signal.emit();

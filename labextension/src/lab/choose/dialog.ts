@@ -20,17 +20,13 @@ export interface Parts {
 
 /** Let the user choose a policy for a notebook. */
 export async function choosePolicy(notebook: NotebookPanel, { app, trans, stream, unit }: Parts): Promise<void> {
-  const name = cut(nameOf(notebook), SHOWN);
   const dialog = dialogOf(notebook, { app, trans, stream, unit });
   stream.want('chooser', 'processes'); // what a restart gives back is among the rows
   try {
     await dialog.chooser.load(); // it is shown once the kernel has answered, so that the focus is at the choice
     await dialog.launch();
-    if (dialog.done) {
-      Notification.success(`${name}: ${dialog.done}`, { autoClose: 8000 });
-    }
   } catch (error) {
-    await failed(trans.__('The GPU memory of %1 was not set', name), error);
+    await failed(trans.__('The GPU memory of %1 was not set', cut(nameOf(notebook), SHOWN)), error);
   } finally {
     stream.want('chooser', false);
   }
@@ -46,18 +42,17 @@ function dialogOf(notebook: NotebookPanel, { app, trans, stream, unit }: Parts):
     loss: () => ending(rowOf(app, stream, id(), notebook.context.path), stream.state, unit(), trans),
     restart: first => restart(app, id(), first)
   };
-  const name = cut(nameOf(notebook), SHOWN);
-  return new ChooserDialog(new Chooser(around), trans, trans.__('GPU memory of %1', name));
+  return new ChooserDialog(new Chooser(around), trans, cut(nameOf(notebook), SHOWN));
 }
 
 class ChooserDialog extends Dialog<unknown> {
   constructor(
     readonly chooser: Chooser,
     private trans: TranslationBundle,
-    title: string
+    private name: string
   ) {
     super({
-      title,
+      title: trans.__('GPU memory of %1', name),
       body: chooser,
       buttons: [Dialog.cancelButton({ label: trans.__('Cancel') }), Dialog.okButton({ label: trans.__('Apply') })],
       focusNodeSelector: 'input:checked'
@@ -67,9 +62,6 @@ class ChooserDialog extends Dialog<unknown> {
     this.node.addEventListener('input', this.showReady); // the dialog has its own idea of when it is valid
     this.showReady();
   }
-
-  /** What was applied, in words; empty where nothing was. */
-  done = '';
 
   override resolve(index?: number): void {
     if (index === 0) {
@@ -97,12 +89,12 @@ class ChooserDialog extends Dialog<unknown> {
     try {
       const done = await this.chooser.apply();
       if (done !== null) {
-        this.done = done;
         super.resolve(1);
+        Notification.success(`${this.name}: ${done}`, { autoClose: 8000 }); // also if the user has left meanwhile
       }
     } catch (error) {
       super.resolve(0);
-      await failed(this.trans.__('It was not applied'), error);
+      await failed(this.trans.__('The GPU memory of %1 was not set', this.name), error);
     } finally {
       this.working = false;
       if (!this.isDisposed) {

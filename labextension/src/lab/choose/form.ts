@@ -59,7 +59,7 @@ function standing({ facts, notice, loss }: Form, trans: Translation): unknown {
   return facts.late
     ? html`${now}
         <p class="tfgpu-choose-late">
-          ${prose(facts.late)} <strong>${trans.__('Only a restart can change it.')}</strong> ${loss}
+          ${prose(facts.late)} <strong>${trans.__('Only a restart of the kernel can change it.')}</strong> ${loss}
         </p>`
     : now;
 }
@@ -229,9 +229,13 @@ function said(outcome: Outcome, take: Hands['take'], trans: Translation): unknow
                   ${outcome.ways.map(
                     way =>
                       html`<li>
-                        <button type="button" class="tfgpu-offer" data-do="take" @click=${() => take(way)}>
-                          ${MAGIC} ${way}
-                        </button>
+                        <button
+                          type="button"
+                          class="tfgpu-offer"
+                          data-do="take"
+                          .textContent=${`${MAGIC} ${way}`}
+                          @click=${() => take(way)}
+                        ></button>
                       </li>`
                   )}
                 </ul>`
@@ -242,7 +246,8 @@ function said(outcome: Outcome, take: Hands['take'], trans: Translation): unknow
   }
 }
 
-/** A sentence whose parts between backticks are code. */
-function prose(text: string): unknown {
-  return text.split('`').map((piece, index) => (index % 2 ? html`<code>${piece}</code>` : piece));
+/** A text whose parts between backticks are code, and whose lines are kept. */
+function prose(text: string): TemplateResult {
+  const pieces = text.split('`').map((piece, index) => (index % 2 ? html`<code>${piece}</code>` : piece));
+  return html`<span class="tfgpu-choose-prose">${pieces}</span>`;
 }
