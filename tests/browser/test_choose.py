@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 import pytest
-from playwright.sync_api import TimeoutError, expect
+from playwright.sync_api import TimeoutError as Timeout
+from playwright.sync_api import expect
 
 from tests import waiting
 from tests.browser.panel import open_panel, visit
@@ -44,7 +45,7 @@ def from_toolbar(page: Page) -> Locator:
         page.locator(".tfgpu-choose-dialog").wait_for(timeout=3_000)
         return True
 
-    waiting.until(opened, seconds=30, every=0.1, despite=TimeoutError)
+    waiting.until(opened, seconds=30, every=0.1, despite=Timeout)
     return chooser(page)
 
 
