@@ -104,6 +104,7 @@ def _apply(words: str) -> Answer:
         loads = not _loaded()
         if loads:
             shell().run_line_magic("load_ext", "tfgpu_magic")
+        answer: dict[str, object]
         try:
             made = control.apply(words)
         except TooLate as error:

@@ -92,9 +92,7 @@ def test_modules_code_and_archives_too(machine: Machine, tmp_path: Path, words: 
     assert (done.stdout, done.stderr, done.returncode) == (expected.stdout, said, expected.returncode)
 
 
-@pytest.mark.parametrize(
-    "options", [(), ("-O", "-X", "dev"), ("-uWerror",), ("-Bc", SHOW), ("-mtimeit", "-h")]
-)
+@pytest.mark.parametrize("options", [(), ("-O", "-X", "dev"), ("-uWerror",), ("-Bc", SHOW), ("-mtimeit", "-h")])
 def test_a_python_with_options_keeps_them(machine: Machine, tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "show").write_text(SHOW)
     command = (sys.executable, *options, "show", "a b")

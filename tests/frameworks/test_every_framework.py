@@ -6,6 +6,7 @@ PyTorch and JAX are stand-ins that take their memory of the simulated driver; Te
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -24,7 +25,7 @@ STAND_IN = str(Path(__file__).parent / "stand_in")
 
 def torch_takes(size: int) -> str:
     """Have PyTorch take bytes of the first GPU; return what came of it."""
-    import torch
+    torch = importlib.import_module("torch")
 
     try:
         torch.zeros(size)
@@ -34,7 +35,7 @@ def torch_takes(size: int) -> str:
 
 
 def imports_torch() -> None:
-    import torch  # noqa: F401
+    importlib.import_module("torch")
 
 
 def uses_torch() -> None:
@@ -42,13 +43,11 @@ def uses_torch() -> None:
 
 
 def imports_jax() -> None:
-    import jax  # noqa: F401
+    importlib.import_module("jax")
 
 
 def uses_jax() -> None:
-    import jax
-
-    jax.devices()
+    importlib.import_module("jax").devices()
 
 
 def imports_tensorflow() -> None:

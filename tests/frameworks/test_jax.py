@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -64,7 +65,7 @@ def test_a_fraction_is_of_the_total_also_where_others_hold_memory() -> None:
 
 
 def test_with_preallocation_off_it_grows_and_the_fraction_is_a_cap(machine: Machine) -> None:
-    settings = variables({"GPU-1": 0.2, "GPU-2": 0.3}, True, {}, "0.10.2")
+    settings = variables({"GPU-1": Decimal("0.2"), "GPU-2": Decimal("0.3")}, True, {})
 
     steps = on(machine, on_machine.by_steps, env=settings)
     given, held, error, known = on(machine, on_machine.fill, env=settings)
@@ -82,10 +83,11 @@ def test_another_allocator_takes_no_notice_of_the_fraction(machine: Machine) -> 
 
 
 def test_both_names_of_the_fraction_cost_it_its_gpus(machine: Machine) -> None:
-    both = {FRACTION: "0.2", FORMER_FRACTION: "0.3"}
+    both: dict[str, str | None] = {FRACTION: "0.2", FORMER_FRACTION: "0.3"}
+    one = variables({"GPU-1": Decimal("0.2")}, False, {FORMER_FRACTION: "0.3"})
 
     assert on(machine, on_machine.backends, env=both) == ["cpu"]
-    assert "cuda" in on(machine, on_machine.backends, env=both | variables({"GPU-1": 0.2}, False, both, "0.10.2"))
+    assert "cuda" in on(machine, on_machine.backends, env=both | one)
 
 
 def test_its_stage_is_told_without_waking_it(machine: Machine) -> None:

@@ -66,7 +66,7 @@ def test_environment_variables_and_python_say_it_for_every_framework() -> None:
 
     assert "export XLA_CLIENT_MEM_FRACTION=0.25" in env.value
     assert "export PYTORCH_ALLOC_CONF=per_process_memory_fraction:0.25" in env.value
-    assert 'os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "true"' in code.value
+    assert 'os.environ["XLA_CLIENT_MEM_FRACTION"] = "0.25' in code.value
     assert "JAX takes 4 GiB of GPU 0." in plan.value
 
 

@@ -208,9 +208,9 @@ def test_the_words_of_a_restart_are_used_once_and_soon_and_by_the_same_kernel(mo
     for seconds, found in [(60, ("growth", "limit 2GiB")), (3600, None), (-60, None)]:
         resumption.keep("growth", "limit 2GiB", mine)
         with monkeypatch.context() as later:
-            later.setattr(resumption.os, "getpid", lambda: 1)
+            later.setattr("os.getpid", lambda: 1)
             now = time.time()
-            later.setattr(resumption.time, "time", lambda now=now, seconds=seconds: now + seconds)
+            later.setattr("time.time", lambda now=now, seconds=seconds: now + seconds)
             assert resumption.take(mine) == found
             assert resumption.take(mine) is None
 

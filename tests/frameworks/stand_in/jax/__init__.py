@@ -5,6 +5,6 @@ from ._src import xla_bridge
 __version__ = "0.10.2"
 
 
-def devices() -> list[object]:
+def devices() -> list[xla_bridge.Device]:
     """Start the backend."""
     return xla_bridge.backends()["cuda"].local_devices()

@@ -4,10 +4,11 @@ import ctypes
 import os
 import re
 from collections import Counter
+from collections.abc import Callable
 from types import SimpleNamespace
 
 _initialized = _initializing = False
-_queued = []
+_queued: list[Callable[[], None]] = []
 _fractions: dict[int, float] = {}
 _reserved: Counter[int] = Counter()
 _library = ctypes.CDLL(None)
@@ -21,7 +22,7 @@ def is_initialized() -> bool:
     return _initialized
 
 
-def _lazy_call(function) -> None:
+def _lazy_call(function: Callable[[], None]) -> None:
     if _initialized:
         function()
     else:

@@ -3,7 +3,7 @@
 import ctypes
 import os
 
-_backends: dict[str, object] = {}
+_backends: dict[str, "Backend"] = {}
 _plugins_registered = False
 
 
@@ -41,7 +41,7 @@ class Backend:
         return self._devices
 
 
-def backends() -> dict[str, object]:
+def backends() -> dict[str, Backend]:
     """Start the backends once."""
     global _plugins_registered
     if not _backends:
