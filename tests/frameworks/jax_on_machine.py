@@ -16,7 +16,7 @@ from tfgpu_magic.simgpu import Machine
 
 def jax() -> Any:
     """Import JAX, with the simulated machine's plug-in: a process of the tests has not its path from PYTHONPATH."""
-    sys.path.insert(0, os.environ["PYTHONPATH"].split(os.pathsep)[0])
+    sys.path[:0] = os.environ.get("PYTHONPATH", "").split(os.pathsep)[:1]
     import jax
 
     return jax
