@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tfgpu_magic import everywhere, others
-from tfgpu_magic.config import ceiling, fallback, import_hook, parser
+from tfgpu_magic.config import ceiling, fallback, import_hook, import_log, parser
 from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.plan import Plan, in_words, make, renew
 from tfgpu_magic.config.policy import NOTHING, Policy
@@ -16,7 +16,7 @@ from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen, quieten
 from tfgpu_magic.errors import PolicyError, Refused, TooLate
-from tfgpu_magic.host import here
+from tfgpu_magic.host import here, host
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.sources import makers
@@ -175,6 +175,10 @@ def be_quiet(*, on: bool) -> None:
 def quieten_tensorflow(*, on: bool) -> None:
     """Keep TensorFlow's own log out of cells, but for errors; or do not."""
     quieten(on=on)
+    if on and host() == "kernel":  # in a terminal, what a crash says last is worth more
+        import_log.keep_out()
+    else:
+        import_log.let_in()
 
 
 def policy_of(plan: Plan) -> Policy:

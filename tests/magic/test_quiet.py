@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.jupyter import execute, serving
 from tests.machines import machine_of
 from tests.magic.shell import Seen, loading
 from tests.processes import run
@@ -77,6 +79,41 @@ def test_a_policy_of_a_group_that_is_misspelt_is_told_with_its_group(machine: Ma
     loaded, _ = run(machine, _cells, {"policies": {MINE: "limti 25%"}}, "%tf_gpu plan")
 
     assert f"`limti 25%`, from the configuration for the group {MINE}, is NOT in force" in loaded.text
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_cell_that_imports_it_shows_ours_alone(machine: Machine, tmp_path: Path, quiet: bool) -> None:
+    profile = tmp_path / ".ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    lines = ["c.InteractiveShellApp.extensions = ['tfgpu_magic']", f"c.TfGpuMagics.quiet_tensorflow = {quiet}"]
+    (profile / "ipython_config.py").write_text("\n".join(["c = get_config()", *lines]))
+    with serving(machine, tmp_path) as server:
+        client = server.connect(server.call("kernels", {"name": "python3"})["id"])
+        execute(client, "%tf_gpu limit 1GiB")
+        said = execute(client, "import os, tensorflow as tf; os.write(2, b'E: an error of its own\\n'); tf.zeros(3);")
+        client.stop_channels()
+
+    assert OURS in said
+    assert "an error of its own" in said
+    assert ("oneDNN" in said) != quiet
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_an_import_writes_that_is_no_noise_is_shown(tmp_path: Path, fails: bool) -> None:
+    noise = "I0000 00:00:1.2  31 port.cc:153] oneDNN\nW0000 00:00:1.2  31 x.cc:1] so\nWARNING: All log messages before "
+    noise += "absl::InitializeLog() is called are written to STDERR\n"
+    error = "E0000 00:00:1.2  31 cuda.cc:1] no GPU\nplain\n"
+    (tmp_path / "tensorflow.py").write_text(
+        f"import os\nos.write(2, {noise + error!r}.encode())\n{'raise ImportError' if fails else ''}\n"
+    )
+    program = (
+        "import os, sys\nfrom tfgpu_magic.config import import_log\nimport_log.keep_out(); import_log.keep_out()\n"
+        "try:\n    import tensorflow\nexcept ImportError:\n    pass\nos.write(2, b'after\\n')\n"
+    )
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stderr == f"{error}after\n"
 
 
 @pytest.mark.parametrize("quiet", [True, False])

@@ -1,0 +1,84 @@
+"""Keeps out of a cell what TensorFlow logs at its import before it reads the variable for that: the note on oneDNN.
+
+What it writes to the error output meanwhile goes to a file in memory, and what is no noise is written afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+import wrapt
+
+_NOISE = re.compile(rb"[IW][0-9]{4} [0-9:.]+ +[0-9]+ \S+\] |WARNING: All log messages before absl::InitializeLog\(\)")
+"""The beginning of a line of absl's log below an error."""
+
+
+def keep_out() -> None:
+    """Keep it out when TensorFlow is imported."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def let_in() -> None:
+    """Show it, as without this module."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+
+
+class _Finder(MetaPathFinder):
+    """Finds TensorFlow where others do, with a loader that is quiet."""
+
+    def __init__(self) -> None:
+        self._asks_others = False
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return the spec of TensorFlow; of any other module None, so that the next finder is asked."""
+        del path, target
+        if name != "tensorflow" or self._asks_others:
+            return None
+        self._asks_others = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._asks_others = False
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = _QuietLoader(spec.loader)
+        return spec
+
+
+class _QuietLoader(wrapt.ObjectProxy):  # type: ignore[misc,unused-ignore]  # wrapt's types differ by version
+    """A loader that executes its module with the log kept out."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        with _without_noise():
+            self.__wrapped__.exec_module(module)
+
+
+@contextlib.contextmanager
+def _without_noise() -> Iterator[None]:
+    """Have this process's error output wait until the end of the block, and leave the noise out."""
+    with contextlib.ExitStack() as stack:
+        try:
+            shown = os.dup(2)
+            stack.callback(os.close, shown)
+            kept = stack.enter_context(os.fdopen(os.memfd_create("tfgpu_magic-log"), "rb"))
+            os.dup2(kept.fileno(), 2)
+        except OSError:  # no error output, no descriptors left, or an old kernel: the log is shown
+            yield
+            return
+        try:
+            yield
+        finally:
+            os.dup2(shown, 2)
+            kept.seek(0)
+            text = b"".join(line for line in kept if not _NOISE.match(line))
+            with contextlib.suppress(OSError):
+                while text:
+                    text = text[os.write(2, text) :]
