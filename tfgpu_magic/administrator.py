@@ -133,12 +133,14 @@ def _apply_anew() -> None:
         )
     plan = RUNTIME.plan
     if plan is not None and not plan.judged:
+        _tell_others()
         return  # it is checked when TensorFlow is imported
     try:
         if plan is not None:
             snapshot = look_well()
-            made = make(NOTHING, snapshot, RUNTIME.observe(snapshot.gpus))
-            RUNTIME.apply(made)
+            process = RUNTIME.observe(snapshot.gpus)
+            made = everywhere.extended(make(NOTHING, snapshot, process), NOTHING, plan, snapshot, process)
+            everywhere.apply(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
                 import_hook.call_at_import(at_import)
             return
@@ -151,16 +153,18 @@ def hold_others() -> None:
     """Hold the frameworks beside TensorFlow to the configured policy and the ceiling, as soon as they are imported."""
     for module in NAMES:
         if module != "tensorflow":
-            import_hook.call_at_import(_at_import_of_another, module)
+            import_hook.call_at_import(_tell_others, module)
 
 
-def _at_import_of_another() -> None:
-    """Apply the configured policy and the ceiling to the frameworks beside TensorFlow, until a user's words do."""
+def _tell_others() -> None:
+    """Apply the ceiling to the frameworks beside TensorFlow, and the configured policy until a user says another."""
     plan = RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
-    waits = _configured is not None and not plan.judged
-    memory = _configured.policy.memory if _configured is not None and waits else ()
-    asked = Policy(tuple(request for request in memory if request.of_any_framework))
-    if plan.others.requests or not (asked.requests or RUNTIME.ceiling):
+    configured = _configured is not None and (
+        not plan.judged or plan is _fallback or plan.asked.asks_the_same(_configured.policy)
+    )
+    memory = _configured.policy.memory if _configured is not None and configured else ()
+    asked = NOTHING if plan.others.requests else Policy(tuple(one for one in memory if one.of_any_framework))
+    if not (asked.requests or RUNTIME.ceiling):
         return
     snapshot = look_well()
     process = others.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
@@ -225,7 +229,7 @@ def _divide(plan: Plan) -> None:
         process = beside.beside(RUNTIME.observe(snapshot.gpus), snapshot)
         now, why = fallback.nearest(plan.settled, snapshot, process, lambda: names(snapshot))
         now = now if why else replace(now, asked=plan.asked)
-        RUNTIME.apply(now)
+        RUNTIME.apply(now.beside(plan))
     head = f"tfgpu_magic: `{plan.asked}`"
     if why:
         import_hook.warn(f"{head} cannot be had in full. `{now.asked}` is in force instead.\n{why}")

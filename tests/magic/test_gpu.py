@@ -111,3 +111,48 @@ def test_tensorflow_that_keras_imports_beside_jax_is_kept_from_the_gpu() -> None
 
     assert "Keras computes with jax here and may import TensorFlow too, which is kept from the GPUs" in given[0].value
     assert round(taken[0] / MIB) == (4 * GIB + CONTEXT) // MIB
+
+
+@pytest.mark.parametrize("first", ["import tensorflow as tf; tf.zeros(1)", "x = 1"])
+def test_a_configured_policy_holds_for_a_framework_that_is_imported_after_it(first: str) -> None:
+    with Machine.create("1x16GiB") as machine:
+        given, _ = run(
+            machine,
+            beside_stand_ins,
+            first,
+            "import torch; x = torch.zeros(3 * 2**30)",
+            env={"TFGPU_POLICY": "limit 2GiB"},
+            fresh=True,
+        )
+
+    assert given[1].error == "OutOfMemoryError"
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ("import torch; x = torch.zeros(3 * 2**30)",),
+        ("%tf_gpu limit 1GiB", "import torch; x = torch.zeros(3 * 2**30)"),
+        ("%gpu default", "import torch; x = torch.zeros(3 * 2**30)"),
+        ("%gpu limit 6GiB",),
+    ],
+)
+def test_no_framework_passes_the_ceiling(cells: tuple[str, ...]) -> None:
+    with Machine.create("1x16GiB") as machine:
+        given, _ = run(machine, beside_stand_ins, *cells, env={"TFGPU_CEILING": "limit 2GiB"}, fresh=True)
+
+    assert given[-1].error in ("OutOfMemoryError", "UsageError")
+
+
+def test_nor_does_what_jax_takes_when_it_starts() -> None:
+    with Machine.create("1x16GiB") as machine:
+        _, taken = run(
+            machine,
+            beside_stand_ins,
+            "%gpu growth off",
+            "import jax; jax.devices()",
+            env={"TFGPU_CEILING": "limit 2GiB"},
+            fresh=True,
+        )
+
+    assert round(taken[0] / MIB) == (2 * GIB + CONTEXT) // MIB
