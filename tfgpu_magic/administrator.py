@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tfgpu_magic import everywhere, others
+from tfgpu_magic import everywhere, other_processes
 from tfgpu_magic.config import ceiling, fallback, import_hook, import_log, parser
 from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.plan import Plan, in_words, make, renew
@@ -167,7 +167,7 @@ def _tell_others() -> None:
     if not (asked.requests or RUNTIME.ceiling):
         return
     snapshot = look_well()
-    process = others.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+    process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
     everywhere.apply(everywhere.extended(plan, asked, plan, snapshot, process))
 
 
@@ -225,7 +225,7 @@ def at_import() -> None:
 def _divide(plan: Plan) -> None:
     """Fix the parts of a plan that waited for TensorFlow's import, as things are now; say how large they are."""
     snapshot = look_well()
-    with others.settling(plan.settled) as beside:
+    with other_processes.settling(plan.settled) as beside:
         process = beside.beside(RUNTIME.observe(snapshot.gpus), snapshot)
         now, why = fallback.nearest(plan.settled, snapshot, process, lambda: names(snapshot))
         now = now if why else replace(now, asked=plan.asked)
@@ -274,7 +274,7 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
     head = f"tfgpu_magic: {quoted} "
     try:
         snapshot = look_well()
-        with others.settling(configured.policy) as beside:
+        with other_processes.settling(configured.policy) as beside:
             process = beside.beside(RUNTIME.observe(snapshot.gpus), snapshot)
             process = replace(process, claims=_with_tie_breakers(process.claims, snapshot))
             plan, why = fallback.nearest(configured.policy, snapshot, process, lambda: names(snapshot))

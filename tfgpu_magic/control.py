@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from tfgpu_magic import administrator, everywhere, others
+from tfgpu_magic import administrator, everywhere, other_processes
 from tfgpu_magic.administrator import look_well
 from tfgpu_magic.config import fallback, import_hook, parser, promises
 from tfgpu_magic.config import plan as planning
@@ -21,7 +21,7 @@ from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.report import Report
-    from tfgpu_magic.others import Others
+    from tfgpu_magic.other_processes import OtherProcesses
     from tfgpu_magic.views.status import Status
 
 Frameworks: TypeAlias = Literal["tensorflow", "all"]
@@ -46,10 +46,10 @@ def plan(
         Refused: the policy cannot be enforced here and now.
     """
     asked = parser.parse(policy) if isinstance(policy, str) else policy
-    return _plan(asked, frameworks, see(), others.now())
+    return _plan(asked, frameworks, see(), other_processes.now())
 
 
-def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, beside: Others) -> Plan:
+def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, beside: OtherProcesses) -> Plan:
     process = _with_what_waits(beside.beside(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
     if frameworks == "tensorflow":
         made = _of_tensorflow(asked, snapshot, process)
@@ -97,7 +97,7 @@ def apply(
     asked = parser.parse(policy) if isinstance(policy, str) else policy
     snapshot = see()
     waits = () if current().judged else current().asked
-    with others.settling(Policy((*waits, *asked))) as beside:
+    with other_processes.settling(Policy((*waits, *asked))) as beside:
         made = _plan(asked, frameworks, snapshot, beside)
         if not made.in_force:
             everywhere.apply(made)
@@ -117,7 +117,7 @@ def decided(snapshot: Snapshot | None = None) -> Plan:
     if plan.judged:
         return plan
     snapshot = look() if snapshot is None else snapshot
-    process = others.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+    process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
     return fallback.foreseen(plan, snapshot, process)
 
 
@@ -143,7 +143,7 @@ def waiting() -> Plan:
         return plan
     if plan.divides and current_stage() is Stage.ABSENT:
         snapshot = look()
-        process = others.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+        process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
         now = planning.draft(NOTHING, snapshot, process)
         return planning.noted(now, process, lambda: administrator.names(snapshot, process.promises))
     return planning.renew(plan, look(), waits=current_stage() is not Stage.READY)
@@ -157,7 +157,7 @@ def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
         Refused: they cannot be enforced together, or name what is not there.
     """
     snapshot, asked = look_well(), parser.parse(policy)
-    process = _with_what_waits(others.now().beside(anew(snapshot), snapshot), snapshot)
+    process = _with_what_waits(other_processes.now().beside(anew(snapshot), snapshot), snapshot)
     if frameworks == "tensorflow":
         return planning.draft(asked, snapshot, process)
     made = planning.draft(everywhere.for_tensorflow(asked), snapshot, process)
@@ -185,7 +185,7 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
         possible, _ = fallback.nearest(intended, then, process)
         process = replace(process, asked=possible.asked, settled=possible.settled)
     restart = f" {RESTART}" if host() == "kernel" else ""
-    process = others.now().beside(process, then)
+    process = other_processes.now().beside(process, then)
     owners = lambda: administrator.names(then, process.promises)  # noqa: E731
     asked = parser.parse(policy)
     words = asked if frameworks == "tensorflow" else everywhere.for_tensorflow(asked)
@@ -249,7 +249,7 @@ def status(timeout: float = 1.5) -> Status:
 
     def report(snapshot: Snapshot) -> Report:
         own = self_report.report(snapshot)
-        found = others.now().beside(ProcessState(), snapshot).promises
+        found = other_processes.now().beside(ProcessState(), snapshot).promises
         notes = promises.standing(snapshot.gpus, found, lambda: administrator.names(snapshot, found))
         return replace(own, notes=(*own.notes, *notes))
 

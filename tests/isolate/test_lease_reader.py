@@ -17,7 +17,7 @@ from tfgpu_magic.isolate.claims import Claim, Need
 from tfgpu_magic.isolate.lease_file import Entry, LeaseFile, began
 from tfgpu_magic.isolate.lease_reader import leases
 from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.others import Others, settling
+from tfgpu_magic.other_processes import OtherProcesses, settling
 
 __all__ = ["shared"]  # the fixture
 
@@ -75,4 +75,4 @@ def test_a_process_does_not_stand_in_its_own_way(shared: LeaseFile) -> None:
         page.put(Entry(ticket=page.number(), slot=shared.slot, seen=time.monotonic(), claims=(mine,)))
 
     with settling(NOTHING) as beside:
-        assert beside == Others()
+        assert beside == OtherProcesses()

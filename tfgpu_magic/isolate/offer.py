@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from tfgpu_magic import control, others
+from tfgpu_magic import control, other_processes
 from tfgpu_magic.config import fallback
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
@@ -85,7 +85,7 @@ def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
     """
     kernel = control.anew(snapshot)
     if any(request.divided for request in here.then(policy).memory):
-        kernel = others.now().beside(kernel, snapshot)
+        kernel = other_processes.now().beside(kernel, snapshot)
     demand = resolve(here, policy, snapshot, kernel)
     if demand.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
         demand.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if named

@@ -26,7 +26,7 @@ _LEASES = "leases-"
 
 
 @dataclass(frozen=True, slots=True)
-class Others:
+class OtherProcesses:
     """What the user's other processes report of themselves, and what isolated calls have leased.
 
     Attributes:
@@ -43,14 +43,14 @@ class Others:
         return replace(process, claims=claims.picks(self.reports), promises=beside)
 
 
-def now() -> Others:
+def now() -> OtherProcesses:
     """Read what the others have now, in less than a millisecond or two; nothing where the board cannot be used."""
     with claims.board() as place:
         return _read(place)
 
 
 @contextlib.contextmanager
-def settling(policy: Policy) -> Iterator[Others]:
+def settling(policy: Policy) -> Iterator[OtherProcesses]:
     """Give what `now` returns. If the policy depends on it, no other process of this user settles one meanwhile."""
     choice = policy.choice
     if not (choice is not None and choice.picks) and not any(request.divided for request in policy.memory):
@@ -60,13 +60,13 @@ def settling(policy: Policy) -> Iterator[Others]:
         yield _read(place)
 
 
-def _read(place: BoardDirectory | None) -> Others:
+def _read(place: BoardDirectory | None) -> OtherProcesses:
     if place is None:
-        return Others()
+        return OtherProcesses()
     reports = claims.reports(place)
     if not place.names(_LEASES):  # no isolated call was ever made here
-        return Others(reports)
+        return OtherProcesses(reports)
     from tfgpu_magic.isolate import lease_reader  # few processes make isolated calls, and the others need none of it
 
     leases = [one for one in lease_reader.leases(place) if one.pid != os.getpid()]
-    return Others(reports, tuple(leases))
+    return OtherProcesses(reports, tuple(leases))
