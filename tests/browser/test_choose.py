@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING, Literal
 
 import pytest
-from playwright.sync_api import TimeoutError as Timeout
-from playwright.sync_api import expect
+from playwright.sync_api import Error, expect
 
 from tests import waiting
 from tests.browser.panel import open_panel, visit
@@ -36,16 +35,17 @@ def from_panel(page: Page) -> Locator:
 
 
 def from_toolbar(page: Page) -> Locator:
-    """Open it by keyboard; a notebook that has just been opened may take the focus once more."""
+    """Open it by keyboard; a notebook that has just been opened takes the focus once more."""
     button = toolbar(page)
     expect(button).to_be_enabled(timeout=20_000)
+    page.wait_for_timeout(2000)
 
     def opened() -> bool:
         button.press("Enter")
         page.locator(".tfgpu-choose-dialog").wait_for(timeout=3_000)
         return True
 
-    waiting.until(opened, seconds=30, every=0.1, despite=Timeout)
+    waiting.until(opened, seconds=30, every=0.1, despite=Error)
     return chooser(page)
 
 

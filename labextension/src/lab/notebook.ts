@@ -48,7 +48,9 @@ export function obstacle({ notebook, language }: Pick<AtHand, 'notebook' | 'lang
   if (!language) {
     return trans.__('This notebook has no kernel yet');
   }
-  return language.toLowerCase() === 'python' ? '' : trans.__('This kernel runs %1, and tfgpu_magic is for Python', language);
+  return language.toLowerCase() === 'python'
+    ? ''
+    : trans.__('This kernel runs %1, and tfgpu_magic is for Python', language);
 }
 
 /** The notebook at hand, as it changes, until a widget is disposed of. */
