@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable
+from decimal import Decimal
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_a_limit_holds_and_its_figures_are_the_drivers(module: str, grows: bool)
     first = tfgpu_magic.look().gpus[0]
     total = (first.total or 0) - (first.reserved or 0)
     # JAX reads them, and PyTorch does not mind.
-    settings = variables({"GPU": 2 * GIB / total}, grows, {}, None) | {"CUDA_VISIBLE_DEVICES": "0"}
+    settings = variables({"GPU": Decimal(2 * GIB) / total}, grows, {}) | {"CUDA_VISIBLE_DEVICES": "0"}
     env = {name: value for name, value in settings.items() if value is not None}
 
     figures, held = run(None, _use, module, 2 * GIB / total, env=env, fresh=True)

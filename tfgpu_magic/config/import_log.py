@@ -49,11 +49,11 @@ class _Finder(MetaPathFinder):
         finally:
             self._asks_others = False
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _QuietLoader(spec.loader)
+            spec.loader = _QuietLoader(spec.loader)  # type: ignore[assignment,unused-ignore]  # as below
         return spec
 
 
-class _QuietLoader(wrapt.ObjectProxy):  # type: ignore[misc,unused-ignore]  # wrapt's types differ by version
+class _QuietLoader(wrapt.ObjectProxy):  # type: ignore[misc,type-arg,unused-ignore]  # wrapt's types differ
     """A loader that executes its module with the log kept out."""
 
     def exec_module(self, module: ModuleType) -> None:
