@@ -6,9 +6,10 @@ import contextlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 
-from tfgpu_magic import everywhere, other_processes
-from tfgpu_magic.config import ceiling, fallback, import_hook, import_log, parser
+from tfgpu_magic import other_processes
+from tfgpu_magic.config import ceiling, fallback, import_hook, parser
 from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.plan import Plan, in_words, make, renew
 from tfgpu_magic.config.policy import NOTHING, Policy
@@ -139,8 +140,8 @@ def _apply_anew() -> None:
         if plan is not None:
             snapshot = look_well()
             process = RUNTIME.observe(snapshot.gpus)
-            made = everywhere.extended(make(NOTHING, snapshot, process), NOTHING, plan, snapshot, process)
-            everywhere.apply(made)
+            made = _everywhere().extended(make(NOTHING, snapshot, process), NOTHING, plan, snapshot, process)
+            apply_everywhere(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
                 import_hook.call_at_import(at_import)
             return
@@ -168,7 +169,26 @@ def _tell_others() -> None:
         return
     snapshot = look_well()
     process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
-    everywhere.apply(everywhere.extended(plan, asked, plan, snapshot, process))
+    apply_everywhere(_everywhere().extended(plan, asked, plan, snapshot, process))
+
+
+def apply_everywhere(plan: Plan) -> None:
+    """Apply a plan to TensorFlow, and to the frameworks beside it that it, or the one before it, is about.
+
+    Raises:
+        Refused: a framework rejected it; everything is as it was.
+    """
+    if plan.frameworks or (RUNTIME.plan is not None and RUNTIME.plan.frameworks):
+        _everywhere().apply(plan)
+    else:
+        RUNTIME.apply(plan)
+
+
+def _everywhere() -> ModuleType:
+    """Return what connects the frameworks; most kernels have TensorFlow alone, and need none of it."""
+    from tfgpu_magic import everywhere  # speed of a first `%tf_gpu` line
+
+    return everywhere
 
 
 def be_quiet(*, on: bool) -> None:
@@ -178,6 +198,8 @@ def be_quiet(*, on: bool) -> None:
 
 def quieten_tensorflow(*, on: bool) -> None:
     """Keep TensorFlow's own log out of cells, but for errors; or do not."""
+    from tfgpu_magic.config import import_log  # few configurations ask for it
+
     quieten(on=on)
     if on and host() == "kernel":  # in a terminal, what a crash says last is worth more
         import_log.keep_out()

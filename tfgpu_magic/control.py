@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from tfgpu_magic import administrator, everywhere, other_processes
+from tfgpu_magic import administrator, other_processes
 from tfgpu_magic.administrator import look_well
 from tfgpu_magic.config import fallback, import_hook, parser, promises
 from tfgpu_magic.config import plan as planning
 from tfgpu_magic.config.flags import RESTART
+from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import ProcessState, Stage
@@ -51,20 +53,39 @@ def plan(
 
 def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, beside: OtherProcesses) -> Plan:
     process = _with_what_waits(beside.beside(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
-    if frameworks == "tensorflow":
-        made = _of_tensorflow(asked, snapshot, process)
-        made = everywhere.extended(made, NOTHING, current(), snapshot, process)
-        return replace(made, notes=(*made.notes, *everywhere.left_free(made)))
-    words, process_without = everywhere.for_tensorflow(asked), replace(process, keras=None)
-    if everywhere.fixed():  # what is free does not matter where it is too late
-        everywhere.extended(planning.draft(words, snapshot, process_without), asked, current(), snapshot, process)
-    made = _of_tensorflow(words, snapshot, process_without)
-    return everywhere.without_gpus(everywhere.extended(made, asked, current(), snapshot, process), process)
+
+    def make(asked: Policy, process: ProcessState) -> Plan:
+        made = planning.make(asked, snapshot, process, lambda: administrator.names(snapshot, process.promises))
+        return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
+
+    return _for(frameworks, asked, snapshot, process, make)
 
 
-def _of_tensorflow(asked: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
-    made = planning.make(asked, snapshot, process, lambda: administrator.names(snapshot, process.promises))
-    return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
+def _for(
+    frameworks: Frameworks,
+    asked: Policy,
+    snapshot: Snapshot,
+    process: ProcessState,
+    make: Callable[[Policy, ProcessState], Plan],
+    *,
+    anew: bool = False,
+) -> Plan:
+    """Return the plan for the frameworks that words are for; what the others were told before stays.
+
+    Args:
+        frameworks: which those are.
+        asked: the words.
+        snapshot: the machine's GPUs.
+        process: this process, or a new one.
+        make: returns the plan for TensorFlow.
+        anew: whether it is for a new process.
+    """
+    others = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
+    if frameworks == "tensorflow" and not (others or current().others.requests or process.ceiling):
+        return make(asked, process)
+    from tfgpu_magic import everywhere  # most kernels have TensorFlow alone, and need none of it
+
+    return everywhere.plan(asked, frameworks, make, current(), snapshot, process, anew=anew)
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
@@ -100,7 +121,7 @@ def apply(
     with other_processes.settling(Policy((*waits, *asked))) as beside:
         made = _plan(asked, frameworks, snapshot, beside)
         if not made.in_force:
-            everywhere.apply(made)
+            administrator.apply_everywhere(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
                 import_hook.call_at_import(administrator.at_import)
     return made
@@ -158,10 +179,11 @@ def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
     """
     snapshot, asked = look_well(), parser.parse(policy)
     process = _with_what_waits(other_processes.now().beside(anew(snapshot), snapshot), snapshot)
-    if frameworks == "tensorflow":
+
+    def make(asked: Policy, process: ProcessState) -> Plan:
         return planning.draft(asked, snapshot, process)
-    made = planning.draft(everywhere.for_tensorflow(asked), snapshot, process)
-    return everywhere.extended(made, asked, replace(current(), frameworks=()), snapshot, process, anew=True)
+
+    return _for(frameworks, asked, snapshot, process, make, anew=True)
 
 
 def order() -> tuple[str, ...]:
@@ -186,12 +208,12 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
         process = replace(process, asked=possible.asked, settled=possible.settled)
     restart = f" {RESTART}" if host() == "kernel" else ""
     process = other_processes.now().beside(process, then)
-    owners = lambda: administrator.names(then, process.promises)  # noqa: E731
-    asked = parser.parse(policy)
-    words = asked if frameworks == "tensorflow" else everywhere.for_tensorflow(asked)
-    made = planning.make(words, then, process, owners, restart=restart)
-    of_others = NOTHING if frameworks == "tensorflow" else asked
-    return everywhere.extended(made, of_others, replace(current(), frameworks=()), then, process, anew=True)
+
+    def make(asked: Policy, process: ProcessState) -> Plan:
+        owners = lambda: administrator.names(then, process.promises)  # noqa: E731
+        return planning.make(asked, then, process, owners, restart=restart)
+
+    return _for(frameworks, parser.parse(policy), then, process, make, anew=True)
 
 
 names = administrator.names

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tfgpu_magic import frameworks
 from tfgpu_magic.config import refusal
 from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted
 from tfgpu_magic.config.memory import context_bytes
-from tfgpu_magic.config.plan import Plan
+from tfgpu_magic.config.plan import Plan, draft
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import ProcessState, Stage
 from tfgpu_magic.config.request import Memory, Reset
@@ -20,6 +20,42 @@ from tfgpu_magic.frameworks import Limited
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import rounded
+
+
+def plan(
+    asked: Policy,
+    scope: str,
+    make: Callable[[Policy, ProcessState], Plan],
+    current: Plan,
+    snapshot: Snapshot,
+    process: ProcessState,
+    *,
+    anew: bool = False,
+) -> Plan:
+    """Return the plan for TensorFlow and for the frameworks beside it.
+
+    Args:
+        asked: what is asked now.
+        scope: of which frameworks it is asked: ``tensorflow``, or ``all``.
+        make: returns the plan for TensorFlow.
+        current: the plan in force or waiting.
+        snapshot: the machine's GPUs now.
+        process: this process, or a new one.
+        anew: whether it is for a new process, in which no framework is imported yet.
+
+    Raises:
+        PolicyError: a word is for TensorFlow only.
+        Refused, TooLate: it cannot be enforced; see `extended`, and what `make` raises.
+    """
+    current = replace(current, frameworks=()) if anew else current
+    if scope == "tensorflow":
+        made = extended(make(asked, process), NOTHING, current, snapshot, process, anew=anew)
+        return replace(made, notes=(*made.notes, *left_free(made)))
+    words, for_all = for_tensorflow(asked), replace(process, keras=None)
+    if not anew and fixed():  # what is free does not matter where it is too late
+        extended(draft(words, snapshot, for_all), asked, current, snapshot, process)
+    made = extended(make(words, for_all), asked, current, snapshot, process, anew=anew)
+    return without_gpus(made, process)
 
 
 def for_tensorflow(policy: Policy) -> Policy:

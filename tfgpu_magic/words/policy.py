@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tfgpu_magic import administrator, control, everywhere
+from tfgpu_magic import administrator, control
 from tfgpu_magic.config import completions
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.plan import Plan
@@ -54,4 +54,8 @@ def _answer(line: Line) -> PlanAnswer:
 
 
 def _standing(plan: Plan, line: Line) -> str:
-    return control.standing(plan, current_stage()) if line.frameworks == "tensorflow" else everywhere.standing(plan)
+    if line.frameworks == "tensorflow":
+        return control.standing(plan, current_stage())
+    from tfgpu_magic import everywhere
+
+    return everywhere.standing(plan)
