@@ -81,7 +81,7 @@ def figures(gpu: int) -> tuple[dict[str, tuple[Figure, ...]], list[int]]:
 def backends() -> list[str]:
     """Return the platforms of JAX's backends."""
     jax().devices()
-    return list(sys.modules["jax._src.xla_bridge"]._backends)  # type: ignore[attr-defined]
+    return list(sys.modules["jax._src.xla_bridge"]._backends)
 
 
 def computed() -> tuple[list[str], float]:
