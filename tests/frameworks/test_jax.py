@@ -118,5 +118,12 @@ def test_its_figures_are_those_of_the_gpu_that_it_has_used(machine: Machine, sho
     assert part(machine, 0.5) - PAGE < limit <= part(machine, 0.5)
 
 
+def test_a_gpu_that_jax_itself_was_told_to_use_is_known(machine: Machine) -> None:
+    told, held = on(machine, on_machine.figures, 0, env={"JAX_CUDA_VISIBLE_DEVICES": "1"})
+
+    assert list(told) == [machine.gpus()[1].uuid]
+    assert held[0] == 0
+
+
 def test_it_compiles_and_runs_kernels_that_compute_nothing(machine: Machine) -> None:
     assert on(machine, on_machine.computed, env={PREALLOCATE: "false"}) == (["gpu"], 0.0)
