@@ -47,10 +47,9 @@ def keep(words: str, connection: Path) -> None:
 def take(connection: Path) -> str | None:
     """Return the words that this kernel's predecessor has kept, and forget them; None if there are none."""
     try:
-        with BoardDirectory() as directory:
-            with os.fdopen(directory.open(_name(connection), os.O_RDONLY)) as file:
-                directory.remove(_name(connection))  # before they are used: words that end a kernel end only one
-                kept = json.load(file)
+        with BoardDirectory() as directory, os.fdopen(directory.open(_name(connection), os.O_RDONLY)) as file:
+            directory.remove(_name(connection))  # before they are used: words that end a kernel end only one
+            kept = json.load(file)
         words, age, pid = str(kept["words"]), time.time() - kept["time"], kept["pid"]
     except (MonitorError, OSError, ValueError, KeyError, TypeError):
         return None

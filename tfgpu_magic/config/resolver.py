@@ -131,9 +131,7 @@ def _usable(gpus: Sequence[Gpu]) -> list[Gpu]:
     return whole or [gpu for gpu in gpus if gpu.instance is not None][:1]
 
 
-def _choose(
-    request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState, notes: list[str]
-) -> list[Gpu]:
+def _choose(request: Choice, policy: Policy, snapshot: Snapshot, process: ProcessState, notes: list[str]) -> list[Gpu]:
     """Return the GPUs that a request makes TensorFlow see; add notes on them."""
     gpus = list(request.choose(_Candidates(request, policy, snapshot, process, notes)))
     if request.refs:
