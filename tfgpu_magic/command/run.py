@@ -21,7 +21,7 @@ from tfgpu_magic import control
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, python_program
 from tfgpu_magic.command.wording import WORDS, in_shell
-from tfgpu_magic.config import script
+from tfgpu_magic.config import parser, script
 from tfgpu_magic.config.runtime import current_stage, environment
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.program_reporter import ProgramReporter
@@ -42,11 +42,11 @@ _SCRIPT = "--script"
 _NOT_FOUND, _NOT_RUN = 127, 126  # as shells have it
 
 
-def prepare(parser: argparse.ArgumentParser) -> None:
+def prepare(arguments: argparse.ArgumentParser) -> None:
     """Add its arguments."""
-    parser.epilog = f"{_EXAMPLES}\n\n{WORDS}"
-    parser.add_argument("policy", nargs="+", metavar="POLICY", help="what holds for the program, such as `limit 40%%`")
-    parser.add_argument(_SCRIPT, action="store_true", help="PROGRAM is a Python script, whatever its name")
+    arguments.epilog = f"{_EXAMPLES}\n\n{WORDS}"
+    arguments.add_argument("policy", nargs="+", metavar="POLICY", help="what holds for the program: `limit 40%%`")
+    arguments.add_argument(_SCRIPT, action="store_true", help="PROGRAM is a Python script, whatever its name")
 
 
 def run(options: argparse.Namespace) -> int | Callable[[], int]:
@@ -70,11 +70,17 @@ def _python(policy: str, found: PythonProgram, words: Sequence[str]) -> int | Ca
         print(f"tfgpu: {why}", file=sys.stderr)
         return 2
     reporter = ProgramReporter(_title(found))
-    plan = in_shell(lambda: control.apply(policy), partial(_line, words))
+    plan = in_shell(lambda: control.apply(policy, frameworks=_frameworks(policy)), partial(_line, words))
     reporter.start()
     if plan.acts_on_nothing:
         print(f"tfgpu: {control.standing(plan, current_stage())}", file=sys.stderr)
     return partial(program.execute, found)
+
+
+def _frameworks(policy: str) -> control.Frameworks:
+    """Return for which frameworks a program's policy is: for all, unless it has a word for TensorFlow alone."""
+    of_all = all(request.of_any_framework for request in parser.parse(policy).memory)
+    return "all" if of_all else "tensorflow"
 
 
 def _title(found: PythonProgram) -> str:
