@@ -64,7 +64,6 @@ def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.war
         warning = f"`{text}`, from {where}, is NOT in force: it is not a policy. `{policy}` is in force instead."
         warn(f"tfgpu_magic: {warning}\n{error}")
     _configured = ConfiguredPolicy(text, where, policy, warn)
-    hold_others()
     if current_stage() is Stage.ABSENT:
         RUNTIME.apply(fallback.waits(policy))
         import_hook.call_at_import(at_import)
@@ -86,8 +85,6 @@ def restrict(text: str, warn: Callable[[str], None] = import_hook.warn) -> bool:
     if text.strip():
         RUNTIME.lower_ceiling(ceiling.safe(text, CONFIGURATION))
     held = RUNTIME.ceiling
-    if held is not None:
-        hold_others()
     if held != before and RUNTIME.plan is not None:  # something was asked before the extension was loaded
         try:
             _apply_anew()
@@ -117,6 +114,7 @@ def lower(text: str) -> str:
         raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.")
     RUNTIME.lower_ceiling(asked)
     _apply_anew()
+    hold_others()
     return str(RUNTIME.ceiling)
 
 
@@ -151,7 +149,10 @@ def _apply_anew() -> None:
 
 
 def hold_others() -> None:
-    """Hold the frameworks beside TensorFlow to the configured policy and the ceiling, as soon as they are imported."""
+    """Hold the frameworks beside TensorFlow to the configured policy and the ceiling, as soon as they are imported.
+
+    Call it once TensorFlow's own plan is made: a framework that is imported already is told at once.
+    """
     for module in NAMES:
         if module != "tensorflow":
             import_hook.call_at_import(_tell_others, module)

@@ -52,6 +52,7 @@ def load(shell: InteractiveShell) -> None:
                 administrator.enforce(given, where, warn)
             elif capped:
                 administrator.enforce("growth", "the ceiling", warn)
+        administrator.hold_others()
     if "google.colab" in sys.modules:
         from tfgpu_magic import resumption
 

@@ -54,9 +54,11 @@ class Limited(Framework, Protocol):
 
     Attributes:
         fixed_once_used: whether nothing can be changed any more once it uses a GPU.
+        comes_with_tensorflow: whether TensorFlow imports it where it is installed, so that nobody need want it.
     """
 
     fixed_once_used: bool
+    comes_with_tensorflow: bool
 
     def version(self) -> tuple[int, ...]:
         """Return the version that is installed; empty where it is not."""

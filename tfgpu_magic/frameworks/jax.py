@@ -28,6 +28,7 @@ class Jax:
     # 2147483648 bytes." and "... Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0".
     out_of_memory = re.compile(r"RESOURCE_EXHAUSTED: (Out of memory|Failed to allocate)")
     runtime = None
+    comes_with_tensorflow = True
     fixed_once_used = True
 
     def __init__(self) -> None:

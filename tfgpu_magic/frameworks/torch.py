@@ -35,6 +35,7 @@ class Torch:
     # "CUDA out of memory. Tried to allocate 2.00 GiB."; "CUDA error: out of memory".
     out_of_memory = re.compile(r"CUDA (error: )?out of memory", re.IGNORECASE)
     runtime = None
+    comes_with_tensorflow = False
     fixed_once_used = False  # a cap may be set at any time before it is passed
 
     def __init__(self) -> None:
