@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.config.test_plan import gpu, kernel, snapshot
@@ -19,7 +21,7 @@ ROOM = (gpu(0, 7.5), gpu(1, 7))
 BLIND = Snapshot(time=0.0, error="NVML says nothing.")
 
 
-def plan(words: str, most: str = "limit 40%", gpus: tuple[Gpu, ...] = ROOM, **more: object) -> Plan:
+def plan(words: str, most: str = "limit 40%", gpus: tuple[Gpu, ...] = ROOM, **more: Any) -> Plan:
     return make(parse(words), snapshot(*gpus), kernel(*gpus, ceiling=read(most), **more))
 
 
@@ -104,7 +106,7 @@ def test_what_was_asked_before_the_ceiling_was_lowered_is_lowered() -> None:
 @pytest.mark.parametrize(("words", "in_force"), [("growth", True), ("limit 40% --grow", True), ("limit 1GiB", False)])
 def test_a_first_cell_can_be_run_again_when_it_is_in_force(words: str, in_force: bool) -> None:
     first = plan("growth")
-    here = {"stage": Stage.READY, "asked": first.asked, "settled": first.settled}
+    here: dict[str, Any] = {"stage": Stage.READY, "asked": first.asked, "settled": first.settled}
     if in_force:
         assert plan(words, **here).in_force
     else:
