@@ -46,7 +46,8 @@ def load(shell: InteractiveShell) -> None:
         from tfgpu_magic.config.runtime import RUNTIME
 
         warn = functools.partial(_warn, shell)
-        capped = administrator.restrict(magics.ceiling, warn)
+        if capped := administrator.restrict(magics.ceiling, warn):
+            magics.ceiling = administrator.in_force()  # so that the setting shows what holds, and that can be lowered
         if RUNTIME.plan is None:  # else it is loaded again, and what was asked meanwhile stays in force
             if given:
                 administrator.enforce(given, where, warn)

@@ -21,7 +21,7 @@ ROOM = (gpu(0, 7.5), gpu(1, 7))
 BLIND = Snapshot(time=0.0, error="NVML says nothing.")
 
 
-def plan(words: str, most: str = "limit 40%", gpus: tuple[Gpu, ...] = ROOM, **more: object) -> Plan:
+def plan(words: str, most: str = "limit 40%", gpus: tuple[Gpu, ...] = ROOM, **more: Any) -> Plan:
     return make(parse(words), snapshot(*gpus), kernel(*gpus, ceiling=read(most), **more))
 
 

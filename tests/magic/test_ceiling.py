@@ -40,7 +40,7 @@ WAYS: list[tuple[str, ...]] = [
     ("%tf_gpu growth off", CAPPED),
     ("%tf_gpu default", CAPPED),
     ("%tf_gpu visible all", "limit 40% --grow"),
-    ("%tf_gpu visible 1,0", "limit 40% --grow"),
+    ("%tf_gpu visible 1", "limit 40% --grow"),
     ("%tf_gpu pick 2", "limit 40% --grow"),
     ("%tf_gpu split 2 --cpu", "limit 40% --grow"),
     ("%config TfGpuMagics.ceiling = 'limit 90%'", KEPT, "%tf_gpu limit 90%", REFUSED),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Iterator
@@ -208,9 +209,9 @@ def test_the_words_of_a_restart_are_used_once_and_soon_and_by_the_same_kernel(mo
     for seconds, found in [(60, ("growth", "limit 2GiB")), (3600, None), (-60, None)]:
         resumption.keep("growth", "limit 2GiB", mine)
         with monkeypatch.context() as later:
-            later.setattr("os.getpid", lambda: 1)
+            later.setattr("tfgpu_magic.resumption.os.getpid", lambda: 1)
             now = time.time()
-            later.setattr("time.time", lambda now=now, seconds=seconds: now + seconds)
+            later.setattr("tfgpu_magic.resumption.time.time", functools.partial(sum, (now, seconds)))
             assert resumption.take(mine) == found
             assert resumption.take(mine) is None
 

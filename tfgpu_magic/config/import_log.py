@@ -11,11 +11,10 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-
-import wrapt
+from typing import Any
 
 _NOISE = re.compile(rb"[IW][0-9]{4} [0-9:.]+ +[0-9]+ \S+\] |WARNING: All log messages before absl::InitializeLog\(\)")
 """The beginning of a line of absl's log below an error."""
@@ -48,17 +47,26 @@ class _Finder(MetaPathFinder):
             spec = importlib.util.find_spec(name)
         finally:
             self._asks_others = False
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _QuietLoader(spec.loader)  # type: ignore[assignment,unused-ignore]  # as below
+        if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = _QuietLoader(spec.loader)
         return spec
 
 
-class _QuietLoader(wrapt.ObjectProxy):  # type: ignore[misc,type-arg,unused-ignore]  # wrapt's types differ
-    """A loader that executes its module with the log kept out."""
+class _QuietLoader(Loader):
+    """A loader that executes its module with the log kept out; all else is the other loader's."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         with _without_noise():
-            self.__wrapped__.exec_module(module)
+            self._loader.exec_module(module)
 
 
 @contextlib.contextmanager
