@@ -218,7 +218,7 @@ def test_a_full_gpu_is_left_out_under_it_and_the_others_are_held() -> None:
 
 
 def test_where_the_driver_says_nothing_no_gpu_is_used_under_it(machine: Machine) -> None:
-    said, _, sizes = run(machine, _use_blindly, env=HELD, fresh=True)
+    said, sizes = run(machine, _use_blindly, env=HELD, fresh=True)
 
     assert "`visible none` is in force instead" in said
     assert sizes == [0, 0]

@@ -92,7 +92,7 @@ def test_a_report_that_comes_after_the_end_leaves_nothing_behind(
     reporting.start()
     until(lambda: posted, seconds=5)
     monkeypatch.setattr(self_report, "brief", wait)
-    monkeypatch.setattr(reporter, "_PATIENCE", 0.1)
+    monkeypatch.setattr(reporter, "PATIENCE", 0.1)
     asked.wait(10)
     reporting.stop()  # as TensorFlow may hold up whoever asks it
     go_on.set()

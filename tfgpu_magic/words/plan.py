@@ -16,7 +16,8 @@ def _answer(line: Line) -> PlanAnswer:
         return PlanAnswer(control.waiting(), control.standing(control.current(), current_stage()))
     try:
         plan = control.plan(policy, frameworks=line.frameworks)
-        return PlanAnswer(plan, f"`{str(plan.others or plan.asked) or policy}` would do this:")
+        asked = plan.asked if line.frameworks == "tensorflow" else plan.others
+        return PlanAnswer(plan, f"`{str(asked) or policy}` would do this:")
     except TooLate as error:
         plan = control.foresee(policy, line.frameworks)
         after = f"After a restart, `{str(plan.asked) or policy}` would do this:"
