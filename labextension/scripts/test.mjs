@@ -9,6 +9,8 @@ import { build } from 'esbuild';
 const folder = mkdtempSync(join(tmpdir(), 'tfgpu-magic-tests-'));
 try {
   await build({
+    // What Lumino's packages require of Node is found, though the files are modules.
+    banner: { js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);" },
     bundle: true,
     entryPoints: readdirSync('tests')
       .filter(name => name.endsWith('.test.ts'))
