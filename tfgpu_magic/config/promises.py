@@ -136,9 +136,7 @@ def notes(
     return [f"{head}GPU {', '.join(labels)}: {text}" for (head, text), labels in alike.items()]
 
 
-def standing(
-    gpus: Sequence[Gpu], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]]
-) -> list[str]:
+def standing(gpus: Sequence[Gpu], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]]) -> list[str]:
     """Return a sentence for each GPU of which something is promised to others and not taken yet.
 
     What lacks no more than a CUDA context is taken: how large a context is was estimated.
