@@ -159,7 +159,7 @@ def test_what_an_isolated_call_has_leased_counts_in_every_notebook(hall: tuple[M
     with books(server, "calls.ipynb", "other.ipynb") as (calls, other):
         calls.run("%%tf_gpu isolate --detach limit 8GiB\nimport time; time.sleep(600)")
         until(lambda: calls.run("%tf_gpu jobs"), lambda said: " running " in said, seconds=60)
-        told = other.until("%tf_gpu plan limit 8GiB --grow", "promised")
+        told = other.until("%tf_gpu plan limit 8GiB --grow", "calls.ipynb's isolated call")  # its process has begun
         fair = other.run("%tf_gpu plan limit fair")
         calls.run("%tf_gpu jobs stop 1")
         freed = until(lambda: other.run("%tf_gpu plan limit 8GiB --grow"), lambda said: "promised" not in said)
