@@ -1,4 +1,4 @@
-"""What a process without calls reads of the lease table: living calls' leases, in order; no lock is touched."""
+"""What a process without calls reads of the lease table: the leases of the living, in order; no lock is touched."""
 
 from __future__ import annotations
 
