@@ -26,6 +26,10 @@ IN, OUT, CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 """What a terminal is told: to show another screen, to show its own again, and to show its cursor."""
 
 
+SIZED = {"TERM": "xterm", "COLUMNS": "", "LINES": ""}
+"""The variables of a terminal whose size is its own, and not that of the one that the tests were started in."""
+
+
 class Terminal:
     """A terminal of 80 by 24, and a process that has it for its own."""
 
@@ -35,7 +39,7 @@ class Terminal:
         self.resize(80, 24)
         self.before = termios.tcgetattr(theirs)
         self.process = machine.popen(
-            list(command), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, env={"TERM": "xterm"}
+            list(command), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, env=SIZED
         )
         self._theirs = theirs
         threading.Thread(target=self._read, daemon=True).start()
