@@ -105,9 +105,9 @@ def test_a_value_that_cannot_be_made_again_here_is_seen_and_the_names_come(book:
 def test_a_job_gives_its_value_though_a_name_of_it_is_lost(book: Notebook) -> None:
     book.isolated("odd, acc = OnlyThere(), 0.5\n'value'", "--detach -o odd,acc")
 
-    assert book.run("job = _; job.result(timeout=60), acc").value == "('value', 0.5)"
+    assert book.run("job = _; job.result(), acc").value == "('value', 0.5)"
     book.isolated("odd = OnlyThere()", "--detach -o odd")
-    assert book.run("_.exception(timeout=60)").value.startswith("tfgpu_magic.errors.Unpicklable(")
+    assert book.run("_.exception()").value.startswith("tfgpu_magic.errors.Unpicklable(")
 
 
 def test_a_picture_of_whatever_data_is_shown_as_by_a_plain_cell(book: Notebook) -> None:
@@ -142,7 +142,7 @@ def test_a_value_is_shown_as_it_is_and_not_as_it_was(book: Notebook) -> None:
     )
     book.run(table)
     book.isolated("Table()", "--detach")
-    job = book.run("d = _.result(timeout=60); d.rows.append('new')\nd").shown("execute_result")
+    job = book.run("d = _.result(); d.rows.append('new')\nd").shown("execute_result")
     book.run("e = get_ipython().run_cell_magic('tf_gpu', 'isolate', 'Table()')")
     cell = book.run("e.rows.append('new')\ne").shown("execute_result")
 

@@ -137,7 +137,7 @@ def test_forty_cells_calls_jobs_and_failures_change_nothing_that_was_not_asked_f
         for detach in ("", "--detach "):
             ran = book.isolated(body, detach + line)
             if detach:
-                book.run("_.exception(timeout=60)")
+                book.run("_.exception()")
             assert book.run("_differs()").value == "[]", (detach, line, body, ran.text)
     for call in (
         "_a = change(foo); assert type(_a[0]) is Foo and _a[1] is Colour.RED and _a[0].f() == 1",

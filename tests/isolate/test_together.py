@@ -96,7 +96,7 @@ def test_two_detached_cells_with_a_limit_share_a_gpu_only_if_both_fit(
             f"from tests.isolate import on_machine as on\n{name} = on.hold(seconds=1.0).mine[0]"
         )
         book.run(f"{name}_job = _")
-    book.run("one_job.result(timeout=60), other_job.result(timeout=60)")
+    book.run("one_job.result(), other_job.result()")
 
     sizes = ast.literal_eval(book.run("[one, other]").value)
     assert [size > 8 * GIB * 60 // 100 - MIB for size in sizes] == [True, True]
