@@ -193,18 +193,21 @@ def test_what_does_not_fit_is_said_before_with_what_does(scene: Scene, page: Pag
 def test_a_busy_kernel_is_said_to_be_and_asked_when_its_cell_has_ended(scene: Scene, page: Page) -> None:
     made = scene.notebook("busy.ipynb")
     visit(page, scene, made.path)
-    page.wait_for_function("jupyterapp.shell.currentWidget.sessionContext.kernelDisplayStatus === 'idle'")
-    made.client.execute("import time\nwhile not __import__('os').path.exists('go'): time.sleep(0.1)")
-    page.wait_for_function("jupyterapp.shell.currentWidget.sessionContext.kernelDisplayStatus === 'busy'")
+    begun, go = scene.server.home / "begun", scene.server.home / "go"
+    made.client.execute(
+        "import time; from pathlib import Path; Path('begun').touch()\nwhile not Path('go').exists(): time.sleep(0.1)"
+    )
+    waiting.until(begun.exists)
     open_panel(page)
     page.locator(".tfgpu-panel-offer").click()
     dialog = page.locator(".tfgpu-choose-dialog")
     expect(dialog.locator(".tfgpu-choose-notice")).to_contain_text("The kernel is busy")
     disabled = accept(dialog).is_disabled()
     shot(page, f"{scene.application}-choose-busy")
-    (scene.server.home / "go").touch()
+    go.touch()
     expect(dialog.locator(".tfgpu-choose-words")).to_be_visible(timeout=20_000)
-    (scene.server.home / "go").unlink()
+    go.unlink()
+    begun.unlink()
     expect(accept(dialog)).to_be_enabled()
 
     assert disabled
