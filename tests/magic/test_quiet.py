@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.jupyter import execute, serving
 from tests.machines import machine_of
 from tests.magic.shell import Seen, loading
 from tests.processes import run
@@ -79,23 +78,6 @@ def test_a_policy_of_a_group_that_is_misspelt_is_told_with_its_group(machine: Ma
     loaded, _ = run(machine, _cells, {"policies": {MINE: "limti 25%"}}, "%tf_gpu plan")
 
     assert f"`limti 25%`, from the configuration for the group {MINE}, is NOT in force" in loaded.text
-
-
-@pytest.mark.parametrize("quiet", [True, False])
-def test_a_cell_that_imports_it_shows_ours_alone(machine: Machine, tmp_path: Path, quiet: bool) -> None:
-    profile = tmp_path / ".ipython" / "profile_default"
-    profile.mkdir(parents=True)
-    lines = ["c.InteractiveShellApp.extensions = ['tfgpu_magic']", f"c.TfGpuMagics.quiet_tensorflow = {quiet}"]
-    (profile / "ipython_config.py").write_text("\n".join(["c = get_config()", *lines]))
-    with serving(machine, tmp_path) as server:
-        client = server.connect(server.call("kernels", {"name": "python3"})["id"])
-        execute(client, "%tf_gpu limit 1GiB")
-        said = execute(client, "import os, tensorflow as tf; os.write(2, b'E: an error of its own\\n'); tf.zeros(3);")
-        client.stop_channels()
-
-    assert OURS in said
-    assert "an error of its own" in said
-    assert ("oneDNN" in said) != quiet
 
 
 @pytest.mark.parametrize("fails", [False, True])
