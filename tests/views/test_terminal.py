@@ -45,7 +45,7 @@ def test_80_columns_have_all_figures() -> None:
         "        2373  train.ipynb                 48.0     31.0     45.0  limit 48 GiB",
         "        2533  eval.ipynb                  10.1",
         "        2811  maria                        3.1",
-        "  1 A100-80GB                                          0.5 / 80 GiB  free  79.0",
+        "  1 A100-80GB                                           0.5 / 80 GiB  free  79.0",
         "           -  others                      13.0",
         "  2 Tesla T4  N/A: the GPU is lost. Others go on.",
     ]
