@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -327,8 +326,10 @@ def _fall_back(plan: Plan) -> None:
     """Apply the least plan as far as that is possible: its variables, and GPUs that only TensorFlow can still hide."""
     RUNTIME.fall_back(plan)
     if plan.show:
-        with contextlib.suppress(Exception):  # TensorFlow's have no common root
+        try:
             RUNTIME.configure(plan)
+        except Exception as error:  # TensorFlow's have no common root
+            import_hook.warn(f"tfgpu_magic: GPUs that are to be hidden from TensorFlow are not: {error}")
 
 
 def _with_tie_breakers(taken: Mapping[str, float], snapshot: Snapshot) -> dict[str, float]:
