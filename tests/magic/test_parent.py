@@ -137,7 +137,10 @@ def test_another_server_of_the_same_user_hears_nothing(tmp_path: Path) -> None:
         listener.settimeout(60)
         sys.stdin.close() if sys.stdin.read(1) else None
         listener.settimeout(0)
-        try: print(listener.accept()[0].recv(1000))
+        try:
+            while (said := listener.accept()[0].recv(1000)).startswith(b"\\xff"):
+                pass  # ZeroMQ's greeting, as above
+            print(said)
         except BlockingIOError: print("nobody came")
     """)
     with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as other:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.monitor.boards import NOBODY, root_only, snapshot
+from tests.monitor.boards import NOBODY, descriptors, root_only, snapshot
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import board, directory, live
 from tfgpu_magic.monitor.board import BOARD, LOCK, Reader, Writer
@@ -154,12 +154,12 @@ def test_looks_that_fail_leave_no_directory_open(homes: Path, monkeypatch: pytes
 
     monkeypatch.setattr(live, "AllReportFiles", fails)
     with Live() as one:
-        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        before = descriptors(homes)
         for _ in range(3):
             with pytest.raises(MonitorError):
                 one.look()
 
-        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+        assert descriptors(homes) == before
 
 
 def test_it_and_its_files_are_for_nobody_else(folder: Path, here: BoardDirectory, writer: Writer) -> None:
