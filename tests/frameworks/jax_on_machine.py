@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
+import tfgpu_magic
 from tests.sizes import MIB
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
@@ -59,6 +61,28 @@ def stages() -> list[tuple[Stage, list[int]]]:
     seen.append((jax_here.stage(), held()))
     module.devices()
     return [*seen, (jax_here.stage(), held())]
+
+
+def told(steps: Sequence[str]) -> tuple[str, list[int]]:
+    """Go through steps, each ``import``, ``list``, ``use`` or words for every framework.
+
+    Returns:
+        What the last words were refused with, and what is held.
+    """
+    refused, kept = "", []
+    for step in steps:
+        if step == "import":
+            jax()
+        elif step == "list":
+            jax().devices()
+        elif step == "use":
+            kept.append(array(64))
+        else:
+            try:
+                tfgpu_magic.apply(step, frameworks="all")
+            except tfgpu_magic.Refused as error:
+                refused = str(error)
+    return refused, held()
 
 
 def fill() -> tuple[int, int, str, bool]:

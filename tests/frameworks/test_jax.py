@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
@@ -14,12 +13,12 @@ from tests.figures import jax
 from tests.frameworks import jax_on_machine as on_machine
 from tests.machines import machine_of
 from tests.processes import run
-from tests.sizes import CONTEXT, MIB
+from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.jax_settings import ALLOCATOR, FORMER_FRACTION, FRACTION, PREALLOCATE, variables
 from tfgpu_magic.simgpu import Machine
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax_plugins") is None, reason="JAX for CUDA is not installed")
+pytestmark = pytest.mark.frameworks
 
 machine = machine_of("2x2GiB")
 PAGE = 2 * MIB
@@ -74,6 +73,26 @@ def test_with_preallocation_off_it_grows_and_the_fraction_is_a_cap(machine: Mach
     assert part(machine, 0.2) - 64 * MIB < given <= held - CONTEXT <= part(machine, 0.2)
     assert known, error
     assert "RESOURCE_EXHAUSTED: Out of memory" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "size"), [("limit 1GiB", GIB), ("limit 1GiB --grow", 64 * MIB), ("growth", 64 * MIB)]
+)
+@pytest.mark.parametrize("first", [False, True])
+def test_it_takes_what_the_words_say_before_its_import_and_after(
+    machine: Machine, words: str, size: int, first: bool
+) -> None:
+    refused, [held, _] = on(machine, on_machine.told, ["import", words, "use"][not first :])
+
+    assert refused == ""
+    assert size - PAGE < held - CONTEXT <= size
+
+
+def test_once_it_has_listed_its_gpus_it_is_too_late_and_nothing_changes(machine: Machine) -> None:
+    refused, [held, _] = on(machine, on_machine.told, ["list", "limit 1GiB", "use"])
+
+    assert refused.startswith("Not applied. JAX is already using a GPU")
+    assert held == part(machine, 0.75) + CONTEXT
 
 
 def test_another_allocator_takes_no_notice_of_the_fraction(machine: Machine) -> None:
