@@ -28,38 +28,47 @@ STAND_IN = Path(__file__).parent / "stand_in" / "torch" / "cuda.py"
 
 
 class Library:
-    """What `torch._C` has in a build for CUDA, as `torch/_C/__init__.pyi` declares it; it counts memory, and takes none."""
+    """What PyTorch's C++ answers in a build for CUDA; it starts the driver, counts memory, and takes none."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._fractions: dict[int, float] = {}
 
-    def _cuda_init(self) -> None:
-        assert self._driver.cuInit(0) == 0
-        self._torch.cuda._get_device_properties = self._properties
-        options = self._torch._C._accelerator_getAllocatorSettings()
-        found = re.search(r"per_process_memory_fraction:([0-9.]+)", options)
-        self._fractions = dict.fromkeys(range(self._cuda_getDeviceCount()), float(found[1]) if found else 1.0)
+    def fill_in(self) -> None:
+        """Give `torch._C` what it lacks, by the names and types of `torch/_C/__init__.pyi`."""
+        functions = {
+            "init": self._init,
+            "getDeviceCount": self._count,
+            "getMemoryFraction": lambda device: self._fractions[device],
+            "memoryStats": self._stats,
+            "setMemoryFraction": self._set,
+        }
+        for name, function in functions.items():
+            setattr(self._torch._C, f"_cuda_{name}", function)
+        self._torch.cuda._cudart = self
 
-    def _cuda_getDeviceCount(self) -> int:  # noqa: N802
+    def _init(self) -> None:
+        assert self._driver.cuInit(0) == 0
+        self._torch.cuda._get_device_properties = self._properties  # as the one in C++ does
+        found = re.search(r"per_process_memory_fraction:([0-9.]+)", options(self._torch))
+        self._fractions = dict.fromkeys(range(self._count()), float(found[1]) if found else 1.0)
+
+    def _count(self) -> int:
         count = ctypes.c_int()
         self._driver.cuDeviceGetCount(ctypes.byref(count))
         return count.value
 
-    def _cuda_memoryStats(self, device: int) -> dict[str, Any]:  # noqa: N802
+    def _stats(self, device: int) -> dict[str, Any]:
         times = device + 1
         return {
             "allocated_bytes": {"all": {"current": times * ALLOCATED, "peak": times * PEAK}},
             "reserved_bytes": {"all": {"current": times * RESERVED}},
         }
 
-    def _cuda_setMemoryFraction(self, fraction: float, device: int) -> None:  # noqa: N802
+    def _set(self, fraction: float, device: int) -> None:
         assert device in self._fractions
         self._fractions[device] = fraction
-
-    def _cuda_getMemoryFraction(self, device: int) -> float:  # noqa: N802
-        return self._fractions[device]
 
     def _properties(self, device: int) -> SimpleNamespace:
         total = ctypes.c_size_t()
@@ -72,12 +81,13 @@ def imported() -> Any:
     import torch
 
     if not torch.cuda._is_compiled():
-        library = Library(torch)
-        for name in vars(Library):
-            if name.startswith("_cuda_"):
-                setattr(torch._C, name, getattr(library, name))
-        torch.cuda._cudart = library
+        Library(torch).fill_in()
     return torch
+
+
+def options(torch: Any) -> str:
+    """Return the options of PyTorch's allocator, as PyTorch has read them."""
+    return str(torch._C._accelerator_getAllocatorSettings())
 
 
 def told(steps: Sequence[str]) -> tuple[dict[str, tuple[Figure, ...]], str, str]:
@@ -97,7 +107,7 @@ def told(steps: Sequence[str]) -> tuple[dict[str, tuple[Figure, ...]], str, str]
                 tfgpu_magic.apply(step, frameworks="all")
             except tfgpu_magic.Refused as error:
                 refused = str(error)
-    return frameworks.figures(), imported()._C._accelerator_getAllocatorSettings(), refused
+    return frameworks.figures(), options(imported()), refused
 
 
 def asked_without_a_start() -> tuple[str, list[int], bool, tuple[int, ...]]:
