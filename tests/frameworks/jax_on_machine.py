@@ -95,8 +95,14 @@ def fill() -> tuple[int, int, str, bool]:
         return len(kept) * 64 * MIB, held()[0], str(error), frameworks.out_of_memory(error)
 
 
-def figures(gpu: int) -> tuple[dict[str, tuple[Figure, ...]], list[int]]:
-    """Use one GPU; return the figures of all frameworks, and what is held."""
+def figures(gpu: int, shown: str = "all") -> tuple[dict[str, tuple[Figure, ...]], list[int]]:
+    """Use one GPU; return the figures of all frameworks, and what is held.
+
+    Args:
+        gpu: its place among JAX's devices.
+        shown: the GPUs that JAX itself is told to use, in CUDA's numbers.
+    """
+    jax().config.update("jax_cuda_visible_devices", shown)
     kept = [array(64, gpu), array(64, gpu)]
     kept.pop()
     return frameworks.figures(), held()

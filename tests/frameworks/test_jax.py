@@ -138,7 +138,7 @@ def test_its_figures_are_those_of_the_gpu_that_it_has_used(machine: Machine, sho
 
 
 def test_a_gpu_that_jax_itself_was_told_to_use_is_known(machine: Machine) -> None:
-    told, held = on(machine, on_machine.figures, 0, env={"JAX_CUDA_VISIBLE_DEVICES": "1"})
+    told, held = on(machine, on_machine.figures, 0, "1")
 
     assert list(told) == [machine.gpus()[1].uuid]
     assert held[0] == 0

@@ -19,6 +19,7 @@ import tfgpu_magic
 from tests.frameworks import torch_stand_in
 from tests.sizes import MIB
 from tfgpu_magic import frameworks
+from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.monitor.report import Figure
 
 ALLOCATED, PEAK, RESERVED = 64 * MIB, 128 * MIB, 256 * MIB
@@ -114,7 +115,7 @@ def asked_without_a_start() -> tuple[str, list[int], bool, tuple[int, ...]]:
     """Ask PyTorch all that is asked of one that sleeps; return that, and whether it has started and its version."""
     import torch
 
-    one = frameworks.Torch()
+    one = Torch()
     asked = [torch.cuda.memory_reserved(0), torch.cuda.memory_allocated(0), torch.cuda.max_memory_allocated(0)]
     return one.stage().name, asked, torch.cuda.is_initialized(), one.version()
 

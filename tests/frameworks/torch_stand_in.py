@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from types import ModuleType, SimpleNamespace
 
 
-
 def torch(
     *,
     allocated: Sequence[int],

@@ -1,4 +1,4 @@
-"""JAX and PyTorch on a real NVIDIA GPU, NVML the judge: run with ``pytest -m gpu`` where these are installed for CUDA."""
+"""JAX and PyTorch, installed for CUDA, on a real NVIDIA GPU, NVML the judge: run with ``pytest -m gpu``."""
 
 from __future__ import annotations
 
