@@ -9,6 +9,7 @@ from typing import Any
 
 import tfgpu_magic
 from tests.sizes import MIB
+from tests.waiting import until
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.jax import Jax
@@ -105,6 +106,9 @@ def figures(gpu: int, shown: str = "all") -> tuple[dict[str, tuple[Figure, ...]]
     jax().config.update("jax_cuda_visible_devices", shown)
     kept = [array(64, gpu), array(64, gpu)]
     kept.pop()
+    # What is deleted comes back a moment later.
+    device = jax().devices()[gpu]
+    until(lambda: device.memory_stats()["bytes_in_use"], lambda used: used == 64 * MIB)
     return frameworks.figures(), held()
 
 

@@ -76,13 +76,16 @@ def test_with_preallocation_off_it_grows_and_the_fraction_is_a_cap(machine: Mach
 
 
 @pytest.mark.parametrize(
-    ("words", "size"), [("limit 1GiB", GIB), ("limit 1GiB --grow", 64 * MIB), ("growth", 64 * MIB)]
+    ("steps", "size"),
+    [
+        (["limit 1GiB", "use"], GIB),
+        (["import", "limit 1GiB", "use"], GIB),
+        (["limit 1GiB --grow", "use"], 64 * MIB),
+        (["import", "growth", "use"], 64 * MIB),
+    ],
 )
-@pytest.mark.parametrize("first", [False, True])
-def test_it_takes_what_the_words_say_before_its_import_and_after(
-    machine: Machine, words: str, size: int, first: bool
-) -> None:
-    refused, [held, _] = on(machine, on_machine.told, ["import", words, "use"][not first :])
+def test_it_takes_what_the_words_say_before_its_import_and_after(machine: Machine, steps: list[str], size: int) -> None:
+    refused, [held, _] = on(machine, on_machine.told, steps)
 
     assert refused == ""
     assert size - PAGE < held - CONTEXT <= size
