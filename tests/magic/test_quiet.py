@@ -119,7 +119,7 @@ def test_what_few_configurations_have_is_not_imported_for_others() -> None:
     code = "import tfgpu_magic.loading, sys; print(*sys.modules)"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
-    assert not set(modules) & {f"tfgpu_magic.{name}" for name in ("config.ceiling", "administrator", "config.runtime")}
+    assert not set(modules) & {f"tfgpu_magic.{name}" for name in ("config.ceiling", "configuration", "config.runtime")}
 
 
 def _cells(configured: Mapping[str, Any], *sources: str) -> list[Seen]:

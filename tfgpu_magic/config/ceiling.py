@@ -23,9 +23,6 @@ from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import rounded
 
-VARIABLE = "TFGPU_CEILING"
-"""The environment variable with a ceiling. On each GPU the lower holds of this one and the configuration's."""
-
 NO_GPU = Visible(())
 """The request that any ceiling allows."""
 

@@ -19,6 +19,7 @@ from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
 from tfgpu_magic.config.runtime.environ import EnvironmentChanges, adopt, environment, export, quieten
 from tfgpu_magic.config.runtime.stage import current_stage, forked, frozen, importing, listed, tensorflow, too_old
+from tfgpu_magic.config.variables import CEILING
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.snapshot import Gpu
@@ -66,13 +67,18 @@ class Runtime:
         """Read the variable, if that was not done before."""
         if not self._has_read_ceiling:
             self._has_read_ceiling = True
-            if text := os.environ.get(ceiling.VARIABLE, "").strip():
-                self.lower_ceiling(ceiling.safe(text, f"${ceiling.VARIABLE}"))
+            if text := os.environ.get(CEILING, "").strip():
+                self.lower_ceiling(ceiling.safe(text, f"${CEILING}"))
 
     def lower_ceiling(self, to: Ceiling) -> None:
         """Hold this process, and what it starts, under a ceiling as well."""
         self._ceiling = ceiling.lower(self.ceiling, to)
-        export(ceiling.VARIABLE, str(self._ceiling))
+        export(CEILING, str(self._ceiling))
+
+    @property
+    def half_started(self) -> bool:
+        """Whether TensorFlow has begun to use CUDA, and its first op was not done yet."""
+        return current_stage() in (Stage.LISTED, Stage.POISONED)
 
     def observe(self, gpus: Sequence[Gpu], *, timeout: float = cuda.CUDA_TIMEOUT) -> ProcessState:
         """Return the state of this process on a machine with these GPUs. Nothing is changed or started.
@@ -157,7 +163,7 @@ class Runtime:
 
         The ceiling is the one in force, whatever the variable has become.
         """
-        held = {} if self.ceiling is None else {ceiling.VARIABLE: str(self.ceiling)}
+        held = {} if self.ceiling is None else {CEILING: str(self.ceiling)}
         return self._changes.original() | held
 
     def fall_back(self, plan: Plan) -> None:
