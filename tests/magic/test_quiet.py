@@ -84,9 +84,7 @@ def test_a_policy_of_a_group_that_is_misspelt_is_told_with_its_group(machine: Ma
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_an_import_writes_that_is_no_noise_is_shown_and_the_rest_on_demand(
-    tmp_path: Path, fails: bool
-) -> None:
+def test_what_an_import_writes_that_is_no_noise_is_shown_and_the_rest_on_demand(tmp_path: Path, fails: bool) -> None:
     noise = "I0000 00:00:1.2  31 port.cc:153] oneDNN\nW0000 00:00:1.2  31 x.cc:1] so\nWARNING: All log messages before "
     noise += "absl::InitializeLog() is called are written to STDERR\n"
     error = "E0000 00:00:1.2  31 cuda.cc:1] no GPU\nplain\n"
