@@ -68,7 +68,7 @@ class TfGpuMagics(Magics):
     quiet_tensorflow = Bool(
         False,
         help="Whether TensorFlow's own log is kept out of cells, but for errors. Variables that are set already stay "
-        "as they are.",
+        "as they are. To set it to False in a cell shows what was kept out of TensorFlow's import.",
     ).tag(config=True)
 
     warm = Bool(

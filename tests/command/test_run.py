@@ -9,8 +9,6 @@ import pytest
 
 from tests.command.shell import TFGPU, Done, running, tfgpu
 from tests.machines import machine_of
-from tfgpu_magic.config import script
-from tfgpu_magic.loading import VARIABLE
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("2x8GiB")
@@ -22,10 +20,6 @@ def test_a_command_has_what_variables_can_say_and_the_policy_for_its_kernels(mac
     done = tfgpu(machine, "run", "visible 1; growth", "--", "sh", "-c", SAY)
 
     assert (done.stdout, done.stderr, done.returncode) == ("1, true, visible 1; growth\n", "", 0)
-
-
-def test_it_is_what_kernels_read() -> None:
-    assert script.VARIABLE == VARIABLE
 
 
 def test_a_command_is_the_process_itself_with_its_signals_and_status(machine: Machine) -> None:

@@ -14,8 +14,9 @@ from tests.waiting import until
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.isolate.claims import Claim, Need
-from tfgpu_magic.isolate.lease_file import Entry, LeaseFile, began
+from tfgpu_magic.isolate.lease_file import Entry, LeaseFile
 from tfgpu_magic.isolate.lease_reader import leases
+from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.other_processes import OtherProcesses, settling
 

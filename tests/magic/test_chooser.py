@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from tests.jupyter import Server, execute, serving
+from tests.jupyter import Server, execute, reply_to
 from tests.machines import machine_of
 from tests.sizes import GIB
 from tfgpu_magic import offers
@@ -22,35 +22,20 @@ for gpu in tf.config.list_physical_devices("GPU"):
 FULL = "import tensorflow as tf\nx = tf.constant(1.0)"
 
 
-@pytest.fixture(scope="module")
-def server(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(machine, tmp_path_factory.mktemp("home")) as server:
-        yield server
-
-
 @pytest.fixture
-def client(server: Server) -> Iterator[BlockingKernelClient]:
-    kernel = server.call("kernels", {"name": "python3"})["id"]
+def client(server: Server, kernel: str) -> Iterator[BlockingKernelClient]:
     client = server.connect(kernel)
     yield client
     client.stop_channels()
-    server.open(f"api/kernels/{kernel}", method="DELETE").close()
 
 
 def ask(client: BlockingKernelClient, call: str) -> dict[str, Any]:
     """Evaluate a call of the chooser as the page does."""
     expression = f"__import__('tfgpu_magic.chooser').chooser.{call}"
     message = client.execute("", silent=True, store_history=False, user_expressions={"answer": expression})
-    answer = _reply(client, message)["user_expressions"]["answer"]
+    answer = reply_to(client, message)["user_expressions"]["answer"]
     assert answer["status"] == "ok", answer
     return dict(answer["data"][MIME])
-
-
-def _reply(client: BlockingKernelClient, message: str) -> dict[str, Any]:
-    while True:
-        reply = client.get_shell_msg(timeout=120)
-        if reply["parent_header"]["msg_id"] == message:
-            return dict(reply["content"])
 
 
 def test_a_kernel_without_the_extension_says_what_is_free_and_stays_as_it_is(client: BlockingKernelClient) -> None:

@@ -21,8 +21,13 @@ def beside_stand_ins(*sources: str) -> tuple[list[Seen], list[int]]:
 
 
 def seen(*sources: str, gpus: str = "2x16GiB") -> list[Seen]:
+    return seen_and_held(*sources, gpus=gpus)[0]
+
+
+def seen_and_held(*sources: str, gpus: str = "1x16GiB", **env: str) -> tuple[list[Seen], list[int]]:
+    """Run cells beside the stand-ins, on a machine and with variables of their own."""
     with Machine.create(gpus) as machine:
-        given: list[Seen] = run(machine, beside_stand_ins, *sources, fresh=True)[0]
+        given: tuple[list[Seen], list[int]] = run(machine, beside_stand_ins, *sources, env=env, fresh=True)
         return given
 
 
@@ -99,15 +104,8 @@ def test_an_isolated_cell_has_the_limit_in_every_framework(lines: tuple[str, ...
 
 
 def test_tensorflow_that_keras_imports_beside_jax_is_kept_from_the_gpu() -> None:
-    with Machine.create("1x16GiB") as machine:
-        given, taken = run(
-            machine,
-            beside_stand_ins,
-            "%gpu limit 4GiB",
-            "import jax; jax.devices(); import tensorflow as tf; x = tf.zeros(1000)",
-            env={"KERAS_BACKEND": "jax"},
-            fresh=True,
-        )
+    sources = "%gpu limit 4GiB", "import jax; jax.devices(); import tensorflow as tf; x = tf.zeros(1000)"
+    given, taken = seen_and_held(*sources, KERAS_BACKEND="jax")
 
     assert "Keras computes with jax here and may import TensorFlow too, which is kept from the GPUs" in given[0].value
     assert round(taken[0] / MIB) == (4 * GIB + CONTEXT) // MIB
@@ -115,15 +113,7 @@ def test_tensorflow_that_keras_imports_beside_jax_is_kept_from_the_gpu() -> None
 
 @pytest.mark.parametrize("first", ["import tensorflow as tf; tf.zeros(1)", "x = 1"])
 def test_a_configured_policy_holds_for_a_framework_that_is_imported_after_it(first: str) -> None:
-    with Machine.create("1x16GiB") as machine:
-        given, _ = run(
-            machine,
-            beside_stand_ins,
-            first,
-            "import torch; x = torch.zeros(3 * 2**30)",
-            env={"TFGPU_POLICY": "limit 2GiB"},
-            fresh=True,
-        )
+    given, _ = seen_and_held(first, "import torch; x = torch.zeros(3 * 2**30)", TFGPU_POLICY="limit 2GiB")
 
     assert given[1].error == "OutOfMemoryError"
 
@@ -138,8 +128,7 @@ def test_a_configured_policy_holds_for_a_framework_that_is_imported_after_it(fir
     ],
 )
 def test_no_framework_passes_the_ceiling(cells: tuple[str, ...]) -> None:
-    with Machine.create("1x16GiB") as machine:
-        given, _ = run(machine, beside_stand_ins, *cells, env={"TFGPU_CEILING": "limit 2GiB"}, fresh=True)
+    given, _ = seen_and_held(*cells, TFGPU_CEILING="limit 2GiB")
 
     assert given[-1].error in ("OutOfMemoryError", "UsageError")
 
@@ -201,14 +190,6 @@ def test_what_holds_is_said_with_the_gpus_that_were_chosen() -> None:
 
 
 def test_nor_does_what_jax_takes_when_it_starts() -> None:
-    with Machine.create("1x16GiB") as machine:
-        _, taken = run(
-            machine,
-            beside_stand_ins,
-            "%gpu growth off",
-            "import jax; jax.devices()",
-            env={"TFGPU_CEILING": "limit 2GiB"},
-            fresh=True,
-        )
+    _, taken = seen_and_held("%gpu growth off", "import jax; jax.devices()", TFGPU_CEILING="limit 2GiB")
 
     assert round(taken[0] / MIB) == (2 * GIB + CONTEXT) // MIB

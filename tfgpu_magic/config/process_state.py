@@ -22,8 +22,6 @@ DEVICES = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 VARIABLES = (GROWTH, ALLOCATOR, DEVICE_CAP, LEAST_MULTIPROCESSORS, DEVICES, ORDER)
 """The environment variables that decide what TensorFlow does with GPUs."""
-CEILING = "TFGPU_CEILING"
-"""The environment variable with a ceiling. On each GPU the lower holds of this one and the configuration's."""
 
 
 class Stage(enum.Enum):

@@ -86,6 +86,11 @@ def has_tensorflow() -> bool:
     return bool(installed("tensorflow"))
 
 
+def awake() -> list[Framework]:
+    """Return the frameworks that use a GPU, or a CUDA context that may be theirs."""
+    return [one for one in FRAMEWORKS if one.stage() in (Stage.READY, Stage.POISONED)]
+
+
 def limited() -> list[Limited]:
     """Return the frameworks beside TensorFlow that are installed and can be told what they may take."""
     return [one for one in FRAMEWORKS if isinstance(one, Limited) and one.version()]

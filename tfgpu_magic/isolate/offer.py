@@ -16,7 +16,7 @@ from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.claims import Holding
-from tfgpu_magic.isolate.lease_file import lives
+from tfgpu_magic.isolate.pids import lives
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 

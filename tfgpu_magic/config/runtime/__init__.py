@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.config import cuda, keras, visible
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING
-from tfgpu_magic.config.process_state import ALLOCATOR, CEILING, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
+from tfgpu_magic.config.process_state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
 from tfgpu_magic.config.runtime.environ import EnvironmentChanges, adopt, environment, export, quieten
 from tfgpu_magic.config.runtime.stage import current_stage, forked, frozen, importing, listed, tensorflow, too_old
+from tfgpu_magic.config.variables import CEILING
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.snapshot import Gpu
@@ -79,6 +80,11 @@ class Runtime:
         to = ceiling.safe(text, where)
         self._ceiling = to if self.ceiling is None else self.ceiling.lower_of(to)
         export(CEILING, str(self._ceiling))
+
+    @property
+    def half_started(self) -> bool:
+        """Whether TensorFlow has begun to use CUDA, and its first op was not done yet."""
+        return current_stage() in (Stage.LISTED, Stage.POISONED)
 
     def observe(self, gpus: Sequence[Gpu], *, timeout: float = cuda.CUDA_TIMEOUT) -> ProcessState:
         """Return the state of this process on a machine with these GPUs. Nothing is changed or started.
