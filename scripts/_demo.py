@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -119,13 +120,14 @@ def _open_panel(workspaces: Path) -> None:
 
 
 def _url(lab: subprocess.Popen[bytes], folder: Path) -> str:
-    """Wait until JupyterLab listens, and return the tour's address with the token."""
+    """Return the tour's address with the token once JupyterLab listens, which it does after it has written where."""
     info = folder / ".jupyter" / "runtime" / f"jpserver-{lab.pid}.json"
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and lab.poll() is None:
         try:
             server = json.loads(info.read_text())
-        except (OSError, ValueError):  # not there yet, or half written
+            socket.create_connection((server["hostname"], server["port"]), timeout=1).close()
+        except (OSError, ValueError):  # not there yet, half written, or not listening
             time.sleep(0.05)
         else:
             return f"{server['url']}lab/tree/{TOUR}?token={server['token']}"

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 import tfgpu_magic
+from scripts import _demo
 
 ROOT = Path(__file__).parents[2]
 THEMES = "@jupyterlab/apputils-extension:themes"
@@ -34,6 +36,33 @@ def _call(server: str, path: str, token: str, *, method: str = "GET", data: byte
     )
     with urllib.request.urlopen(request, timeout=30) as answer:
         return json.loads(answer.read() or "null")
+
+
+def test_the_address_is_said_when_it_can_be_opened_and_not_before(tmp_path: Path) -> None:
+    """Jupyter Server writes where it will listen first, and listens when its loop runs."""
+    code = """
+        import json, pathlib, socket, sys, time
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        told = {"url": f"http://127.0.0.1:{port}/", "hostname": "127.0.0.1", "port": port, "token": "t"}
+        pathlib.Path(sys.argv[1]).write_text(json.dumps(told))
+        time.sleep(2)
+        listener.listen()
+        time.sleep(600)
+    """
+    runtime = tmp_path / ".jupyter" / "runtime"
+    runtime.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "info")]) as lab:
+        (runtime / f"jpserver-{lab.pid}.json").symlink_to(tmp_path / "info")
+        try:
+            url = _demo._url(lab, tmp_path)
+            _, port = url.split("/")[2].split(":")
+            socket.create_connection(("127.0.0.1", int(port)), timeout=30).close()
+        finally:
+            lab.kill()
+
+    assert url == f"http://127.0.0.1:{port}/lab/tree/tour.ipynb?token=t"
 
 
 @pytest.mark.skipif(Path(sys.prefix) != ROOT / ".venv", reason="scripts/demo would make .venv: run scripts/test")
