@@ -24,7 +24,7 @@ from tfgpu_magic.host import host
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import MIB, rounded
 
-__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "frozen", "quieten", "tensorflow"]
+__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "export", "frozen", "quieten", "tensorflow"]
 
 NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
 """Libraries that may hold a CUDA context of their own in a kernel."""
