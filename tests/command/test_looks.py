@@ -19,7 +19,7 @@ from tests.machines import machine_of
 from tests.processes import QUIET
 from tests.sizes import GIB
 from tests.waiting import until
-from tfgpu_magic.command.main import parser
+from tfgpu_magic.command.dispatch import parser
 from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.views import message
@@ -183,6 +183,7 @@ def test_every_command_has_a_help_of_its_own_in_80_columns(name: str, monkeypatc
         (["statsu"], "invalid choice: 'statsu'"),
         (["status", "--", "x.py"], "`tfgpu status` takes no program: '-- x.py' is too much"),
         (["status", "--xml"], "unrecognized arguments: --xml"),
+        (["--", "x.py"], 'there is no command. To run a program:   tfgpu run "POLICY" -- x.py'),
     ],
 )
 def test_a_mistake_in_the_words_is_answered_with_2(machine: Machine, words: list[str], said: str) -> None:
@@ -200,6 +201,30 @@ def test_an_interrupt_ends_it_without_a_traceback_and_as_a_shell_expects(broken:
         _, said = process.communicate(timeout=30)
 
     assert (process.returncode, said) == (-2, "")
+
+
+def test_an_interrupt_of_its_start_is_answered_in_the_same_way(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "argparse.py").write_text("raise KeyboardInterrupt")  # as one that comes while it is imported
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = tfgpu(machine, "status", env={"PYTHONPATH": paths})
+
+    assert (done.returncode, done.stdout, done.stderr) == (-2, "", "")
+
+
+def test_an_output_that_takes_no_more_is_told(machine: Machine) -> None:
+    done = run(machine, "sh", "-c", f"exec {' '.join(TFGPU)} status > /dev/full")
+
+    assert (done.returncode, done.stderr) == (1, "tfgpu: [Errno 28] No space left on device\n")
+
+
+def test_a_name_that_the_output_cannot_write_is_written_as_far_as_it_can(machine: Machine) -> None:
+    with named("Übung.ipynb"):
+        neighbour = machine.add_neighbour("3GiB@1")
+    done = tfgpu(machine, "status", env={"PYTHONIOENCODING": "ascii"})
+    neighbour.stop()
+
+    assert done.returncode == 0
+    assert "?bung.ipynb" in done.stdout
 
 
 def test_help_imports_nothing_that_only_commands_need() -> None:

@@ -16,7 +16,7 @@ import zlib
 from dataclasses import replace
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.directory import BoardDirectory, other_directories
+from tfgpu_magic.monitor.directory import BoardDirectory, close_own, other_directories
 from tfgpu_magic.monitor.report import Report
 
 VERSION = 2
@@ -55,6 +55,7 @@ class ReportFile:
         except BaseException:
             place.close()
             raise
+        self._is = os.fstat(self._fd)
 
     def _make(self, new: str) -> int:
         """Make the file, and return its descriptor. The file gets its name when it is locked."""
@@ -90,7 +91,7 @@ class ReportFile:
             with contextlib.suppress(MonitorError):
                 self._place.remove(self.name)
             _ours.discard(self._place.name(self.name))
-        os.close(self._fd)
+        close_own(self._fd, self._is)
         self._place.close()
 
 

@@ -28,7 +28,7 @@ from tfgpu_magic.units import MIB, rounded
 if TYPE_CHECKING:
     from tfgpu_magic.config.ceiling import Ceiling
 
-__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "frozen", "quieten", "tensorflow"]
+__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "export", "frozen", "quieten", "tensorflow"]
 
 NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
 """Libraries that may hold a CUDA context of their own in a kernel."""
