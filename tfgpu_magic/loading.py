@@ -40,18 +40,19 @@ def load(shell: InteractiveShell) -> None:
         from tfgpu_magic.isolate.pool import FORK_SERVER  # here and below: loading the extension is to be quick
 
         FORK_SERVER.process()
+    warn = functools.partial(_warn, shell)
+    capped = False
+    if magics.ceiling or CEILING in os.environ:
+        from tfgpu_magic import process_ceiling
+
+        if capped := process_ceiling.restrict(magics.ceiling, warn):
+            magics.ceiling = process_ceiling.in_force()  # the setting shows what holds, and that can be lowered
     given, where = _policy(magics)
-    if given or magics.ceiling or CEILING in os.environ:
+    if given or capped:
         from tfgpu_magic import administrator
 
-        warn = functools.partial(_warn, shell)
-        if capped := administrator.restrict(magics.ceiling, warn):
-            magics.ceiling = administrator.in_force()  # so that the setting shows what holds, and that can be lowered
         if not administrator.has_policy():  # else it is loaded again, and what was asked meanwhile stays in force
-            if given:
-                administrator.enforce(given, where, warn)
-            elif capped:
-                administrator.enforce("growth", "the ceiling", warn)
+            administrator.enforce(given or "growth", where if given else "the ceiling", warn)
         administrator.hold_others()
     if "google.colab" in sys.modules:
         from tfgpu_magic import resumption
@@ -132,13 +133,15 @@ def _apply(
     from tfgpu_magic import control  # only a restarted kernel needs these
     from tfgpu_magic.config.runtime import current_stage
 
+    held = ""
     try:
         # The words are the whole policy: that of the configuration is not to be added to them.
         if others:
             control.apply(f"default; {others}", frameworks="all")
+            held = f" `{others}` is, for every framework."
         plan = control.apply(words if words == "default" else f"default; {words}")
     except TfGpuError as error:
-        _warn(shell, f"tfgpu_magic: `{words}`, asked for with {RESTART}, is NOT in force.\n{error}")
+        _warn(shell, f"tfgpu_magic: `{words}`, asked for with {RESTART}, is NOT in force.{held}\n{error}")
     else:
         say(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)
 

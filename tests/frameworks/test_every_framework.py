@@ -154,6 +154,7 @@ def test_it_is_too_late_for_jax_once_it_uses_a_gpu_and_nothing_is_applied(machin
     _, refused, _, over, _ = scene(machine, uses_jax, "limit 2GiB", imports_torch, three_gib)
 
     assert str(refused).startswith("TooLate: Not applied. JAX is already using a GPU in this program, so its memory")
+    assert 'before the first operation of JAX:   tfgpu_magic.apply("limit 2GiB", frameworks="all")' in str(refused)
     assert over == "taken"
 
 

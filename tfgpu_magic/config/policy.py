@@ -60,6 +60,11 @@ class Policy:
         return self.by_nature()[0]
 
     @property
+    def of_any_framework(self) -> bool:
+        """Whether every framework can be asked it, and not only TensorFlow."""
+        return all(request.of_any_framework for request in self.memory)
+
+    @property
     def choice(self) -> Choice | None:
         """The choice of the GPUs that are seen; of several the last."""
         return self.by_nature()[1]
