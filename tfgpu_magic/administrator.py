@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
 
@@ -17,7 +17,6 @@ from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.plan import Plan, in_bytes, in_words, renew
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen, importing
 from tfgpu_magic.errors import PolicyError, TooLate
 from tfgpu_magic.host import here
@@ -91,13 +90,18 @@ def current() -> Plan:
 
 
 def hold_others() -> None:
-    """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling, as soon as one is imported.
+    """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling: now and at each import.
 
-    Call it once TensorFlow's own plan is made: those that are imported already are told at once.
+    Call it once TensorFlow's own plan is made.
     """
-    for module in NAMES.keys() - sys.modules.keys():
-        import_hook.call_at_import(tell_others, module)
+    hold_imports()
     for module in [module for module in NAMES if module in sys.modules][:1]:
+        import_hook.call_at_import(tell_others, module)
+
+
+def hold_imports() -> None:
+    """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling, whenever one is imported."""
+    for module in NAMES.keys() - sys.modules.keys():
         import_hook.call_at_import(tell_others, module)
 
 
@@ -166,6 +170,12 @@ def policy_of(plan: Plan) -> Policy:
     return _configured.policy if _configured is not None and plan.configured else plan.asked
 
 
+def said_to_others(plan: Plan) -> Policy:
+    """Return what a user asks of the frameworks beside TensorFlow; what is configured, a new process has by itself."""
+    configured = NOTHING if _configured is None else fallback.waits(_configured.policy).others
+    return NOTHING if plan.others == configured else plan.others
+
+
 def at_import() -> None:
     """Apply the plan that waits for TensorFlow's import."""
     plan = RUNTIME.plan
@@ -221,28 +231,13 @@ def look_well() -> Snapshot:
     return look(LOOK_TIMEOUT, slow=slow)
 
 
+names = other_processes.names
+
+
 def slow() -> None:
     """Print why nothing happens, if the user can see it below a cell."""
     if import_hook.in_a_cell():
         import_hook.show(f"Waiting for the {makers()} driver, which is slow to answer…")
-
-
-def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str]:
-    """Return the name of each process by its pid, as the table shows it.
-
-    Args:
-        snapshot: the GPUs with the processes that hold memory.
-        promises: those of other processes, which need hold none.
-    """
-    from tfgpu_magic.monitor import one_look  # psutil is slow to import, and only a refusal or a note names processes
-
-    holding = {process.pid for process in snapshot.processes}
-    waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
-    found = {**one_look.owners(holding), **(one_look.reporting(waiting) if waiting else {})}
-    return {
-        pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text
-        for pid, owner in found.items()
-    }
 
 
 def _enforce_now(configured: ConfiguredPolicy) -> None:

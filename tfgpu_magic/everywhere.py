@@ -20,7 +20,6 @@ from tfgpu_magic.frameworks import Limited
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
-
 noted = framework_notes.noted
 standing = framework_notes.standing
 
@@ -53,14 +52,16 @@ def plan(
     if process.ceiling is not None and own != asked:
         draft(asked, snapshot, alone)  # the whole that is divided is under the ceiling, too
     now = Policy(tuple(request for request in asked if isinstance(request, Memory | Reset)))
-    before = _parts(current, anew=anew)
+    before = {} if anew else {one.framework: one for one in current.frameworks}
 
     def extended(made: Plan) -> Plan:
         if made.show and asked.choice is not None and len(made.devices) < len(process.shown or ()):
             raise refusal.shown_to_others(asked, process)
         made = replace(made, others=current.others.then(now))
         settled = _settled(made, current, snapshot, process, anew=anew)
-        words = (current.of_others, now) if settled is None else (settled, NOTHING)
+        words = (current.others if anew else current.of_others, now)
+        if settled is not None:
+            made, words = replace(made, settled=in_bytes(made.settled, made.devices)), (settled, NOTHING)
         parts = []
         for one in there:
             wanted = _wanted(one, *words, made, snapshot, process)
@@ -92,26 +93,28 @@ def beside(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState,
         process: this process, or a new one.
         anew: whether it is for a new process, in which no framework is imported yet.
     """
-    before = _parts(current, anew=anew)
-    made = replace(made, others=current.others)
+    before = {} if anew else {one.framework: one for one in current.frameworks}
+    made = replace(made, environment=_own(made, current), others=current.others)
     made = replace(made, settled_others=_settled(made, current, snapshot, process, anew=anew))
     parts = [_nearest(one, made, before.get(one.name), snapshot, process, anew=anew) for one in frameworks.limited()]
     return _with(made, parts, before)
 
 
-def _parts(plan: Plan, *, anew: bool) -> dict[str, FrameworkPlan]:
-    """Return what was done about each framework; nothing yet in a new process."""
-    return {} if anew else {one.framework: one for one in plan.frameworks}
+def _own(made: Plan, current: Plan) -> Mapping[str, str | None]:
+    """Return the variables of a plan that are TensorFlow's own: the current one has those of the others, too."""
+    if not (made is current or made.in_force):
+        return made.environment
+    theirs = {name for part in current.frameworks for name in part.environment}
+    return {name: value for name, value in made.environment.items() if name not in theirs}
 
 
 def _with(made: Plan, parts: Sequence[FrameworkPlan], before: Mapping[str, FrameworkPlan]) -> Plan:
-    """Return a plan for TensorFlow with what is done about the others, in place of what was done before."""
-    theirs = {name for part in before.values() for name in part.environment}
-    own = {name: value for name, value in made.environment.items() if name not in theirs}
+    """Return a plan for TensorFlow with what is done about the others."""
+    theirs = {name: value for part in parts for name, value in part.environment.items()}
     return replace(
         made,
         frameworks=tuple(parts),
-        environment={**own, **{name: value for part in parts for name, value in part.environment.items()}},
+        environment={**made.environment, **theirs},
         in_force=made.in_force and all(part.asks_the_same(before.get(part.framework)) for part in parts),
     )
 
@@ -145,7 +148,7 @@ def _for_tensorflow(policy: Policy) -> Policy:
                 f"Only TensorFlow has logical GPUs: say `{request}` with its own magic, `tf_gpu`. Every framework "
                 "takes a `limit`."
             )
-    return _share(policy, TENSORFLOW)
+    return policy.share_of(TENSORFLOW)
 
 
 def _nearest(
@@ -176,7 +179,7 @@ def _nearest(
     if kept.is_within(part):
         return kept
     late = refusal.framework_too_late(framework.name, framework.since, NOTHING, process).reason
-    held = f" The ceiling `{process.ceiling}` does not hold it." if process.ceiling else ""
+    held = f" The ceiling `{process.ceiling}` does not hold it. Restart for that." if process.ceiling else ""
     return replace(kept, takes="", notes=(), unmet=f"{late.removeprefix('Not applied. ')}{held}")
 
 
@@ -195,15 +198,16 @@ def _possible(
             why = why or error.reason.removeprefix("Not applied. ")
             continue
         return replace(part, unmet=f"{framework.name} is not held to all of `{plan.of_others}`. {why}") if why else part
-    gpus = tuple(Device(gpu=Gpu(index=0, uuid=uuid, total=1), limits=(0,)) for uuid in process.shown or ())
-    part = framework.plan(Wanted(devices=gpus, grows=True, asked=False), state)
-    hidden = {} if process.frozen else visible.variable(())
+    known = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    gpus = [known.get(uuid, Gpu(index=0, uuid=uuid)) for uuid in process.shown or ()]
+    nothing = tuple(Device(gpu=replace(gpu, total=gpu.total or 1), limits=(0,)) for gpu in gpus)
+    part = framework.plan(Wanted(devices=nothing, grows=True, asked=False), state)
     return replace(
         part,
-        environment={**part.environment, **hidden},
+        environment={**part.environment, **visible.variable(())},
         takes="",
         notes=(),
-        unmet=f"{framework.name} gets no GPU. {why}" if why else "",
+        unmet=f"{framework.name} gets no GPU. {why}" if why else part.unmet,
     )
 
 
@@ -265,7 +269,7 @@ def _wanted(
     Raises:
         Refused: it cannot be had together, or what it is is unknown; or what is asked now passes the ceiling.
     """
-    resolved = _resolved(_share(earlier, framework.name), _share(now, framework.name), plan, snapshot, process)
+    resolved = _resolved(earlier.share_of(framework.name), now.share_of(framework.name), plan, snapshot, process)
     return Wanted(devices=resolved.devices(), grows=resolved.growth)
 
 
@@ -290,8 +294,3 @@ def _state(framework: Limited, *, anew: bool) -> FrameworkState:
         version=framework.version(),
         held={} if anew else framework.held(),
     )
-
-
-def _share(policy: Policy, framework: str) -> Policy:
-    """Return a policy with each request replaced by a framework's share of it."""
-    return Policy(tuple(r.share_of(framework) if isinstance(r, Memory) else r for r in policy))

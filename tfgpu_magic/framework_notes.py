@@ -34,6 +34,15 @@ def standing(plan: Plan) -> str:
     return f"`{asked}` is in force already." if plan.in_force else f"`{asked}` holds for {names}, from first use on."
 
 
+def left_out(plan: Plan) -> str:
+    """Return a sentence on the installed frameworks that a policy for TensorFlow alone leaves out; else nothing."""
+    there = [one.name for one in frameworks.limited()]
+    if plan.frameworks or plan.asked.of_any_framework or not there:
+        return ""
+    take = "takes what it wants" if len(there) == 1 else "take what they want"
+    return f"`{plan.asked}` is for TensorFlow alone: {_all(there)} {take}. A `limit` is for every framework."
+
+
 def _left_free(plan: Plan, there: Sequence[Limited]) -> tuple[str, ...]:
     """Return a note on the imported frameworks that words for TensorFlow leave free to take what they want."""
     awake = [one.name for one in there if _is_wanted(one)]

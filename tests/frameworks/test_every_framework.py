@@ -202,6 +202,12 @@ def test_words_for_tensorflow_leave_the_others_as_they_were_told(machine: Machin
     assert size == "out of memory"
 
 
+def test_a_program_that_loads_no_extension_is_held_once_it_says_a_word(machine: Machine) -> None:
+    *_, size, _ = scene(machine, "tf: limit 1GiB", five_gib, env={"TFGPU_CEILING": "limit 2GiB"})
+
+    assert size == "out of memory"
+
+
 def test_a_split_is_tensorflows_alone() -> None:
     with pytest.raises(tfgpu_magic.PolicyError, match="Only TensorFlow has logical GPUs: say `split 2`"):
         tfgpu_magic.apply("split 2", frameworks="all")

@@ -25,6 +25,13 @@ import tfgpu_magic.administrator as a
 from tfgpu_magic.monitor.snapshot import Snapshot
 a.look_well = lambda: Snapshot(time=0.0, error="The driver does not answer.")
 """
+SHARER = """
+import tfgpu_magic.other_processes as o
+from tfgpu_magic.monitor.report import GpuUse, Report
+o._read = lambda _: o.OtherProcesses((Report(pid=1, summary="", uses=(GpuUse(gpu="*", fair=True, asked=1.0),)),))
+"""
+SAID = "from tfgpu_magic import administrator as a, control; str(a.said_to_others(control.plan('limit 1GiB')))"
+RESUME = "from tfgpu_magic import loading; loading._apply(get_ipython(), 'limit 99GiB', 'limit 1GiB', print)"
 DEFECT = "import tfgpu_magic.everywhere as e; e.beside = lambda *_: 1 / 0"
 BROKEN = "import tfgpu_magic.administrator as a; a.look_well = lambda: 1 / 0"
 
@@ -59,6 +66,14 @@ SCENES = {
     "a ceiling that is misspelt": Scene(("take(3)", NO_GPU), {"TFGPU_CEILING": "little"}),
     "no GPU, where PyTorch has one": Scene(("take(1)", CAPPED), NONE, before="take(1)"),
     "no GPU, where CUDA runs": Scene(("start_jax()[0] < 1290", "True"), NONE, before="take(1)"),
+    "no GPU, whatever is said": Scene(
+        ("%gpu growth", "the ceiling is `visible none`", "%gpu visible none", "", "take(1)", NO_GPU), NONE
+    ),
+    "no GPU, whatever is said where PyTorch has one": Scene(
+        ("%gpu growth", "", "%gpu visible none", "", "%tf_gpu visible none", "", "take(1)", CAPPED),
+        NONE,
+        before="take(1)",
+    ),
     "no GPU, said later": Scene(("%config TfGpuMagics.ceiling = 'visible none'", "", "take(1)", NO_GPU), CEILING),
     # A configured choice of GPUs
     "a policy that chooses, PyTorch": Scene(
@@ -100,6 +115,14 @@ SCENES = {
         )
         for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
     },
+    "variables of JAX that are set afterwards": Scene(
+        (
+            "%gpu limit 4GiB",
+            "",
+            "os.environ.update(XLA_PYTHON_CLIENT_MEM_FRACTION='0.9', XLA_CLIENT_MEM_FRACTION='0.9'); jax_limits()",
+            "[4095, 4095]",
+        )
+    ),
     "a fraction of the user's own": Scene(
         ("%gpu limit 4GiB", "", "take(3)", FREE, "%gpu default", "", "fraction()", "0.1"), before="own_fraction(0.1)"
     ),
@@ -231,10 +254,19 @@ SCENES = {
     "a fair part is fixed": Scene(
         ("%gpu limit fair", "", "start_jax()[0] > 13000", "True", "%tf_gpu growth", "`growth`"), never="already using"
     ),
+    "a fair part is divided anew until then": Scene(
+        ("%gpu limit fair", "", SHARER, "", "7000 > start_jax()[0] > 6000", "True", "take(8, gpu=1)", CAPPED)
+    ),
     "a fair part of PyTorch is fixed": Scene(
         ("import torch", "", "%gpu limit fair", "", "fair()", "[False, False]"),
     ),
     # What is said
+    "what is configured is no word for a restart": Scene(
+        (SAID, "''", "%gpu limit 3GiB", "", SAID, "'limit 3GiB'"), {"TFGPU_POLICY": "limit 5=2GiB 0=2GiB"}
+    ),
+    "a restart for more than there is": Scene(
+        (RESUME, "is NOT in force. `limit 1GiB` is, for every framework.", "take(2)", CAPPED)
+    ),
     "Keras keeps TensorFlow from the GPUs": Scene(
         ("%gpu limit 4GiB", "`limit 4GiB` holds for PyTorch and JAX, from first use on."), {"KERAS_BACKEND": "jax"}
     ),

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import NoReturn
 
-from tfgpu_magic import control
+from tfgpu_magic import control, framework_notes
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, python_program
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell
@@ -74,6 +74,8 @@ def _python(policy: str, found: PythonProgram, words: Sequence[str]) -> int | Ca
     reporter.start()
     if plan.acts_on_nothing:
         print(f"tfgpu: {control.standing(plan, current_stage())}", file=sys.stderr)
+    if said := framework_notes.left_out(plan):
+        print(f"tfgpu: {said}", file=sys.stderr)
     return partial(program.execute, found)
 
 
