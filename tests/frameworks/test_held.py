@@ -205,7 +205,7 @@ SCENES = {
             "%tf_gpu limit 2GiB",
             "",
             "%config TfGpuMagics.ceiling = 'limit 3GiB'",
-            "(start_jax()), so its memory cannot be changed any more. The ceiling `limit 40%; limit 3GiB` does not hold it.",
+            "so its memory cannot be changed any more. The ceiling `limit 40%; limit 3GiB` does not hold it. Restart",
             "%tf_gpu plan",
             "`limit 2GiB` waits",
         ),
