@@ -19,7 +19,6 @@ from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen, importing
 from tfgpu_magic.errors import PolicyError, TooLate
-from tfgpu_magic.host import here
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.sources import makers

@@ -67,7 +67,7 @@ SCENES = {
     "no GPU, where PyTorch has one": Scene(("take(1)", CAPPED), NONE, before="take(1)"),
     "no GPU, where CUDA runs": Scene(("start_jax()[0] < 1290", "True"), NONE, before="take(1)"),
     "no GPU, whatever is said": Scene(
-        ("%gpu growth", "the ceiling is `visible none`", "%gpu visible none", "", "take(1)", NO_GPU), NONE
+        ("%gpu growth", "`visible none; growth` holds", "%gpu visible none", "", "take(1)", NO_GPU), NONE
     ),
     "no GPU, whatever is said where PyTorch has one": Scene(
         ("%gpu growth", "", "%gpu visible none", "", "%tf_gpu visible none", "", "take(1)", CAPPED),
@@ -255,7 +255,7 @@ SCENES = {
         ("%gpu limit fair", "", "start_jax()[0] > 13000", "True", "%tf_gpu growth", "`growth`"), never="already using"
     ),
     "a fair part is divided anew until then": Scene(
-        ("%gpu limit fair", "", SHARER, "", "7000 > start_jax()[0] > 6000", "True", "take(8, gpu=1)", CAPPED)
+        ("%gpu limit fair", "", SHARER, "", "8000 > start_jax()[0] > 6000", "True", "take(8, gpu=1)", CAPPED)
     ),
     "a fair part of PyTorch is fixed": Scene(
         ("import torch", "", "%gpu limit fair", "", "fair()", "[False, False]"),
