@@ -134,10 +134,7 @@ def _apply(
     from tfgpu_magic.config.runtime import current_stage
 
     try:
-        # The words are the whole policy: that of the configuration is not to be added to them.
-        if others:
-            control.apply(f"default; {others}", frameworks="all")
-        plan = control.apply(words if words == "default" else f"default; {words}")
+        plan = control.resume(words, others)
     except TfGpuError as error:
         _warn(shell, f"tfgpu_magic: `{words}`, asked for with {RESTART}, is NOT in force.\n{error}")
     else:
