@@ -22,15 +22,15 @@ from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.self_report import after_exit
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
 from tfgpu_magic.host import shell
-from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.look import look, still_asked
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
 MIME = "application/vnd.tfgpu-magic.answer+json"
 """The type of an answer; no front end shows it."""
 
 LOOK = 2.0
-"""Seconds that one answer waits for the driver, and with it the page and the user's next cell. A driver that takes
-longer goes on being asked: the next question gets what it said."""
+"""Seconds for which one question keeps the kernel, while the driver is slow: the user's cells run in between. It goes
+on being asked, and a later question gets what it said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ def state(words: str = "") -> Answer:
         "chooses": asked.choice is not None,
         "gpus": [_gpu(gpu) for gpu in shown.gpus if not gpu.mig],
         "error": snapshot.error or "",
+        "asking": not snapshot.gpus and still_asked(),
     }
     if words and snapshot.gpus:
         facts["plan"] = _plan(words, lambda: snapshot)
@@ -94,7 +95,7 @@ def apply(words: str, before: float) -> Answer:
     """
     if time.monotonic() > before:
         return Answer({"outcome": "expired"})
-    return _apply(lambda: control.apply(words, see=lambda: look(LOOK)))
+    return _apply(lambda: control.apply(words))
 
 
 def resume(words: str, others: str) -> Answer:

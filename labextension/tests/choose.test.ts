@@ -50,7 +50,16 @@ class Scene {
   private answer(call: string): object {
     if (call.startsWith('state(')) {
       const gpus = [{ label: '0', free: 16 * GIB, total: 16 * GIB }];
-      const facts = { now: this.clock, loaded: true, late: '', policy: '', chooses: false, gpus, error: '' };
+      const facts = {
+        now: this.clock,
+        loaded: true,
+        late: '',
+        policy: '',
+        chooses: false,
+        gpus,
+        error: '',
+        asking: false
+      };
       const outcome = this.facts.late ? 'late' : 'fits';
       const plan = call === 'state("")' ? {} : { plan: { ...PLANNED, outcome } };
       return { ...facts, ...plan, ...this.facts };
@@ -137,6 +146,28 @@ test('a refusal is shown with its ways out, and one of them can be applied', asy
   assert.deepEqual([refused, ready], [{ applied: false, said: 'GPU 0 is full.' }, null]);
   assert.ok(second.applied);
   assert.equal(scene.model.state.choice.amount, 1);
+});
+
+test('a driver that is slow is asked on, and what was chosen stays', async t => {
+  const scene = new Scene(t);
+  scene.facts = { gpus: [], error: 'NVML did not answer within 2 s.', asking: true };
+  await scene.open();
+  await scene.pass(0.3);
+  const { notice } = scene.model.state;
+  scene.facts = {};
+  await scene.pass(0.3);
+  await scene.pass(0.3);
+  scene.model.choose({ memory: 'limit' });
+  scene.facts = { gpus: [], asking: true };
+  await scene.pass(0.3);
+  const { facts, words } = scene.model.state;
+  const { ready } = scene.model;
+  scene.facts = {};
+  await scene.pass(0.3);
+
+  assert.equal(notice, 'The driver is slow to answer, and is still being asked…');
+  assert.deepEqual([facts?.gpus.length, words, ready], [1, 'limit 40%', null]);
+  assert.deepEqual([scene.model.state.words, scene.model.ready], ['limit 40%', 'apply']);
 });
 
 test('where the driver does not answer that is said, nothing is applied, and it can be asked again', async t => {

@@ -39,17 +39,18 @@ export class Chooser extends Widget {
   };
 
   private draw = (): void => {
+    const focused = this.node.contains(document.activeElement);
     render(form(this.model.state, this.hands, this.unit(), this.trans), this.node);
+    if (focused && !this.node.contains(document.activeElement)) {
+      this.node.querySelector<HTMLElement>('input:checked')?.focus(); // the button that had it is gone
+    }
   };
 
   private hands: Hands = {
     choose: changed => this.model.choose(changed),
     convert: unit => this.model.convert(unit),
     take: text => this.model.take(text),
-    again: () =>
-      void this.model.load().then(() => {
-        this.node.querySelector<HTMLElement>('input:checked')?.focus(); // the button that had the focus is gone
-      }),
+    again: () => void this.model.load(),
     copy: () => {
       Clipboard.copyToSystem(`${MAGIC} ${this.model.state.words}`);
       this.model.note(this.trans.__('Copied'));

@@ -7,6 +7,7 @@ import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
 import { render } from 'lit-html';
 import { cut, type Unit } from '../../view/format';
+import type { Row } from '../../view/wire';
 import type { Stream } from '../stream';
 import { failed } from '../actions';
 import { ending, SHOWN } from '../ending';
@@ -46,10 +47,12 @@ export async function choosePolicy(notebook: NotebookPanel, { app, trans, stream
 /** The dialog with its surroundings: what a restart costs, and how it is done. */
 function dialogOf(notebook: NotebookPanel, { app, trans, stream, unit }: Parts): ChooserDialog {
   const id = (): string => kernelOf(notebook)?.id ?? '';
+  // An idle kernel: it was asked just now, and what its row may say of that is no news.
+  const row = (): Row => ({ ...rowOf(app, stream, id(), notebook.context.path), state: 'idle' });
   const model = new ChooserModel({
     trans,
     kernel: () => kernelOf(notebook),
-    loss: () => ending(rowOf(app, stream, id(), notebook.context.path), stream.state, unit(), trans),
+    loss: () => ending(row(), stream.state, unit(), trans),
     restart: first => restart(app, id(), first)
   });
   return new ChooserDialog(new Chooser(model, notebook, unit, trans), trans, nameOf(notebook));

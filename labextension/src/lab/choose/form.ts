@@ -43,19 +43,21 @@ export function form(state: Form, hands: Hands, unit: Shown, trans: Translation)
 
 /** How the notebook stands: what is in force, or why nothing can be chosen. */
 function standing({ facts, notice, loss }: Form, { again }: Hands, trans: Translation): unknown {
-  if (notice) {
-    return html`<p class="tfgpu-choose-notice" role="status">${notice}</p>`;
+  const none = facts && !facts.gpus.length;
+  if (notice || none) {
+    return html`<p class="tfgpu-choose-notice" role="status">
+        ${notice || facts?.error || trans.__('The kernel sees no GPU, so there is nothing to choose.')}
+      </p>
+      ${
+        none
+          ? html`<button type="button" class="tfgpu-choose-button" data-do="again" @click=${again}>
+              ${trans.__('Ask Again')}
+            </button>`
+          : nothing
+      }`;
   }
   if (!facts) {
     return nothing;
-  }
-  if (!facts.gpus.length) {
-    return html`<p class="tfgpu-choose-notice" role="status">
-        ${facts.error || trans.__('The kernel sees no GPU, so there is nothing to choose.')}
-      </p>
-      <button type="button" class="tfgpu-choose-button" data-do="again" @click=${again}>
-        ${trans.__('Ask Again')}
-      </button>`;
   }
   const now = facts.policy
     ? html`<p>${trans.__('Asked for until now:')} <code>${facts.policy}</code></p>`

@@ -23,6 +23,8 @@ export interface Facts {
   gpus: Gpu[];
   /** Why there is no GPU. */
   error: string;
+  /** Whether that is only a driver that is slow, and still being asked. */
+  asking: boolean;
   /** What the words do that the question was about. */
   plan?: Planned | Refused;
 }
@@ -58,7 +60,7 @@ export type Outcome = Planned | Refused | Missed;
 export type Reply<T> =
   { kind: 'answer'; facts: T } | { kind: 'busy' } | { kind: 'missing' } | { kind: 'failed'; reason: string };
 
-/** Seconds that an answer may take: it waits two for the driver (`LOOK` in `chooser.py`), and may import modules. */
+/** Seconds that an answer may take: the driver may take two of them (`LOOK` in `chooser.py`), and imports the rest. */
 export const PATIENCE = 8;
 
 const MIME = 'application/vnd.tfgpu-magic.answer+json';

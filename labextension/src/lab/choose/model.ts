@@ -10,7 +10,8 @@ import { ALL, read, words, type Choice } from './words';
 /** Milliseconds after a change until the kernel is asked. */
 const PAUSE = 250;
 
-/** Seconds that a kernel may take to start and to apply a policy. */
+/** Seconds that a kernel may take to apply a policy, which waits for a slow driver; and to start before. */
+const APPLY = 30;
 const START = 60;
 
 const USUAL: Choice = { gpu: ALL, memory: 'growth', amount: 40, unit: '%', grow: false };
@@ -75,6 +76,11 @@ export class ChooserModel {
       return;
     }
     const { facts } = reply;
+    if (facts.asking) {
+      this.set({ notice: this.around.trans.__('The driver is slow to answer, and is still being asked…') });
+      this.later(); // the kernel does other work in between
+      return;
+    }
     this.at = at; // of these facts, and not of others whose answer was not waited for
     this.set({ facts, outcome: facts.plan ?? null, notice: '', loss: facts.late ? this.around.loss() : '' });
     if (facts.gpus.length && !this.form.words) {
@@ -118,7 +124,7 @@ export class ChooserModel {
           const said =
             outcome.outcome === 'expired'
               ? trans.__('Nothing was changed: the kernel was busy for too long.')
-              : trans.__('Nothing was changed: the kernel is no longer as it was.');
+              : trans.__('Nothing was changed: it stands otherwise now.');
           await this.load();
           this.set({ done: said });
           return { applied: false, said };
@@ -163,7 +169,7 @@ export class ChooserModel {
   }
 
   private here(kernel: Connection, text: string, { now }: Facts): Promise<Reply<Outcome>> {
-    return ask(kernel, 'apply', [text, now + (performance.now() - this.at) / 1000 + PATIENCE]);
+    return ask(kernel, 'apply', [text, now + (performance.now() - this.at) / 1000 + PATIENCE], APPLY);
   }
 
   /** Restart the kernel, unless the policy cannot be had in a new one either. */
