@@ -287,7 +287,7 @@ def test_a_warning_of_the_load_is_said_whole(scene: Scene, page: Page) -> None:
     visit(page, scene, made.path)
     dialog = from_panel(page)
     accept(dialog).click()
-    told = page.get_by_role("dialog").filter(has_text="The GPU memory of warned.ipynb is set")
+    told = page.get_by_role("dialog", name="The GPU memory of warned.ipynb is set")
     expect(told).to_contain_text("growth")
     expect(told).to_contain_text("limit much, from $TFGPU_POLICY, is NOT in force: it is not a policy.")
     shot(page, f"{scene.application}-choose-warned")

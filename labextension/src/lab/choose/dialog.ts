@@ -1,7 +1,7 @@
 // The dialog around the chooser, which stays open until what is chosen is in force, or the user leaves it.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
+import { Dialog, Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
@@ -166,5 +166,7 @@ async function tell(title: string, text: string, trans: TranslationBundle): Prom
   const body = new Widget();
   body.addClass('tfgpu-choose');
   render(prose(text), body.node);
-  await showDialog({ title, body, buttons: [Dialog.okButton({ label: trans.__('Close') })] });
+  const dialog = new Dialog({ title, body, buttons: [Dialog.okButton({ label: trans.__('Close') })] });
+  dialog.node.ariaLabel = title;
+  await dialog.launch();
 }
