@@ -124,7 +124,7 @@ export class ChooserModel {
           const said =
             outcome.outcome === 'expired'
               ? trans.__('Nothing was changed: the kernel was busy for too long.')
-              : trans.__('Nothing was changed: it stands otherwise now.');
+              : trans.__('Nothing was changed: the kernel is no longer in the state that was shown.');
           await this.load();
           this.set({ done: said });
           return { applied: false, said };
