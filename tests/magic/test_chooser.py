@@ -140,9 +140,7 @@ def test_a_driver_that_is_slow_keeps_the_kernel_for_a_short_look_and_is_asked_on
     machine.hang("nvmlDeviceGetMemoryInfo", 60)
     try:
         slow = ask(client, "state('limit 1GiB')")
-        hangs = waiting.until(
-            lambda: ask(client, "state('limit 1GiB')"), lambda facts: not facts["asking"], seconds=90
-        )
+        hangs = waiting.until(lambda: ask(client, "state('limit 1GiB')"), lambda facts: not facts["asking"], seconds=90)
     finally:
         machine.clear_faults()
     found = waiting.until(lambda: ask(client, "state('limit 1GiB')"), lambda facts: facts["gpus"])
