@@ -5,6 +5,7 @@ PyTorch and JAX are stand-ins that take their memory of the simulated driver; Te
 
 from __future__ import annotations
 
+import decimal
 import functools
 import importlib
 import os
@@ -57,6 +58,10 @@ def imports_tensorflow() -> None:
 def nothing() -> None: ...
 
 
+def calculates_with_few_digits() -> None:
+    decimal.getcontext().prec = 4
+
+
 def scene(machine: Machine, *steps: object, env: Mapping[str, str] = {}) -> list[object]:
     """Run steps in a new process: words for every framework, or functions; return what each gave, and what is held."""
     given: list[object] = run(machine, _steps, steps, env=env, fresh=True)
@@ -97,7 +102,10 @@ def machine() -> object:
         yield machine
 
 
-@pytest.mark.parametrize("before", [nothing, imports_torch, imports_jax, imports_tensorflow, uses_torch])
+@pytest.mark.parametrize(
+    "before",
+    [nothing, calculates_with_few_digits, imports_torch, imports_jax, imports_tensorflow, uses_torch],
+)
 def test_a_limit_caps_pytorch_at_each_stage(machine: Machine, before: Callable[[], None]) -> None:
     *_, over, under, taken = scene(machine, before, "limit 4GiB", five_gib, two_gib)
 
