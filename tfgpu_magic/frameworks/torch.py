@@ -115,8 +115,8 @@ class Torch:
     def _queue(self) -> None:
         """Have PyTorch call us when it begins to use CUDA: its options may have been read already."""
         if not self._queued:
-            self._queued = True
             _cuda()._lazy_call(self._tell)
+            self._queued = True
 
     def _tell(self) -> None:
         """Set the fraction of each GPU that it may take; where nothing is asked any more, the whole."""
