@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from tests.config.test_plan import kernel, snapshot
 from tests.figures import tensorflow
 from tests.sizes import GIB, MIB
+from tfgpu_magic.config.ceiling import read
+from tfgpu_magic.config.fallback import nearest
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import Plan, make
@@ -39,8 +41,11 @@ def asks(pid: int, limit: float | None = None, *, fair: bool = False, at: float 
     return Report(pid=pid, summary="", uses=(GpuUse(gpu=on, limit=size, fair=fair, asked=at),))
 
 
-def planned(words: str, machine: Snapshot, *reports: Report, stage: Stage = Stage.ABSENT) -> Plan:
-    process = kernel(*machine.gpus, promises=gather(machine, reports), stage=stage)
+def planned(
+    words: str, machine: Snapshot, *reports: Report, stage: Stage = Stage.ABSENT, most: str | None = None
+) -> Plan:
+    ceiling = None if most is None else read(most)
+    process = kernel(*machine.gpus, promises=gather(machine, reports), stage=stage, ceiling=ceiling)
     return make(parse(words), machine, process, lambda: NAMES)
 
 
@@ -173,6 +178,28 @@ def test_a_part_that_nobody_shares_is_all_that_is_left() -> None:
     said = promised(planned("limit fair --grow", snapshot(gpu()), asks(1, 4), asks(2)))
 
     assert "nobody else has a fair part of it now, so this gets 9.2 GiB. Promised already: 4.5 GiB to a.ipynb." in said
+
+
+SHARING = [asks(1, fair=True), asks(2, fair=True), asks(3, fair=True)]
+
+
+@pytest.mark.parametrize("words", ["limit fair", "limit fair --grow"])
+def test_a_part_beside_others_is_held_to_the_ceiling_as_large_as_it_is(words: str) -> None:
+    shared = planned(words, snapshot(gpu()), *SHARING, most="limit 40%")
+
+    assert (str(shared.asked), part(shared)) == (words, part(planned(words, snapshot(gpu()), *SHARING)))
+    with pytest.raises(Refused, match=r"a fair part is 13\.7 GiB, and the ceiling is `limit 40%`, 6\.4 GiB here"):
+        planned(words, snapshot(gpu()), most="limit 40%")
+
+
+@pytest.mark.parametrize(("others", "in_force"), [(SHARING, "limit fair"), ([], "limit 40%")])
+def test_so_is_one_that_is_configured(others: list[Report], in_force: str) -> None:
+    machine = snapshot(gpu(), gpu(1, total=4))
+    process = kernel(*machine.gpus, promises=gather(machine, others), ceiling=read("limit 40%"))
+
+    plan, _ = nearest(parse("visible 0; limit fair"), machine, process)
+
+    assert str(plan.asked) == f"visible 0; {in_force}"
 
 
 def test_a_process_that_knows_no_gpu_yet_has_a_part_of_each() -> None:

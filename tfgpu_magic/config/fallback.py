@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tfgpu_magic.config import fit, refusal, visible
+from tfgpu_magic.config import fit, promises, refusal, visible
 from tfgpu_magic.config.ceiling import NO_GPU, Ceiling
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, draft
@@ -112,7 +113,8 @@ def _steps(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterato
     for choice, there in _choices(wanted, snapshot, process):
         kept = [request for request in asked if _is_about(request, there)]
         if process.ceiling is not None:
-            kept = [process.ceiling.under(request, _about(request, there)) for request in kept]
+            figures = functools.partial(promises.figures, process.promises)
+            kept = [process.ceiling.under(request, _about(request, there), figures) for request in kept]
         caps = [request.growing(on=True) if request.limited else request for request in kept]
         for memory in (kept, caps, [Growth()]):
             yield Policy((*choice, *memory, *cpus))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.memory import context_bytes
+from tfgpu_magic.config.memory import Figures, context_bytes
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.units import rounded
 
@@ -104,6 +104,11 @@ def owed(promises: Iterable[Promise], gpu: Gpu) -> int:
 def sharers(promises: Iterable[Promise], gpu: Gpu) -> int:
     """Return how many others have a fair part of a GPU that has no fixed size yet."""
     return sum(one.fair for one in promises if one.gpu == gpu.uuid)
+
+
+def figures(promises: Sequence[Promise], gpu: Gpu) -> Figures:
+    """Return a GPU's figures beside what is promised of it."""
+    return Figures(gpu, owed(promises, gpu), sharers(promises, gpu))
 
 
 def notes(
