@@ -89,6 +89,23 @@ def test_a_call_that_reports_of_itself_counts_once_and_one_without_a_process_cou
     assert [(one.pid, one.total) for one in found] == [(1, 5 * GIB), (None, 3 * GIB)]
 
 
+def test_a_call_that_has_a_gpu_to_itself_has_all_of_it_and_one_with_a_fair_part_shares_it() -> None:
+    whole = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=GIB, used=2 * GIB, free=13 * GIB)
+    machine = Snapshot(time=0.0, gpus=(whole,), processes=(holds(1, 2),))
+    leases = [Promise(gpu="GPU-0", pid=1), Promise(gpu="GPU-0", pid=2, fair=True)]
+
+    one, two = gather(machine, [asks(1)], leases)
+
+    assert (one.total, one.owed, one.fair) == (15 * GIB, 13 * GIB, False)
+    assert (two.size, two.fair) == (None, True)
+
+
+def test_a_fair_part_of_a_call_is_as_large_as_its_process_reports() -> None:
+    (one,) = gather(snapshot(gpu()), [asks(1, 3)], [Promise(gpu="GPU-0", pid=1, fair=True)])
+
+    assert (one.size, one.fair) == (3 * GIB + CONTEXT, False)
+
+
 def test_what_is_on_a_gpu_that_is_not_there_counts_nowhere() -> None:
     assert gather(snapshot(gpu()), [asks(1, 4, on="GPU-9")], [Promise(gpu="GPU-9", size=1)]) == ()
 
