@@ -14,7 +14,7 @@ from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import ProcessState, Stage
 from tfgpu_magic.config.request import Memory, Reset
 from tfgpu_magic.config.resolver import resolve
-from tfgpu_magic.config.runtime import RUNTIME, current_stage
+from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.frameworks import Limited
 from tfgpu_magic.monitor.report import TENSORFLOW
@@ -123,13 +123,6 @@ def _is_fixed(framework: Limited) -> bool:
     return framework.fixed_once_used and framework.stage() in (Stage.READY, Stage.LISTED)
 
 
-def _is_wanted(framework: Limited) -> bool:
-    """Tell whether a framework is imported, and not only because TensorFlow is."""
-    if framework.comes_with_tensorflow and current_stage() is not Stage.ABSENT:
-        return framework.stage() in (Stage.READY, Stage.LISTED)
-    return framework.stage() is not Stage.ABSENT
-
-
 def apply(plan: Plan) -> None:
     """Apply a plan to every framework that it is about, whole or not at all.
 
@@ -178,7 +171,8 @@ def left_free(plan: Plan) -> tuple[str, ...]:
     """Return a note on the imported frameworks that words for TensorFlow leave free to take what they want."""
     if not plan.asked.memory or plan.others.requests:
         return ()
-    awake = [one.name for one in frameworks.limited() if _is_wanted(one)]
+    imported = frameworks.imported()
+    awake = [one.name for one in frameworks.limited() if one.name in imported]
     if not awake:
         return ()
     words = "; ".join(str(request) for request in plan.asked.memory if request.of_any_framework) or "growth"
@@ -236,7 +230,7 @@ def _notes(parts: Sequence[FrameworkPlan]) -> Iterator[str]:
 
 def _together(plan: Plan, parts: Sequence[FrameworkPlan], process: ProcessState) -> Iterator[str]:
     """Give a note on each GPU of which several frameworks that are imported may take a part."""
-    awake = {one.name for one in frameworks.limited() if _is_wanted(one)}
+    awake = frameworks.imported()
     for device in plan.devices:
         sizes = {TENSORFLOW: sum(device.limits)} if process.stage is not Stage.ABSENT and device.limits else {}
         uuid, total = str(device.gpu.uuid), device.gpu.total or 0
