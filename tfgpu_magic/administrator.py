@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
 
@@ -147,29 +147,40 @@ def _apply_anew() -> None:
     enforce(str(fallback.GROWS), "the ceiling")
 
 
-def hold_others() -> None:
-    """Hold the frameworks beside TensorFlow to the configured policy and the ceiling, as soon as they are imported.
+def hold_others(told: Collection[str] = ()) -> None:
+    """Hold the frameworks beside TensorFlow to what is asked of them and the ceiling, as soon as they are imported.
 
     Call it once TensorFlow's own plan is made: a framework that is imported already is told at once.
+
+    Args:
+        told: the names of those that have been told.
     """
-    for module in NAMES:
-        if module != "tensorflow":
+    for module, name in NAMES.items():
+        if module != "tensorflow" and name not in told:
             import_hook.call_at_import(_tell_others, module)
 
 
 def _tell_others() -> None:
     """Apply the ceiling to the frameworks beside TensorFlow, and the configured policy until a user says another."""
     plan = RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
-    configured = _configured is not None and (
-        not plan.judged or plan is _fallback or plan.asked.asks_the_same(_configured.policy)
-    )
-    memory = _configured.policy.memory if _configured is not None and configured else ()
-    asked = NOTHING if plan.others.requests else Policy(tuple(one for one in memory if one.of_any_framework))
-    if not (asked.requests or RUNTIME.ceiling):
+    others = asked_of_others()
+    if not (others.requests or RUNTIME.ceiling):
         return
+    asked = NOTHING if plan.others.requests else others
     snapshot = look_well()
     process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
     apply_everywhere(_everywhere().extended(plan, asked, plan, snapshot, process))
+
+
+def asked_of_others() -> Policy:
+    """Return what the frameworks beside TensorFlow are asked: of the configured policy, until a user says another."""
+    plan = RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
+    configured = _configured is not None and (
+        not plan.judged or plan is _fallback or plan.asked.asks_the_same(_configured.policy)
+    )
+    if plan.others.requests or _configured is None or not configured:
+        return plan.others
+    return Policy(tuple(one for one in _configured.policy.memory if one.of_any_framework))
 
 
 def apply_everywhere(plan: Plan) -> None:

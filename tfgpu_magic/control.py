@@ -122,6 +122,8 @@ def apply(
         made = _plan(asked, frameworks, snapshot, beside)
         if not made.in_force:
             administrator.apply_everywhere(made)
+            if made.others.requests:  # also those that will be installed later in this process
+                administrator.hold_others([part.framework for part in made.frameworks])
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
                 import_hook.call_at_import(administrator.at_import)
     return made

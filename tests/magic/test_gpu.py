@@ -156,3 +156,30 @@ def test_nor_does_what_jax_takes_when_it_starts() -> None:
         )
 
     assert round(taken[0] / MIB) == (2 * GIB + CONTEXT) // MIB
+
+
+OOM = "OutOfMemoryError"
+TAKES = "import torch; x = torch.zeros({} * 2**30)"
+
+
+@pytest.mark.parametrize(
+    ("line", "env"), [("%gpu limit 2GiB", {}), ("%tf_gpu limit 1GiB", {"TFGPU_CEILING": "limit 2GiB"})]
+)
+def test_a_framework_that_is_installed_after_the_line_is_held_from_its_import_on(
+    line: str, env: dict[str, str]
+) -> None:
+    install = f"import sys; sys.path.insert(0, {STAND_IN!r})"
+    with Machine.create("1x16GiB") as machine:
+        given: list[Seen] = run(machine, cells, line, install, TAKES.format(3), env=env, fresh=True)
+
+    assert given[-1].error == OOM
+
+
+def test_a_configured_policy_of_pytorch_alone_is_promised() -> None:
+    promised = "from tfgpu_magic.config import self_report; [use.limit for use in self_report.brief().uses]"
+    with Machine.create("1x16GiB") as machine:
+        given, _ = run(
+            machine, beside_stand_ins, "import torch", promised, env={"TFGPU_POLICY": "limit 2GiB"}, fresh=True
+        )
+
+    assert given[-1].text.endswith(f"[{2 * GIB}]\n")
