@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 
 from tfgpu_magic import other_processes
-from tfgpu_magic.config import ceiling, fallback, import_hook, parser
+from tfgpu_magic.config import fallback, import_hook, parser
 from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.plan import Plan, in_words, make, renew
 from tfgpu_magic.config.policy import NOTHING, Policy
@@ -82,7 +82,7 @@ def restrict(text: str, warn: Callable[[str], None] = import_hook.warn) -> bool:
     """
     before = RUNTIME.ceiling
     if text.strip():
-        RUNTIME.lower_ceiling(ceiling.safe(text, CONFIGURATION))
+        RUNTIME.lower_ceiling(text, CONFIGURATION)
     held = RUNTIME.ceiling
     if held != before and RUNTIME.plan is not None:  # something was asked before the extension was loaded
         try:
@@ -101,20 +101,27 @@ def lower(text: str) -> str:
         PolicyError: the text is no ceiling.
         Refused: it is higher than the one that holds; or TensorFlow uses the GPUs already.
     """
+    from tfgpu_magic.config import ceiling  # few processes have one
+
     now, held = RUNTIME.ceiling, in_force()
     if text.strip() == held:
         return held
     if now is not None and not text.strip():
         raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised or removed.")
     asked = ceiling.read(text)
-    if now is not None and ceiling.lower(now, asked).amounts == now.amounts:
+    if now is not None and now.lower_of(asked).amounts == now.amounts:
         if asked.amounts == now.amounts:
             return held
         raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.")
-    RUNTIME.lower_ceiling(asked)
+    RUNTIME.lower_ceiling(text, CONFIGURATION)
     _apply_anew()
     hold_others()
     return str(RUNTIME.ceiling)
+
+
+def has_policy() -> bool:
+    """Tell whether a policy is in force or waits in this process."""
+    return RUNTIME.plan is not None
 
 
 def in_force() -> str:
@@ -137,8 +144,11 @@ def _apply_anew() -> None:
         if plan is not None:
             snapshot = look_well()
             process = RUNTIME.observe(snapshot.gpus)
-            made = _everywhere().extended(make(NOTHING, snapshot, process), NOTHING, plan, snapshot, process)
+            made = everywhere().plan(
+                NOTHING, "tensorflow", lambda asked, here: make(asked, snapshot, here), plan, snapshot, process
+            )
             apply_everywhere(made)
+            _warn_of(made, plan)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
                 import_hook.call_at_import(at_import)
             return
@@ -169,7 +179,16 @@ def _tell_others() -> None:
     asked = NOTHING if plan.others.requests else others
     snapshot = look_well()
     process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
-    apply_everywhere(_everywhere().extended(plan, asked, plan, snapshot, process))
+    made = everywhere().plan(asked, "others", lambda *_: plan, plan, snapshot, process)
+    apply_everywhere(made)
+    _warn_of(made, plan)
+
+
+def _warn_of(plan: Plan, before: Plan) -> None:
+    """Warn of the frameworks that stay as they were, where that was not said before."""
+    for part in plan.frameworks:
+        if part.unmet and part not in before.frameworks:
+            import_hook.warn(f"tfgpu_magic: {part.unmet}")
 
 
 def asked_of_others() -> Policy:
@@ -190,16 +209,16 @@ def apply_everywhere(plan: Plan) -> None:
         Refused: a framework rejected it; everything is as it was.
     """
     if plan.frameworks or (RUNTIME.plan is not None and RUNTIME.plan.frameworks):
-        _everywhere().apply(plan)
+        everywhere().apply(plan)
     else:
         RUNTIME.apply(plan)
 
 
-def _everywhere() -> ModuleType:
+def everywhere() -> ModuleType:
     """Return what connects the frameworks; most kernels have TensorFlow alone, and need none of it."""
-    from tfgpu_magic import everywhere  # speed of a first `%tf_gpu` line
+    from tfgpu_magic import everywhere as module  # speed of a first `%tf_gpu` line
 
-    return everywhere
+    return module
 
 
 def be_quiet(*, on: bool) -> None:
@@ -239,12 +258,13 @@ def at_import() -> None:
     except Exception as error:  # TensorFlow's have no common root
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}"
         least = _least(fallback.GROWS)
-        _fall_back(least)
-        if _configured is None:
+        held = _fall_back(least)
+        if _configured is None and held:
             instead = "TensorFlow takes what it needs of the GPUs that it sees." if least.grows else least.notes[0]
             import_hook.warn(f"{why}\n`{least.asked}` is in force instead: {instead}")
         else:
             import_hook.warn(why)
+        if _configured is not None:
             _enforce_now(_configured)
         return
     now = renew(plan, look(), waits=current_stage() is not Stage.READY) if plan.devices else plan
@@ -304,7 +324,7 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
     """Enforce as much of the policy as is possible now."""
     global _fallback
     quoted = f"`{configured.words}`, from {configured.where},"
-    head = f"tfgpu_magic: {quoted} "
+    head, held = f"tfgpu_magic: {quoted} ", True
     try:
         snapshot = look_well()
         with other_processes.settling(configured.policy) as beside:
@@ -319,13 +339,14 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
         if process.stage is Stage.READY or process.forked:
             configured.warn(f"{head}is NOT in force.\n{error}")
             return
-        _fall_back(plan)
+        held = _fall_back(plan)
     except Exception as error:  # the GPUs cannot be queried, or TensorFlow rejected it for reasons of its own
         plan, why = _least(configured.policy), str(error) or type(error).__name__
-        _fall_back(plan)
+        held = _fall_back(plan)
     if why:
         _fallback = plan
-        configured.warn(f"{head}cannot be had in full. `{plan.asked}` is in force instead.\n{why}")
+        verdict = f"cannot be had in full. `{plan.asked}` is in force instead." if held else "is NOT in force."
+        configured.warn(f"{head}{verdict}\n{why}")
 
 
 def _least(policy: Policy) -> Plan:
@@ -333,14 +354,16 @@ def _least(policy: Policy) -> Plan:
     return fallback.least(policy, RUNTIME.ceiling, frozen=frozen())
 
 
-def _fall_back(plan: Plan) -> None:
-    """Apply the least plan as far as that is possible: its variables, and GPUs that only TensorFlow can still hide."""
+def _fall_back(plan: Plan) -> bool:
+    """Apply the least plan: its variables, and GPUs that only TensorFlow can still hide; tell whether all of it is."""
     RUNTIME.fall_back(plan)
     if plan.show:
         try:
             RUNTIME.configure(plan)
         except Exception as error:  # TensorFlow's have no common root
             import_hook.warn(f"tfgpu_magic: GPUs that are to be hidden from TensorFlow are not: {error}")
+            return False
+    return True
 
 
 def _with_tie_breakers(taken: Mapping[str, float], snapshot: Snapshot) -> dict[str, float]:

@@ -83,9 +83,8 @@ def _for(
     others = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
     if frameworks == "tensorflow" and not (others or current().others.requests or process.ceiling):
         return make(asked, process)
-    from tfgpu_magic import everywhere  # most kernels have TensorFlow alone, and need none of it
-
-    return everywhere.plan(asked, frameworks, make, current(), snapshot, process, anew=anew)
+    made: Plan = administrator.everywhere().plan(asked, frameworks, make, current(), snapshot, process, anew=anew)
+    return made
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:

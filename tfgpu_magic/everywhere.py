@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Literal, TypeAlias
 
 from tfgpu_magic import frameworks
 from tfgpu_magic.config import refusal
@@ -21,10 +22,13 @@ from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import rounded
 
+Scope: TypeAlias = Literal["tensorflow", "all", "others"]
+"""The frameworks that words are for: TensorFlow, all, or as a configuration has it, those beside TensorFlow."""
+
 
 def plan(
     asked: Policy,
-    scope: str,
+    scope: Scope,
     make: Callable[[Policy, ProcessState], Plan],
     current: Plan,
     snapshot: Snapshot,
@@ -32,94 +36,109 @@ def plan(
     *,
     anew: bool = False,
 ) -> Plan:
-    """Return the plan for TensorFlow and for the frameworks beside it.
+    """Return the plan for TensorFlow, extended by what is done about the frameworks beside it.
 
     Args:
         asked: what is asked now.
-        scope: of which frameworks it is asked: ``tensorflow``, or ``all``.
+        scope: of which frameworks it is asked.
         make: returns the plan for TensorFlow.
-        current: the plan in force or waiting.
+        current: the plan in force or waiting, with what the others were asked before.
         snapshot: the machine's GPUs now.
         process: this process, or a new one.
         anew: whether it is for a new process, in which no framework is imported yet.
 
     Raises:
         PolicyError: a word is for TensorFlow only.
-        Refused, TooLate: it cannot be enforced; see `extended`, and what `make` raises.
+        Refused: it cannot be enforced: as `make` says, or since another framework that is asked has taken more already.
+        TooLate: another framework that is asked uses a GPU already, and cannot be told any more.
     """
-    current = replace(current, frameworks=()) if anew else current
-    if scope == "tensorflow":
-        made = extended(make(asked, process), NOTHING, current, snapshot, process, anew=anew)
-        return replace(made, notes=(*made.notes, *left_free(made)))
-    words, for_all = for_tensorflow(asked), replace(process, keras=None)
-    if not anew and fixed():  # what is free does not matter where it is too late
-        extended(draft(words, snapshot, for_all), asked, current, snapshot, process)
-    made = extended(make(words, for_all), asked, current, snapshot, process, anew=anew)
-    return without_gpus(made, process)
+    there, alone = frameworks.limited(), process
+    others = NOTHING if scope == "tensorflow" else asked
+    if scope == "all":
+        asked, alone = _for_tensorflow(asked), replace(process, keras=None)
+    if not (others.requests or current.others.requests or process.ceiling):
+        made = make(asked, alone)
+        return replace(made, notes=(*made.notes, *_left_free(made, there)))
+    now = Policy(tuple(r for r in others if isinstance(r, Memory | Reset)))
+    before = {} if anew else {one.framework: one for one in current.frameworks}
+
+    def parts(made: Plan) -> list[FrameworkPlan]:
+        if made.show and others.choice is not None and len(made.devices) < len(process.shown or ()):
+            raise refusal.shown_to_others(others, process)
+        wanted = [_wanted(one, current.others, now, made, snapshot, process) for one in there]
+        return [
+            _part(one, what, before.get(one.name), others if scope == "all" else NOTHING, process, anew=anew)
+            for one, what in zip(there, wanted, strict=True)
+        ]
+
+    if scope == "all" and not anew and any(map(_is_fixed, there)):
+        parts(draft(asked, snapshot, alone))  # what is free does not matter where it is too late
+    made = make(asked, alone)
+    found = parts(made)
+    made = replace(
+        made,
+        others=current.others.then(now),
+        frameworks=tuple(found),
+        environment={**made.environment, **{name: value for part in found for name, value in part.environment.items()}},
+        in_force=made.in_force and all(part.asks_the_same(before.get(part.framework)) for part in found),
+        notes=(*made.notes, *_notes(found), *_together(made, found, there, process)),
+    )
+    return _without_gpus(made, process) if scope == "all" else made
 
 
-def for_tensorflow(policy: Policy) -> Policy:
+def _for_tensorflow(policy: Policy) -> Policy:
     """Return what words for every framework ask of TensorFlow.
 
     Raises:
         PolicyError: one of them can be asked of TensorFlow only.
     """
-    for request in policy:
-        if isinstance(request, Memory) and not request.of_any_framework:
-            error = PolicyError(
-                f"Only TensorFlow has logical GPUs: `%tf_gpu {request}`. For all there is `%gpu limit`."
+    for request in policy.memory:
+        if not request.of_any_framework:
+            raise PolicyError(
+                f"Only TensorFlow has logical GPUs: say `{request}` with its own magic, `tf_gpu`. Every framework "
+                "takes a `limit`."
             )
-            error.literal = True
-            raise error
     return _share(policy, TENSORFLOW)
 
 
-def extended(
-    plan: Plan, asked: Policy, current: Plan, snapshot: Snapshot, process: ProcessState, *, anew: bool = False
-) -> Plan:
-    """Return TensorFlow's plan, extended by what is done about the other frameworks.
+def _part(
+    framework: Limited,
+    wanted: Wanted,
+    before: FrameworkPlan | None,
+    asked: Policy,
+    process: ProcessState,
+    *,
+    anew: bool,
+) -> FrameworkPlan:
+    """Return what is done about one framework; where nothing is asked of it now, no more than can be.
 
     Args:
-        plan: the plan for TensorFlow.
-        asked: what is asked of every framework now.
-        current: the plan in force or waiting, with what the others were asked before.
-        snapshot: the machine's GPUs now.
-        process: this process now.
-        anew: whether it is for a new process, in which no framework is imported yet.
+        framework: the framework.
+        wanted: what it is to take, by what was asked before, is asked now, and the ceiling.
+        before: what was done about it before; None where nothing was.
+        asked: the words that a user has for it now.
+        process: this process, or a new one.
+        anew: whether it is for a new process.
 
     Raises:
-        Refused: a framework has taken more than it is to have.
-        TooLate: a framework uses a GPU already, and cannot be told any more.
+        Refused: it has taken more than it is asked to.
+        TooLate: it uses a GPU already, and is asked for something else.
     """
-    if not (asked.requests or current.others.requests or process.ceiling):
-        return plan
-    if plan.show and asked.choice is not None and len(plan.devices) < len(process.shown or ()):
-        raise refusal.shown_to_others(asked, process)
-    policy = current.others.then(Policy(tuple(r for r in asked if isinstance(r, Memory | Reset))))
-    before = {one.framework: one for one in current.frameworks}
-    parts: list[FrameworkPlan] = []
-    for framework in frameworks.limited():
-        part = framework.plan(_wanted(policy, framework, plan, snapshot, process), _state(framework, anew=anew))
-        changed = not part.asks_the_same(before.get(part.framework))
-        if changed and not anew and _is_fixed(framework):
-            raise refusal.framework_too_late(framework.name, framework.since, asked, process)
-        parts.append(part)
-    return replace(
-        plan,
-        others=policy,
-        frameworks=tuple(parts),
-        environment={**plan.environment, **{name: value for part in parts for name, value in part.environment.items()}},
-        in_force=plan.in_force and all(part.asks_the_same(before.get(part.framework)) for part in parts),
-        notes=(*plan.notes, *_notes(parts), *_together(plan, parts, process)),
-    )
-
-
-def fixed() -> bool:
-    """Tell whether there is a framework beside TensorFlow that cannot be told anything any more."""
-    return any(map(_is_fixed, frameworks.limited()))
+    try:
+        part = framework.plan(wanted, _state(framework, anew=anew))
+        if anew or part.asks_the_same(before) or not _is_fixed(framework):
+            return part
+        raise refusal.framework_too_late(framework.name, framework.since, asked, process)
+    except Refused as error:
+        if asked.requests:
+            raise
+        kept = before or FrameworkPlan(framework=framework.name)
+        held = f" The ceiling `{process.ceiling}` does not hold it." if process.ceiling and not kept.limits else ""
+        return replace(kept, takes="", notes=(), unmet=f"{error.reason.removeprefix('Not applied. ')}{held}")
 
 
 def _is_fixed(framework: Limited) -> bool:
+    """Tell whether a framework cannot be told anything any more."""
     return framework.fixed_once_used and framework.stage() in (Stage.READY, Stage.LISTED)
 
 
@@ -156,24 +175,23 @@ def _configure(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) 
             raise Refused(f"Not applied. {framework.name} did not take it: {error}") from error
 
 
-def without_gpus(plan: Plan, process: ProcessState) -> Plan:
+def _without_gpus(plan: Plan, process: ProcessState) -> Plan:
     """Return the plan with TensorFlow kept from the GPUs, where Keras computes with another framework."""
     if process.keras is None or not plan.devices or process.stage is Stage.READY:
         return plan
+    own = 'tfgpu_magic.apply("limit 2GiB")' if process.host == "program" else "%tf_gpu limit 2GiB"
     note = (
         f"Keras computes with {process.keras} here and may import TensorFlow too, which is kept from the GPUs; for "
-        "TensorFlow's own use of them say what it may take, as in `%tf_gpu limit 2GiB`."
+        f"TensorFlow's own use of them say what it may take, as in `{own}`."
     )
     return replace(plan, devices=(), show=True, growth=None, notes=(*plan.notes, note))
 
 
-def left_free(plan: Plan) -> tuple[str, ...]:
+def _left_free(plan: Plan, there: Sequence[Limited]) -> tuple[str, ...]:
     """Return a note on the imported frameworks that words for TensorFlow leave free to take what they want."""
-    if not plan.asked.memory or plan.others.requests:
-        return ()
     imported = frameworks.imported()
-    awake = [one.name for one in frameworks.limited() if one.name in imported]
-    if not awake:
+    awake = [one.name for one in there if one.name in imported]
+    if not (plan.asked.memory and awake):
         return ()
     words = "; ".join(str(request) for request in plan.asked.memory if request.of_any_framework) or "growth"
     are = "is" if len(awake) == 1 else "are"
@@ -186,12 +204,14 @@ def standing(plan: Plan) -> str:
     names = _all([*tensorflow, *(part.framework for part in plan.frameworks)])
     if not plan.others.requests and not plan.asked.requests:
         return f"No policy is set: the defaults of {names} hold."
-    asked = plan.others if plan.others.requests else plan.asked
+    asked = plan.asked_of_all
     return f"`{asked}` is in force already." if plan.in_force else f"`{asked}` holds for {names}, from first use on."
 
 
-def _wanted(policy: Policy, framework: Limited, plan: Plan, snapshot: Snapshot, process: ProcessState) -> Wanted:
-    """Return what is asked of one framework, GPU by GPU."""
+def _wanted(
+    framework: Limited, earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, process: ProcessState
+) -> Wanted:
+    """Return what is asked of one framework, GPU by GPU; what was asked earlier is lowered to the ceiling."""
     uuids = tuple(str(device.gpu.uuid) for device in plan.devices) or process.shown
     alone = ProcessState(
         shown=uuids,
@@ -201,18 +221,15 @@ def _wanted(policy: Policy, framework: Limited, plan: Plan, snapshot: Snapshot, 
         ceiling=process.ceiling,
         host=process.host,
     )
-    resolved = resolve(NOTHING, _share(policy, framework.name), snapshot, alone)
+    resolved = resolve(_share(earlier, framework.name), _share(now, framework.name), snapshot, alone)
     return Wanted(devices=resolved.devices(), grows=resolved.growth)
 
 
 def _state(framework: Limited, *, anew: bool) -> FrameworkState:
-    environment, version = RUNTIME.environment_for_children(), framework.version()
-    if anew:
-        return FrameworkState(environment=environment, version=version)
     return FrameworkState(
-        environment=environment,
-        version=version,
-        held=framework.held(),
+        environment=RUNTIME.environment_for_children(),
+        version=framework.version(),
+        held={} if anew else framework.held(),
     )
 
 
@@ -226,9 +243,13 @@ def _notes(parts: Sequence[FrameworkPlan]) -> Iterator[str]:
         if part.takes:
             yield f"{part.framework} takes {part.takes}."
         yield from part.notes
+        if part.unmet:
+            yield part.unmet
 
 
-def _together(plan: Plan, parts: Sequence[FrameworkPlan], process: ProcessState) -> Iterator[str]:
+def _together(
+    plan: Plan, parts: Sequence[FrameworkPlan], there: Sequence[Limited], process: ProcessState
+) -> Iterator[str]:
     """Give a note on each GPU of which several frameworks that are imported may take a part."""
     awake = frameworks.imported()
     for device in plan.devices:

@@ -24,7 +24,7 @@ VARIABLE = "TFGPU_POLICY"
 also where it is empty, which is no policy."""
 
 CEILING = "TFGPU_CEILING"
-"""The environment variable with a ceiling; `config.ceiling` has it too, and is not imported where there is none."""
+"""The environment variable with a ceiling; `config.process_state` has it too, and is not imported for it."""
 
 
 if __name__ not in PRELOAD:
@@ -43,12 +43,11 @@ def load(shell: InteractiveShell) -> None:
     given, where = _policy(magics)
     if given or magics.ceiling or CEILING in os.environ:
         from tfgpu_magic import administrator
-        from tfgpu_magic.config.runtime import RUNTIME
 
         warn = functools.partial(_warn, shell)
         if capped := administrator.restrict(magics.ceiling, warn):
             magics.ceiling = administrator.in_force()  # so that the setting shows what holds, and that can be lowered
-        if RUNTIME.plan is None:  # else it is loaded again, and what was asked meanwhile stays in force
+        if not administrator.has_policy():  # else it is loaded again, and what was asked meanwhile stays in force
             if given:
                 administrator.enforce(given, where, warn)
             elif capped:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
 from scripts._machine import named
-from tests.command.shell import TFGPU, run, tfgpu
+from tests.command.shell import TFGPU, run, running, tfgpu
+from tests.frameworks.test_every_framework import STAND_IN
 from tests.machines import machine_of
+from tests.processes import QUIET
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.command.main import parser
@@ -22,6 +26,10 @@ from tfgpu_magic.views import message
 
 machine = machine_of("2x8GiB")
 broken = machine_of("2x8GiB", scope="function")
+
+BESIDE = {**QUIET, "PYTHONPATH": os.pathsep.join([STAND_IN, os.environ.get("PYTHONPATH", "")])}
+"""An environment in which PyTorch and JAX are installed, as stand-ins."""
+THEIRS = ("TF_FORCE_GPU_ALLOW_GROWTH", "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE", "PYTORCH_ALLOC_CONF")
 
 
 def test_status_names_notebooks_and_says_nothing_of_itself(machine: Machine) -> None:
@@ -81,6 +89,65 @@ def test_plan_says_what_would_be_done_and_env_writes_it(machine: Machine) -> Non
     assert env.stdout == (
         "export TF_FORCE_GPU_ALLOW_GROWTH=true\nexport CUDA_DEVICE_ORDER=PCI_BUS_ID\nexport CUDA_VISIBLE_DEVICES=1\n"
     )
+
+
+def exported(text: str) -> dict[str, str]:
+    """Return the variables of the frameworks that shell lines leave behind, as a shell sees them."""
+    show = "\n".join(f'echo "{name}=${name}"' for name in THEIRS)
+    done = subprocess.run(["sh"], input=f"{text}\n{show}", capture_output=True, text=True, check=True, env=os.environ)
+    return dict(line.split("=", 1) for line in done.stdout.splitlines() if not line.endswith("="))
+
+
+def test_plan_says_what_every_framework_takes_as_the_magic_does(machine: Machine) -> None:
+    said = tfgpu(machine, "plan", "visible 1; limit 4GiB", env=BESIDE).stdout.splitlines()
+
+    assert said[0] == "`visible 1; limit 4GiB` would do this:"
+    assert "PyTorch takes up to 4 GiB of GPU 1, as it needs it." in said
+    assert "JAX takes 4 GiB of GPU 1." in said
+
+
+@pytest.mark.parametrize("policy", ["limit 4GiB", "limit 4GiB --grow", "growth"])
+def test_env_exports_what_a_program_has_that_runs_under_the_policy(machine: Machine, policy: str) -> None:
+    show = f"import os; [print(name + '=' + os.environ[name]) for name in {THEIRS} if name in os.environ]"
+    ran = tfgpu(machine, "run", policy, "--", "-c", show, env=BESIDE)
+    theirs = exported(tfgpu(machine, "env", policy, env=BESIDE).stdout)
+
+    assert theirs == dict(line.split("=", 1) for line in ran.stdout.splitlines())
+    assert theirs.keys() & {"XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE"}
+
+
+def test_any_other_command_has_the_variables_of_every_framework(machine: Machine) -> None:
+    show = 'echo "$XLA_PYTHON_CLIENT_PREALLOCATE $TF_FORCE_GPU_ALLOW_GROWTH"'
+    done = tfgpu(machine, "run", "growth", "--", "sh", "-c", show, env={**BESIDE, "KERAS_BACKEND": "jax"})
+
+    assert (done.stdout, done.stderr) == ("false true\n", "")
+
+
+def test_a_split_is_planned_for_tensorflow_alone_as_it_is_run(machine: Machine) -> None:
+    plan, env = (tfgpu(machine, command, "split 2", env=BESIDE) for command in ("plan", "env"))
+
+    assert "split 2 × " in plan.stdout
+    assert "JAX" not in plan.stdout
+    assert "XLA" not in env.stdout
+
+
+def test_what_an_option_has_of_a_shells_own_signs_is_quoted(machine: Machine, tmp_path: Path) -> None:
+    options = "roundup_power2_divisions:[256:1,>:4]"
+    lines = tfgpu(machine, "env", "limit 4GiB", env={**BESIDE, "PYTORCH_ALLOC_CONF": options}).stdout
+    done = subprocess.run(
+        ["sh", "-c", f'{lines}\necho "$PYTORCH_ALLOC_CONF"'], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+
+    assert done.stdout.startswith(f"{options},per_process_memory_fraction:0.5")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_speaks_of_lines_as_a_shell_has_them(machine: Machine, tmp_path: Path) -> None:
+    with running(machine, "limit 60% --grow", "--", "-c", "print('ready', flush=True); input()", cwd=tmp_path):
+        said = tfgpu(machine, "plan", "limit 60%").stdout
+
+    assert "`limit fair` asks for a part of what is left instead." in said
+    assert "%tf_gpu" not in said
 
 
 @pytest.mark.parametrize("command", ["plan", "env"])

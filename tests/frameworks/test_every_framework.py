@@ -216,7 +216,7 @@ def test_words_for_tensorflow_leave_the_others_as_they_were_told(machine: Machin
 
 
 def test_a_split_is_tensorflows_alone() -> None:
-    with pytest.raises(tfgpu_magic.PolicyError, match=r"Only TensorFlow has logical GPUs: `%tf_gpu split 2`"):
+    with pytest.raises(tfgpu_magic.PolicyError, match="Only TensorFlow has logical GPUs: say `split 2`"):
         tfgpu_magic.apply("split 2", frameworks="all")
 
 

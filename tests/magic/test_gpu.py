@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.frameworks.test_every_framework import STAND_IN
-from tests.magic.shell import Seen, cells
+from tests.magic.shell import Seen, cells, loading
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.tf.on_machine import held
@@ -48,7 +48,7 @@ def test_too_late_names_the_framework_and_the_cell() -> None:
         ("%gpu limt 4GiB", "%gpu"),
         ("%gpu 4GiB", "`%gpu limit 4GiB`"),
         ("%gpu limit", "Write `%gpu limit 2GiB`"),
-        ("%gpu split 2", "Only TensorFlow has logical GPUs: `%tf_gpu split 2`."),
+        ("%gpu split 2", "Only TensorFlow has logical GPUs: say `split 2` with its own magic, `tf_gpu`."),
         ("%gpu limit 4GiB --share toch=75%", "'toch=75%' is no share. Write `--share torch=75%`"),
         ("%gpu limit 4GiB --share torch=100%", "leaves nothing for the others"),
         ("%gpu limit 15.9GiB", "%gpu limit"),
@@ -142,6 +142,62 @@ def test_no_framework_passes_the_ceiling(cells: tuple[str, ...]) -> None:
         given, _ = run(machine, beside_stand_ins, *cells, env={"TFGPU_CEILING": "limit 2GiB"}, fresh=True)
 
     assert given[-1].error in ("OutOfMemoryError", "UsageError")
+
+
+def under_a_ceiling_too_late(*sources: str) -> tuple[str, list[Seen], list[int]]:
+    """Have JAX and PyTorch use a GPU, load the extension under a ceiling, and run cells; return what loading said."""
+    sys.path.insert(0, STAND_IN)
+    import jax
+    import torch
+
+    jax.devices()
+    torch.zeros(3 * 2**30)
+    first, *given = loading(*sources)
+    return first.text, given, held()
+
+
+def test_under_a_ceiling_a_line_for_tensorflow_is_not_late_because_another_framework_is() -> None:
+    with Machine.create("1x32GiB") as machine:
+        loaded, given, _ = run(
+            machine,
+            under_a_ceiling_too_late,
+            "%tf_gpu limit 1GiB",
+            "import tensorflow as tf; x = tf.zeros(1)",
+            "%gpu limit 1GiB",
+            env={"TFGPU_CEILING": "limit 2GiB"},
+            fresh=True,
+        )
+
+    jax = "JAX is already using a GPU in this session, so its memory cannot be changed any more."
+    torch = "PyTorch has taken 3 GiB of GPU 0 already, and is to have 2 GiB."
+    assert jax in loaded
+    assert torch in loaded
+    assert "`limit 1GiB` waits for TensorFlow's import." in given[0].value
+    assert f"{jax} The ceiling `limit 2GiB` does not hold it." in given[0].value
+    assert torch in given[0].value
+    assert "left free" not in given[0].value
+    assert (given[1].error, given[2].error) == ("", "UsageError")
+
+
+def test_a_framework_that_the_ceiling_holds_is_not_called_free() -> None:
+    with Machine.create("1x16GiB") as machine:
+        given, _ = run(
+            machine,
+            beside_stand_ins,
+            "import torch",
+            "%tf_gpu limit 1GiB",
+            env={"TFGPU_CEILING": "limit 2GiB"},
+            fresh=True,
+        )
+
+    assert "PyTorch takes up to 2 GiB of GPU 0" in given[1].value
+    assert "left free" not in given[1].value
+
+
+def test_what_holds_is_said_with_the_gpus_that_were_chosen() -> None:
+    (answer,) = seen("%gpu visible 1; limit 4GiB")
+
+    assert "`visible 1; limit 4GiB` holds for TensorFlow, PyTorch and JAX, from first use on." in answer.value
 
 
 def test_nor_does_what_jax_takes_when_it_starts() -> None:

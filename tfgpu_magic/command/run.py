@@ -20,8 +20,8 @@ from typing import NoReturn
 from tfgpu_magic import control
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, python_program
-from tfgpu_magic.command.wording import WORDS, in_shell
-from tfgpu_magic.config import parser, script
+from tfgpu_magic.command.wording import WORDS, frameworks, in_shell
+from tfgpu_magic.config import script
 from tfgpu_magic.config.runtime import current_stage, environment
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.program_reporter import ProgramReporter
@@ -70,17 +70,11 @@ def _python(policy: str, found: PythonProgram, words: Sequence[str]) -> int | Ca
         print(f"tfgpu: {why}", file=sys.stderr)
         return 2
     reporter = ProgramReporter(_title(found))
-    plan = in_shell(lambda: control.apply(policy, frameworks=_frameworks(policy)), partial(_line, words))
+    plan = in_shell(lambda: control.apply(policy, frameworks=frameworks(policy)), partial(_line, words))
     reporter.start()
     if plan.acts_on_nothing:
         print(f"tfgpu: {control.standing(plan, current_stage())}", file=sys.stderr)
     return partial(program.execute, found)
-
-
-def _frameworks(policy: str) -> control.Frameworks:
-    """Return for which frameworks a program's policy is: for all, unless it has a word for TensorFlow alone."""
-    of_all = all(request.of_any_framework for request in parser.parse(policy).memory)
-    return "all" if of_all else "tensorflow"
 
 
 def _title(found: PythonProgram) -> str:
@@ -96,12 +90,13 @@ def _variables(policy: str, words: Sequence[str]) -> dict[str, str]:
     Raises:
         TfGpuError: the policy is refused, or asks for more than variables can say.
     """
-    plan = in_shell(lambda: control.plan(policy), partial(_line, words))
-    if plan.needs_tensorflow:
+    plan = in_shell(lambda: control.plan(policy, frameworks=frameworks(policy)), partial(_line, words))
+    # Beside Keras' other backends TensorFlow is kept from the GPUs, too: that was not asked, and no variable says it.
+    if plan.needs_tensorflow and (plan.cpus is not None or any(request.limited for request in plan.asked.memory)):
         raise TfGpuError(
             f"Not applied. No environment variable says all of `{plan.asked}`, and {PurePath(words[0]).name} is not a "
             "Python program, in which it could be set. For the Python program that it starts:\n  "
-            + _line(["program.py"], str(plan.asked))
+            + _line(["program.py"], policy)
         )
     return _with(environment(), script.variables(plan))
 

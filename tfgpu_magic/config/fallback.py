@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import fit, promises, refusal, visible
-from tfgpu_magic.config.ceiling import NO_GPU, Ceiling
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, draft
 from tfgpu_magic.config.policy import NOTHING, Policy
@@ -18,6 +18,9 @@ from tfgpu_magic.config.requests.visible import Visible
 from tfgpu_magic.config.resolver import is_skipped, seen_without_words
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+
+if TYPE_CHECKING:
+    from tfgpu_magic.config.ceiling import Ceiling
 
 GROWS = Policy((Growth(),))
 """The least policy, always possible: TensorFlow takes what it needs, and not all that there is."""
@@ -90,7 +93,7 @@ def least(policy: Policy, ceiling: Ceiling | None = None, *, frozen: bool = Fals
         frozen: whether CUDA's list is made already, so that no other GPUs can be seen.
     """
     if ceiling is not None:
-        none = Policy((NO_GPU,))
+        none = Policy((Visible(()),))
         notes = (f"The ceiling here is `{ceiling}`, and without figures of the GPUs only this holds it.",)
         return Plan(asked=none, settled=none, environment=visible.variable(()), show=frozen, notes=notes)
     choice = None if frozen else policy.choice

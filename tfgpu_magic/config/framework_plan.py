@@ -81,6 +81,7 @@ class FrameworkPlan:
         fractions: the same as fractions of the GPU's memory.
         takes: what it takes, as a phrase: ``up to 4 GiB, as it needs it``; empty where nothing was asked of it.
         notes: what else the user should know, a sentence each.
+        unmet: why it stays as it was, where that is less than what holds for the process; else empty.
     """
 
     framework: str
@@ -89,6 +90,7 @@ class FrameworkPlan:
     fractions: Mapping[str, Decimal] = field(default_factory=dict)
     takes: str = ""
     notes: Sequence[str] = ()
+    unmet: str = ""
 
     def asks_the_same(self, other: FrameworkPlan | None) -> bool:
         """Tell whether both tell the framework the same; None tells it nothing."""

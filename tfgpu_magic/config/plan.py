@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import advice, environment, fit, promises, refusal
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.framework_plan import FrameworkPlan
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import GROWTH, ProcessState, Stage
@@ -16,6 +16,9 @@ from tfgpu_magic.config.resolver import Resolved, resolve
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import rounded
+
+if TYPE_CHECKING:
+    from tfgpu_magic.config.framework_plan import FrameworkPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,12 @@ class Plan:
     def limited(self) -> bool:
         """Whether the policy gives any GPU logical GPUs, which only TensorFlow's own API can make."""
         return any(device.limits and device.words for device in self.devices)
+
+    @property
+    def asked_of_all(self) -> Policy:
+        """What is asked of every framework; of TensorFlow alone, where nothing is asked of the others."""
+        choice = tuple(request for request in self.asked if not isinstance(request, Memory))
+        return Policy((*choice, *self.others)) if self.others.requests else self.asked
 
     @property
     def divides(self) -> bool:

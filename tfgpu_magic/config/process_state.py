@@ -5,11 +5,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.ceiling import Ceiling
 from tfgpu_magic.config.policy import NOTHING, Policy
-from tfgpu_magic.config.promises import Promise
-from tfgpu_magic.host import Host
+
+if TYPE_CHECKING:
+    from tfgpu_magic.config.ceiling import Ceiling
+    from tfgpu_magic.config.promises import Promise
+    from tfgpu_magic.host import Host
 
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 ALLOCATOR = "TF_GPU_ALLOCATOR"
@@ -19,6 +22,8 @@ DEVICES = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 VARIABLES = (GROWTH, ALLOCATOR, DEVICE_CAP, LEAST_MULTIPROCESSORS, DEVICES, ORDER)
 """The environment variables that decide what TensorFlow does with GPUs."""
+CEILING = "TFGPU_CEILING"
+"""The environment variable with a ceiling. On each GPU the lower holds of this one and the configuration's."""
 
 
 class Stage(enum.Enum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from tfgpu_magic.config.plan import Plan
@@ -61,7 +62,8 @@ def variables(plan: Plan) -> dict[str, str | None]:
 def shell(plan: Plan) -> str:
     """Return shell lines that do what the plan does for programs started after them, as far as variables can."""
     lines = [
-        f"export {name}={value}" if value is not None else f"unset {name}" for name, value in plan.environment.items()
+        f"export {name}={shlex.quote(value)}" if value is not None else f"unset {name}"
+        for name, value in plan.environment.items()
     ]
     if plan.limited or plan.cpus is not None:
         lines += [

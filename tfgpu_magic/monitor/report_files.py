@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import struct
 import time
 import zlib
@@ -50,7 +49,7 @@ class ReportFile:
     def __init__(self, place: BoardDirectory) -> None:
         self._place = place
         self._pid = os.getpid()
-        self.name = f"{PREFIX}{self._pid}-{secrets.token_hex(4)}"
+        self.name = f"{PREFIX}{self._pid}-{os.urandom(4).hex()}"
         try:
             self._fd = self._make("new-" + self.name)
         except BaseException:

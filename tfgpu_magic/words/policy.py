@@ -56,6 +56,5 @@ def _answer(line: Line) -> PlanAnswer:
 def _standing(plan: Plan, line: Line) -> str:
     if line.frameworks == "tensorflow":
         return control.standing(plan, current_stage())
-    from tfgpu_magic import everywhere
-
-    return everywhere.standing(plan)
+    said: str = administrator.everywhere().standing(plan)
+    return said

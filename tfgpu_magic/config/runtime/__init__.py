@@ -9,12 +9,12 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import ceiling, cuda, keras, visible
-from tfgpu_magic.config.ceiling import Ceiling
+from tfgpu_magic.config import cuda, keras, visible
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
-from tfgpu_magic.config.process_state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
+from tfgpu_magic.config.process_state import ALLOCATOR, CEILING, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
 from tfgpu_magic.config.runtime.environ import EnvironmentChanges, adopt, environment, export, quieten
@@ -23,6 +23,9 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import MIB, rounded
+
+if TYPE_CHECKING:
+    from tfgpu_magic.config.ceiling import Ceiling
 
 __all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "frozen", "quieten", "tensorflow"]
 
@@ -66,13 +69,16 @@ class Runtime:
         """Read the variable, if that was not done before."""
         if not self._has_read_ceiling:
             self._has_read_ceiling = True
-            if text := os.environ.get(ceiling.VARIABLE, "").strip():
-                self.lower_ceiling(ceiling.safe(text, f"${ceiling.VARIABLE}"))
+            if text := os.environ.get(CEILING, "").strip():
+                self.lower_ceiling(text, f"${CEILING}")
 
-    def lower_ceiling(self, to: Ceiling) -> None:
-        """Hold this process, and what it starts, under a ceiling as well."""
-        self._ceiling = ceiling.lower(self.ceiling, to)
-        export(ceiling.VARIABLE, str(self._ceiling))
+    def lower_ceiling(self, text: str, where: str) -> None:
+        """Hold this process, and what it starts, under a ceiling as well; the arguments are those of `ceiling.safe`."""
+        from tfgpu_magic.config import ceiling  # few processes have one
+
+        to = ceiling.safe(text, where)
+        self._ceiling = to if self.ceiling is None else self.ceiling.lower_of(to)
+        export(CEILING, str(self._ceiling))
 
     def inherit(self, others: Policy) -> None:
         """Have the frameworks beside TensorFlow keep what they were asked in the process that started this one.
@@ -164,7 +170,7 @@ class Runtime:
 
         The ceiling is the one in force, whatever the variable has become.
         """
-        held = {} if self.ceiling is None else {ceiling.VARIABLE: str(self.ceiling)}
+        held = {} if self.ceiling is None else {CEILING: str(self.ceiling)}
         return self._changes.original() | held
 
     def fall_back(self, plan: Plan) -> None:
