@@ -94,20 +94,13 @@ def streaming(server: Server, every: str = "", *, wait: float = 10) -> Iterator[
     finally:
         if thread.is_alive():
             loop.call_soon_threadsafe(reading.cancel)
-        thread.join(10)
+        thread.join(60)
 
 
 async def end(connection: WebSocketClientConnection, *, ended: bool = False) -> None:
-    """Close a stream, and wait until it is, unless the server has ended it."""
+    """Close a stream, and wait until it is, unless the server has ended it; after five seconds Tornado drops it."""
     connection.close()
-    if ended:
-        return
-    with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(_rest(connection), 5)
-
-
-async def _rest(connection: WebSocketClientConnection) -> None:
-    while await connection.read_message() is not None:
+    while not ended and await connection.read_message() is not None:
         pass
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tornado.websocket import websocket_connect
 
 from tests.jupyter import Server, execute, serving, until
+from tests.server.streaming import end
 from tests.server.test_kernels import Kernel
 from tfgpu_magic.monitor.assemble import together
 from tfgpu_magic.monitor.owners import Notebook
@@ -54,11 +55,11 @@ def page(server: Server, kernel: str, seconds: float) -> int:
     async def draw() -> int:
         where = f"ws://{server.base}api/kernels/{kernel}/channels?session_id=same&token={server.token}"
         socket, states = await websocket_connect(where), 0
-        end = time.monotonic() + seconds
+        over = time.monotonic() + seconds
         with contextlib.suppress(asyncio.TimeoutError):
-            while text := await asyncio.wait_for(socket.read_message(), end - time.monotonic()):
+            while text := await asyncio.wait_for(socket.read_message(), over - time.monotonic()):
                 states += '"history"' in str(text) or '"every"' in str(text) or '"gpus"' in str(text)
-        socket.close()
+        await end(socket)
         return states
 
     return asyncio.run(draw())
