@@ -1,4 +1,4 @@
-"""Finds the policy and the ceiling that are configured for this user; `administrator` enforces them."""
+"""Finds the policy and the ceiling configured for this user, which `administrator` and `process_ceiling` enforce."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from tfgpu_magic import administrator
-from tfgpu_magic.config.variables import POLICY
+from tfgpu_magic.config.variables import CEILING, POLICY
 
 
 def enforce(policy: str, policies: Mapping[str, str], ceiling: str, warn: Callable[[str], None]) -> str:
@@ -22,16 +22,18 @@ def enforce(policy: str, policies: Mapping[str, str], ceiling: str, warn: Callab
     Returns:
         The ceiling that holds, as text; an empty one where there is none.
     """
+    held = ""
+    if ceiling or CEILING in os.environ:
+        from tfgpu_magic import process_ceiling  # loading the extension is to be quick, and few have a ceiling
+
+        if process_ceiling.restrict(ceiling, warn):
+            held = process_ceiling.in_force()
     given, where = _policy(policy, policies)
-    capped = administrator.restrict(ceiling, warn)
-    if not administrator.has_policy():  # else this is loaded again, and what was asked meanwhile stays in force
-        if given:
-            administrator.enforce(given, where, warn)
-        elif capped:
-            administrator.enforce("growth", "the ceiling", warn)
-    if given or capped:
+    if given or held:
+        if not administrator.has_policy():  # else this is loaded again, and what was asked meanwhile stays in force
+            administrator.enforce(given or "growth", where if given else "the ceiling", warn)
         administrator.hold_others()
-    return administrator.in_force()
+    return held
 
 
 def _policy(policy: str, policies: Mapping[str, str]) -> tuple[str, str]:

@@ -80,11 +80,18 @@ def _for(
         make: returns the plan for TensorFlow.
         anew: whether it is for a new process.
     """
+    if frameworks == "all":
+        made: Plan = administrator.everywhere().plan(asked, make, current(), snapshot, process, anew=anew)
+        return made
+    made = make(asked, process)
     others = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
-    if frameworks == "tensorflow" and not (others or current().others.requests or process.ceiling):
-        return make(asked, process)
-    made: Plan = administrator.everywhere().plan(asked, frameworks, make, current(), snapshot, process, anew=anew)
-    return made
+    if not (others or current().others.requests or process.ceiling):
+        return made
+    every = administrator.everywhere()
+    if current().others.requests or process.ceiling:
+        made = every.beside(made, current(), snapshot, process, anew=anew)
+    noted: Plan = every.noted(made, process)
+    return noted
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
@@ -123,12 +130,9 @@ def apply(
             administrator.apply_everywhere(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
                 import_hook.call_at_import(administrator.at_import)
+            if made.others.requests or RUNTIME.ceiling:
+                administrator.hold_imports()
     return made
-
-
-def current() -> Plan:
-    """Return the plan in force or waiting; where nothing was asked, one that does nothing."""
-    return RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
 
 
 def decided(snapshot: Snapshot | None = None) -> Plan:
@@ -216,6 +220,7 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
 
 
 names = administrator.names
+current = administrator.current
 
 
 def anew(snapshot: Snapshot) -> ProcessState:

@@ -126,6 +126,9 @@ def test_any_other_command_has_the_variables_of_every_framework(machine: Machine
 def test_a_split_is_planned_for_tensorflow_alone_as_it_is_run(machine: Machine) -> None:
     plan, env = (tfgpu(machine, command, "split 2", env=BESIDE) for command in ("plan", "env"))
 
+    run = tfgpu(machine, "run", "split 2", "--", "-c", "pass", env=BESIDE)
+
+    assert "`split 2` is for TensorFlow alone: PyTorch and JAX take what they want." in run.stderr
     assert "split 2 × " in plan.stdout
     assert "JAX" not in plan.stdout
     assert "XLA" not in env.stdout

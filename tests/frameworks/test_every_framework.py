@@ -154,6 +154,7 @@ def test_it_is_too_late_for_jax_once_it_uses_a_gpu_and_nothing_is_applied(machin
     _, refused, _, over, _ = scene(machine, uses_jax, "limit 2GiB", imports_torch, three_gib)
 
     assert str(refused).startswith("TooLate: Not applied. JAX is already using a GPU in this program, so its memory")
+    assert 'before the first operation of JAX:   tfgpu_magic.apply("limit 2GiB", frameworks="all")' in str(refused)
     assert over == "taken"
 
 
@@ -197,6 +198,12 @@ def test_words_for_tensorflow_say_what_they_leave_free_and_how_to_cap_it(machine
 
 def test_words_for_tensorflow_leave_the_others_as_they_were_told(machine: Machine) -> None:
     *_, size, _ = scene(machine, "limit 4GiB", "tf: limit 2GiB", five_gib)
+
+    assert size == "out of memory"
+
+
+def test_a_program_that_loads_no_extension_is_held_once_it_says_a_word(machine: Machine) -> None:
+    *_, size, _ = scene(machine, "tf: limit 1GiB", five_gib, env={"TFGPU_CEILING": "limit 2GiB"})
 
     assert size == "out of memory"
 

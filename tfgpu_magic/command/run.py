@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import NoReturn
 
-from tfgpu_magic import control
+from tfgpu_magic import control, framework_notes
 from tfgpu_magic.command import program
 from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
 from tfgpu_magic.command.wording import WORDS, frameworks, in_shell
@@ -86,6 +86,8 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
             "Other programs that it starts have no limit.",
             file=sys.stderr,
         )
+    if said := framework_notes.left_out(plan):
+        print(f"tfgpu: {said}", file=sys.stderr)
     return partial(program.execute, found)
 
 

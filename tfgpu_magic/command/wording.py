@@ -34,7 +34,7 @@ def frameworks(policy: str) -> Frameworks:
     Raises:
         PolicyError: it is no policy.
     """
-    return "all" if all(request.of_any_framework for request in parser.parse(policy).memory) else "tensorflow"
+    return "all" if parser.parse(policy).of_any_framework else "tensorflow"
 
 
 def in_shell(do: Callable[[], T], line: Callable[[str], str]) -> T:

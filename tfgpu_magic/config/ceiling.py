@@ -1,4 +1,4 @@
-"""The ceiling: the most that a process may take of each GPU, whatever its user asks for. Pure.
+"""The ceiling: the most that each framework of a process may take of each GPU, whatever its user asks for. Pure.
 
 `resolver` holds every policy to it, so that no plan, no fallback and no isolated call is made without it. How a process
 comes by its ceiling is in `runtime`.
@@ -30,7 +30,7 @@ NO_GPU = Visible(())
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The most that a process may take of each GPU. Its text is read as the same ceiling.
+    """The most that each framework of a process may take of each GPU. Its text is read as the same ceiling.
 
     Attributes:
         amounts: at most one share and one size, of which on each GPU the lower holds; none where no GPU may be used.

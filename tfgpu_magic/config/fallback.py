@@ -25,13 +25,20 @@ GROWS = Policy((Growth(),))
 """The least policy, always possible: TensorFlow takes what it needs, and not all that there is."""
 
 
-def waits(policy: Policy) -> Plan:
-    """Return the plan of a policy that is checked when TensorFlow is imported.
+def waits(policy: Policy, ceiling: Ceiling | None = None) -> Plan:
+    """Return the plan of a policy that is checked when TensorFlow is imported; it is for every framework.
 
-    Until then memory grows, also in programs that this process starts.
+    Until then memory grows, also in programs that this process starts; where the ceiling allows no GPU, all are hidden.
     """
     grows = any(request.limited or request.grows for request in policy.memory)
-    return Plan(asked=policy, settled=policy, environment={GROWTH: "true"} if grows else {}, judged=False)
+    hidden = visible.variable(()) if ceiling is not None and not ceiling.amounts else {}
+    return Plan(
+        asked=policy,
+        settled=policy,
+        environment={**({GROWTH: "true"} if grows else {}), **hidden},
+        judged=False,
+        others=Policy(tuple(request for request in policy.memory if request.of_any_framework)),
+    )
 
 
 def nearest(
@@ -80,7 +87,7 @@ def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
     except TooLate as error:
         return replace(plan, notes=(str(error),))
     notes = (f"`{plan.asked}` cannot be had in full now. {why}", *now.notes) if why else now.notes
-    return replace(now, notes=notes, judged=False)
+    return replace(now, notes=notes, judged=False, configured=plan.configured).beside(plan)
 
 
 def least(policy: Policy, ceiling: Ceiling | None = None, *, frozen: bool = False) -> Plan:
@@ -113,12 +120,19 @@ def _steps(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterato
             yield Policy((Growth(), *cpus))
         return
     for choice, there in _choices(wanted, snapshot, process):
-        kept = [request for request in asked if _is_about(request, there)]
-        if process.ceiling is not None:
-            kept = [process.ceiling.under(request, _about(request, there)) for request in kept]
-        caps = [request.growing(on=True) if request.limited else request for request in kept]
-        for memory in (kept, caps, [Growth()]):
+        for memory in easier(asked, there, process):
             yield Policy((*choice, *memory, *cpus))
+
+
+def easier(asked: Sequence[Memory], there: Sequence[Gpu], process: ProcessState) -> Iterator[Sequence[Memory]]:
+    """Give what is asked of these GPUs under the ceiling, then the same as caps, and then growth."""
+    kept = [request for request in asked if _is_about(request, there)]
+    if process.ceiling is not None:
+        kept = [process.ceiling.under(request, _about(request, there)) for request in kept]
+    if kept or not asked:
+        yield kept
+        yield [request.growing(on=True) if request.limited else request for request in kept]
+    yield [Growth()]
 
 
 def _choices(

@@ -21,10 +21,13 @@ class Wanted:
     Attributes:
         devices: the GPUs that CUDA will show, each with its limits in bytes; one without limits is not limited.
         grows: whether memory is to be taken as it is needed; None where nothing was asked about memory.
+        asked: whether a user asks for it now, so that what cannot be had is refused. What was asked before, and what an
+            administrator asks, holds as far as it can.
     """
 
     devices: tuple[Device, ...] = ()
     grows: bool | None = None
+    asked: bool = True
 
     @property
     def limits(self) -> dict[str, int]:
@@ -48,7 +51,8 @@ class Wanted:
         """
         fractions = self.fractions
         least = min(fractions.values(), default=Decimal(1))
-        lower = [device.gpu for device in self.devices if fractions.get(str(device.gpu.uuid), least) > least]
+        known = [device.gpu for device in self.devices if cuda_total(device.gpu)]
+        lower = [gpu for gpu in known if fractions.get(str(gpu.uuid), Decimal(1)) > least]
         most = ", ".join(f"{rounded(int(least * cuda_total(gpu)))} of GPU {gpu.label}" for gpu in lower)
         return [f"{framework} has one limit for all GPUs, a part of each: it takes no more than {most}."] * bool(lower)
 
@@ -79,7 +83,7 @@ class FrameworkPlan:
         fractions: the same as fractions of the GPU's memory.
         takes: what it takes, as a phrase: ``up to 4 GiB, as it needs it``; empty where nothing was asked of it.
         notes: what else the user should know, a sentence each.
-        unmet: why it stays as it was, where that is less than what holds for the process; else empty.
+        unmet: why it is not held to all that holds for the process; empty where it is.
     """
 
     framework: str
@@ -94,6 +98,10 @@ class FrameworkPlan:
         """Tell whether both tell the framework the same; None tells it nothing."""
         theirs = ({}, {}) if other is None else (other.environment, other.fractions)
         return (self.environment, self.fractions) == theirs
+
+    def is_within(self, other: FrameworkPlan) -> bool:
+        """Tell whether it lets the framework take no more of any GPU than another plan does."""
+        return all(self.fractions.get(uuid, Decimal(1)) <= most for uuid, most in other.fractions.items())
 
 
 def cuda_total(gpu: Gpu) -> int:

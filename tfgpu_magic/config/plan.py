@@ -39,7 +39,9 @@ class Plan:
         judged: whether it was checked; else the policy waits, and is checked when TensorFlow is imported.
         blind: whether the GPUs are unknown, though there may be some.
         notes: what else the user should know, a sentence each.
+        configured: whether an administrator asks for it, and not the user.
         others: what the frameworks beside TensorFlow are asked, in force or waiting.
+        settled_others: the same with each fair part by its bytes, once one of them is imported; None until then.
         frameworks: what is done about each of those.
     """
 
@@ -55,7 +57,9 @@ class Plan:
     judged: bool = True
     blind: bool = False
     notes: tuple[str, ...] = ()
+    configured: bool = False
     others: Policy = NOTHING
+    settled_others: Policy | None = None
     frameworks: tuple[FrameworkPlan, ...] = ()
 
     def beside(self, other: Plan | None) -> Plan:
@@ -64,8 +68,17 @@ class Plan:
             return self
         theirs = {name: value for part in other.frameworks for name, value in part.environment.items()}
         return replace(
-            self, others=other.others, frameworks=other.frameworks, environment={**self.environment, **theirs}
+            self,
+            others=other.others,
+            settled_others=other.settled_others,
+            frameworks=other.frameworks,
+            environment={**self.environment, **theirs},
         )
+
+    @property
+    def of_others(self) -> Policy:
+        """What the frameworks beside TensorFlow are asked, with fair parts by their bytes where those are fixed."""
+        return self.others if self.settled_others is None else self.settled_others
 
     @property
     def limited(self) -> bool:
@@ -170,7 +183,7 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
     settled = process.settled.without(resolved.dropped).then(policy).then(added)
     settled = settled.seeing(list(map(reference, resolved.seen)))
     if process.stage is not Stage.ABSENT:  # a part that waits may still become smaller or larger
-        settled = _in_bytes(settled, devices)
+        settled = in_bytes(settled, devices)
     return Plan(
         asked=asked,
         settled=settled,
@@ -211,7 +224,7 @@ def _alike(one: Policy, other: Policy, process: ProcessState) -> bool:
     return one.asks_the_same(other)
 
 
-def _in_bytes(policy: Policy, devices: Sequence[Device]) -> Policy:
+def in_bytes(policy: Policy, devices: Sequence[Device]) -> Policy:
     """Return the policy with each fair part replaced by the limits that it is."""
     requests: list[Request] = []
     for request in policy:

@@ -63,7 +63,7 @@ class ProcessState:
         old: the version of TensorFlow, where it is older than any that tfgpu_magic was tested with.
         host: what this process is to its user.
         keras: Keras' backend if another than TensorFlow is set; else None.
-        ceiling: the most that it may take of each GPU; None without a ceiling.
+        ceiling: the most that each framework in it may take of each GPU; None without a ceiling.
     """
 
     stage: Stage = Stage.ABSENT

@@ -136,7 +136,7 @@ def _limits(process: ProcessState, plan: Plan | None) -> Mapping[str, tuple[int,
 
 def _fair(process: ProcessState, plan: Plan | None) -> Mapping[str, str]:
     """Return the GPUs of which this process will have a fair part, by UUID, each with the words for that."""
-    if plan is None or process.stage is not Stage.ABSENT:
+    if plan is None or process.stage is not Stage.ABSENT or not plan.divides:
         return {}
     return {str(one.gpu.uuid): str(one.words) for one in plan.devices if one.words is not None and one.words.divided}
 

@@ -50,7 +50,7 @@ def _answer(line: Line) -> PlanAnswer:
         return PlanAnswer(plan, _standing(plan, line))
     from tfgpu_magic.restart import restart  # it imports psutil and more, and restarts are rare
 
-    return restart(str(plan.asked) or "default", str(plan.others))
+    return restart(str(plan.asked) or "default", str(administrator.said_to_others(plan)))
 
 
 def _standing(plan: Plan, line: Line) -> str:

@@ -90,6 +90,10 @@ class Limit(Memory):
         """Return a limit of that size."""
         return replace(self, amount=size)
 
+    def within(self, amount: Amount) -> Limit:
+        """Return a limit of that amount, divided as this one is."""
+        return replace(self, amount=amount)
+
     def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Limit:
         """Return the same in bytes."""
         return Limit(limits[0], gpu, self.grow)

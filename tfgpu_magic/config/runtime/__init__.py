@@ -28,7 +28,18 @@ from tfgpu_magic.units import MIB, rounded
 if TYPE_CHECKING:
     from tfgpu_magic.config.ceiling import Ceiling
 
-__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "export", "frozen", "quieten", "tensorflow"]
+__all__ = [
+    "RUNTIME",
+    "Runtime",
+    "adopt",
+    "current_stage",
+    "environment",
+    "export",
+    "frozen",
+    "importing",
+    "quieten",
+    "tensorflow",
+]
 
 NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
 """Libraries that may hold a CUDA context of their own in a kernel."""
@@ -59,7 +70,7 @@ class Runtime:
 
     @property
     def ceiling(self) -> Ceiling | None:
-        """The most that this process may take of each GPU; None without a ceiling. It can be lowered, and not raised.
+        """The most that each framework here may take of each GPU; None without one. It can be lowered, and not raised.
 
         The variable counts as it is when this is first asked, and later changes of it do nothing.
         """
@@ -132,7 +143,9 @@ class Runtime:
         Raises:
             Refused: TensorFlow rejected it; everything is as it was.
         """
-        if plan.judged and plan.needs_tensorflow and importing():
+        before = Plan(asked=NOTHING, settled=NOTHING) if self.plan is None else self.plan
+        differs = (plan.settled, plan.devices) != (before.settled, before.devices)
+        if plan.judged and plan.needs_tensorflow and differs and importing():
             raise Refused("Not applied. TensorFlow is being imported at this moment; say it again when that is done.")
         with self._changes.undone_on_error():
             self._changes.write(plan.environment)
