@@ -131,7 +131,7 @@ def apply(
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
                 import_hook.call_at_import(administrator.at_import)
             if made.others.requests or RUNTIME.ceiling:
-                administrator.hold_imports()
+                administrator.hold_imports()  # also those that will be installed later in this process
     return made
 
 

@@ -9,7 +9,6 @@ from tfgpu_magic import frameworks
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.process_state import ProcessState, Stage
-from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.frameworks import Limited
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import rounded
@@ -20,7 +19,7 @@ def noted(plan: Plan, process: ProcessState) -> Plan:
     there = frameworks.limited()
     if not plan.frameworks:
         return replace(plan, notes=(*plan.notes, *_left_free(plan, there)))
-    return replace(plan, notes=(*plan.notes, *_each(plan), *_together(plan, there, process)))
+    return replace(plan, notes=(*plan.notes, *_each(plan), *_together(plan, process)))
 
 
 def standing(plan: Plan) -> str:
@@ -45,19 +44,13 @@ def left_out(plan: Plan) -> str:
 
 def _left_free(plan: Plan, there: Sequence[Limited]) -> tuple[str, ...]:
     """Return a note on the imported frameworks that words for TensorFlow leave free to take what they want."""
-    awake = [one.name for one in there if _is_wanted(one)]
+    imported = frameworks.imported()
+    awake = [one.name for one in there if one.name in imported]
     if not (plan.asked.memory and awake):
         return ()
     words = "; ".join(str(request) for request in plan.asked.memory if request.of_any_framework) or "growth"
     are = "is" if len(awake) == 1 else "are"
     return (f"{_all(awake)} {are} imported here too, and left free: `%gpu {words}` is for every framework.",)
-
-
-def _is_wanted(framework: Limited) -> bool:
-    """Tell whether a framework is imported, and not only because TensorFlow is."""
-    if framework.comes_with_tensorflow and current_stage() is not Stage.ABSENT:
-        return framework.stage() in (Stage.READY, Stage.LISTED)
-    return framework.stage() is not Stage.ABSENT
 
 
 def _each(plan: Plan) -> Iterator[str]:
@@ -70,9 +63,9 @@ def _each(plan: Plan) -> Iterator[str]:
             yield part.unmet
 
 
-def _together(plan: Plan, there: Sequence[Limited], process: ProcessState) -> Iterator[str]:
+def _together(plan: Plan, process: ProcessState) -> Iterator[str]:
     """Give a note on each GPU of which several frameworks that are imported may take a part."""
-    awake = {one.name for one in there if _is_wanted(one)}
+    awake = frameworks.imported()
     for device in plan.devices:
         sizes = {TENSORFLOW: sum(device.limits)} if process.stage is not Stage.ABSENT and device.limits else {}
         uuid, total = str(device.gpu.uuid), device.gpu.total or 0

@@ -193,3 +193,63 @@ def test_nor_does_what_jax_takes_when_it_starts() -> None:
     _, taken = seen_and_held("%gpu growth off", "import jax; jax.devices()", TFGPU_CEILING="limit 2GiB")
 
     assert round(taken[0] / MIB) == (2 * GIB + CONTEXT) // MIB
+
+
+OOM = "OutOfMemoryError"
+TAKES = "import torch; x = torch.zeros({} * 2**30)"
+
+
+def test_an_isolated_cell_has_the_others_policy_beside_tensorflows_own() -> None:
+    _, split, _, higher, _, shared, named = seen(
+        "%gpu limit 2GiB",
+        f"%%tf_gpu isolate split 2\n{TAKES.format(3)}",
+        "%tf_gpu limit 6GiB",
+        f"%%tf_gpu isolate\n{TAKES.format(3)}",
+        "%gpu limit 8GiB --share torch=75%",
+        f"%%tf_gpu isolate\n{TAKES.format(5)}",
+        f"%%gpu isolate limit 1GiB\n{TAKES.format(3)}",
+    )
+
+    assert [split.error, higher.error, shared.error, named.error] == [OOM, OOM, "", OOM]
+
+
+def test_an_isolated_cell_has_the_configured_policy_in_frameworks_that_the_notebook_has_not_imported() -> None:
+    with Machine.create("1x16GiB") as machine:
+        given, _ = run(
+            machine,
+            beside_stand_ins,
+            f"%%tf_gpu isolate\n{TAKES.format(3)}",
+            env={"TFGPU_POLICY": "limit 2GiB"},
+            fresh=True,
+        )
+
+    assert given[-1].error == OOM
+
+
+def test_a_word_for_tensorflow_alone_is_refused_above_a_cell_for_every_framework() -> None:
+    (answer,) = seen("%%gpu isolate split 2\nx = 1")
+
+    assert "Only TensorFlow has logical GPUs" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("line", "env"), [("%gpu limit 2GiB", {}), ("%tf_gpu limit 1GiB", {"TFGPU_CEILING": "limit 2GiB"})]
+)
+def test_a_framework_that_is_installed_after_the_line_is_held_from_its_import_on(
+    line: str, env: dict[str, str]
+) -> None:
+    install = f"import sys; sys.path.insert(0, {STAND_IN!r})"
+    with Machine.create("1x16GiB") as machine:
+        given: list[Seen] = run(machine, cells, line, install, TAKES.format(3), env=env, fresh=True)
+
+    assert given[-1].error == OOM
+
+
+def test_a_configured_policy_of_pytorch_alone_is_promised() -> None:
+    promised = "from tfgpu_magic.config import self_report; [use.limit for use in self_report.brief().uses]"
+    with Machine.create("1x16GiB") as machine:
+        given, _ = run(
+            machine, beside_stand_ins, "import torch", promised, env={"TFGPU_POLICY": "limit 2GiB"}, fresh=True
+        )
+
+    assert given[-1].text.endswith(f"[{2 * GIB}]\n")

@@ -16,6 +16,7 @@ from tests.jupyter import Notebook, Server, configure, open_notebook, until
 from tests.machines import machine_of
 from tests.magic.shell import Seen, loading
 from tests.processes import run
+from tfgpu_magic.config.runtime import quieten
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("1x8GiB")
@@ -204,3 +205,18 @@ def _log(environment: Mapping[str, str], *, quiet: bool) -> str:
     program = NOISY.replace("QUIET", str(quiet))
     done = subprocess.run([sys.executable, "-c", program], env=loud, capture_output=True, text=True, check=True)
     return done.stderr
+
+
+@pytest.mark.parametrize("theirs", [{}, {"TF_CPP_MIN_LOG_LEVEL": "2"}, {"TF_CPP_MIN_LOG_LEVEL": "0"}])
+def test_what_the_user_has_set_of_it_is_there_afterwards(
+    monkeypatch: pytest.MonkeyPatch, theirs: dict[str, str]
+) -> None:
+    ours = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR"}
+    for name in ours:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in theirs.items():
+        monkeypatch.setenv(name, value)
+    for on in (True, True, False, False):
+        quieten(on=on)
+
+        assert {name: os.environ[name] for name in ours if name in os.environ} == (ours | theirs if on else theirs)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tfgpu_magic.config import arguments, parser
 from tfgpu_magic.config.amount import Amount, Share, amount_bytes, amount_text
@@ -26,6 +27,8 @@ from tfgpu_magic.units import rounded
 
 NO_GPU = Visible(())
 """The request that any ceiling allows."""
+
+_Figured: TypeAlias = Callable[[Gpu], Figures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +68,20 @@ class Ceiling:
         """
         return Figures(gpu).bytes(self.amount(gpu))
 
-    def passed_by(self, request: Memory, gpu: Gpu) -> bool:
+    def passed_by(self, request: Memory, figures: Figures) -> bool:
         """Tell whether a request takes more of a GPU."""
-        return sum(request.sizes(Figures(gpu))) > self.bytes(gpu)
+        return sum(request.sizes(figures)) > self.bytes(figures.gpu)
 
     def lowered(self, request: Memory, gpu: Gpu) -> Memory:
         """Return the nearest request that takes no more of a GPU."""
         amount = self.amount(gpu)
         return request.within(amount) or Limit(amount, request.gpu, grow=request.grows)
 
-    def under(self, request: Memory, gpus: Sequence[Gpu]) -> Memory:
+    def under(self, request: Memory, gpus: Sequence[Gpu], figures: _Figured) -> Memory:
         """Return the nearest request that takes no more of any of these GPUs; itself where that is unknown."""
         with contextlib.suppress(Refused):
             for gpu in gpus if self.amounts else ():
-                if self.passed_by(request, gpu):
+                if self.passed_by(request, figures(gpu)):
                     request = self.lowered(request, gpu)
         return request
 
@@ -102,13 +105,16 @@ class Ceiling:
         least = min(shares, key=lambda share: share.percent) if shares else None
         return Ceiling((*([] if least is None else [least]), *([min(sizes)] if sizes else [])), flaws)
 
-    def held(self, words: Sequence[tuple[Gpu, Memory | None]], choice: Choice | None, policy: Policy) -> list[Request]:
+    def held(
+        self, words: Sequence[tuple[Gpu, Memory | None]], choice: Choice | None, policy: Policy, figures: _Figured
+    ) -> list[Request]:
         """Return the requests that hold a policy under it, to be added to the policy.
 
         Args:
             words: the GPUs that are to be seen, each with the request about its memory.
             choice: the request that decides which GPUs are seen.
             policy: what is asked now; what passes the ceiling and was asked before is lowered.
+            figures: returns a GPU's figures beside what others are promised of it.
 
         Raises:
             Refused: what is asked now passes the ceiling; the error has the nearest that does not.
@@ -119,10 +125,10 @@ class Ceiling:
             if policy.memory or (choice is not None and choice in policy.requests):
                 raise _no_gpu(self, policy)
             return [NO_GPU]
-        over = {gpu.label: gpu for gpu, request in words if request is not None and self.passed_by(request, gpu)}
+        over = {gpu.label: gpu for gpu, r in words if r is not None and self.passed_by(r, figures(gpu))}
         asked = [(over[gpu.label], r) for gpu, r in words if gpu.label in over and r and r in policy.requests]
         if asked:
-            raise _too_high(self, asked, policy)
+            raise _too_high(self, asked, policy, figures)
         added: list[Request] = []
         for gpu, request in words:
             if request is not None and gpu.label in over:
@@ -193,12 +199,12 @@ def safe(text: str, where: str) -> Ceiling:
         return Ceiling(held.amounts, (flaw,))
 
 
-def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], policy: Policy) -> Refused:
+def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], policy: Policy, figures: _Figured) -> Refused:
     """Return the error for requests that pass the ceiling, with the policy in which they do not."""
     lower_ones: Mapping[Request, Memory] = {r: ceiling.lowered(r, gpu) for gpu, r in asked}
     alike: dict[str, list[str]] = {}
     for gpu, request in asked:
-        what = f"{request.wanted(request.sizes(Figures(gpu)))}, and the ceiling is {_most(ceiling, gpu)}."
+        what = f"{request.wanted(request.sizes(figures(gpu)))}, and the ceiling is {_most(ceiling, gpu)}."
         alike.setdefault(what, []).append(gpu.label)
     lines = "\n".join(f"GPU {', '.join(labels)}: {what}" for what, labels in alike.items())
     allowed = Policy(tuple(dict.fromkeys(lower_ones.get(request, request) for request in policy)))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import fit, refusal, visible
+from tfgpu_magic.config import fit, promises, refusal, visible
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, draft
 from tfgpu_magic.config.policy import NOTHING, Policy
@@ -128,7 +129,8 @@ def easier(asked: Sequence[Memory], there: Sequence[Gpu], process: ProcessState)
     """Give what is asked of these GPUs under the ceiling, then the same as caps, and then growth."""
     kept = [request for request in asked if _is_about(request, there)]
     if process.ceiling is not None:
-        kept = [process.ceiling.under(request, _about(request, there)) for request in kept]
+        figures = functools.partial(promises.figures, process.promises)
+        kept = [process.ceiling.under(request, _about(request, there), figures) for request in kept]
     if kept or not asked:
         yield kept
         yield [request.growing(on=True) if request.limited else request for request in kept]

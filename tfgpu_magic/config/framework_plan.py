@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_FLOOR, Decimal
+from decimal import Decimal
 
+from tfgpu_magic.config.amount import EXACT
 from tfgpu_magic.config.fit import Device
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import rounded
 
-_PLACES = Decimal("0.000001")
+_PLACES = 6
 """The places of a fraction: of a GPU of 100 GiB, the last is a tenth of a MiB."""
 
 
@@ -36,12 +38,12 @@ class Wanted:
 
     @property
     def fractions(self) -> dict[str, Decimal]:
-        """The same as fractions of what CUDA counts as the GPU's memory; without the GPUs where that is unknown."""
-        return {
-            str(device.gpu.uuid): min(Decimal(1), Decimal(sum(device.limits)) / total).quantize(_PLACES, ROUND_FLOOR)
-            for device in self.devices
-            if device.limits and (total := cuda_total(device.gpu))
-        }
+        """The same as fractions of what CUDA counts as the GPU's memory.
+
+        Raises:
+            Refused: that is unknown.
+        """
+        return {str(device.gpu.uuid): _fraction(device) for device in self.devices if device.limits}
 
     def lowered(self, framework: str) -> list[str]:
         """Return a note on the GPUs of which a framework takes less, as it has one fraction for all: the smallest.
@@ -53,7 +55,7 @@ class Wanted:
         least = min(fractions.values(), default=Decimal(1))
         known = [device.gpu for device in self.devices if cuda_total(device.gpu)]
         lower = [gpu for gpu in known if fractions.get(str(gpu.uuid), Decimal(1)) > least]
-        most = ", ".join(f"{rounded(int(least * cuda_total(gpu)))} of GPU {gpu.label}" for gpu in lower)
+        most = ", ".join(f"{rounded(int(EXACT.multiply(least, cuda_total(gpu))))} of GPU {gpu.label}" for gpu in lower)
         return [f"{framework} has one limit for all GPUs, a part of each: it takes no more than {most}."] * bool(lower)
 
 
@@ -105,8 +107,28 @@ class FrameworkPlan:
 
 
 def cuda_total(gpu: Gpu) -> int:
-    """Return the bytes of a GPU as CUDA counts them, without what the driver keeps; 0 if they are unknown."""
-    return gpu.total or 0 if gpu.used is None or gpu.free is None else gpu.used + gpu.free
+    """Return the bytes of a GPU as CUDA counts them, without what the driver keeps; 0 if they are unknown.
+
+    Of unified memory, which the CPU's programs take too, what is used and what is free are not the whole.
+    """
+    known = not (gpu.unified or gpu.used is None or gpu.free is None)
+    return (gpu.used or 0) + (gpu.free or 0) if known else gpu.total or 0
+
+
+def _fraction(device: Device) -> Decimal:
+    """Return the part of a GPU that its limits are, rounded down, whatever decimal context the program has.
+
+    Raises:
+        Refused: it is not known how much memory the GPU has.
+    """
+    total = cuda_total(device.gpu)
+    if not total:
+        raise Refused(
+            f"Not applied. GPU {device.gpu.label}: the driver does not tell how much memory it has, and only "
+            "TensorFlow takes a limit that is no part of that. Limit TensorFlow alone, with its own magic, `tf_gpu`; "
+            "or say `growth`."
+        )
+    return Decimal(10**_PLACES * min(sum(device.limits), total) // total).scaleb(-_PLACES, EXACT)
 
 
 def phrase(wanted: Wanted, *, grows: bool) -> str:

@@ -11,7 +11,7 @@ from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.memory import Figures
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import DEVICES, LEAST_MULTIPROCESSORS, ProcessState
-from tfgpu_magic.config.promises import Promise, owed, sharers
+from tfgpu_magic.config.promises import Promise, figures
 from tfgpu_magic.config.request import Choice, GpuRef, Memory, Request
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.sources import makers
@@ -75,11 +75,14 @@ class Resolved:
         """Return the request about the memory of a GPU, if there is any."""
         return self.by_gpu[gpu.label][1] if gpu.label in self.by_gpu else self.everywhere
 
+    def figures(self, gpu: Gpu) -> Figures:
+        """Return a GPU's figures beside what others are promised of it."""
+        return figures(self.promises, gpu)
+
     def _device(self, gpu: Gpu) -> Device:
         words = self.words(gpu)
         there = self.limits.get(str(gpu.uuid), ()) if not self.memory else ()
-        figures = Figures(gpu, owed(self.promises, gpu), sharers(self.promises, gpu))
-        limits = () if words is None else words.sizes(figures)
+        limits = () if words is None else words.sizes(self.figures(gpu))
         return Device(gpu=gpu, limits=limits or there, words=words)
 
 
@@ -236,7 +239,7 @@ def _hold(resolved: Resolved, policy: Policy, snapshot: Snapshot, most: Ceiling)
     if not (snapshot.gpus or snapshot.absent) and (resolved.choice is None or resolved.choice.everything):
         raise most.unknown(snapshot.error or "")
     words = [(gpu, resolved.words(gpu)) for gpu in resolved.seen]
-    resolved.added = most.held(words, resolved.choice, policy)
+    resolved.added = most.held(words, resolved.choice, policy, resolved.figures)
     for request in resolved.added:
         if isinstance(request, Memory):
             _take(resolved, request, NOTHING, snapshot)

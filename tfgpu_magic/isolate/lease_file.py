@@ -24,7 +24,7 @@ from tfgpu_magic.isolate.claims import Claim, Need
 from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.monitor.directory import BoardDirectory
 
-NAME = "leases-3"
+NAME = "leases-4"
 """The file's name, with the version of its content."""
 
 ABSENT = 5.0

@@ -18,7 +18,7 @@ from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import allocation, offer
-from tfgpu_magic.isolate.claims import Claim, Need, key, size
+from tfgpu_magic.isolate.claims import Claim, Need, is_fair, key, size
 from tfgpu_magic.isolate.demand import Alternative, Demand, DemandForAll, alternatives
 from tfgpu_magic.isolate.lease import Abandoned, Lease
 from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseFile, LeaseTable, Page
@@ -198,7 +198,9 @@ class Leases:
             page.drop(demand.ticket)
             return
         since, known = page.number(), offer.strangers(demand.snapshot)
-        claims = tuple(Claim(key(device.gpu), size(device), since=since, known=known) for device in devices)
+        claims = tuple(
+            Claim(key(device.gpu), size(device), since=since, known=known, fair=is_fair(device)) for device in devices
+        )
         page.put(replace(page.entries[demand.ticket], need=None, claims=claims))
 
     def _found(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import cuda, keras, visible
 from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.policy import NOTHING
+from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
@@ -96,6 +96,13 @@ class Runtime:
     def half_started(self) -> bool:
         """Whether TensorFlow has begun to use CUDA, and its first op was not done yet."""
         return current_stage() in (Stage.LISTED, Stage.POISONED)
+
+    def inherit(self, others: Policy) -> None:
+        """Have the frameworks beside TensorFlow keep what they were asked in the process that started this one.
+
+        It is in force with the first plan that is applied.
+        """
+        self.plan = Plan(asked=NOTHING, settled=NOTHING, others=others)
 
     def observe(self, gpus: Sequence[Gpu], *, timeout: float = cuda.CUDA_TIMEOUT) -> ProcessState:
         """Return the state of this process on a machine with these GPUs. Nothing is changed or started.
