@@ -135,6 +135,22 @@ def apply(
     return made
 
 
+def resume(words: str, others: str = "") -> Plan:
+    """Apply the words of a restart in the new process. They are the whole policy: the configured one is not added.
+
+    Args:
+        words: the policy for TensorFlow.
+        others: that for the other frameworks; empty where nothing is asked of them.
+
+    Raises:
+        PolicyError: the words are no policy.
+        Refused: the policy cannot be enforced; that for the other frameworks may be in force.
+    """
+    if others:
+        apply(f"default; {others}", frameworks="all")
+    return apply(words if words == "default" else f"default; {words}")
+
+
 def decided(snapshot: Snapshot | None = None) -> Plan:
     """Return the current plan; where it waits to be checked, what it would be with these GPUs, or with those now."""
     plan = current()
@@ -194,8 +210,13 @@ def order() -> tuple[str, ...]:
     return RUNTIME.observe(look().gpus).shown or ()
 
 
-def foresee(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
+def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable[[], Snapshot] = look_well) -> Plan:
     """Return the plan for this kernel after a restart, when what it holds now is free again.
+
+    Args:
+        policy: words such as ``limit 2GiB``.
+        frameworks: whether it is for TensorFlow, or for all: PyTorch and JAX too.
+        see: returns a snapshot of the GPUs; by default one taken now.
 
     Raises:
         PolicyError: the words are no policy.
@@ -203,7 +224,7 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
     """
     from tfgpu_magic.config import self_report  # only a restart needs it
 
-    now = look_well()
+    now = see()
     then = self_report.after_exit(now)
     process, intended = anew(now), administrator.policy_of(current())
     if intended is not current().asked or not current().judged:  # a configured policy, as far as it is possible by then

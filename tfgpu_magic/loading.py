@@ -98,14 +98,11 @@ def _apply(
     from tfgpu_magic import control  # only a restarted kernel needs these
     from tfgpu_magic.config.runtime import current_stage
 
-    held = ""
     try:
-        # The words are the whole policy: that of the configuration is not to be added to them.
-        if others:
-            control.apply(f"default; {others}", frameworks="all")
-            held = f" `{others}` is, for every framework."
-        plan = control.apply(words if words == "default" else f"default; {words}")
+        plan = control.resume(words, others)
     except TfGpuError as error:
+        there = control.current().others
+        held = f" `{there}` is, for every framework." if others and there.requests else ""
         _warn(shell, f"tfgpu_magic: `{words}`, asked for with {RESTART}, is NOT in force.{held}\n{error}")
     else:
         say(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)
