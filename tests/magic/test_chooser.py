@@ -9,7 +9,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from tests import waiting
-from tests.jupyter import Server, execute, reply_to, serving
+from tests.jupyter import Server, execute, reply_to
 from tests.machines import machine_of
 from tests.sizes import GIB
 from tfgpu_magic import offers
