@@ -148,6 +148,25 @@ test('a refusal is shown with its ways out, and one of them can be applied', asy
   assert.equal(scene.model.state.choice.amount, 1);
 });
 
+test('a refusal is about its own words, and other words can be applied at once', async t => {
+  const scene = new Scene(t);
+  await scene.open();
+  scene.facts = { plan: { outcome: 'refused', reason: 'GPU 0 has no 16 GiB.', ways: [] } };
+  scene.model.choose({ memory: 'limit', amount: 100 });
+  await scene.pass(0.3);
+  const { ready } = scene.model;
+  scene.model.choose({ amount: 30 });
+  const now = scene.model.ready;
+  scene.model.choose({ amount: 100 });
+  const release = scene.hold();
+  await scene.pass(0.3);
+  scene.model.choose({ amount: 30 }); // while the kernel is asked for the other
+  release();
+  await settled();
+
+  assert.deepEqual([ready, now, scene.model.ready], [null, 'apply', 'apply']);
+});
+
 test('a driver that is slow is asked on, and what was chosen stays', async t => {
   const scene = new Scene(t);
   scene.facts = { gpus: [], error: 'NVML did not answer within 2 s.', asking: true };

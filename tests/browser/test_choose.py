@@ -246,6 +246,7 @@ def test_a_number_that_cannot_be_is_mended_in_sight_and_never_applied_before(sce
     large = number.input_value(), slider.input_value(), words(dialog)
     shot(page, f"{scene.application}-choose-number")
     number.fill("30")
+    expect(dialog.locator(".tfgpu-choose-answer")).to_contain_text("4.8 GiB", timeout=PATIENCE)  # and what else it says
     number.press("Enter")
     expect(dialog).to_have_count(0)
     expect(page.locator(".Toastify__toast")).to_contain_text("limit 30%")

@@ -45,9 +45,8 @@ export class ChooserModel {
 
   /** Whether what is chosen can be applied now: here, or by a restart; else null. */
   get ready(): 'apply' | 'restart' | null {
-    const { facts, outcome, notice } = this.form;
-    const refused = outcome?.outcome === 'refused' || outcome?.outcome === 'wrong';
-    return !facts?.gpus.length || notice || refused ? null : facts.late ? 'restart' : 'apply';
+    const { facts, notice } = this.form;
+    return !facts?.gpus.length || notice || this.refused ? null : facts.late ? 'restart' : 'apply';
   }
 
   dispose(): void {
@@ -65,8 +64,9 @@ export class ChooserModel {
     }
     const number = this.asked;
     const at = performance.now();
+    const text = this.form.words;
     this.pending += 1;
-    const reply = await ask(kernel, 'state', [this.form.words]);
+    const reply = await ask(kernel, 'state', [text]);
     this.pending -= 1;
     if (number !== this.asked) {
       return; // another question was asked meanwhile
@@ -82,7 +82,8 @@ export class ChooserModel {
       return;
     }
     this.at = at; // of these facts, and not of others whose answer was not waited for
-    this.set({ facts, outcome: facts.plan ?? null, notice: '', loss: facts.late ? this.around.loss() : '' });
+    const outcome = text === this.form.words ? (facts.plan ?? null) : this.form.outcome;
+    this.set({ facts, outcome, notice: '', loss: facts.late ? this.around.loss() : '' });
     if (facts.gpus.length && !this.form.words) {
       const choice = facts.policy ? (read(facts.policy, USUAL) ?? USUAL) : USUAL;
       this.choose(facts.gpus.length > 1 ? choice : { ...choice, gpu: ALL });
@@ -139,7 +140,9 @@ export class ChooserModel {
     const { facts } = this.form;
     const choice = { ...this.form.choice, ...changed };
     choice.amount = allowed(choice.amount, choice.unit, this.measure(choice.gpu));
-    this.set({ choice, words: facts ? words(choice, facts) : '', done: '' });
+    const text = facts ? words(choice, facts) : '';
+    const outcome = this.refused && text !== this.form.words ? null : this.form.outcome; // it is about other words
+    this.set({ choice, words: text, outcome, done: '' });
     this.later();
   }
 
@@ -166,6 +169,11 @@ export class ChooserModel {
     if (this.form.notice && !this.timer && !this.pending) {
       this.later();
     }
+  }
+
+  private get refused(): boolean {
+    const kind = this.form.outcome?.outcome;
+    return kind === 'refused' || kind === 'wrong';
   }
 
   private here(kernel: Connection, text: string, { now }: Facts): Promise<Reply<Outcome>> {
