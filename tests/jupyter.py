@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -113,6 +114,39 @@ class Server:
         return client
 
 
+@dataclass(frozen=True, slots=True)
+class Notebook:
+    """A notebook with a running kernel."""
+
+    path: str
+    session: str
+    kernel: str
+    pid: int
+    client: BlockingKernelClient
+
+    def run(self, source: str) -> str:
+        return execute(self.client, source)
+
+
+def open_notebook(server: Server, path: str) -> Notebook:
+    """Start a kernel for a notebook, whose file need not be there."""
+    session = server.call(
+        "sessions", {"path": path, "name": Path(path).name, "type": "notebook", "kernel": {"name": "python3"}}
+    )
+    kernel = session["kernel"]["id"]
+    client = server.connect(kernel)
+    return Notebook(path, session["id"], kernel, int(execute(client, "import os; print(os.getpid())")), client)
+
+
+def configure(home: Path, **settings: object) -> None:
+    """Give every kernel of a home the extension, and the magics these settings, as an administrator does."""
+    profile = home / ".ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    lines = [f"c.TfGpuMagics.{name} = {value!r}" for name, value in settings.items()]
+    loads = "c.InteractiveShellApp.extensions = ['tfgpu_magic']"
+    (profile / "ipython_config.py").write_text("\n".join(["c = get_config()", loads, *lines, ""]))
+
+
 @contextmanager
 def serving(machine: Machine, home: Path, **options: Any) -> Iterator[Server]:
     server = Server(machine, home, **options)
@@ -147,3 +181,11 @@ def execute(client: BlockingKernelClient, code: str) -> str:
 
     client.execute_interactive(code, timeout=120, output_hook=hear)
     return "".join(said)
+
+
+def reply_to(client: BlockingKernelClient, message: str) -> dict[str, Any]:
+    """Return what a page is told of the end of a request."""
+    while True:
+        answer = client.get_shell_msg(timeout=120)
+        if answer["parent_header"]["msg_id"] == message:
+            return dict(answer["content"])

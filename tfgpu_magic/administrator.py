@@ -1,22 +1,24 @@
-"""The policy and the ceiling from the configuration; at TensorFlow's import, the nearest that can be had is applied."""
+"""The policy from the configuration: when a framework is imported, the nearest that can be had is applied to it.
+
+The ceiling is in `process_ceiling`, and this applies what is asked under it.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
 
 from tfgpu_magic import other_processes
-from tfgpu_magic.config import ceiling, fallback, import_hook, parser
+from tfgpu_magic.config import fallback, import_hook, parser, visible
 from tfgpu_magic.config.frameworks import NAMES
-from tfgpu_magic.config.plan import Plan, in_words, make, renew
+from tfgpu_magic.config.plan import Plan, in_bytes, in_words, renew
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.promises import Promise
-from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen, quieten
-from tfgpu_magic.errors import PolicyError, Refused, TooLate
-from tfgpu_magic.host import here, host
+from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen, importing
+from tfgpu_magic.errors import PolicyError, TooLate
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.monitor.sources import makers
@@ -39,16 +41,11 @@ class ConfiguredPolicy:
     warn: Callable[[str], None]
 
 
-CONFIGURATION = "the configuration"
-"""The source of what `c.TfGpuMagics` says, as a phrase."""
-
 _configured: ConfiguredPolicy | None = None
-_fallback: Plan | None = None
-"""The plan in force instead of the configured policy, where that cannot be enforced in full."""
 
 
 def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.warn) -> None:
-    """Enforce a policy in this process as far as possible: when TensorFlow is imported, or now if it is already.
+    """Enforce a policy in this process as far as possible: when a framework is imported, or now if TensorFlow is.
 
     Args:
         text: the policy's text.
@@ -63,113 +60,89 @@ def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.war
         warning = f"`{text}`, from {where}, is NOT in force: it is not a policy. `{policy}` is in force instead."
         warn(f"tfgpu_magic: {warning}\n{error}")
     _configured = ConfiguredPolicy(text, where, policy, warn)
+    plan = replace(fallback.waits(policy, RUNTIME.ceiling), configured=True)
     if current_stage() is Stage.ABSENT:
-        RUNTIME.apply(fallback.waits(policy))
+        RUNTIME.apply(plan if RUNTIME.plan is None else plan.beside(RUNTIME.plan))
         import_hook.call_at_import(at_import)
-    else:
+        return
+    if RUNTIME.plan is None:
+        RUNTIME.fall_back(Plan(asked=NOTHING, settled=NOTHING, others=plan.others))
+    _enforce_now(_configured)
+
+
+def enforce_nearest() -> None:
+    """Enforce what can be had of the configured policy; where there is none, growth under the ceiling."""
+    if _configured is not None:
         _enforce_now(_configured)
+    else:
+        enforce(str(fallback.GROWS), "the ceiling")
 
 
-def restrict(text: str, warn: Callable[[str], None] = import_hook.warn) -> bool:
-    """Hold this process, and what was asked in it already, under a ceiling and that of the environment.
-
-    Args:
-        text: the configuration's ceiling; may be empty.
-        warn: shows what could not be understood.
-
-    Returns:
-        Whether there is a ceiling.
-    """
-    before = RUNTIME.ceiling
-    if text.strip():
-        RUNTIME.lower_ceiling(ceiling.safe(text, CONFIGURATION))
-    held = RUNTIME.ceiling
-    if held != before and RUNTIME.plan is not None:  # something was asked before the extension was loaded
-        try:
-            _apply_anew()
-        except TooLate as error:
-            warn(f"tfgpu_magic: {error}")
-    for flaw in () if held is None else held.flaws:
-        warn(f"tfgpu_magic: {flaw}")
-    return held is not None
+def has_policy() -> bool:
+    """Tell whether a policy is in force or waits in this process."""
+    return RUNTIME.plan is not None
 
 
-def lower(text: str) -> str:
-    """Lower the ceiling of this process, and what is in force with it; return the ceiling that holds now, as text.
-
-    Raises:
-        PolicyError: the text is no ceiling.
-        Refused: it is higher than the one that holds; or TensorFlow uses the GPUs already.
-    """
-    now, held = RUNTIME.ceiling, in_force()
-    if text.strip() == held:
-        return held
-    if now is not None and not text.strip():
-        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised or removed.")
-    asked = ceiling.read(text)
-    if now is not None and ceiling.lower(now, asked).amounts == now.amounts:
-        if asked.amounts == now.amounts:
-            return held
-        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.")
-    RUNTIME.lower_ceiling(asked)
-    _apply_anew()
-    hold_others()
-    return str(RUNTIME.ceiling)
-
-
-def in_force() -> str:
-    """Return the ceiling of this process as text; an empty one where there is none."""
-    return "" if RUNTIME.ceiling is None else str(RUNTIME.ceiling)
-
-
-def _apply_anew() -> None:
-    """Apply what is in force or waits again, under the ceiling of now."""
-    if current_stage() is Stage.READY:
-        raise TooLate(
-            f"The ceiling is `{RUNTIME.ceiling}` now, for what this {here()} starts. TensorFlow is using the GPUs "
-            "already: what it may take of them can no longer be changed. Restart, and say it in the first cell."
-        )
-    plan = RUNTIME.plan
-    if plan is not None and not plan.judged:
-        _tell_others()
-        return  # it is checked when TensorFlow is imported
-    try:
-        if plan is not None:
-            snapshot = look_well()
-            process = RUNTIME.observe(snapshot.gpus)
-            made = _everywhere().extended(make(NOTHING, snapshot, process), NOTHING, plan, snapshot, process)
-            apply_everywhere(made)
-            if made.needs_tensorflow and current_stage() is Stage.ABSENT:
-                import_hook.call_at_import(at_import)
-            return
-    except Refused as error:
-        import_hook.warn(f"tfgpu_magic: {error}")
-    enforce(str(fallback.GROWS), "the ceiling")
+def current() -> Plan:
+    """Return the plan in force or waiting; where nothing was asked, one that does nothing."""
+    return RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
 
 
 def hold_others() -> None:
-    """Hold the frameworks beside TensorFlow to the configured policy and the ceiling, as soon as they are imported.
+    """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling: now and at each import.
 
-    Call it once TensorFlow's own plan is made: a framework that is imported already is told at once.
+    Call it once TensorFlow's own plan is made.
     """
-    for module in NAMES:
-        if module != "tensorflow":
-            import_hook.call_at_import(_tell_others, module)
+    hold_imports()
+    for module in [module for module in NAMES if module in sys.modules][:1]:
+        import_hook.call_at_import(tell_others, module)
 
 
-def _tell_others() -> None:
-    """Apply the ceiling to the frameworks beside TensorFlow, and the configured policy until a user says another."""
-    plan = RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
-    configured = _configured is not None and (
-        not plan.judged or plan is _fallback or plan.asked.asks_the_same(_configured.policy)
-    )
-    memory = _configured.policy.memory if _configured is not None and configured else ()
-    asked = NOTHING if plan.others.requests else Policy(tuple(one for one in memory if one.of_any_framework))
-    if not (asked.requests or RUNTIME.ceiling):
-        return
-    snapshot = look_well()
-    process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
-    apply_everywhere(_everywhere().extended(plan, asked, plan, snapshot, process))
+def hold_imports() -> None:
+    """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling, whenever one is imported."""
+    for module in NAMES.keys() - sys.modules.keys():
+        import_hook.call_at_import(tell_others, module)
+
+
+def tell_others() -> None:
+    """Tell the frameworks beside TensorFlow what is asked of them, under the ceiling: of each the nearest it can have.
+
+    The GPUs of a configured policy are chosen then, and parts of no fixed size are fixed.
+    """
+    plan = current()
+    try:
+        if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
+            _choose(plan)
+        plan = current()
+        if not (plan.others.requests or RUNTIME.ceiling) or not everywhere().needed():
+            return
+        snapshot = _looked()
+        process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+        made = everywhere().beside(plan, plan, snapshot, process)
+        apply_everywhere(made)
+        for part in made.frameworks:
+            if part.unmet and part not in plan.frameworks:  # else it was said before
+                import_hook.warn(f"tfgpu_magic: {part.unmet}")
+    except Exception:  # whatever it is, the ceiling holds
+        if RUNTIME.ceiling is not None:
+            RUNTIME.fall_back(replace(plan, environment={**plan.environment, **visible.variable(())}))
+        raise
+
+
+def _choose(plan: Plan) -> None:
+    """Choose the GPUs of a configured policy that waits, for all frameworks, and fix parts of no fixed size."""
+    if plan.configured and not plan.judged and (plan.asked.choice is not None or plan.divides):
+        enforce_nearest()
+    if current().judged and current().divides:
+        _divide(current())
+
+
+def _looked() -> Snapshot:
+    """Return a snapshot; where there is none, one that says why."""
+    try:
+        return look_well()
+    except Exception as error:  # a framework that is imported is held all the same
+        return Snapshot(time=0.0, error=str(error) or type(error).__name__)
 
 
 def apply_everywhere(plan: Plan) -> None:
@@ -179,37 +152,27 @@ def apply_everywhere(plan: Plan) -> None:
         Refused: a framework rejected it; everything is as it was.
     """
     if plan.frameworks or (RUNTIME.plan is not None and RUNTIME.plan.frameworks):
-        _everywhere().apply(plan)
+        everywhere().apply(plan)
     else:
         RUNTIME.apply(plan)
 
 
-def _everywhere() -> ModuleType:
+def everywhere() -> ModuleType:
     """Return what connects the frameworks; most kernels have TensorFlow alone, and need none of it."""
-    from tfgpu_magic import everywhere  # speed of a first `%tf_gpu` line
+    from tfgpu_magic import everywhere as module  # speed of a first `%tf_gpu` line
 
-    return everywhere
-
-
-def be_quiet(*, on: bool) -> None:
-    """Say nothing at TensorFlow's import where all is well; or say what is in force."""
-    import_hook.QUIET = on
-
-
-def quieten_tensorflow(*, on: bool) -> None:
-    """Keep TensorFlow's own log out of cells, but for errors; or do not."""
-    from tfgpu_magic.config import import_log  # few configurations ask for it
-
-    quieten(on=on)
-    if on and host() == "kernel":  # in a terminal, what a crash says last is worth more
-        import_log.keep_out()
-    else:
-        import_log.let_in()
+    return module
 
 
 def policy_of(plan: Plan) -> Policy:
     """Return the policy that a plan was made for; it is more than the plan does where that is only a fallback."""
-    return _configured.policy if _configured is not None and plan is _fallback else plan.asked
+    return _configured.policy if _configured is not None and plan.configured else plan.asked
+
+
+def said_to_others(plan: Plan) -> Policy:
+    """Return what a user asks of the frameworks beside TensorFlow; what is configured, a new process has by itself."""
+    configured = NOTHING if _configured is None else fallback.waits(_configured.policy).others
+    return NOTHING if plan.others == configured else plan.others
 
 
 def at_import() -> None:
@@ -217,7 +180,7 @@ def at_import() -> None:
     plan = RUNTIME.plan
     if plan is None or not plan.needs_tensorflow:
         return
-    if not plan.judged and _configured is not None:
+    if plan.configured and _configured is not None:
         _enforce_now(_configured)
         return
     try:
@@ -228,12 +191,13 @@ def at_import() -> None:
     except Exception as error:  # TensorFlow's have no common root
         why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}"
         least = _least(fallback.GROWS)
-        _fall_back(least)
-        if _configured is None:
+        held = _fall_back(least)
+        if _configured is None and held:
             instead = "TensorFlow takes what it needs of the GPUs that it sees." if least.grows else least.notes[0]
             import_hook.warn(f"{why}\n`{least.asked}` is in force instead: {instead}")
         else:
             import_hook.warn(why)
+        if _configured is not None:
             _enforce_now(_configured)
         return
     now = renew(plan, look(), waits=current_stage() is not Stage.READY) if plan.devices else plan
@@ -245,11 +209,12 @@ def at_import() -> None:
 
 
 def _divide(plan: Plan) -> None:
-    """Fix the parts of a plan that waited for TensorFlow's import, as things are now; say how large they are."""
+    """Fix the parts of a plan that waited for an import, as things are now; say how large they are."""
     snapshot = look_well()
     with other_processes.settling(plan.settled) as beside:
         process = beside.beside(RUNTIME.observe(snapshot.gpus), snapshot)
         now, why = fallback.nearest(plan.settled, snapshot, process, lambda: names(snapshot))
+        now = replace(now, settled=in_bytes(now.settled, now.devices), configured=plan.configured)
         now = now if why else replace(now, asked=plan.asked)
         RUNTIME.apply(now.beside(plan))
     head = f"tfgpu_magic: `{plan.asked}`"
@@ -265,56 +230,44 @@ def look_well() -> Snapshot:
     return look(LOOK_TIMEOUT, slow=slow)
 
 
+names = other_processes.names
+
+
 def slow() -> None:
     """Print why nothing happens, if the user can see it below a cell."""
     if import_hook.in_a_cell():
         import_hook.show(f"Waiting for the {makers()} driver, which is slow to answer…")
 
 
-def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str]:
-    """Return the name of each process by its pid, as the table shows it.
-
-    Args:
-        snapshot: the GPUs with the processes that hold memory.
-        promises: those of other processes, which need hold none.
-    """
-    from tfgpu_magic.monitor import one_look  # psutil is slow to import, and only a refusal or a note names processes
-
-    holding = {process.pid for process in snapshot.processes}
-    waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
-    found = {**one_look.owners(holding), **(one_look.reporting(waiting) if waiting else {})}
-    return {
-        pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text
-        for pid, owner in found.items()
-    }
-
-
 def _enforce_now(configured: ConfiguredPolicy) -> None:
     """Enforce as much of the policy as is possible now."""
-    global _fallback
     quoted = f"`{configured.words}`, from {configured.where},"
-    head = f"tfgpu_magic: {quoted} "
+    head, held = f"tfgpu_magic: {quoted} ", True
+    before = current()
+    policy = before.settled if before.configured and before.judged else configured.policy  # its GPUs are chosen
     try:
         snapshot = look_well()
-        with other_processes.settling(configured.policy) as beside:
+        with other_processes.settling(policy) as beside:
             process = beside.beside(RUNTIME.observe(snapshot.gpus), snapshot)
             process = replace(process, claims=_with_tie_breakers(process.claims, snapshot))
-            plan, why = fallback.nearest(configured.policy, snapshot, process, lambda: names(snapshot))
+            plan, why = fallback.nearest(policy, snapshot, process, lambda: names(snapshot))
             if why:  # `%tf_gpu plan` and `status` show it too
                 plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
-            RUNTIME.apply(plan.beside(RUNTIME.plan))
+            elif policy is before.settled:
+                plan = replace(plan, asked=before.asked)
+            RUNTIME.apply(replace(plan, configured=True).beside(before))
     except TooLate as error:
-        plan, why = _least(configured.policy), str(error)
+        plan, why = replace(_least(policy), configured=True), str(error)
         if process.stage is Stage.READY or process.forked:
             configured.warn(f"{head}is NOT in force.\n{error}")
             return
-        _fall_back(plan)
+        held = _fall_back(plan)
     except Exception as error:  # the GPUs cannot be queried, or TensorFlow rejected it for reasons of its own
-        plan, why = _least(configured.policy), str(error) or type(error).__name__
-        _fall_back(plan)
+        plan, why = replace(_least(policy), configured=True), str(error) or type(error).__name__
+        held = _fall_back(plan)
     if why:
-        _fallback = plan
-        configured.warn(f"{head}cannot be had in full. `{plan.asked}` is in force instead.\n{why}")
+        verdict = f"cannot be had in full. `{plan.asked}` is in force instead." if held else "is NOT in force."
+        configured.warn(f"{head}{verdict}\n{why}")
 
 
 def _least(policy: Policy) -> Plan:
@@ -322,14 +275,16 @@ def _least(policy: Policy) -> Plan:
     return fallback.least(policy, RUNTIME.ceiling, frozen=frozen())
 
 
-def _fall_back(plan: Plan) -> None:
-    """Apply the least plan as far as that is possible: its variables, and GPUs that only TensorFlow can still hide."""
+def _fall_back(plan: Plan) -> bool:
+    """Apply the least plan: its variables, and GPUs that only TensorFlow can still hide; tell whether all of it is."""
     RUNTIME.fall_back(plan)
     if plan.show:
         try:
             RUNTIME.configure(plan)
         except Exception as error:  # TensorFlow's have no common root
             import_hook.warn(f"tfgpu_magic: GPUs that are to be hidden from TensorFlow are not: {error}")
+            return False
+    return True
 
 
 def _with_tie_breakers(taken: Mapping[str, float], snapshot: Snapshot) -> dict[str, float]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfgpu_magic import control
-from tfgpu_magic.administrator import look_well
+from tfgpu_magic import administrator, control
 from tfgpu_magic.config import refusal
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.plan import Plan, in_words
@@ -23,12 +22,15 @@ from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.self_report import after_exit
 from tfgpu_magic.errors import PolicyError, Refused, TfGpuError, TooLate
 from tfgpu_magic.host import shell
-from tfgpu_magic.monitor.snapshot import Gpu
+from tfgpu_magic.monitor.look import look, still_asked
+from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
 MIME = "application/vnd.tfgpu-magic.answer+json"
 """The type of an answer; no front end shows it."""
 
-_DEFAULT = "default"
+LOOK = 2.0
+"""Seconds for which one question keeps the kernel, while the driver is slow: the user's cells run in between. It goes
+on being asked, and a later question gets what it said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,41 +43,44 @@ class Answer:
         return {MIME: dict(self.facts)}
 
 
-def state() -> Answer:
+def state(words: str = "") -> Answer:
     """Return what can be chosen in this kernel: its GPUs, the policy that counts, and whether it is too late.
 
     What this kernel holds counts as free where only a restart can apply a policy.
+
+    Args:
+        words: a policy; where it is not empty, `plan` is what it would do, here or after a restart.
     """
-    snapshot = look_well()
+    shown = snapshot = look(LOOK)
     late = ""
     try:
         refusal.if_too_late(NOTHING, RUNTIME.observe(snapshot.gpus))
     except TooLate as error:
         late = error.reason
-        snapshot = after_exit(snapshot)
+        shown = after_exit(snapshot)
     asked = control.current().asked
-    return Answer(
-        {
-            "now": time.monotonic(),
-            "loaded": _loaded(),
-            "late": late,
-            "policy": str(asked),
-            "chooses": asked.choice is not None,
-            "gpus": [_gpu(gpu) for gpu in snapshot.gpus if not gpu.mig],
-            "error": snapshot.error or "",
-        }
-    )
+    facts: dict[str, object] = {
+        "now": time.monotonic(),
+        "loaded": _loaded(),
+        "late": late,
+        "policy": str(asked),
+        "chooses": asked.choice is not None,
+        "gpus": [_gpu(gpu) for gpu in shown.gpus if not gpu.mig],
+        "error": snapshot.error or "",
+        "asking": not snapshot.gpus and still_asked(),
+    }
+    if words and snapshot.gpus:
+        facts["plan"] = _plan(words, lambda: snapshot)
+    return Answer(facts)
 
 
-def plan(words: str) -> Answer:
+def _plan(words: str, see: Callable[[], Snapshot]) -> Mapping[str, object]:
     """Return what words would do here; or, where it is too late, in a kernel that starts anew."""
     try:
-        return Answer({"outcome": "fits", **_planned(control.plan(words))})
-    except TooLate as late:
         try:
-            return Answer({"outcome": "late", "reason": late.reason, **_planned(control.foresee(words))})
-        except TfGpuError as error:
-            return _refused(error)
+            return {"outcome": "fits", **_planned(control.plan(words, see=see))}
+        except TooLate:
+            return {"outcome": "late", **_planned(control.foresee(words, see=see))}
     except TfGpuError as error:
         return _refused(error)
 
@@ -90,27 +95,32 @@ def apply(words: str, before: float) -> Answer:
     """
     if time.monotonic() > before:
         return Answer({"outcome": "expired"})
-    return _apply(words)
+    return _apply(lambda: control.apply(words))
 
 
-def resume(words: str) -> Answer:
-    """Apply a whole policy in a kernel that was restarted for it; that of the configuration is not added to it."""
-    return _apply(words if words == _DEFAULT else f"{_DEFAULT}; {words}")
+def resume(words: str, others: str) -> Answer:
+    """Apply the words of a plan in the kernel that was restarted for it.
+
+    Args:
+        words: the policy for TensorFlow.
+        others: that for the other frameworks; empty where nothing is asked of them.
+    """
+    return _apply(lambda: control.resume(words, others))
 
 
-def _apply(words: str) -> Answer:
+def _apply(do: Callable[[], Plan]) -> Answer:
     heard = io.StringIO()
     with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):  # a silent request shows no output
         loads = not _loaded()
         if loads:
             shell().run_line_magic("load_ext", "tfgpu_magic")
-        answer: dict[str, object]
+        answer: Mapping[str, object]
         try:
-            made = control.apply(words)
-        except TooLate as error:
-            answer = {"outcome": "late", "reason": error.reason}
+            made = do()
+        except TooLate:
+            answer = {"outcome": "overtaken"}
         except TfGpuError as error:
-            answer = dict(_refused(error).facts)
+            answer = _refused(error)
         else:
             answer = {"outcome": "applied", "standing": control.standing(made, current_stage()), **_planned(made)}
     shell().magics_manager.registry["TfGpuMagics"].reporter.note_idle()  # this runs in no cell, and is news for tables
@@ -129,14 +139,15 @@ def _gpu(gpu: Gpu) -> dict[str, object]:
 
 
 def _planned(plan: Plan) -> dict[str, object]:
-    """Return a plan's facts: the whole policy, what each GPU gives, and notes for people."""
+    """Return a plan's facts: the whole policy and what the other frameworks have, what each GPU gives, and notes."""
     takes = [{"gpu": device.gpu.label, "takes": in_words(device.limits, grows=plan.grows)} for device in plan.devices]
-    return {"policy": str(plan.asked) or _DEFAULT, "takes": takes, "notes": list(plan.notes)}
+    others = str(administrator.said_to_others(plan))
+    return {"policy": str(plan.asked) or "default", "others": others, "takes": takes, "notes": list(plan.notes)}
 
 
-def _refused(error: TfGpuError) -> Answer:
+def _refused(error: TfGpuError) -> Mapping[str, object]:
     """Return the facts of a refusal: why, and the policies to ask for instead."""
     ways: Sequence[str] = error.ways if isinstance(error, Refused) else ()
     reason = f"{error.reason}{error.more}" if isinstance(error, Refused) else str(error)
     outcome = "wrong" if isinstance(error, PolicyError) else "refused"
-    return Answer({"outcome": outcome, "reason": reason, "ways": [way.removesuffix(f" {RESTART}") for way in ways]})
+    return {"outcome": outcome, "reason": reason, "ways": [way.removesuffix(f" {RESTART}") for way in ways]}

@@ -80,12 +80,18 @@ def _for(
         make: returns the plan for TensorFlow.
         anew: whether it is for a new process.
     """
+    if frameworks == "all":
+        made: Plan = administrator.everywhere().plan(asked, make, current(), snapshot, process, anew=anew)
+        return made
+    made = make(asked, process)
     others = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
-    if frameworks == "tensorflow" and not (others or current().others.requests or process.ceiling):
-        return make(asked, process)
-    from tfgpu_magic import everywhere  # most kernels have TensorFlow alone, and need none of it
-
-    return everywhere.plan(asked, frameworks, make, current(), snapshot, process, anew=anew)
+    if not (others or current().others.requests or process.ceiling):
+        return made
+    every = administrator.everywhere()
+    if current().others.requests or process.ceiling:
+        made = every.beside(made, current(), snapshot, process, anew=anew)
+    noted: Plan = every.noted(made, process)
+    return noted
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
@@ -124,12 +130,25 @@ def apply(
             administrator.apply_everywhere(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
                 import_hook.call_at_import(administrator.at_import)
+            if made.others.requests or RUNTIME.ceiling:
+                administrator.hold_imports()  # also those that will be installed later in this process
     return made
 
 
-def current() -> Plan:
-    """Return the plan in force or waiting; where nothing was asked, one that does nothing."""
-    return RUNTIME.plan or Plan(asked=NOTHING, settled=NOTHING)
+def resume(words: str, others: str = "") -> Plan:
+    """Apply the words of a restart in the new process. They are the whole policy: the configured one is not added.
+
+    Args:
+        words: the policy for TensorFlow.
+        others: that for the other frameworks; empty where nothing is asked of them.
+
+    Raises:
+        PolicyError: the words are no policy.
+        Refused: the policy cannot be enforced; that for the other frameworks may be in force.
+    """
+    if others:
+        apply(f"default; {others}", frameworks="all")
+    return apply(words if words == "default" else f"default; {words}")
 
 
 def decided(snapshot: Snapshot | None = None) -> Plan:
@@ -191,8 +210,13 @@ def order() -> tuple[str, ...]:
     return RUNTIME.observe(look().gpus).shown or ()
 
 
-def foresee(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
+def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable[[], Snapshot] = look_well) -> Plan:
     """Return the plan for this kernel after a restart, when what it holds now is free again.
+
+    Args:
+        policy: words such as ``limit 2GiB``.
+        frameworks: whether it is for TensorFlow, or for all: PyTorch and JAX too.
+        see: returns a snapshot of the GPUs; by default one taken now.
 
     Raises:
         PolicyError: the words are no policy.
@@ -200,7 +224,7 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
     """
     from tfgpu_magic.config import self_report  # only a restart needs it
 
-    now = look_well()
+    now = see()
     then = self_report.after_exit(now)
     process, intended = anew(now), administrator.policy_of(current())
     if intended is not current().asked or not current().judged:  # a configured policy, as far as it is possible by then
@@ -217,6 +241,7 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
 
 
 names = administrator.names
+current = administrator.current
 
 
 def anew(snapshot: Snapshot) -> ProcessState:

@@ -21,11 +21,9 @@ class TfGpuError(Exception):
 
     Attributes:
         place: the machine on which it was raised, if by an isolated call on a cluster; else empty.
-        literal: whether its text names `%tf_gpu` as itself; else for the magic that was used.
     """
 
     place = ""
-    literal = False
 
     def __str__(self) -> str:
         return super().__str__() + (f"\nThis was on {self.place}." if self.place else "")

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tfgpu_magic import frameworks
-from tfgpu_magic.config import refusal
+from tfgpu_magic import framework_notes, frameworks
+from tfgpu_magic.config import fallback, refusal, visible
+from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted
-from tfgpu_magic.config.memory import context_bytes
-from tfgpu_magic.config.plan import Plan, draft
+from tfgpu_magic.config.plan import Plan, draft, in_bytes
 from tfgpu_magic.config.policy import NOTHING, Policy
-from tfgpu_magic.config.process_state import ProcessState, Stage
+from tfgpu_magic.config.process_state import DEVICES, ProcessState, Stage
 from tfgpu_magic.config.request import Memory, Reset
-from tfgpu_magic.config.resolver import resolve
-from tfgpu_magic.config.runtime import RUNTIME, current_stage
+from tfgpu_magic.config.resolver import Resolved, resolve
+from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.frameworks import Limited
 from tfgpu_magic.monitor.report import TENSORFLOW
-from tfgpu_magic.monitor.snapshot import Snapshot
-from tfgpu_magic.units import rounded
+from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+
+noted = framework_notes.noted
+standing = framework_notes.standing
 
 
 def plan(
     asked: Policy,
-    scope: str,
     make: Callable[[Policy, ProcessState], Plan],
     current: Plan,
     snapshot: Snapshot,
@@ -32,102 +33,187 @@ def plan(
     *,
     anew: bool = False,
 ) -> Plan:
-    """Return the plan for TensorFlow and for the frameworks beside it.
+    """Return the plan for what a user asks of every framework.
 
     Args:
         asked: what is asked now.
-        scope: of which frameworks it is asked: ``tensorflow``, or ``all``.
         make: returns the plan for TensorFlow.
-        current: the plan in force or waiting.
+        current: the plan in force or waiting, with what the others were asked before.
         snapshot: the machine's GPUs now.
         process: this process, or a new one.
         anew: whether it is for a new process, in which no framework is imported yet.
 
     Raises:
         PolicyError: a word is for TensorFlow only.
-        Refused, TooLate: it cannot be enforced; see `extended`, and what `make` raises.
+        Refused: it cannot be enforced: as `make` says, or since another framework has taken more already.
+        TooLate: another framework uses a GPU already, and cannot be told any more.
     """
-    current = replace(current, frameworks=()) if anew else current
-    if scope == "tensorflow":
-        made = extended(make(asked, process), NOTHING, current, snapshot, process, anew=anew)
-        return replace(made, notes=(*made.notes, *left_free(made)))
-    words, for_all = for_tensorflow(asked), replace(process, keras=None)
-    if not anew and fixed():  # what is free does not matter where it is too late
-        extended(draft(words, snapshot, for_all), asked, current, snapshot, process)
-    made = extended(make(words, for_all), asked, current, snapshot, process, anew=anew)
-    return without_gpus(made, process)
+    there, alone, own = frameworks.limited(), replace(process, keras=None), _for_tensorflow(asked)
+    if process.ceiling is not None and own != asked:
+        draft(asked, snapshot, alone)  # the whole that is divided is under the ceiling, too
+    now = Policy(tuple(request for request in asked if isinstance(request, Memory | Reset)))
+    before = {} if anew else {one.framework: one for one in current.frameworks}
+
+    def extended(made: Plan) -> Plan:
+        if made.show and asked.choice is not None and len(made.devices) < len(process.shown or ()):
+            raise refusal.shown_to_others(asked, process)
+        made = replace(made, others=current.others.then(now))
+        settled = _settled(made, current, snapshot, process, anew=anew)
+        words = (current.others if anew else current.of_others, now)
+        if settled is not None:
+            made, words = replace(made, settled=in_bytes(made.settled, made.devices)), (settled, NOTHING)
+        parts = []
+        for one in there:
+            wanted = _wanted(one, *words, made, snapshot, process)
+            part = one.plan(wanted, _state(one, anew=anew))
+            if not (anew or part.asks_the_same(before.get(one.name))) and _is_fixed(one):
+                raise refusal.framework_too_late(one.name, one.since, asked, process)
+            parts.append(part)
+        return _with(replace(made, settled_others=settled), parts, before)
+
+    if not anew and any(map(_is_fixed, there)):
+        extended(draft(own, snapshot, alone))  # what is free does not matter where it is too late
+    return _without_gpus(framework_notes.noted(extended(make(own, alone)), process), process)
 
 
-def for_tensorflow(policy: Policy) -> Policy:
+def needed() -> bool:
+    """Tell whether a framework beside TensorFlow is installed."""
+    return bool(frameworks.limited())
+
+
+def beside(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState, *, anew: bool = False) -> Plan:
+    """Return a plan for TensorFlow, extended by what the others were asked before, under the ceiling.
+
+    Nobody asks anything of them now, so nothing is refused: of each the nearest holds that can be had.
+
+    Args:
+        made: the plan for TensorFlow.
+        current: the plan in force or waiting.
+        snapshot: the machine's GPUs now.
+        process: this process, or a new one.
+        anew: whether it is for a new process, in which no framework is imported yet.
+    """
+    before = {} if anew else {one.framework: one for one in current.frameworks}
+    made = replace(made, environment=_own(made, current), others=current.others)
+    made = replace(made, settled_others=_settled(made, current, snapshot, process, anew=anew))
+    parts = [_nearest(one, made, before.get(one.name), snapshot, process, anew=anew) for one in frameworks.limited()]
+    return _with(made, parts, before)
+
+
+def _own(made: Plan, current: Plan) -> Mapping[str, str | None]:
+    """Return the variables of a plan that are TensorFlow's own: the current one has those of the others, too."""
+    if not (made is current or made.in_force):
+        return made.environment
+    theirs = {name for part in current.frameworks for name in part.environment}
+    return {name: value for name, value in made.environment.items() if name not in theirs}
+
+
+def _with(made: Plan, parts: Sequence[FrameworkPlan], before: Mapping[str, FrameworkPlan]) -> Plan:
+    """Return a plan for TensorFlow with what is done about the others."""
+    theirs = {name: value for part in parts for name, value in part.environment.items()}
+    return replace(
+        made,
+        frameworks=tuple(parts),
+        environment={**made.environment, **theirs},
+        in_force=made.in_force and all(part.asks_the_same(before.get(part.framework)) for part in parts),
+    )
+
+
+def _settled(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState, *, anew: bool) -> Policy | None:
+    """Return what the others are asked with fair parts by their bytes; None where there is none, or none is fixed yet.
+
+    A part is fixed when a framework is imported, and then stays.
+    """
+    if anew or not any(request.divided for request in made.others.memory):
+        return None
+    if current.settled_others is not None and made.others.asks_the_same(current.others):
+        return current.settled_others
+    if all(one.stage() is Stage.ABSENT for one in frameworks.FRAMEWORKS):
+        return None
+    try:
+        return in_bytes(made.others, _resolved(NOTHING, made.others, made, snapshot, process).devices())
+    except Refused:
+        return None
+
+
+def _for_tensorflow(policy: Policy) -> Policy:
     """Return what words for every framework ask of TensorFlow.
 
     Raises:
         PolicyError: one of them can be asked of TensorFlow only.
     """
-    for request in policy:
-        if isinstance(request, Memory) and not request.of_any_framework:
-            error = PolicyError(
-                f"Only TensorFlow has logical GPUs: `%tf_gpu {request}`. For all there is `%gpu limit`."
+    for request in policy.memory:
+        if not request.of_any_framework:
+            raise PolicyError(
+                f"Only TensorFlow has logical GPUs: say `{request}` with its own magic, `tf_gpu`. Every framework "
+                "takes a `limit`."
             )
-            error.literal = True
-            raise error
-    return _share(policy, TENSORFLOW)
+    return policy.share_of(TENSORFLOW)
 
 
-def extended(
-    plan: Plan, asked: Policy, current: Plan, snapshot: Snapshot, process: ProcessState, *, anew: bool = False
-) -> Plan:
-    """Return TensorFlow's plan, extended by what is done about the other frameworks.
+def _nearest(
+    framework: Limited,
+    plan: Plan,
+    before: FrameworkPlan | None,
+    snapshot: Snapshot,
+    process: ProcessState,
+    *,
+    anew: bool,
+) -> FrameworkPlan:
+    """Return what is done about one framework of which nothing is asked now: the nearest that can be had.
 
     Args:
-        plan: the plan for TensorFlow.
-        asked: what is asked of every framework now.
-        current: the plan in force or waiting, with what the others were asked before.
+        framework: the framework.
+        plan: TensorFlow's plan, with what the others are asked.
+        before: what was done about it before; None where nothing was.
         snapshot: the machine's GPUs now.
-        process: this process now.
-        anew: whether it is for a new process, in which no framework is imported yet.
-
-    Raises:
-        Refused: a framework has taken more than it is to have.
-        TooLate: a framework uses a GPU already, and cannot be told any more.
+        process: this process, or a new one.
+        anew: whether it is for a new process.
     """
-    if not (asked.requests or current.others.requests or process.ceiling):
-        return plan
-    if plan.show and asked.choice is not None and len(plan.devices) < len(process.shown or ()):
-        raise refusal.shown_to_others(asked, process)
-    policy = current.others.then(Policy(tuple(r for r in asked if isinstance(r, Memory | Reset))))
-    before = {one.framework: one for one in current.frameworks}
-    parts: list[FrameworkPlan] = []
-    for framework in frameworks.limited():
-        part = framework.plan(_wanted(policy, framework, plan, snapshot, process), _state(framework, anew=anew))
-        changed = not part.asks_the_same(before.get(part.framework))
-        if changed and not anew and _is_fixed(framework):
-            raise refusal.framework_too_late(framework.name, framework.since, asked, process)
-        parts.append(part)
+    if before is not None and before.limits and not (snapshot.gpus or snapshot.absent):
+        return before  # it was decided when the figures could be had
+    part = _possible(framework, plan, snapshot, process, _state(framework, anew=anew))
+    if anew or part.asks_the_same(before) or not _is_fixed(framework):
+        return part
+    kept = before or FrameworkPlan(framework=framework.name)
+    if kept.is_within(part):
+        return kept
+    late = refusal.framework_too_late(framework.name, framework.since, NOTHING, process).reason
+    held = f" The ceiling `{process.ceiling}` does not hold it. Restart for that." if process.ceiling else ""
+    return replace(kept, takes="", notes=(), unmet=f"{late.removeprefix('Not applied. ')}{held}")
+
+
+def _possible(
+    framework: Limited, plan: Plan, snapshot: Snapshot, process: ProcessState, state: FrameworkState
+) -> FrameworkPlan:
+    """Return the nearest to what was asked of a framework that can be had; no GPU where nobody knows what that is."""
+    why = ""
+    memory = plan.of_others.memory
+    none = process.ceiling is not None and not process.ceiling.amounts
+    for words in () if none else (memory, *fallback.easier(memory, snapshot.gpus, process)):
+        try:
+            wanted = _wanted(framework, Policy(tuple(words)), NOTHING, plan, snapshot, process)
+            part = framework.plan(replace(wanted, asked=False), state)
+        except Refused as error:
+            why = why or error.reason.removeprefix("Not applied. ")
+            continue
+        return replace(part, unmet=f"{framework.name} is not held to all of `{plan.of_others}`. {why}") if why else part
+    known = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    gpus = [known.get(uuid, Gpu(index=0, uuid=uuid)) for uuid in process.shown or ()]
+    nothing = tuple(Device(gpu=replace(gpu, total=gpu.total or 1), limits=(0,)) for gpu in gpus)
+    part = framework.plan(Wanted(devices=nothing, grows=True, asked=False), state)
     return replace(
-        plan,
-        others=policy,
-        frameworks=tuple(parts),
-        environment={**plan.environment, **{name: value for part in parts for name, value in part.environment.items()}},
-        in_force=plan.in_force and all(part.asks_the_same(before.get(part.framework)) for part in parts),
-        notes=(*plan.notes, *_notes(parts), *_together(plan, parts, process)),
+        part,
+        environment={**part.environment, **visible.variable(())},
+        takes="",
+        notes=(),
+        unmet=f"{framework.name} gets no GPU. {why}" if why else part.unmet,
     )
 
 
-def fixed() -> bool:
-    """Tell whether there is a framework beside TensorFlow that cannot be told anything any more."""
-    return any(map(_is_fixed, frameworks.limited()))
-
-
 def _is_fixed(framework: Limited) -> bool:
+    """Tell whether a framework cannot be told anything any more."""
     return framework.fixed_once_used and framework.stage() in (Stage.READY, Stage.LISTED)
-
-
-def _is_wanted(framework: Limited) -> bool:
-    """Tell whether a framework is imported, and not only because TensorFlow is."""
-    if framework.comes_with_tensorflow and current_stage() is not Stage.ABSENT:
-        return framework.stage() in (Stage.READY, Stage.LISTED)
-    return framework.stage() is not Stage.ABSENT
 
 
 def apply(plan: Plan) -> None:
@@ -163,42 +249,34 @@ def _configure(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) 
             raise Refused(f"Not applied. {framework.name} did not take it: {error}") from error
 
 
-def without_gpus(plan: Plan, process: ProcessState) -> Plan:
+def _without_gpus(plan: Plan, process: ProcessState) -> Plan:
     """Return the plan with TensorFlow kept from the GPUs, where Keras computes with another framework."""
     if process.keras is None or not plan.devices or process.stage is Stage.READY:
         return plan
+    own = 'tfgpu_magic.apply("limit 2GiB")' if process.host == "program" else "%tf_gpu limit 2GiB"
     note = (
         f"Keras computes with {process.keras} here and may import TensorFlow too, which is kept from the GPUs; for "
-        "TensorFlow's own use of them say what it may take, as in `%tf_gpu limit 2GiB`."
+        f"TensorFlow's own use of them say what it may take, as in `{own}`."
     )
     return replace(plan, devices=(), show=True, growth=None, notes=(*plan.notes, note))
 
 
-def left_free(plan: Plan) -> tuple[str, ...]:
-    """Return a note on the imported frameworks that words for TensorFlow leave free to take what they want."""
-    if not plan.asked.memory or plan.others.requests:
-        return ()
-    awake = [one.name for one in frameworks.limited() if _is_wanted(one)]
-    if not awake:
-        return ()
-    words = "; ".join(str(request) for request in plan.asked.memory if request.of_any_framework) or "growth"
-    are = "is" if len(awake) == 1 else "are"
-    return (f"{_all(awake)} {are} imported here too, and left free: `%gpu {words}` is for every framework.",)
+def _wanted(
+    framework: Limited, earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, process: ProcessState
+) -> Wanted:
+    """Return what is asked of one framework, GPU by GPU; what was asked earlier is lowered to the ceiling.
+
+    Raises:
+        Refused: it cannot be had together, or what it is is unknown; or what is asked now passes the ceiling.
+    """
+    resolved = _resolved(earlier.share_of(framework.name), now.share_of(framework.name), plan, snapshot, process)
+    return Wanted(devices=resolved.devices(), grows=resolved.growth)
 
 
-def standing(plan: Plan) -> str:
-    """Return one sentence on what an applied plan does for every framework."""
-    tensorflow = [TENSORFLOW] if frameworks.has_tensorflow() else []
-    names = _all([*tensorflow, *(part.framework for part in plan.frameworks)])
-    if not plan.others.requests and not plan.asked.requests:
-        return f"No policy is set: the defaults of {names} hold."
-    asked = plan.others if plan.others.requests else plan.asked
-    return f"`{asked}` is in force already." if plan.in_force else f"`{asked}` holds for {names}, from first use on."
-
-
-def _wanted(policy: Policy, framework: Limited, plan: Plan, snapshot: Snapshot, process: ProcessState) -> Wanted:
-    """Return what is asked of one framework, GPU by GPU."""
-    uuids = tuple(str(device.gpu.uuid) for device in plan.devices) or process.shown
+def _resolved(earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, process: ProcessState) -> Resolved:
+    """Resolve what is asked of the frameworks beside TensorFlow, on the GPUs that CUDA shows them."""
+    hides = DEVICES in plan.environment and not plan.show  # else all are shown to them, whatever TensorFlow sees
+    uuids = tuple(str(device.gpu.uuid) for device in plan.devices) if hides else process.shown
     alone = ProcessState(
         shown=uuids,
         given=uuids,
@@ -207,48 +285,12 @@ def _wanted(policy: Policy, framework: Limited, plan: Plan, snapshot: Snapshot, 
         ceiling=process.ceiling,
         host=process.host,
     )
-    resolved = resolve(NOTHING, _share(policy, framework.name), snapshot, alone)
-    return Wanted(devices=resolved.devices(), grows=resolved.growth)
+    return resolve(earlier, now, snapshot, alone)
 
 
 def _state(framework: Limited, *, anew: bool) -> FrameworkState:
-    environment, version = RUNTIME.environment_for_children(), framework.version()
-    if anew:
-        return FrameworkState(environment=environment, version=version)
     return FrameworkState(
-        environment=environment,
-        version=version,
-        held=framework.held(),
+        environment=RUNTIME.environment_for_children(),
+        version=framework.version(),
+        held={} if anew else framework.held(),
     )
-
-
-def _share(policy: Policy, framework: str) -> Policy:
-    """Return a policy with each request replaced by a framework's share of it."""
-    return Policy(tuple(r.share_of(framework) if isinstance(r, Memory) else r for r in policy))
-
-
-def _notes(parts: Sequence[FrameworkPlan]) -> Iterator[str]:
-    for part in parts:
-        if part.takes:
-            yield f"{part.framework} takes {part.takes}."
-        yield from part.notes
-
-
-def _together(plan: Plan, parts: Sequence[FrameworkPlan], process: ProcessState) -> Iterator[str]:
-    """Give a note on each GPU of which several frameworks that are imported may take a part."""
-    awake = {one.name for one in frameworks.limited() if _is_wanted(one)}
-    for device in plan.devices:
-        sizes = {TENSORFLOW: sum(device.limits)} if process.stage is not Stage.ABSENT and device.limits else {}
-        uuid, total = str(device.gpu.uuid), device.gpu.total or 0
-        sizes |= {one.framework: one.limits[uuid] for one in parts if one.framework in awake and uuid in one.limits}
-        if len(sizes) > 1:
-            each = ", ".join(f"{name} {rounded(size)}" for name, size in sizes.items())
-            yield (
-                f"Together they may take {rounded(sum(sizes.values()))} of GPU {device.gpu.label} ({each}), and CUDA's "
-                f"context about {rounded(context_bytes(total))} beside that; `--share` divides one limit among them."
-            )
-
-
-def _all(names: Sequence[str]) -> str:
-    """Return names as people list them: ``TensorFlow, PyTorch and JAX``."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "every framework"

@@ -1,4 +1,4 @@
-"""Loads the magics into a shell and removes them; it also has the configured policy applied by `administrator`."""
+"""Loads the magics into a shell and removes them; it also has `configuration` enforce what is configured."""
 
 from __future__ import annotations
 
@@ -13,19 +13,12 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from tfgpu_magic.complete import matcher
 from tfgpu_magic.config.flags import RESTART
+from tfgpu_magic.config.variables import CEILING, POLICY
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.host import host, starting
 from tfgpu_magic.isolate.preload import PRELOAD
 from tfgpu_magic.magic import MAGICS, TfGpuMagics
 from tfgpu_magic.monitor import claims
-
-VARIABLE = "TFGPU_POLICY"
-"""The environment variable with the policy for every kernel that loads the extension; it outweighs configuration,
-also where it is empty, which is no policy."""
-
-CEILING = "TFGPU_CEILING"
-"""The environment variable with a ceiling; `config.ceiling` has it too, and is not imported where there is none."""
-
 
 if __name__ not in PRELOAD:
     PRELOAD.append(__name__)  # an isolated cell has the magics too
@@ -40,20 +33,12 @@ def load(shell: InteractiveShell) -> None:
         from tfgpu_magic.isolate.pool import FORK_SERVER  # here and below: loading the extension is to be quick
 
         FORK_SERVER.process()
-    given, where = _policy(magics)
-    if given or magics.ceiling or CEILING in os.environ:
-        from tfgpu_magic import administrator
-        from tfgpu_magic.config.runtime import RUNTIME
+    if os.environ.get(POLICY, magics.policy or magics.policies) or magics.ceiling or CEILING in os.environ:
+        from tfgpu_magic import configuration
 
         warn = functools.partial(_warn, shell)
-        if capped := administrator.restrict(magics.ceiling, warn):
-            magics.ceiling = administrator.in_force()  # so that the setting shows what holds, and that can be lowered
-        if RUNTIME.plan is None:  # else it is loaded again, and what was asked meanwhile stays in force
-            if given:
-                administrator.enforce(given, where, warn)
-            elif capped:
-                administrator.enforce("growth", "the ceiling", warn)
-        administrator.hold_others()
+        # So that the setting shows what holds, and that can be lowered.
+        magics.ceiling = configuration.enforce(magics.policy, magics.policies, magics.ceiling, warn)
     if "google.colab" in sys.modules:
         from tfgpu_magic import resumption
 
@@ -62,26 +47,6 @@ def load(shell: InteractiveShell) -> None:
         words = None if app is None else resumption.take(Path(app.abs_connection_file))
         if words is not None:
             _apply(shell, *words, _print)
-
-
-def _policy(magics: TfGpuMagics) -> tuple[str, str]:
-    """Return the policy that the environment or the configuration gives this user, and its source as a phrase."""
-    if VARIABLE in os.environ:
-        return os.environ[VARIABLE], f"${VARIABLE}"
-    for group, policy in magics.policies.items():
-        if _is_member(group):
-            return policy, f"the configuration for the group {group}"
-    return magics.policy, "the configuration"
-
-
-def _is_member(group: str) -> bool:
-    """Tell whether this user is in a Unix group; in one that is unknown here, nobody is."""
-    import grp  # as above: few configurations name groups
-
-    try:
-        return grp.getgrnam(group).gr_gid in {os.getegid(), *os.getgroups()}
-    except KeyError:
-        return False
 
 
 def attach(shell: InteractiveShell) -> TfGpuMagics:
@@ -134,12 +99,11 @@ def _apply(
     from tfgpu_magic.config.runtime import current_stage
 
     try:
-        # The words are the whole policy: that of the configuration is not to be added to them.
-        if others:
-            control.apply(f"default; {others}", frameworks="all")
-        plan = control.apply(words if words == "default" else f"default; {words}")
+        plan = control.resume(words, others)
     except TfGpuError as error:
-        _warn(shell, f"tfgpu_magic: `{words}`, asked for with {RESTART}, is NOT in force.\n{error}")
+        there = control.current().others
+        held = f" `{there}` is, for every framework." if others and there.requests else ""
+        _warn(shell, f"tfgpu_magic: `{words}`, asked for with {RESTART}, is NOT in force.{held}\n{error}")
     else:
         say(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)
 

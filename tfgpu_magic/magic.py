@@ -30,11 +30,11 @@ def _help() -> str:
     return help.text(table.WORDS)
 
 
-def _administrator() -> Any:
-    """Return the module that does what few configurations ask for; loading the extension does not need it."""
-    from tfgpu_magic import administrator
+def _settings() -> Any:
+    """Return the module that does what few configurations and sessions ask for; loading the extension needs it not."""
+    from tfgpu_magic import settings
 
-    return administrator
+    return settings
 
 
 @magics_class
@@ -43,8 +43,8 @@ class TfGpuMagics(Magics):
 
     policy = Unicode(
         "",
-        help="The policy, such as `growth`, that holds until a `%tf_gpu` line says another. It is checked when "
-        "TensorFlow is imported; where it cannot be had in full, the nearest that can holds, and at the least growth.",
+        help="The policy, such as `growth`, that holds for TensorFlow, PyTorch and JAX until a line says another. It "
+        "is checked when one is imported; where it cannot be had in full, the nearest that can holds, at least growth.",
     ).tag(config=True)
 
     policies = Dict(
@@ -56,8 +56,9 @@ class TfGpuMagics(Magics):
 
     ceiling = Unicode(
         "",
-        help="The most that a process may take of each GPU, such as `limit 40%`, whatever its user asks for. In a "
-        "session it can be lowered, and not raised. $TFGPU_CEILING is one too; of both the lower holds.",
+        help="The most that each framework of a process (TensorFlow, PyTorch, JAX) may take of each GPU, such as "
+        "`limit 40%`, whatever its user asks for. In a session it can be lowered, and not raised. $TFGPU_CEILING is "
+        "one too; of both the lower holds.",
     ).tag(config=True)
 
     quiet = Bool(
@@ -68,7 +69,7 @@ class TfGpuMagics(Magics):
     quiet_tensorflow = Bool(
         False,
         help="Whether TensorFlow's own log is kept out of cells, but for errors. Variables that are set already stay "
-        "as they are.",
+        "as they are. To set it to False in a cell shows what was kept out of TensorFlow's import.",
     ).tag(config=True)
 
     warm = Bool(
@@ -91,25 +92,25 @@ class TfGpuMagics(Magics):
         self.observe(self._on_ceiling, "ceiling")
 
     def _on_policy(self, change: Any) -> None:
-        """Have `%config TfGpuMagics.policy = ...` do what `%tf_gpu` would: a refusal is shown in the same cell."""
+        """Have `%config TfGpuMagics.policy = ...` do what a line would: a refusal is shown in the same cell."""
         line = f"default; {change['new']}" if change["new"] else "default"
-        self.tf_gpu(line)  # type: ignore[call-arg, misc]  # the decorator says that it is another function
+        self._run(line, None, _settings().magic_for(line))
 
     def _on_ceiling(self, change: Any) -> None:
         """Have `%config TfGpuMagics.ceiling = ...` lower the ceiling; what holds then is what the setting shows."""
         try:
-            self.ceiling = _administrator().lower(change["new"])
+            self.ceiling = _settings().lower_ceiling(change["new"])
         except TfGpuError as error:
-            self.ceiling = _administrator().in_force()
+            self.ceiling = _settings().ceiling_in_force()
             raise UsageError(str(error)) from None
 
     @observe("quiet")
     def _set_quiet(self, change: Mapping[str, Any]) -> None:
-        _administrator().be_quiet(on=change["new"])
+        _settings().be_quiet(on=change["new"])
 
     @observe("quiet_tensorflow")
     def _set_quiet_tensorflow(self, change: Mapping[str, Any]) -> None:
-        _administrator().quieten_tensorflow(on=change["new"])
+        _settings().quieten_tensorflow(on=change["new"])
 
     @observe("grace")
     def _set_grace(self, change: Mapping[str, Any]) -> None:

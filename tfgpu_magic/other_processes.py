@@ -1,4 +1,4 @@
-"""Reads for a plan what this user's other processes have picked, and may yet take, of the GPUs."""
+"""Reads for a plan what this user's other processes have picked, and may yet take, of the GPUs; and names them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import promises
+from tfgpu_magic.host import here
 from tfgpu_magic.monitor import claims
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tfgpu_magic.config.policy import Policy
     from tfgpu_magic.config.process_state import ProcessState
@@ -58,6 +59,24 @@ def settling(policy: Policy) -> Iterator[OtherProcesses]:
         return
     with claims.alone() as place:
         yield _read(place)
+
+
+def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str]:
+    """Return the name of each process by its pid, as the table shows it.
+
+    Args:
+        snapshot: the GPUs with the processes that hold memory.
+        promises: those of other processes, which need hold none.
+    """
+    from tfgpu_magic.monitor import one_look  # psutil is slow to import, and only a refusal or a note names processes
+
+    holding = {process.pid for process in snapshot.processes}
+    waiting = {promise.pid for promise in promises if promise.pid is not None} - holding
+    found = {**one_look.owners(holding), **(one_look.reporting(waiting) if waiting else {})}
+    return {
+        pid: owner.text.replace("this notebook", f"this {here()}", 1) if owner.who == "this" else owner.text
+        for pid, owner in found.items()
+    }
 
 
 def _read(place: BoardDirectory | None) -> OtherProcesses:

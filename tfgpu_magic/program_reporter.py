@@ -6,6 +6,7 @@ A program has no thread of this package before it imports a framework: one that 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import time
@@ -51,6 +52,7 @@ class ProgramReporter:
             self._thread.join(PATIENCE)
         if self._publishing.acquire(timeout=PATIENCE):
             self._publisher.close()
+            self._publishing.release()
 
     def announce(self) -> None:
         """Report at once, and return when other processes can read the report."""
@@ -61,8 +63,12 @@ class ProgramReporter:
                 self._publisher.publish(busy=None, active=None)
 
     def _imported(self, _: object) -> None:
-        if not self._forked() and self._thread.ident is None:
-            self._thread.start()
+        if self._forked():
+            return
+        # Two threads may import one each, and where no thread can be started, an import goes on all the same.
+        with self._publishing, contextlib.suppress(RuntimeError):
+            if self._thread.ident is None:
+                self._thread.start()
 
     def _forked(self) -> bool:
         """Tell whether this is a child, which has neither the thread nor the report, and whose lock may be held."""

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, isFree, literal, type Connection } from '../src/lab/choose/kernel';
+import { ask, isFree, type Connection } from '../src/lab/choose/kernel';
 
 class Fake {
   status = 'idle';
@@ -19,21 +19,21 @@ class Fake {
 }
 
 const MIME = 'application/vnd.tfgpu-magic.answer+json';
-const replying = (state: object): Fake =>
-  new Fake(Promise.resolve({ content: { status: 'ok', user_expressions: { state } } }));
+const replying = (answer: object): Fake =>
+  new Fake(Promise.resolve({ content: { status: 'ok', user_expressions: { answer } } }));
 
-test('the answer is what the functions return, and the request leaves no trace', async () => {
+test('the answer is what the function returns, and the request leaves no trace', async () => {
   const kernel = replying({ status: 'ok', data: { [MIME]: { late: '' } } });
-  const reply = await ask<{ state: object }>(kernel.connection, { state: 'state()' });
+  const reply = await ask(kernel.connection, 'state', ['']);
 
-  assert.deepEqual(reply, { kind: 'answer', facts: { state: { late: '' } } });
+  assert.deepEqual(reply, { kind: 'answer', facts: { late: '' } });
   assert.deepEqual(kernel.asked, [
     {
       code: '',
       silent: true,
       store_history: false,
       stop_on_error: false,
-      user_expressions: { state: '__import__("tfgpu_magic.chooser").chooser.state()' }
+      user_expressions: { answer: '__import__("tfgpu_magic.chooser").chooser.state("")' }
     }
   ]);
   assert.equal(kernel.disposed, 1);
@@ -43,16 +43,17 @@ test('a kernel without the package, one that fails and one that ends are told ap
   const missing = replying({ status: 'error', ename: 'ModuleNotFoundError', evalue: "No module named 'tfgpu_magic'" });
   const failing = replying({ status: 'error', ename: 'OSError', evalue: 'no board' });
   const ended = new Fake(Promise.reject(new Error('Canceled')));
-  const calls = { state: 'state()' };
+  const aborted = new Fake(Promise.resolve({ content: { status: 'aborted' } }));
 
-  assert.deepEqual(await ask(missing.connection, calls), { kind: 'missing' });
-  assert.deepEqual(await ask(failing.connection, calls), { kind: 'failed', reason: 'OSError: no board' });
-  assert.deepEqual(await ask(ended.connection, calls), { kind: 'failed', reason: 'Canceled' });
+  assert.deepEqual(await ask(missing.connection, 'state', ['']), { kind: 'missing' });
+  assert.deepEqual(await ask(failing.connection, 'state', ['']), { kind: 'failed', reason: 'OSError: no board' });
+  assert.deepEqual(await ask(ended.connection, 'state', ['']), { kind: 'failed', reason: 'Canceled' });
+  assert.deepEqual(await ask(aborted.connection, 'state', ['']), { kind: 'failed', reason: 'aborted' });
 });
 
 test('one that does not answer in time is busy, and its answer is not waited for', { timeout: 10_000 }, async () => {
   const kernel = new Fake(new Promise(() => undefined));
-  const reply = await ask<{ state: object }>(kernel.connection, { state: 'state()' }, 0.005);
+  const reply = await ask(kernel.connection, 'state', [''], 0.005);
 
   assert.deepEqual(reply, { kind: 'busy' });
   assert.equal(kernel.disposed, 1);
@@ -63,6 +64,10 @@ test('only an idle kernel would answer at once', () => {
   assert.ok(!isFree({ status: 'busy' }) && !isFree({ status: 'restarting' }) && !isFree({ status: 'unknown' }));
 });
 
-test('words are a text to Python, whatever is in them', () => {
-  assert.equal(literal('limit "1" \\ \n'), '"limit \\"1\\" \\\\ \\n"');
+test('words are a text to Python, whatever is in them, and a time is a number', async () => {
+  const kernel = replying({});
+  await ask(kernel.connection, 'apply', ['limit "1" \\ \n', 12.5]);
+
+  const { answer } = kernel.asked[0]!['user_expressions'] as { answer: string };
+  assert.ok(answer.endsWith('.apply("limit \\"1\\" \\\\ \\n", 12.5)'), answer);
 });

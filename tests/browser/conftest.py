@@ -31,6 +31,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     page = browser.new_page(viewport={"width": 1300, "height": 900})
+    page.set_default_timeout(30_000 * SLACK)
     yield page
     page.close()
 

@@ -7,17 +7,15 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from jupyter_client.blocking.client import BlockingKernelClient
 from playwright.sync_api import Browser, Page, Playwright
 
 from scripts._frontend import ROOT
 from tests import waiting
-from tests.jupyter import Server, execute, until
+from tests.jupyter import Notebook, Server, open_notebook, until
 from tests.sizes import MIB
 from tfgpu_magic.simgpu import Machine
 
@@ -43,20 +41,6 @@ def chromium(playwright: Playwright) -> Browser:
     return playwright.chromium.launch(executable_path=program(), args=ARGUMENTS)
 
 
-@dataclass(frozen=True)
-class Notebook:
-    """A notebook with a running kernel."""
-
-    path: str
-    session: str
-    kernel: str
-    pid: int
-    client: BlockingKernelClient
-
-    def run(self, source: str) -> str:
-        return execute(self.client, source)
-
-
 class Scene:
     """A server on a machine, and what is done there."""
 
@@ -71,12 +55,7 @@ class Scene:
         made = nbformat.v4.new_notebook(cells=both)  # type: ignore[no-untyped-call]
         (self.server.home / path).parent.mkdir(exist_ok=True)
         self.server.call(f"contents/{path}", {"type": "notebook", "content": made}, method="PUT")
-        session = self.server.call(
-            "sessions", {"path": path, "name": Path(path).name, "type": "notebook", "kernel": {"name": "python3"}}
-        )
-        kernel = session["kernel"]["id"]
-        client = self.server.connect(kernel)
-        notebook = Notebook(path, session["id"], kernel, int(execute(client, "import os; print(os.getpid())")), client)
+        notebook = open_notebook(self.server, path)
         for source in ("%load_ext tfgpu_magic", *cells):
             notebook.run(source)
         return notebook

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from tests.browser.panel import View, restored, table_of, visit
-from tests.browser.scene import Notebook, Scene, shot, soon
+from tests.browser.scene import Scene, shot, soon
+from tests.jupyter import Notebook
 from tests.sizes import MIB
 
 if TYPE_CHECKING:

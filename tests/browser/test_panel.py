@@ -10,7 +10,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.panel import View, choose, open_panel, panel_of, restored, visit
-from tests.browser.scene import HOLD, Notebook, Scene, playing, shot, soon
+from tests.browser.scene import HOLD, Scene, playing, shot, soon
+from tests.jupyter import Notebook
 from tests.sizes import MIB
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine

@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.panel import ID, View, choose, open_panel, panel_of, restored, visit
-from tests.browser.scene import HOLD, Notebook, Scene, playing, soon
+from tests.browser.scene import HOLD, Scene, playing, soon
+from tests.jupyter import Notebook
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.panel import View, restored, table_of, visit
-from tests.browser.scene import Notebook, Scene, playing, shot, soon
+from tests.browser.scene import Scene, playing, shot, soon
+from tests.jupyter import Notebook
 from tests.sizes import MIB
 from tfgpu_magic.simgpu import Machine
 

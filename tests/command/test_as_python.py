@@ -14,6 +14,7 @@ import pytest
 
 from tests.command.shell import TFGPU, run, running, tfgpu
 from tests.machines import machine_of
+from tests.processes import QUIET
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.report_files import ReportFiles
 from tfgpu_magic.simgpu import Machine
@@ -104,6 +105,56 @@ def test_a_python_with_options_keeps_them(machine: Machine, tmp_path: Path, opti
     assert done.stdout.replace("safe_path=False", "") == expected.stdout.replace("safe_path=False", "")
 
 
+def test_modules_of_the_current_folder_are_not_in_the_way(machine: Machine, tmp_path: Path) -> None:
+    for name in ("argparse", "json", "logging", "random", "shlex", "subprocess", "psutil"):
+        (tmp_path / f"{name}.py").write_text("raise LookupError('theirs')")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "program.py").write_text(SHOW)
+    command = (sys.executable, "folder/program.py")
+
+    expected = run(machine, *command, cwd=tmp_path)
+    done = tfgpu(machine, "run", "growth", "--", *command, cwd=tmp_path)
+
+    assert (done.stdout, done.stderr, done.returncode) == (expected.stdout, "", 0)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="-P is new in Python 3.11")
+@pytest.mark.parametrize("program", ["folder", "folder/__main__.py"])
+def test_python_that_searches_nowhere_finds_what_is_in_an_archive(
+    machine: Machine, tmp_path: Path, program: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "__main__.py").write_text("import own; print(own.__file__)")
+    (tmp_path / "folder" / "own.py").touch()
+    command = (sys.executable, "-P", program)
+
+    expected = run(machine, *command, cwd=tmp_path)
+    done = tfgpu(machine, "run", "growth", "--", *command, cwd=tmp_path)
+
+    assert (done.stdout, done.stderr, done.returncode) == (expected.stdout, expected.stderr, expected.returncode)
+
+
+@pytest.mark.parametrize("code", ["own = 'seen'", "import sys; own = 'seen'; sys.exit(3)"])
+def test_python_that_stays_after_a_program_stays(machine: Machine, tmp_path: Path, code: str) -> None:
+    (tmp_path / "program.py").write_text(code)
+    command = (sys.executable, "-i", "program.py")
+
+    expected = run(machine, *command, cwd=tmp_path, input="print(own)\n")
+    done = tfgpu(machine, "run", "growth", "--", *command, cwd=tmp_path, input="print(own)\n")
+
+    assert (done.stdout, done.stderr, done.returncode) == (expected.stdout, expected.stderr, expected.returncode)
+
+
+def test_descriptors_that_a_program_closes_are_its_own(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import os; os.closerange(3, 64); kept = [open(f'kept-{n}', 'w') for n in range(4)]\n"
+        "for file in kept: file.write('all')"
+    )
+    tfgpu(machine, "run", "limit 1GiB", "--", "program.py", cwd=tmp_path)
+
+    assert [path.read_text() for path in tmp_path.glob("kept-*")] == ["all"] * 4
+
+
 def test_a_command_that_python_runs_is_a_python_program(machine: Machine, tmp_path: Path) -> None:
     tool = tmp_path / "tool"
     tool.write_text(
@@ -113,7 +164,23 @@ def test_a_command_that_python_runs_is_a_python_program(machine: Machine, tmp_pa
 
     done = tfgpu(machine, "run", "limit 40%", "--", "./tool", "a b", cwd=tmp_path)
 
-    assert (done.stderr, done.stdout) == ("", "['./tool', 'a b'] limit 40%\n")
+    assert done.stdout == "['./tool', 'a b'] limit 40%\n"
+    assert done.stderr == (
+        "tfgpu: `limit 40%` holds in tool itself, and in kernels that load tfgpu_magic. "
+        "Other programs that it starts have no limit.\n"
+    )
+
+
+def test_a_limit_for_jupyter_holds_in_its_kernels(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "cell.py").write_text(
+        "%load_ext tfgpu_magic\nimport tfgpu_magic.config.runtime as r; print(r.RUNTIME.plan.asked)"
+    )
+    jupyter = str(Path(sys.executable).with_name("jupyter"))
+    own = {**QUIET, "IPYTHONDIR": str(tmp_path / "ipython"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+
+    done = tfgpu(machine, "run", "limit 40%", "--", jupyter, "run", "cell.py", cwd=tmp_path, env=own)
+
+    assert done.stdout == "limit 40%\n", done.stderr
 
 
 def test_ctrl_c_in_a_terminal_is_the_programs(machine: Machine, tmp_path: Path) -> None:

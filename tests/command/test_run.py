@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.command.shell import TFGPU, Done, running, tfgpu
+from tests.command.shell import TFGPU, Done, run, running, tfgpu
 from tests.machines import machine_of
-from tfgpu_magic.config import script
-from tfgpu_magic.loading import VARIABLE
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("2x8GiB")
@@ -24,8 +23,17 @@ def test_a_command_has_what_variables_can_say_and_the_policy_for_its_kernels(mac
     assert (done.stdout, done.stderr, done.returncode) == ("1, true, visible 1; growth\n", "", 0)
 
 
-def test_it_is_what_kernels_read() -> None:
-    assert script.VARIABLE == VARIABLE
+def test_a_command_that_starts_python_is_run_itself(machine: Machine) -> None:
+    done = tfgpu(machine, "run", "growth", "--", "echo", "python", "-c", "1")
+
+    assert (done.stdout, done.stderr, done.returncode) == ("python -c 1\n", "", 0)
+
+
+@pytest.mark.parametrize("program", ["touch begun", "-c \"open('begun', 'w')\""])
+def test_without_an_output_it_is_run_all_the_same(machine: Machine, tmp_path: Path, program: str) -> None:
+    done = run(machine, "sh", "-c", f"exec {' '.join(TFGPU)} run growth -- {program} >&-", cwd=tmp_path)
+
+    assert (done.stderr, done.returncode, [path.name for path in tmp_path.iterdir()]) == ("", 0, ["begun"])
 
 
 def test_a_command_is_the_process_itself_with_its_signals_and_status(machine: Machine) -> None:
@@ -65,6 +73,21 @@ def test_a_policy_that_does_not_fit_is_refused_with_the_line_that_fits(machine: 
     assert "Fits now:\n  tfgpu run " in said
     assert """\n  tfgpu run "visible 1; limit 40%" -- 'a program.py' --lr '1 2'\n""" in said
     assert "%tf_gpu" not in said
+
+
+@pytest.mark.parametrize(
+    ("option", "command"),
+    [("--script ", "tool -O 'a b'"), ("", f"{sys.executable} -O tool 'a b'"), ("", "./tool 'a b'")],
+)
+def test_the_line_that_fits_runs_the_same_program(machine: Machine, tmp_path: Path, option: str, command: str) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text(f"#!{sys.executable}\nprint('begun')")
+    tool.chmod(0o755)
+    neighbour = machine.add_neighbour("6GiB@0")
+    said = refused(tfgpu(machine, "run", *option.split(), "limit 40%", "--", *shlex.split(command), cwd=tmp_path))
+    neighbour.stop()
+
+    assert f'\n  tfgpu run {option}"visible 1; limit 40%" -- {command}\n' in said
 
 
 @pytest.mark.parametrize(
@@ -118,8 +141,8 @@ def test_two_programs_that_pick_have_a_gpu_each(machine: Machine, tmp_path: Path
     (tmp_path / "program.py").write_text(
         "import os, sys; print('ready', os.environ['CUDA_VISIBLE_DEVICES'], flush=True); sys.stdin.read()"
     )
-    run = (machine, "pick; growth", "--", "program.py")
-    with running(*run, cwd=tmp_path) as one, running(*run, cwd=tmp_path) as two:
+    words = (machine, "pick; growth", "--", "program.py")
+    with running(*words, cwd=tmp_path) as one, running(*words, cwd=tmp_path) as two:
         picked = {one.said, two.said}
 
     assert picked == {"ready 0\n", "ready 1\n"}

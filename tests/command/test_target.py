@@ -38,13 +38,21 @@ def test_a_folder_with_a_main_module_is_a_program(tmp_path: Path) -> None:
         ("python -um pip -V", "python -u", "-m pip -V"),
         ("python -mpip", "python", "-m pip"),
         ("python -Bc pass", "python -B", "-c pass"),
+        ("python --check-hash-based-pycs always x -u", "python --check-hash-based-pycs always", "x -u"),
+        ("python -u -- x -u", "python -u", "x -u"),
     ],
 )
 def test_an_interpreter_is_told_from_its_program(words: str, python: str, program: str) -> None:
     assert interpreter(words.split()) == (python.split(), program.split())
 
 
-@pytest.mark.parametrize("words", ["python", "python -", "python -V", "pythonic x", "sh -c python", "/nowhere/tool"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("python", "python -", "python -V", "pythonic x", "sh -c python", "/nowhere/tool"),
+        *("nice python x", "env python x", "echo python -c 1", "/nowhere/tool python x"),
+    ],
+)
 def test_what_runs_no_program_of_python_is_any_command(words: str) -> None:
     assert interpreter(words.split()) is None
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests.command.shell import TFGPU
 from tests.machines import machine_of
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
@@ -100,6 +101,49 @@ def test_it_ends_and_the_terminal_is_as_it_was(machine: Machine, end: str | sign
         assert terminal.modes() == terminal.before
         assert terminal.said.count(IN) == terminal.said.count(OUT) == 1
         assert terminal.said.rindex(CURSOR) > terminal.said.rindex("live")
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_it_is_not_lost_among_others(machine: Machine, end: signal.Signals) -> None:
+    with top(machine) as terminal:
+        until(lambda: "live" in terminal.said)
+        terminal.process.send_signal(signal.SIGSTOP)
+        until(lambda: os.waitpid(terminal.process.pid, os.WUNTRACED | os.WNOHANG)[0])
+        for number in (signal.SIGWINCH, end, signal.SIGCONT):  # it finds them all at once
+            terminal.process.send_signal(number)
+
+        assert terminal.process.wait(30 * SLACK) == 128 + end
+
+
+def test_an_encoding_without_its_characters_leaves_the_terminal_as_it_was(machine: Machine) -> None:
+    machine.add_neighbour("3GiB@1")
+    with top(machine, "env", "PYTHONIOENCODING=latin-1", *TFGPU, "top") as terminal:
+        until(lambda: "neighbour" in terminal.said)
+        terminal.press("q")
+
+        assert terminal.process.wait(30 * SLACK) == 0
+        until(lambda: terminal.said.count(IN) == terminal.said.count(OUT) == 1)
+
+
+def test_a_terminal_that_cannot_be_drawn_on_gets_one_look(machine: Machine) -> None:
+    with top(machine, "env", "TERM=dumb", *TFGPU, "top") as terminal:
+        assert terminal.process.wait(60 * SLACK) == 0
+        until(lambda: "Simulated GPU 8GiB" in terminal.said)
+        assert IN not in terminal.said
+
+
+def test_without_an_input_it_is_drawn_until_a_signal_ends_it(machine: Machine) -> None:
+    with top(machine, "sh", "-c", f"exec {' '.join(TFGPU)} top <&-") as terminal:
+        until(lambda: "live" in terminal.said)
+        terminal.process.send_signal(signal.SIGTERM)
+
+        assert terminal.process.wait(30 * SLACK) == 143
+
+
+def test_without_an_output_it_ends(machine: Machine) -> None:
+    with top(machine, "sh", "-c", f"exec {' '.join(TFGPU)} top >&-") as terminal:
+        assert terminal.process.wait(60 * SLACK) == 0
+        assert terminal.said == ""
 
 
 def test_stopped_it_gives_the_terminal_back_and_takes_it_again(machine: Machine) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.config.test_plan import gpu, kernel, snapshot
 from tests.sizes import GIB, MIB
-from tfgpu_magic.config import ceiling, fallback
+from tfgpu_magic.config import fallback
 from tfgpu_magic.config.ceiling import Ceiling, read, safe
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import Plan, make
@@ -210,7 +210,7 @@ def test_one_that_allows_no_gpu_refuses_all_words_for_one(words: str) -> None:
 
 
 def test_it_can_only_be_lowered() -> None:
-    assert ceiling.lower(read("limit 40%"), read("limit 60%")) == read("limit 40%")
-    assert ceiling.lower(read("limit 40%"), read("limit 20%")) == read("limit 20%")
-    assert ceiling.lower(read("limit 40%"), Ceiling(())) == Ceiling(())
-    assert ceiling.lower(Ceiling(()), read("limit 40%")) == Ceiling(())
+    assert read("limit 40%").lower_of(read("limit 60%")) == read("limit 40%")
+    assert read("limit 40%").lower_of(read("limit 20%")) == read("limit 20%")
+    assert read("limit 40%").lower_of(Ceiling(())) == Ceiling(())
+    assert Ceiling(()).lower_of(read("limit 40%")) == Ceiling(())

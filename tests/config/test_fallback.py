@@ -31,6 +31,7 @@ def near(words: str, gpus: tuple[Gpu, ...] = ROOM, **more: object) -> str:
         ("limit 40%", "visible 0,1,2; limit 40% --grow"),
         ("limit 40% --grow", "visible 0,1,2; limit 40% --grow"),
         ("limit 12GiB", "visible 0,1,2; growth"),
+        ("limit 7=2GiB", "visible 0,1,2; growth"),
         ("limit 0=7GiB 1=1GiB", "visible 0,1,2; limit 0=7GiB; limit 1=1GiB"),
         ("limit 0=1GiB 3=1GiB", "visible 0,1,2; limit 0=1GiB"),
         ("limit 2=6GiB", "visible 0,1,2; limit 2=6GiB --grow"),

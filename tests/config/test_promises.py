@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from tests.config.test_plan import kernel, snapshot
 from tests.figures import tensorflow
 from tests.sizes import GIB, MIB
+from tfgpu_magic.config.ceiling import read
+from tfgpu_magic.config.fallback import nearest
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.plan import Plan, make
@@ -39,8 +41,11 @@ def asks(pid: int, limit: float | None = None, *, fair: bool = False, at: float 
     return Report(pid=pid, summary="", uses=(GpuUse(gpu=on, limit=size, fair=fair, asked=at),))
 
 
-def planned(words: str, machine: Snapshot, *reports: Report, stage: Stage = Stage.ABSENT) -> Plan:
-    process = kernel(*machine.gpus, promises=gather(machine, reports), stage=stage)
+def planned(
+    words: str, machine: Snapshot, *reports: Report, stage: Stage = Stage.ABSENT, most: str | None = None
+) -> Plan:
+    ceiling = None if most is None else read(most)
+    process = kernel(*machine.gpus, promises=gather(machine, reports), stage=stage, ceiling=ceiling)
     return make(parse(words), machine, process, lambda: NAMES)
 
 
@@ -82,6 +87,23 @@ def test_a_call_that_reports_of_itself_counts_once_and_one_without_a_process_cou
     found = gather(machine, [asks(1, 4)], leases)
 
     assert [(one.pid, one.total) for one in found] == [(1, 5 * GIB), (None, 3 * GIB)]
+
+
+def test_a_call_that_has_a_gpu_to_itself_has_all_of_it_and_one_with_a_fair_part_shares_it() -> None:
+    whole = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=GIB, used=2 * GIB, free=13 * GIB)
+    machine = Snapshot(time=0.0, gpus=(whole,), processes=(holds(1, 2),))
+    leases = [Promise(gpu="GPU-0", pid=1), Promise(gpu="GPU-0", pid=2, fair=True)]
+
+    one, two = gather(machine, [asks(1)], leases)
+
+    assert (one.total, one.owed, one.fair) == (15 * GIB, 13 * GIB, False)
+    assert (two.size, two.fair) == (None, True)
+
+
+def test_a_fair_part_of_a_call_is_as_large_as_its_process_reports() -> None:
+    (one,) = gather(snapshot(gpu()), [asks(1, 3)], [Promise(gpu="GPU-0", pid=1, fair=True)])
+
+    assert (one.size, one.fair) == (3 * GIB + CONTEXT, False)
 
 
 def test_what_is_on_a_gpu_that_is_not_there_counts_nowhere() -> None:
@@ -173,6 +195,28 @@ def test_a_part_that_nobody_shares_is_all_that_is_left() -> None:
     said = promised(planned("limit fair --grow", snapshot(gpu()), asks(1, 4), asks(2)))
 
     assert "nobody else has a fair part of it now, so this gets 9.2 GiB. Promised already: 4.5 GiB to a.ipynb." in said
+
+
+SHARING = [asks(1, fair=True), asks(2, fair=True), asks(3, fair=True)]
+
+
+@pytest.mark.parametrize("words", ["limit fair", "limit fair --grow"])
+def test_a_part_beside_others_is_held_to_the_ceiling_as_large_as_it_is(words: str) -> None:
+    shared = planned(words, snapshot(gpu()), *SHARING, most="limit 40%")
+
+    assert (str(shared.asked), part(shared)) == (words, part(planned(words, snapshot(gpu()), *SHARING)))
+    with pytest.raises(Refused, match=r"a fair part is 13\.7 GiB, and the ceiling is `limit 40%`, 6\.4 GiB here"):
+        planned(words, snapshot(gpu()), most="limit 40%")
+
+
+@pytest.mark.parametrize(("others", "in_force"), [(SHARING, "limit fair"), ([], "limit 40%")])
+def test_so_is_one_that_is_configured(others: list[Report], in_force: str) -> None:
+    machine = snapshot(gpu(), gpu(1, total=4))
+    process = kernel(*machine.gpus, promises=gather(machine, others), ceiling=read("limit 40%"))
+
+    plan, _ = nearest(parse("visible 0; limit fair"), machine, process)
+
+    assert str(plan.asked) == f"visible 0; {in_force}"
 
 
 def test_a_process_that_knows_no_gpu_yet_has_a_part_of_each() -> None:

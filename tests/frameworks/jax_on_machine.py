@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
+import tfgpu_magic
 from tests.sizes import MIB
+from tests.waiting import until
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.jax import Jax
@@ -61,6 +64,28 @@ def stages() -> list[tuple[Stage, list[int]]]:
     return [*seen, (jax_here.stage(), held())]
 
 
+def told(steps: Sequence[str]) -> tuple[str, list[int]]:
+    """Go through steps, each ``import``, ``list``, ``use`` or words for every framework.
+
+    Returns:
+        What the last words were refused with, and what is held.
+    """
+    refused, kept = "", []
+    for step in steps:
+        if step == "import":
+            jax()
+        elif step == "list":
+            jax().devices()
+        elif step == "use":
+            kept.append(array(64))
+        else:
+            try:
+                tfgpu_magic.apply(step, frameworks="all")
+            except tfgpu_magic.Refused as error:
+                refused = str(error)
+    return refused, held()
+
+
 def fill() -> tuple[int, int, str, bool]:
     """Allocate until JAX refuses: the bytes given, what the driver accounts, the error and whether it is known."""
     kept: list[Any] = []
@@ -71,10 +96,19 @@ def fill() -> tuple[int, int, str, bool]:
         return len(kept) * 64 * MIB, held()[0], str(error), frameworks.out_of_memory(error)
 
 
-def figures(gpu: int) -> tuple[dict[str, tuple[Figure, ...]], list[int]]:
-    """Use one GPU; return the figures of all frameworks, and what is held."""
+def figures(gpu: int, shown: str = "all") -> tuple[dict[str, tuple[Figure, ...]], list[int]]:
+    """Use one GPU; return the figures of all frameworks, and what is held.
+
+    Args:
+        gpu: its place among JAX's devices.
+        shown: the GPUs that JAX itself is told to use, in CUDA's numbers.
+    """
+    jax().config.update("jax_cuda_visible_devices", shown)
     kept = [array(64, gpu), array(64, gpu)]
     kept.pop()
+    # What is deleted comes back a moment later.
+    device = jax().devices()[gpu]
+    until(lambda: device.memory_stats()["bytes_in_use"], lambda used: used == 64 * MIB)
     return frameworks.figures(), held()
 
 

@@ -5,6 +5,7 @@ PyTorch and JAX are stand-ins that take their memory of the simulated driver; Te
 
 from __future__ import annotations
 
+import decimal
 import functools
 import importlib
 import os
@@ -18,6 +19,7 @@ import tfgpu_magic
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB, LITTLE, MIB
 from tests.tf.on_machine import held, touch_every_gpu
+from tfgpu_magic.config import self_report
 from tfgpu_magic.simgpu import Machine
 
 STAND_IN = str(Path(__file__).parent / "stand_in")
@@ -57,6 +59,10 @@ def imports_tensorflow() -> None:
 def nothing() -> None: ...
 
 
+def calculates_with_few_digits() -> None:
+    decimal.getcontext().prec = 4
+
+
 def scene(machine: Machine, *steps: object, env: Mapping[str, str] = {}) -> list[object]:
     """Run steps in a new process: words for every framework, or functions; return what each gave, and what is held."""
     given: list[object] = run(machine, _steps, steps, env=env, fresh=True)
@@ -91,13 +97,21 @@ def three_gib() -> str:
     return torch_takes(3 * GIB)
 
 
+def promised() -> list[float | None]:
+    """Return the GiB that this process's report promises of each GPU."""
+    return [use.limit and use.limit / GIB for use in self_report.brief().uses]
+
+
 @pytest.fixture(scope="module")
 def machine() -> object:
     with Machine.create("2x16GiB") as machine:
         yield machine
 
 
-@pytest.mark.parametrize("before", [nothing, imports_torch, imports_jax, imports_tensorflow, uses_torch])
+@pytest.mark.parametrize(
+    "before",
+    [nothing, calculates_with_few_digits, imports_torch, imports_jax, imports_tensorflow, uses_torch],
+)
 def test_a_limit_caps_pytorch_at_each_stage(machine: Machine, before: Callable[[], None]) -> None:
     *_, over, under, taken = scene(machine, before, "limit 4GiB", five_gib, two_gib)
 
@@ -154,6 +168,7 @@ def test_it_is_too_late_for_jax_once_it_uses_a_gpu_and_nothing_is_applied(machin
     _, refused, _, over, _ = scene(machine, uses_jax, "limit 2GiB", imports_torch, three_gib)
 
     assert str(refused).startswith("TooLate: Not applied. JAX is already using a GPU in this program, so its memory")
+    assert 'before the first operation of JAX:   tfgpu_magic.apply("limit 2GiB", frameworks="all")' in str(refused)
     assert over == "taken"
 
 
@@ -201,8 +216,14 @@ def test_words_for_tensorflow_leave_the_others_as_they_were_told(machine: Machin
     assert size == "out of memory"
 
 
+def test_a_program_that_loads_no_extension_is_held_once_it_says_a_word(machine: Machine) -> None:
+    *_, size, _ = scene(machine, "tf: limit 1GiB", five_gib, env={"TFGPU_CEILING": "limit 2GiB"})
+
+    assert size == "out of memory"
+
+
 def test_a_split_is_tensorflows_alone() -> None:
-    with pytest.raises(tfgpu_magic.PolicyError, match=r"Only TensorFlow has logical GPUs: `%tf_gpu split 2`"):
+    with pytest.raises(tfgpu_magic.PolicyError, match="Only TensorFlow has logical GPUs: say `split 2`"):
         tfgpu_magic.apply("split 2", frameworks="all")
 
 
@@ -211,3 +232,36 @@ def test_a_growing_tensorflow_beside_a_growing_jax(machine: Machine) -> None:
 
     assert all(size in LITTLE for size in taken)  # type: ignore[attr-defined]
     assert MIB
+
+
+@pytest.mark.parametrize(
+    ("steps", "most"),
+    [
+        (["limit 4GiB"], 4),
+        (["limit 8GiB --share torch=75%"], 6),  # the most of any, until one is imported
+        ([imports_torch, "limit 8GiB --share torch=75%"], 6),
+        ([imports_torch, imports_jax, "limit 4GiB"], 8),
+        ([imports_tensorflow, imports_torch, "limit 2GiB"], 4),
+        ([imports_torch, "limit 4GiB", "tf: limit 1GiB"], 4),
+    ],
+)
+def test_a_process_promises_what_its_frameworks_may_take_together(
+    machine: Machine, steps: list[str | Callable[[], None]], most: int
+) -> None:
+    *_, found, _ = scene(machine, *steps, promised)
+
+    assert found == [most, most]
+
+
+def test_so_does_one_whose_keras_keeps_tensorflow_from_the_gpus(machine: Machine) -> None:
+    _, found, _ = scene(machine, "limit 4GiB", promised, env={"KERAS_BACKEND": "jax"})
+
+    assert found == [4, 4]
+
+
+def test_what_a_ceiling_leaves_to_others_that_are_not_imported_is_no_promise(machine: Machine) -> None:
+    _, alone, _, both, _ = scene(
+        machine, "tf: limit 1GiB", promised, imports_torch, promised, env={"TFGPU_CEILING": "limit 6GiB"}
+    )
+
+    assert (alone, both) == ([1, 1], [6, 6])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
@@ -14,12 +13,12 @@ from tests.figures import jax
 from tests.frameworks import jax_on_machine as on_machine
 from tests.machines import machine_of
 from tests.processes import run
-from tests.sizes import CONTEXT, MIB
+from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.jax_settings import ALLOCATOR, FORMER_FRACTION, FRACTION, PREALLOCATE, variables
 from tfgpu_magic.simgpu import Machine
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("jax_plugins") is None, reason="JAX for CUDA is not installed")
+pytestmark = pytest.mark.frameworks
 
 machine = machine_of("2x2GiB")
 PAGE = 2 * MIB
@@ -76,6 +75,29 @@ def test_with_preallocation_off_it_grows_and_the_fraction_is_a_cap(machine: Mach
     assert "RESOURCE_EXHAUSTED: Out of memory" in error
 
 
+@pytest.mark.parametrize(
+    ("steps", "size"),
+    [
+        (["limit 1GiB", "use"], GIB),
+        (["import", "limit 1GiB", "use"], GIB),
+        (["limit 1GiB --grow", "use"], 64 * MIB),
+        (["import", "growth", "use"], 64 * MIB),
+    ],
+)
+def test_it_takes_what_the_words_say_before_its_import_and_after(machine: Machine, steps: list[str], size: int) -> None:
+    refused, [held, _] = on(machine, on_machine.told, steps)
+
+    assert refused == ""
+    assert size - PAGE < held - CONTEXT <= size
+
+
+def test_once_it_has_listed_its_gpus_it_is_too_late_and_nothing_changes(machine: Machine) -> None:
+    refused, [held, _] = on(machine, on_machine.told, ["list", "limit 1GiB", "use"])
+
+    assert refused.startswith("Not applied. JAX is already using a GPU")
+    assert held == part(machine, 0.75) + CONTEXT
+
+
 def test_another_allocator_takes_no_notice_of_the_fraction(machine: Machine) -> None:
     given, *_ = on(machine, on_machine.fill, env={FRACTION: "0.2", ALLOCATOR: "cuda_async"})
 
@@ -119,7 +141,7 @@ def test_its_figures_are_those_of_the_gpu_that_it_has_used(machine: Machine, sho
 
 
 def test_a_gpu_that_jax_itself_was_told_to_use_is_known(machine: Machine) -> None:
-    told, held = on(machine, on_machine.figures, 0, env={"JAX_CUDA_VISIBLE_DEVICES": "1"})
+    told, held = on(machine, on_machine.figures, 0, "1")
 
     assert list(told) == [machine.gpus()[1].uuid]
     assert held[0] == 0

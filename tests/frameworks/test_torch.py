@@ -1,76 +1,88 @@
-"""PyTorch's stage and figures: of a stand-in that has CUDA, and of the real one where it is installed."""
+"""The real PyTorch: each call that is made into it does what is promised; the build for the CPU has no CUDA below."""
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
-from types import SimpleNamespace
+from collections.abc import Iterable
 
 import pytest
 
 from tests.figures import pytorch
-from tests.frameworks.torch_stand_in import FUNCTIONS, torch
-from tests.sizes import GIB
-from tfgpu_magic import frameworks
-from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.frameworks.torch import Torch
+from tests.frameworks import torch_on_machine as on_machine
+from tests.frameworks.torch_on_machine import ALLOCATED, PEAK, RESERVED
+from tests.machines import machine_of
+from tests.processes import run
+from tests.sizes import GIB, MIB
+from tfgpu_magic.frameworks.torch import CUDA_OPTIONS, OPTIONS
 from tfgpu_magic.monitor.report import Figure
+from tfgpu_magic.simgpu import Machine
 
-real = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+pytestmark = pytest.mark.frameworks
 
-
-@pytest.fixture(autouse=True)
-def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfgpu_magic.config.cuda.shown", lambda: ("GPU-1", "GPU-2"))
+machine = machine_of("2x8GiB")
 
 
-def test_its_figures_are_those_of_the_gpus_that_it_has_taken_memory_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", torch(allocated=[0, 3], reserved=[0, 8]))
-
-    assert Torch().figures() == {"GPU-2": pytorch(3, 8, peak=6)}
-
-
-def test_a_limit_is_shown_in_bytes_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    limited = torch(allocated=[3, 3], reserved=[8, 8], fractions=[0.25, 1.0], total=16 * GIB)
-    monkeypatch.setitem(sys.modules, "torch", limited)
-
-    shown = Torch().figures()
-
-    assert shown["GPU-1"][-1] == Figure(framework="PyTorch", what="limit", size=4 * GIB)
-    assert shown["GPU-2"] == pytorch(3, 8, peak=6)
+def limits(figures: Iterable[Figure]) -> list[int]:
+    """Return the limit in MiB, rounded up: a fraction has six places."""
+    return [-(figure.size // -MIB) for figure in figures if figure.what == "limit"]
 
 
-def test_one_that_has_not_started_cuda_is_asked_for_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    asleep = torch(allocated=[], reserved=[], awake=False)  # any question of a GPU would fail
-    monkeypatch.setitem(sys.modules, "torch", asleep)
+@pytest.mark.parametrize(
+    ("steps", "sizes"),
+    [
+        (["limit 2GiB", "import", "use"], [2, 2]),
+        (["import", "limit 2GiB", "use"], [2, 2]),
+        (["import", "use", "limit 2GiB"], [2, 2]),
+        (["import", "limit 0=2GiB 1=4GiB", "use"], [2, 4]),
+    ],
+)
+def test_a_limit_is_in_force_from_the_first_use_at_each_stage(
+    machine: Machine, steps: list[str], sizes: list[int]
+) -> None:
+    figures, *_ = run(machine, on_machine.told, steps, fresh=True)
 
-    assert Torch().stage() is Stage.IMPORTED
-    assert frameworks.figures() == {}
-
-
-@pytest.mark.parametrize("module", [SimpleNamespace(), SimpleNamespace(cuda=SimpleNamespace())])
-def test_one_that_is_being_imported_is_left_alone(module: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", module)
-
-    assert Torch().stage() is Stage.ABSENT
-    assert frameworks.figures() == {}
-
-
-@real
-def test_the_real_one_has_all_functions_that_are_asked() -> None:
-    code = f"import torch; print([name for name in {FUNCTIONS!r} if not callable(getattr(torch.cuda, name, None))])"
-
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert [limits(figures[gpu.uuid]) for gpu in machine.gpus()] == [[size * GIB // MIB] for size in sizes]
 
 
-@real
-def test_asking_the_real_one_for_its_stage_and_memory_starts_nothing() -> None:
-    code = (
-        "import torch; from tfgpu_magic.frameworks.torch import Torch; print(Torch().stage().name, "
-        "torch.cuda.memory_reserved(0), torch.cuda.max_memory_allocated(0), torch.cuda.is_initialized())"
-    )
+def test_its_figures_are_its_own_of_each_gpu(machine: Machine) -> None:
+    figures, *_ = run(machine, on_machine.told, ["import", "limit 2GiB", "default", "use"], fresh=True)
 
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    first, second = (gpu.uuid for gpu in machine.gpus())
+    assert figures == {
+        first: pytorch(ALLOCATED, RESERVED, peak=PEAK),
+        second: pytorch(2 * ALLOCATED, 2 * RESERVED, peak=2 * PEAK),
+    }
 
-    assert told == "IMPORTED 0 0 False\n"
+
+def test_a_limit_below_what_it_has_reserved_is_refused(machine: Machine) -> None:
+    figures, _, refused = run(machine, on_machine.told, ["import", "use", "limit 128MiB"], fresh=True)
+
+    assert refused.startswith("Not applied. PyTorch has taken 256 MiB of GPU 0 already, and is to have 128 MiB.")
+    assert not any(map(limits, figures.values()))
+
+
+def test_it_reads_the_limit_with_its_other_options(machine: Machine) -> None:
+    env = {CUDA_OPTIONS: "max_split_size_mb:128", OPTIONS: "max_split_size_mb:64"}
+
+    _, options, _ = run(machine, on_machine.told, ["limit 2GiB", "import"], env=env, fresh=True)
+
+    assert options.startswith("max_split_size_mb:128,per_process_memory_fraction:0.2")
+
+
+def test_an_allocator_that_reads_no_limit_in_its_options_is_told_at_its_start(machine: Machine) -> None:
+    env = {OPTIONS: "backend:cudaMallocAsync"}
+
+    figures, options, _ = run(machine, on_machine.told, ["limit 2GiB", "import", "use"], env=env, fresh=True)
+
+    assert options == env[OPTIONS]
+    assert [limits(those) for those in figures.values()] == [[2 * GIB // MIB]] * 2
+
+
+def test_asking_for_its_stage_memory_and_version_starts_nothing(machine: Machine) -> None:
+    stage, memory, started, version = run(machine, on_machine.asked_without_a_start, fresh=True)
+
+    assert (stage, memory, started) == ("IMPORTED", [0, 0, 0], False)
+    assert version >= (2, 13)
+
+
+def test_the_stand_ins_have_its_functions_and_their_arguments(machine: Machine) -> None:
+    assert run(machine, on_machine.unlike_the_stand_ins, fresh=True) == []

@@ -1,19 +1,9 @@
-"""A stand-in for PyTorch with CUDA, which does not run on a simulated machine: the functions' names and answers."""
+"""A stand-in for PyTorch with CUDA, which does not run on a simulated machine: what is asked of `torch.cuda`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType, SimpleNamespace
-
-FUNCTIONS = (
-    "is_initialized",
-    "memory_allocated",
-    "max_memory_allocated",
-    "memory_reserved",
-    "get_device_properties",
-    "get_per_process_memory_fraction",
-)
-"""What is asked of `torch.cuda`."""
 
 
 def torch(

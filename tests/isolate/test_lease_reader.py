@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.isolate.callers import Caller, two_gpus
 from tests.isolate.test_lease_file import claims, other, shared
 from tests.waiting import until
+from tfgpu_magic.config.parser import parse
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.isolate.claims import Claim, Need
-from tfgpu_magic.isolate.lease_file import Entry, LeaseFile, began
+from tfgpu_magic.isolate.lease_file import Entry, LeaseFile
 from tfgpu_magic.isolate.lease_reader import leases
+from tfgpu_magic.isolate.leases import Leases
+from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.other_processes import OtherProcesses, settling
 
-__all__ = ["shared"]  # the fixture
+__all__ = ["shared", "two_gpus"]  # the fixtures
 
 
 @pytest.fixture
@@ -35,7 +40,7 @@ def test_without_a_table_there_are_no_leases(here: BoardDirectory) -> None:
 
 def test_a_lease_is_there_as_long_as_its_caller_or_its_process_is(here: BoardDirectory) -> None:
     with other() as (process, _):
-        assert list(leases(here)) == [Promise(gpu="GPU-0")]  # the whole GPU: nothing limits it
+        assert list(leases(here)) == [Promise(gpu="GPU-0")]  # the whole GPU
         process.kill()
         process.wait()
 
@@ -76,3 +81,24 @@ def test_a_process_does_not_stand_in_its_own_way(shared: LeaseFile) -> None:
 
     with settling(NOTHING) as beside:
         assert beside == OtherProcesses()
+
+
+def test_a_call_with_a_fair_part_waits_for_one_that_has_a_gpu_to_itself(shared: LeaseFile, two_gpus: Leases) -> None:
+    del two_gpus  # the machine is meant: this process's calls are in the shared table
+    calls, over = Leases(shared), threading.Event()
+    said: list[str] = []
+
+    def takes_a_part() -> None:
+        with calls.share(parse("limit fair"), waiting=lambda: said.append("waits")):
+            said.append("begins")
+            over.wait()
+
+    whole = Caller(calls, "a GPU to itself")
+    until(lambda: whole.has)
+    fair = threading.Thread(target=takes_a_part, daemon=True)
+    fair.start()
+    until(lambda: said)
+    whole.end()
+    until(lambda: said == ["waits", "begins"])
+    over.set()
+    fair.join()

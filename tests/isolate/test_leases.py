@@ -19,8 +19,9 @@ from tfgpu_magic.config.parser import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import offer
 from tfgpu_magic.isolate.claims import Need
-from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseTable, Page, began
+from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseTable, Page
 from tfgpu_magic.isolate.leases import TICK, Leases
+from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.monitor.snapshot import Process, Snapshot
 
@@ -115,6 +116,14 @@ def test_a_call_within_a_call_has_the_room_of_its_parent(two_gpus: Leases, monke
     until(lambda: child.has and other.has)
     for caller in (child, other, parent):
         caller.end()
+
+
+@pytest.mark.parametrize(("words", "fair"), [("growth", False), ("split 2", False), ("limit fair", True)])
+def test_whether_a_call_with_a_gpu_to_itself_leaves_others_a_part_is_in_the_book(
+    two_gpus: Leases, words: str, fair: bool
+) -> None:
+    with two_gpus.lease(parse(words), 1), two_gpus._table.turn() as page:
+        assert [(claim.size, claim.fair) for claim in page.claims()] == [(None, fair)]
 
 
 def test_what_a_policy_takes_of_all_gpus_is_waited_for_too(two_gpus: Leases) -> None:

@@ -30,6 +30,12 @@ def loading(*sources: str) -> list[Seen]:
     return [_cell(shell, source) for source in ("%load_ext tfgpu_magic", *sources)]
 
 
+def shown(*sources: str) -> list[str]:
+    """Run cells in one IPython, and return what a person sees of each."""
+    shell = InteractiveShell.instance(colors="nocolor")
+    return [_cell(shell, source).text for source in sources]
+
+
 def last(*sources: str) -> Seen:
     """Run cells, and return what the last one gave."""
     return cells(*sources)[-1]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jupyter import execute, serving
+from tests.jupyter import configure, execute, serving
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
@@ -42,9 +42,5 @@ def test_only_what_cannot_be_had_is_told_in_the_first_cell_and_in_the_servers_lo
 
 def _configured(machine: Machine, home: Path, policy: str):  # type: ignore[no-untyped-def]  # a context of a Server
     """Run a Jupyter Server whose kernels have the extension and a policy by configuration."""
-    profile = home / ".ipython" / "profile_default"
-    profile.mkdir(parents=True)
-    (profile / "ipython_config.py").write_text(
-        f"c = get_config()\nc.InteractiveShellApp.extensions = ['tfgpu_magic']\nc.TfGpuMagics.policy = {policy!r}\n"
-    )
+    configure(home, policy=policy)
     return serving(machine, home)

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from tests.magic.shell import cells
+from tests.magic.shell import cells, loading
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB, LITTLE
 from tests.tf.on_machine import held, touch_every_gpu
@@ -57,6 +57,16 @@ def test_where_cuda_can_no_longer_be_told_no_gpu_is_promised() -> None:
     assert variables == {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
+def test_gpus_that_tensorflow_does_not_let_us_hide_any_more_are_told() -> None:
+    with Machine.create("1x8GiB") as machine:
+        said, sizes = run(machine, _load_blindly_when_tensorflow_uses_the_gpus, env={"TFGPU_CEILING": "limit 40%"})
+
+    assert "GPUs that are to be hidden from TensorFlow are not: Not applied. TensorFlow did not take it: " in said
+    assert "`growth`, from the ceiling, is NOT in force.\ntoday not" in said
+    assert "is in force instead" not in said
+    assert all(sizes)
+
+
 def test_what_holds_where_nobody_could_look_is_not_called_changed_by_others() -> None:
     with Machine.create("2x8GiB") as machine:
         status = run(machine, _status_after_a_blind_import, env={"TFGPU_POLICY": "visible 1; growth"}, fresh=True)
@@ -103,6 +113,14 @@ def _import_with_a_write_that_is_interrupted() -> tuple[str, list[int]]:
     cells("import tensorflow")
     touch_every_gpu()
     return error, held()
+
+
+def _load_blindly_when_tensorflow_uses_the_gpus() -> tuple[str, list[int]]:
+    from tfgpu_magic import administrator
+
+    touch_every_gpu()
+    with mock.patch.object(administrator, "look_well", side_effect=ValueError("today not")):
+        return loading()[0].text, held()
 
 
 def _import_beside_a_context() -> tuple[str, dict[str, str]]:

@@ -170,6 +170,14 @@ def test_one_that_is_misspelt_is_told_and_what_can_be_read_of_it_holds(machine: 
     assert "`visible none` holds." in why
 
 
+def test_one_that_names_gpus_is_told_to_be_none_and_its_lowest_amount_holds_on_all(machine: Machine) -> None:
+    in_force, said = run(machine, _in_force, {"ceiling": "limit 0=4GiB,1=8GiB"})
+
+    assert in_force == "limit 4GiB"
+    assert "`limit 0=4GiB` is no ceiling. A ceiling is one limit for all GPUs alike: `limit 40%`" in said
+    assert "`limit 4GiB` holds." in said
+
+
 def test_a_user_can_lower_it_and_what_waits_is_lowered_too(machine: Machine) -> None:
     lines = ("%tf_gpu limit 3GiB", "%config TfGpuMagics.ceiling = 'limit 1GiB'", "%tf_gpu limit 2GiB")
     said, most, _ = run(machine, _use_after, lines, env=HELD)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from tests.jupyter import Server, execute, serving
+from tests import waiting
+from tests.jupyter import Server, execute, reply_to
 from tests.machines import machine_of
 from tests.sizes import GIB
 from tfgpu_magic import offers
@@ -22,35 +23,20 @@ for gpu in tf.config.list_physical_devices("GPU"):
 FULL = "import tensorflow as tf\nx = tf.constant(1.0)"
 
 
-@pytest.fixture(scope="module")
-def server(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(machine, tmp_path_factory.mktemp("home")) as server:
-        yield server
-
-
 @pytest.fixture
-def client(server: Server) -> Iterator[BlockingKernelClient]:
-    kernel = server.call("kernels", {"name": "python3"})["id"]
+def client(server: Server, kernel: str) -> Iterator[BlockingKernelClient]:
     client = server.connect(kernel)
     yield client
     client.stop_channels()
-    server.open(f"api/kernels/{kernel}", method="DELETE").close()
 
 
 def ask(client: BlockingKernelClient, call: str) -> dict[str, Any]:
     """Evaluate a call of the chooser as the page does."""
     expression = f"__import__('tfgpu_magic.chooser').chooser.{call}"
     message = client.execute("", silent=True, store_history=False, user_expressions={"answer": expression})
-    answer = _reply(client, message)["user_expressions"]["answer"]
+    answer = reply_to(client, message)["user_expressions"]["answer"]
     assert answer["status"] == "ok", answer
     return dict(answer["data"][MIME])
-
-
-def _reply(client: BlockingKernelClient, message: str) -> dict[str, Any]:
-    while True:
-        reply = client.get_shell_msg(timeout=120)
-        if reply["parent_header"]["msg_id"] == message:
-            return dict(reply["content"])
 
 
 def test_a_kernel_without_the_extension_says_what_is_free_and_stays_as_it_is(client: BlockingKernelClient) -> None:
@@ -84,7 +70,7 @@ def test_a_request_that_waited_too_long_does_nothing(client: BlockingKernelClien
 
 def test_a_refusal_has_its_reason_and_what_to_ask_instead(client: BlockingKernelClient, machine: Machine) -> None:
     neighbour = machine.add_neighbour("6GiB@0")
-    facts = ask(client, "plan('visible 0; limit 4GiB')")
+    facts = ask(client, "state('visible 0; limit 4GiB')")["plan"]
     done = ask(client, "apply('visible 0; limit 4GiB', float('inf'))")
     neighbour.stop()
 
@@ -92,29 +78,62 @@ def test_a_refusal_has_its_reason_and_what_to_ask_instead(client: BlockingKernel
     assert "GPU 0" in facts["reason"]
     assert facts["ways"][0] == "pick --need 4GiB; limit 4GiB"
     assert ask(client, "state()")["policy"] == ""
-    assert ask(client, "plan('limit much')")["outcome"] == "wrong"
+    assert ask(client, "state('limit much')")["plan"]["outcome"] == "wrong"
 
 
 def test_when_it_is_late_what_a_restart_would_do_is_told_with_the_cell(client: BlockingKernelClient) -> None:
     execute(client, "%load_ext tfgpu_magic")
     execute(client, FULL)
-    facts, planned = ask(client, "state()"), ask(client, "plan('limit 7GiB')")
+    facts = ask(client, "state('limit 7GiB')")
+    planned = facts["plan"]
     applied = ask(client, "apply('limit 7GiB', float('inf'))")
 
     assert "since In [2] (x = tf.constant(1.0))" in facts["late"]
     assert min(gpu["free"] for gpu in facts["gpus"]) > 7 * GIB  # what this kernel holds is free then
     assert (planned["outcome"], planned["policy"]) == ("late", "limit 7GiB")
     assert planned["takes"][0] == {"gpu": "0", "takes": "limit 7 GiB"}
-    assert applied["outcome"] == "late"
-    assert ask(client, "plan('limit 9GiB')")["outcome"] == "refused"
+    assert applied["outcome"] == "overtaken"
+    assert ask(client, "state('limit 9GiB')")["plan"]["outcome"] == "refused"
 
 
 def test_a_new_kernel_has_the_whole_policy_and_no_other(client: BlockingKernelClient) -> None:
     execute(client, "%load_ext tfgpu_magic")
     execute(client, "%tf_gpu visible 0")
-    facts = ask(client, "resume('limit 1GiB')")
+    facts = ask(client, "resume('limit 1GiB', '')")
 
     assert (facts["outcome"], facts["policy"], facts["loads"]) == ("applied", "limit 1GiB", False)
+
+
+def test_a_new_kernel_has_what_every_framework_was_asked_too(server: Server, client: BlockingKernelClient) -> None:
+    for cell in ("%load_ext tfgpu_magic", "%gpu limit 2GiB", FULL):
+        execute(client, cell)
+    planned = ask(client, "state('visible 0; limit 1GiB')")["plan"]
+    fresh = server.connect(server.call("kernels", {"name": "python3"})["id"])
+    facts = ask(fresh, f"resume({planned['policy']!r}, {planned['others']!r})")
+    others = execute(fresh, "from tfgpu_magic import control; print(control.current().others)")
+    fresh.stop_channels()
+
+    assert (planned["outcome"], planned["others"]) == ("late", "limit 2GiB")
+    assert (facts["outcome"], facts["policy"]) == ("applied", "visible 0; limit 1GiB")
+    assert others == "limit 2GiB\n"
+
+
+def test_a_driver_that_is_slow_keeps_the_kernel_for_a_short_look_and_is_asked_on(
+    client: BlockingKernelClient, machine: Machine
+) -> None:
+    ask(client, "state()")
+    machine.hang("nvmlDeviceGetMemoryInfo", 60)
+    try:
+        slow = ask(client, "state('limit 1GiB')")
+        hangs = waiting.until(lambda: ask(client, "state('limit 1GiB')"), lambda facts: not facts["asking"], seconds=90)
+    finally:
+        machine.clear_faults()
+    found = waiting.until(lambda: ask(client, "state('limit 1GiB')"), lambda facts: facts["gpus"])
+
+    assert (slow["asking"], slow["gpus"], "plan" in slow) == (True, [], False)
+    assert "did not answer within 2 s" in slow["error"]
+    assert "hangs" in hangs["error"]
+    assert (found["asking"], found["error"], found["plan"]["outcome"]) == (False, "", "fits")
 
 
 def refused(client: BlockingKernelClient, *cells: str) -> tuple[dict[str, Any], str]:

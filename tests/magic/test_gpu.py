@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests.frameworks.test_every_framework import STAND_IN
-from tests.magic.shell import Seen, cells
+from tests.magic.shell import Seen, cells, loading
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.tf.on_machine import held
@@ -21,8 +21,13 @@ def beside_stand_ins(*sources: str) -> tuple[list[Seen], list[int]]:
 
 
 def seen(*sources: str, gpus: str = "2x16GiB") -> list[Seen]:
+    return seen_and_held(*sources, gpus=gpus)[0]
+
+
+def seen_and_held(*sources: str, gpus: str = "1x16GiB", **env: str) -> tuple[list[Seen], list[int]]:
+    """Run cells beside the stand-ins, on a machine and with variables of their own."""
     with Machine.create(gpus) as machine:
-        given: list[Seen] = run(machine, beside_stand_ins, *sources, fresh=True)[0]
+        given: tuple[list[Seen], list[int]] = run(machine, beside_stand_ins, *sources, env=env, fresh=True)
         return given
 
 
@@ -48,7 +53,7 @@ def test_too_late_names_the_framework_and_the_cell() -> None:
         ("%gpu limt 4GiB", "%gpu"),
         ("%gpu 4GiB", "`%gpu limit 4GiB`"),
         ("%gpu limit", "Write `%gpu limit 2GiB`"),
-        ("%gpu split 2", "Only TensorFlow has logical GPUs: `%tf_gpu split 2`."),
+        ("%gpu split 2", "Only TensorFlow has logical GPUs: say `split 2` with its own magic, `tf_gpu`."),
         ("%gpu limit 4GiB --share toch=75%", "'toch=75%' is no share. Write `--share torch=75%`"),
         ("%gpu limit 4GiB --share torch=100%", "leaves nothing for the others"),
         ("%gpu limit 15.9GiB", "%gpu limit"),
@@ -99,15 +104,8 @@ def test_an_isolated_cell_has_the_limit_in_every_framework(lines: tuple[str, ...
 
 
 def test_tensorflow_that_keras_imports_beside_jax_is_kept_from_the_gpu() -> None:
-    with Machine.create("1x16GiB") as machine:
-        given, taken = run(
-            machine,
-            beside_stand_ins,
-            "%gpu limit 4GiB",
-            "import jax; jax.devices(); import tensorflow as tf; x = tf.zeros(1000)",
-            env={"KERAS_BACKEND": "jax"},
-            fresh=True,
-        )
+    sources = "%gpu limit 4GiB", "import jax; jax.devices(); import tensorflow as tf; x = tf.zeros(1000)"
+    given, taken = seen_and_held(*sources, KERAS_BACKEND="jax")
 
     assert "Keras computes with jax here and may import TensorFlow too, which is kept from the GPUs" in given[0].value
     assert round(taken[0] / MIB) == (4 * GIB + CONTEXT) // MIB
@@ -115,15 +113,7 @@ def test_tensorflow_that_keras_imports_beside_jax_is_kept_from_the_gpu() -> None
 
 @pytest.mark.parametrize("first", ["import tensorflow as tf; tf.zeros(1)", "x = 1"])
 def test_a_configured_policy_holds_for_a_framework_that_is_imported_after_it(first: str) -> None:
-    with Machine.create("1x16GiB") as machine:
-        given, _ = run(
-            machine,
-            beside_stand_ins,
-            first,
-            "import torch; x = torch.zeros(3 * 2**30)",
-            env={"TFGPU_POLICY": "limit 2GiB"},
-            fresh=True,
-        )
+    given, _ = seen_and_held(first, "import torch; x = torch.zeros(3 * 2**30)", TFGPU_POLICY="limit 2GiB")
 
     assert given[1].error == "OutOfMemoryError"
 
@@ -138,21 +128,128 @@ def test_a_configured_policy_holds_for_a_framework_that_is_imported_after_it(fir
     ],
 )
 def test_no_framework_passes_the_ceiling(cells: tuple[str, ...]) -> None:
-    with Machine.create("1x16GiB") as machine:
-        given, _ = run(machine, beside_stand_ins, *cells, env={"TFGPU_CEILING": "limit 2GiB"}, fresh=True)
+    given, _ = seen_and_held(*cells, TFGPU_CEILING="limit 2GiB")
 
     assert given[-1].error in ("OutOfMemoryError", "UsageError")
 
 
-def test_nor_does_what_jax_takes_when_it_starts() -> None:
-    with Machine.create("1x16GiB") as machine:
-        _, taken = run(
+def under_a_ceiling_too_late(*sources: str) -> tuple[str, list[Seen], list[int]]:
+    """Have JAX and PyTorch use a GPU, load the extension under a ceiling, and run cells; return what loading said."""
+    sys.path.insert(0, STAND_IN)
+    import jax
+    import torch
+
+    jax.devices()
+    torch.zeros(3 * 2**30)
+    first, *given = loading(*sources)
+    return first.text, given, held()
+
+
+def test_under_a_ceiling_a_line_for_tensorflow_is_not_late_because_another_framework_is() -> None:
+    with Machine.create("1x32GiB") as machine:
+        loaded, given, _ = run(
             machine,
-            beside_stand_ins,
-            "%gpu growth off",
-            "import jax; jax.devices()",
+            under_a_ceiling_too_late,
+            "%tf_gpu limit 1GiB",
+            "import tensorflow as tf; x = tf.zeros(1)",
+            "%gpu limit 1GiB",
             env={"TFGPU_CEILING": "limit 2GiB"},
             fresh=True,
         )
 
+    jax = "JAX is already using a GPU in this session, so its memory cannot be changed any more."
+    torch = "PyTorch has taken 3 GiB of GPU 0 already, and is to have 2 GiB."
+    assert jax in loaded
+    assert torch in loaded
+    assert "`limit 1GiB` waits for TensorFlow's import." in given[0].value
+    assert f"{jax} The ceiling `limit 2GiB` does not hold it." in given[0].value
+    assert torch in given[0].value
+    assert "left free" not in given[0].value
+    assert (given[1].error, given[2].error) == ("", "UsageError")
+
+
+def test_a_framework_that_the_ceiling_holds_is_not_called_free() -> None:
+    with Machine.create("1x16GiB") as machine:
+        given, _ = run(
+            machine,
+            beside_stand_ins,
+            "import torch",
+            "%tf_gpu limit 1GiB",
+            env={"TFGPU_CEILING": "limit 2GiB"},
+            fresh=True,
+        )
+
+    assert "PyTorch takes up to 2 GiB of GPU 0" in given[1].value
+    assert "left free" not in given[1].value
+
+
+def test_what_holds_is_said_with_the_gpus_that_were_chosen() -> None:
+    (answer,) = seen("%gpu visible 1; limit 4GiB")
+
+    assert "`visible 1; limit 4GiB` holds for TensorFlow, PyTorch and JAX, from first use on." in answer.value
+
+
+def test_nor_does_what_jax_takes_when_it_starts() -> None:
+    _, taken = seen_and_held("%gpu growth off", "import jax; jax.devices()", TFGPU_CEILING="limit 2GiB")
+
     assert round(taken[0] / MIB) == (2 * GIB + CONTEXT) // MIB
+
+
+OOM = "OutOfMemoryError"
+TAKES = "import torch; x = torch.zeros({} * 2**30)"
+
+
+def test_an_isolated_cell_has_the_others_policy_beside_tensorflows_own() -> None:
+    _, split, _, higher, _, shared, named = seen(
+        "%gpu limit 2GiB",
+        f"%%tf_gpu isolate split 2\n{TAKES.format(3)}",
+        "%tf_gpu limit 6GiB",
+        f"%%tf_gpu isolate\n{TAKES.format(3)}",
+        "%gpu limit 8GiB --share torch=75%",
+        f"%%tf_gpu isolate\n{TAKES.format(5)}",
+        f"%%gpu isolate limit 1GiB\n{TAKES.format(3)}",
+    )
+
+    assert [split.error, higher.error, shared.error, named.error] == [OOM, OOM, "", OOM]
+
+
+def test_an_isolated_cell_has_the_configured_policy_in_frameworks_that_the_notebook_has_not_imported() -> None:
+    with Machine.create("1x16GiB") as machine:
+        given, _ = run(
+            machine,
+            beside_stand_ins,
+            f"%%tf_gpu isolate\n{TAKES.format(3)}",
+            env={"TFGPU_POLICY": "limit 2GiB"},
+            fresh=True,
+        )
+
+    assert given[-1].error == OOM
+
+
+def test_a_word_for_tensorflow_alone_is_refused_above_a_cell_for_every_framework() -> None:
+    (answer,) = seen("%%gpu isolate split 2\nx = 1")
+
+    assert "Only TensorFlow has logical GPUs" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("line", "env"), [("%gpu limit 2GiB", {}), ("%tf_gpu limit 1GiB", {"TFGPU_CEILING": "limit 2GiB"})]
+)
+def test_a_framework_that_is_installed_after_the_line_is_held_from_its_import_on(
+    line: str, env: dict[str, str]
+) -> None:
+    install = f"import sys; sys.path.insert(0, {STAND_IN!r})"
+    with Machine.create("1x16GiB") as machine:
+        given: list[Seen] = run(machine, cells, line, install, TAKES.format(3), env=env, fresh=True)
+
+    assert given[-1].error == OOM
+
+
+def test_a_configured_policy_of_pytorch_alone_is_promised() -> None:
+    promised = "from tfgpu_magic.config import self_report; [use.limit for use in self_report.brief().uses]"
+    with Machine.create("1x16GiB") as machine:
+        given, _ = run(
+            machine, beside_stand_ins, "import torch", promised, env={"TFGPU_POLICY": "limit 2GiB"}, fresh=True
+        )
+
+    assert given[-1].text.endswith(f"[{2 * GIB}]\n")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from unittest import mock
 
 import pytest
 
 from tests.magic.shell import Seen, cells, last, loading
-from tests.processes import run
+from tests.processes import QUIET, run
 from tfgpu_magic.probe import Probe
 from tfgpu_magic.simgpu import Machine
 
@@ -46,6 +47,18 @@ def test_a_bad_policy_from_outside_is_told_and_falls_to_growth(policy: str, told
 def test_each_policy_has_one_look_of_its_own_whatever_the_first_line_was(first: str) -> None:
     with Machine.create("1x8GiB") as machine:
         assert run(machine, _probes, f"%tf_gpu {first}", "%tf_gpu limit 1GiB", fresh=True) == [1, 1]
+
+
+def test_a_first_policy_imports_nothing_that_only_other_frameworks_a_ceiling_or_a_refusal_need() -> None:
+    code = "from tfgpu_magic.words import line; line.answer('limit 2GiB'); import sys; print(*sys.modules)"
+    with Machine.create("1x8GiB") as machine:
+        done = machine.run([sys.executable, "-c", code], env=QUIET, capture_output=True, text=True)
+    rooms = {"everywhere", "frameworks", "config.framework_plan", "config.ceiling", "offers", "isolate.leases"}
+    imported = set(done.stdout.split())
+
+    assert done.returncode == 0, done.stderr
+    assert "tfgpu_magic.config.plan" in imported
+    assert not imported & {"secrets", "psutil", "tensorflow", *(f"tfgpu_magic.{room}" for room in rooms)}
 
 
 def test_an_empty_variable_switches_configuration_off() -> None:

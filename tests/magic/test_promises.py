@@ -7,12 +7,10 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pytest
-from jupyter_client.blocking.client import BlockingKernelClient
 
-from tests.jupyter import Server, execute, serving
+from tests.jupyter import Notebook, Server, open_notebook, serving
 from tests.magic.shell import cells
 from tests.processes import QUIET, program
 from tests.sizes import CONTEXT, MIB
@@ -20,27 +18,6 @@ from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 FIRST_OP = "import tensorflow as tf; kept = tf.constant(1.0)"
-
-
-@dataclass(frozen=True, slots=True)
-class Book:
-    """A notebook with a kernel that has the extension."""
-
-    server: Server
-    session: str
-    pid: int
-    client: BlockingKernelClient
-
-    def run(self, code: str) -> str:
-        return execute(self.client, code)
-
-    def until(self, code: str, part: str, *, seconds: float = 20.0) -> str:
-        """Run a cell until it says so: the others' reports come within a second or two of what they report."""
-        return until(lambda: self.run(code), lambda said: part in said, seconds=seconds, every=0.2)
-
-    def kill(self) -> None:
-        """End its kernel as a crash does."""
-        os.kill(self.pid, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -54,34 +31,40 @@ def hall(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine, Se
 
 
 @contextmanager
-def books(server: Server, *names: str) -> Iterator[list[Book]]:
-    """Open notebooks of these names, and end them and their kernels."""
-    opened: list[Book] = []
+def notebooks(server: Server, *names: str) -> Iterator[list[Notebook]]:
+    """Start notebooks of these names with the extension, and end them and their kernels."""
+    started: list[Notebook] = []
     try:
         for name in names:
-            session = server.call(
-                "sessions", {"path": name, "name": name, "type": "notebook", "kernel": {"name": "python3"}}
-            )
-            client = server.connect(session["kernel"]["id"])
-            execute(client, "%load_ext tfgpu_magic\n%colors nocolor")
-            opened.append(Book(server, session["id"], int(execute(client, "import os; print(os.getpid())")), client))
-        yield opened
+            started.append(open_notebook(server, name))
+            started[-1].run("%load_ext tfgpu_magic\n%colors nocolor")
+        yield started
     finally:
-        for book in opened:
-            book.client.stop_channels()
-            server.open(f"api/sessions/{book.session}", method="DELETE").close()
+        for one in started:
+            one.client.stop_channels()
+            server.open(f"api/sessions/{one.session}", method="DELETE").close()
 
 
-def held(machine: Machine, *opened: Book) -> list[int]:
-    return [machine.held(pid=book.pid) for book in opened]
+def heard(notebook: Notebook, code: str, part: str, *, seconds: float = 20.0) -> str:
+    """Run a cell until it says so: the others' reports come within a second or two of what they report."""
+    return until(lambda: notebook.run(code), lambda said: part in said, seconds=seconds, every=0.2)
+
+
+def kill(notebook: Notebook) -> None:
+    """End its kernel as a crash does."""
+    os.kill(notebook.pid, signal.SIGKILL)
+
+
+def held(machine: Machine, *started: Notebook) -> list[int]:
+    return [machine.held(pid=one.pid) for one in started]
 
 
 def test_the_third_notebook_at_40_percent_is_told_by_name_while_all_is_free(hall: tuple[Machine, Server]) -> None:
     machine, server = hall
-    with books(server, "first.ipynb", "second.ipynb", "third.ipynb") as (first, second, third):
+    with notebooks(server, "first.ipynb", "second.ipynb", "third.ipynb") as (first, second, third):
         first.run("%tf_gpu limit 40%")
         said = second.run("%tf_gpu limit 40%")
-        told = third.until("%tf_gpu plan limit 40%", "second.ipynb")
+        told = heard(third, "%tf_gpu plan limit 40%", "second.ipynb")
         asked = third.run("%tf_gpu limit 40%")
         status = third.run("%tf_gpu")
 
@@ -98,10 +81,10 @@ def test_the_second_cap_of_60_percent_is_told_and_a_killed_kernel_promises_nothi
     hall: tuple[Machine, Server],
 ) -> None:
     _, server = hall
-    with books(server, "first.ipynb", "second.ipynb") as (first, second):
+    with notebooks(server, "first.ipynb", "second.ipynb") as (first, second):
         first.run("%tf_gpu limit 60% --grow")
-        told = second.until("%tf_gpu plan limit 60% --grow", "first.ipynb")
-        first.kill()
+        told = heard(second, "%tf_gpu plan limit 60% --grow", "first.ipynb")
+        kill(first)
         until(lambda: second.run("%tf_gpu plan limit 60% --grow"), lambda said: "promised" not in said, seconds=3)
 
     assert "20.2 GiB of its 15.8 GiB are promised: 10.1 GiB to first.ipynb and 10.1 GiB to this" in told
@@ -109,14 +92,14 @@ def test_the_second_cap_of_60_percent_is_told_and_a_killed_kernel_promises_nothi
 
 def test_a_gpu_is_divided_among_four_a_program_and_a_killed_kernel_among_them(hall: tuple[Machine, Server]) -> None:
     machine, server = hall
-    with books(server, "a.ipynb", "b.ipynb", "c.ipynb") as (one, two, three):
+    with notebooks(server, "a.ipynb", "b.ipynb", "c.ipynb") as (one, two, three):
         one.run("%tf_gpu limit fair")
         two.run("%tf_gpu limit fair")
         with program(machine, _say, "%tf_gpu limit fair", fresh=True):
-            told = three.until("%tf_gpu limit fair", "for each of 4")
-        three.until("%tf_gpu plan", "for each of 3")  # the program has ended
-        two.kill()
-        alone = three.until("%tf_gpu plan", "for each of 2")
+            told = heard(three, "%tf_gpu limit fair", "for each of 4")
+        heard(three, "%tf_gpu plan", "for each of 3")  # the program has ended
+        kill(two)
+        alone = heard(three, "%tf_gpu plan", "for each of 2")
 
     assert "3.1 GiB for each of 4: this, " in told
     for name in ("a.ipynb", "b.ipynb", "python"):
@@ -129,14 +112,14 @@ def test_parts_are_fixed_at_import_and_hold_what_was_said_by_the_drivers_account
     hall: tuple[Machine, Server],
 ) -> None:
     machine, server = hall
-    with books(server, "a.ipynb", "b.ipynb", "late.ipynb") as (one, two, late):
+    with notebooks(server, "a.ipynb", "b.ipynb", "late.ipynb") as (one, two, late):
         one.run("%tf_gpu limit fair")
-        two.until("%tf_gpu limit fair", "for each of 2")
+        heard(two, "%tf_gpu limit fair", "for each of 2")
         first = one.run(FIRST_OP)
         part = held(machine, one)[0]
-        left = late.until("%tf_gpu plan limit fair", "for each of 2")
+        left = heard(late, "%tf_gpu plan limit fair", "for each of 2")
         late.run("%tf_gpu limit fair")
-        said = two.until("%tf_gpu plan", "late.ipynb")
+        said = heard(two, "%tf_gpu plan", "late.ipynb")
         two.run(FIRST_OP)
         late.run(FIRST_OP)
         sizes = held(machine, one, two, late)
@@ -156,12 +139,12 @@ def test_parts_are_fixed_at_import_and_hold_what_was_said_by_the_drivers_account
 
 def test_what_an_isolated_call_has_leased_counts_in_every_notebook(hall: tuple[Machine, Server]) -> None:
     _, server = hall
-    with books(server, "calls.ipynb", "other.ipynb") as (calls, other):
+    with notebooks(server, "calls.ipynb", "other.ipynb") as (calls, other):
         calls.run("%%tf_gpu isolate --detach limit 8GiB\nimport time; time.sleep(600)")
         until(lambda: calls.run("%tf_gpu jobs"), lambda said: " running " in said, seconds=60)
-        leased = other.until("%tf_gpu plan limit 8GiB --grow", "promised")
+        leased = heard(other, "%tf_gpu plan limit 8GiB --grow", "promised")
         # Its process begins when the fork server has imported TensorFlow; the lease is there before.
-        told = other.until("%tf_gpu plan limit 8GiB --grow", "calls.ipynb's isolated call", seconds=90)
+        told = heard(other, "%tf_gpu plan limit 8GiB --grow", "calls.ipynb's isolated call", seconds=90)
         fair = other.run("%tf_gpu plan limit fair")
         calls.run("%tf_gpu jobs stop 1")
         freed = until(lambda: other.run("%tf_gpu plan limit 8GiB --grow"), lambda said: "promised" not in said)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from tests.jupyter import Server, execute, serving
+from tests.jupyter import Server, configure, execute, reply_to, serving
 from tests.machines import machine_of
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.waiting import until
@@ -32,19 +30,6 @@ c.ServerApp.authorizer_class = NoRestart
 machine = machine_of("2x8GiB")
 
 
-@pytest.fixture(scope="module")
-def server(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(machine, tmp_path_factory.mktemp("home")) as server:
-        yield server
-
-
-@pytest.fixture
-def kernel(server: Server) -> Iterator[str]:
-    kernel = server.call("kernels", {"name": "python3"})["id"]
-    yield kernel
-    server.open(f"api/kernels/{kernel}", method="DELETE").close()
-
-
 @pytest.mark.parametrize("words", ["limit 1GiB", "growth"])
 def test_restart_applies_the_words_in_the_new_kernel(machine: Machine, server: Server, kernel: str, words: str) -> None:
     client = server.connect(kernel)
@@ -56,7 +41,7 @@ def test_restart_applies_the_words_in_the_new_kernel(machine: Machine, server: S
     cells = [f"%tf_gpu {words} --restart\nopen('rest', 'w')", "open('queued', 'w')"]
     asked = [client.execute(cell) for cell in cells]  # the rest and the second must not run in a kernel that is going
     told = _heard(client)
-    replies = [_reply(client, one)["status"] for one in asked]
+    replies = [reply_to(client, one)["status"] for one in asked]
     client.stop_channels()
     until(lambda: machine.held(pid=before) == 0)
 
@@ -142,11 +127,7 @@ def test_a_restart_that_the_server_refuses_is_said_and_cells_run_again(tmp_path:
 def test_what_was_dropped_before_a_restart_stays_dropped(
     tmp_path: Path, configured: str, line: str, asked: str
 ) -> None:
-    profile = tmp_path / ".ipython" / "profile_default"
-    profile.mkdir(parents=True)
-    (profile / "ipython_config.py").write_text(
-        f"c = get_config()\nc.InteractiveShellApp.extensions = ['tfgpu_magic']\nc.TfGpuMagics.policy = {configured!r}\n"
-    )
+    configure(tmp_path, policy=configured)
     with Machine.create("2x8GiB") as machine, serving(machine, tmp_path) as server:
         kernel = server.call("kernels", {"name": "python3"})["id"]
         client = server.connect(kernel)
@@ -180,7 +161,7 @@ def test_where_a_kernel_is_started_anew_when_it_ends_the_words_are_in_force_once
     execute(client, f"{COLAB}\n%load_ext tfgpu_magic\n%tf_gpu visible 1")
     before = int(execute(client, "import os, tensorflow as tf; x = tf.constant(1.0); print(os.getpid())"))
     asked = client.execute("%tf_gpu limit 1GiB --restart\nopen('colab-rest', 'w')")
-    told, reply = _heard(client), _reply(client, asked)["status"]
+    told, reply = _heard(client), reply_to(client, asked)["status"]
     client.stop_channels()
     until(lambda: machine.held(pid=before) == 0)
 
@@ -222,11 +203,3 @@ def _heard(client: BlockingKernelClient) -> str:
         message = client.get_iopub_msg(timeout=60)
         if message["msg_type"] in ("stream", "error"):
             return str(message["content"].get("text") or message["content"])
-
-
-def _reply(client: BlockingKernelClient, message: str) -> dict[str, Any]:
-    """Return what a page is told of a cell's end."""
-    while True:
-        reply: dict[str, Any] = client.get_shell_msg(timeout=60)
-        if reply["parent_header"]["msg_id"] == message:
-            return dict(reply["content"])

@@ -261,6 +261,7 @@ def test_what_the_kernel_denies_leaves_the_process_name(start: Start, monkeypatc
     [
         ("/usr/bin/python3 /home/me/train.py --key=1", "python train.py"),
         ("python -u -W ignore -X dev train.py", "python train.py"),
+        ("python --check-hash-based-pycs always train.py", "python train.py"),
         ("python -m ipykernel_launcher -f kernel.json", "python -m ipykernel_launcher"),
         ("python -m", "python -m"),
         ("python -c print(SECRET)", "python"),
@@ -269,6 +270,7 @@ def test_what_the_kernel_denies_leaves_the_process_name(start: Start, monkeypatc
         ("python -m tfgpu_magic run growth -- /home/me/program_1.py", "program_1.py"),
         ("python3 -O /bin/tfgpu run growth -- -m package.train SECRET", "python -m package.train"),
         ("python /bin/tfgpu run growth -- -c print(SECRET)", "python"),
+        ("python -O -m tfgpu_magic run --called=tool growth -- /bin/tool SECRET", "tool"),
         ("python /bin/tfgpu top", "tfgpu top"),
         ("python /bin/tfgpu", "tfgpu"),
         ("/opt/tool SECRET", "tool"),

@@ -87,6 +87,16 @@ def test_jaxs_own_figures_stand_below_the_process() -> None:
     assert "JAX in use 1.0  peak 1.0  pool 2.0  limit 4.0 GiB" in shown
 
 
+def test_where_no_notebook_looks_each_process_has_its_policy() -> None:
+    asked = replace(process(owner="train.py"), use=GpuUse(gpu="0", policy="limit 3.2 GiB", figures=jax(GIB, 0, 0)))
+    *_, head, first, _, last = render(replace(EMPTY, processes=(asked, process()))).splitlines()
+
+    assert head.endswith("Held  Policy")
+    assert first.endswith("GiB  limit 3.2 GiB")
+    assert "limit" not in last
+    assert "limit 3.2 GiB" not in render(replace(BUSY, processes=(asked,)))
+
+
 def test_pytorchs_own_figures_stand_below_the_process() -> None:
     shown = render(replace(EMPTY, processes=(torch(0.5, 1.25), process()))).splitlines()
 

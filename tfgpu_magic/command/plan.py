@@ -1,12 +1,12 @@
-"""`tfgpu plan`: what a policy would do, GPU by GPU."""
+"""`tfgpu plan`: what a policy would do in a program that `tfgpu run` runs, GPU by GPU."""
 
 from __future__ import annotations
 
 import argparse
 
 from tfgpu_magic import control
-from tfgpu_magic.command.wording import WORDS, in_shell
-from tfgpu_magic.views.plan import PlanAnswer
+from tfgpu_magic.command.wording import WORDS, frameworks, in_shell, translated
+from tfgpu_magic.views.plan import PlanAnswer, foreseen
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +18,10 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the plan."""
     policy = " ".join(options.policy)
-    plan = in_shell(lambda: control.plan(policy), 'tfgpu plan "{}"'.format)
-    print(PlanAnswer(plan, f"`{str(plan.asked) or policy}` would do this:"))
+    print(translated(repr(in_shell(lambda: _answer(policy), 'tfgpu plan "{}"'.format))))
     return 0
+
+
+def _answer(policy: str) -> PlanAnswer:
+    scope = frameworks(policy)
+    return foreseen(control.plan(policy, frameworks=scope), policy, of_all=scope == "all")

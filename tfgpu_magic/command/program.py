@@ -1,9 +1,10 @@
-"""Runs a Python program in this process, as the interpreter itself would: nothing that it sees tells the difference.
+"""Runs a Python program in this process, as the interpreter itself would.
 
 It runs in this process's own `__main__` module and not in one that is there for a time, as `runpy` has it: what it
 defines can be pickled, the workers that `multiprocessing` spawns find it, and it is there as long as the process. The
-interpreter stays, with its options, its pid and its signals. Source: CPython 3.10 to 3.13, `Modules/main.c` and
-`Python/pythonrun.c`.
+interpreter stays, with its options, its pid and its signals. What the program can tell: modules that this package has
+imported are there, its report is open, and its frames are below the program's. Source: CPython 3.10 to 3.13,
+`Modules/main.c` and `Python/pythonrun.c`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Callable
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 from types import CodeType, TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 from tfgpu_magic.command.target import PythonProgram
 
@@ -33,8 +34,8 @@ def missing(program: PythonProgram) -> str:
         return f"can't open file {_absolute(program.what)!r}: [Errno {error.errno}] {error.strerror}"
 
 
-def execute(program: PythonProgram) -> NoReturn:
-    """Run a program to its end, which is that of this process.
+def execute(program: PythonProgram) -> int:
+    """Run a program to its end, and return 0: the process is to end then, but with `python -i`.
 
     Raises:
         BaseException: what the program raises and does not catch; Python then reports it without the frames of this
@@ -43,18 +44,16 @@ def execute(program: PythonProgram) -> NoReturn:
     run = {"script": _script, "-m": _module, "-c": _code}[program.kind]
     try:
         run(program.what, list(program.arguments))
-    except SystemExit:
-        raise
     except BaseException as error:
         sys.excepthook = _reporting_only(error.__traceback__, sys.excepthook)
         raise
-    raise SystemExit
+    return 0
 
 
 def _script(path: str, arguments: list[str]) -> None:
     sys.argv = [path, *arguments]
-    if pkgutil.get_importer(path) is not None:  # a directory or a zip file
-        _search_first(_absolute(path))
+    if pkgutil.get_importer(path) is not None:  # a directory or a zip file, in which is searched whatever the options
+        sys.path.insert(0, _absolute(path))
         _main(__loader__=BuiltinImporter)
         _run_as_main("__main__", alter_argv=False)
         return
@@ -101,9 +100,9 @@ def _main(**own: Any) -> dict[str, Any]:
 
 
 def _search_first(folder: str) -> None:
-    """Have modules searched for there first, instead of where the command `tfgpu` is."""
-    if not getattr(sys.flags, "safe_path", sys.flags.isolated):  # with -P, new in Python 3.11, and -I there is none
-        sys.path[0] = folder
+    """Have modules searched for there first, where `main` has taken away what was first."""
+    if not getattr(sys.flags, "safe_path", sys.flags.isolated):
+        sys.path.insert(0, folder)
 
 
 def _absolute(path: str) -> str:

@@ -17,12 +17,13 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import NoReturn
 
-from tfgpu_magic import control
+from tfgpu_magic import control, framework_notes
 from tfgpu_magic.command import program
-from tfgpu_magic.command.target import PythonProgram, interpreter, python_program
-from tfgpu_magic.command.wording import WORDS, in_shell
-from tfgpu_magic.config import parser, script
-from tfgpu_magic.config.runtime import current_stage, environment
+from tfgpu_magic.command.target import PythonProgram, interpreter, is_python, python_program
+from tfgpu_magic.command.wording import WORDS, frameworks, in_shell
+from tfgpu_magic.config import script
+from tfgpu_magic.config.runtime import current_stage, environment, export
+from tfgpu_magic.config.variables import POLICY
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.program_reporter import ProgramReporter
 
@@ -38,7 +39,7 @@ and the exit status are the program's own. Any other command has what variables
 can say: visible, pick and growth; the rest is refused. Where the policy is
 refused, nothing is started, and the exit status is 2."""
 
-_SCRIPT = "--script"
+_SCRIPT, _CALLED = "--script", "--called"
 _NOT_FOUND, _NOT_RUN = 127, 126  # as shells have it
 
 
@@ -47,6 +48,8 @@ def prepare(arguments: argparse.ArgumentParser) -> None:
     arguments.epilog = f"{_EXAMPLES}\n\n{WORDS}"
     arguments.add_argument("policy", nargs="+", metavar="POLICY", help="what holds for the program: `limit 40%%`")
     arguments.add_argument(_SCRIPT, action="store_true", help="PROGRAM is a Python script, whatever its name")
+    # What the user has typed, of which PROGRAM is what this Python was started for.
+    arguments.add_argument(_CALLED, type=shlex.split, help=argparse.SUPPRESS)
 
 
 def run(options: argparse.Namespace) -> int | Callable[[], int]:
@@ -54,33 +57,38 @@ def run(options: argparse.Namespace) -> int | Callable[[], int]:
     words, policy = list(options.program), " ".join(options.policy)
     if not words:
         raise TfGpuError(f'there is no program to run. Write it behind --:   tfgpu run "{policy}" -- program.py')
-    found = python_program(words, script=options.script)
+    found = python_program(words, script=options.script or options.called is not None)
     if found is not None:
-        return _python(policy, found, words)
+        return _python(policy, found, options)
     called = interpreter(words)
     if called is not None:
         python, rest = called
-        return partial(_become, [*python, "-m", "tfgpu_magic", "run", _SCRIPT, policy, "--", *rest], environment())
+        ours = ["run", f"{_CALLED}={shlex.join(words)}", policy, "--", *rest]
+        return partial(_become, [*python, "-m", "tfgpu_magic", *ours], environment())
     return partial(_become, words, _variables(policy, words))
 
 
-def _python(policy: str, found: PythonProgram, words: Sequence[str]) -> int | Callable[[], int]:
+def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> int | Callable[[], int]:
     """Apply a policy here, and return what runs a Python program; where there is none, say so as Python does."""
     if why := program.missing(found):
         print(f"tfgpu: {why}", file=sys.stderr)
         return 2
+    line = partial(_line, options.called or options.program, script=options.script)
     reporter = ProgramReporter(_title(found))
-    plan = in_shell(lambda: control.apply(policy, frameworks=_frameworks(policy)), partial(_line, words))
+    plan = in_shell(lambda: control.apply(policy, frameworks=frameworks(policy)), line)
+    export(POLICY, str(plan.settled))  # for kernels that it starts
     reporter.start()
     if plan.acts_on_nothing:
         print(f"tfgpu: {control.standing(plan, current_stage())}", file=sys.stderr)
+    elif options.called and not is_python(options.called[0]) and any(one.limited for one in plan.asked.memory):
+        print(
+            f"tfgpu: `{plan.asked}` holds in {PurePath(found.what).name} itself, and in kernels that load tfgpu_magic. "
+            "Other programs that it starts have no limit.",
+            file=sys.stderr,
+        )
+    if said := framework_notes.left_out(plan):
+        print(f"tfgpu: {said}", file=sys.stderr)
     return partial(program.execute, found)
-
-
-def _frameworks(policy: str) -> control.Frameworks:
-    """Return for which frameworks a program's policy is: for all, unless it has a word for TensorFlow alone."""
-    of_all = all(request.of_any_framework for request in parser.parse(policy).memory)
-    return "all" if of_all else "tensorflow"
 
 
 def _title(found: PythonProgram) -> str:
@@ -96,12 +104,13 @@ def _variables(policy: str, words: Sequence[str]) -> dict[str, str]:
     Raises:
         TfGpuError: the policy is refused, or asks for more than variables can say.
     """
-    plan = in_shell(lambda: control.plan(policy), partial(_line, words))
-    if plan.needs_tensorflow:
+    plan = in_shell(lambda: control.plan(policy, frameworks=frameworks(policy)), partial(_line, words))
+    # Beside Keras' other backends TensorFlow is kept from the GPUs, too: that was not asked, and no variable says it.
+    if plan.needs_tensorflow and (plan.cpus is not None or any(request.limited for request in plan.asked.memory)):
         raise TfGpuError(
             f"Not applied. No environment variable says all of `{plan.asked}`, and {PurePath(words[0]).name} is not a "
             "Python program, in which it could be set. For the Python program that it starts:\n  "
-            + _line(["program.py"], str(plan.asked))
+            + _line(["program.py"], policy)
         )
     return _with(environment(), script.variables(plan))
 
@@ -111,9 +120,9 @@ def _with(environment: Mapping[str, str], changes: Mapping[str, str | None]) -> 
     return {name: value for name, value in changed.items() if value is not None}
 
 
-def _line(words: Sequence[str], policy: str) -> str:
+def _line(words: Sequence[str], policy: str, *, script: bool = False) -> str:
     """Return the line that runs the same program under another policy."""
-    return f'tfgpu run "{policy}" -- {shlex.join(words)}'
+    return f'tfgpu run {f"{_SCRIPT} " if script else ""}"{policy}" -- {shlex.join(words)}'
 
 
 def _become(words: list[str], environment: Mapping[str, str]) -> NoReturn:

@@ -12,6 +12,8 @@ from typing import Literal
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*", re.ASCII)
 _WITH_VALUE = "WX"
 """Python's short options that a value follows, in the same word or in the next."""
+_LONG_WITH_VALUE = "--check-hash-based-pycs"
+"""Python's only long option that a value follows."""
 _LONGEST_SHEBANG = 256
 
 
@@ -59,23 +61,25 @@ def interpreter(words: Sequence[str]) -> tuple[list[str], list[str]] | None:
     Returns:
         None where the command is not run by Python, or names no program: ``python`` alone reads one from a terminal.
     """
-    called = words if _is_python(words[0]) else [*_shebang(words[0]), *words[1:]]
-    if not (called and _is_python(called[0])):
+    first = words[:1] if is_python(words[0]) else _shebang(words[0])
+    if not (first and is_python(first[0])):
         return None
-    place = 1
-    while place < len(called) and called[place].startswith("-") and called[place] != "-":
-        options = called[place].removeprefix("-")
-        ends = re.search(f"[cm{_WITH_VALUE}]", options) if not options.startswith("-") else None
+    called, place = [*first, *words[1:]], 1
+    while place < len(called) and called[place].startswith("-") and called[place] not in ("-", "--"):
+        word = called[place]
+        ends = None if word.startswith("--") else re.search(f"[cm{_WITH_VALUE}]", word)
         if ends is not None and ends[0] in "cm":
-            before, value = options[: ends.start()], options[ends.end() :]
-            flags = [f"-{before}"] if before else []
-            return [*called[:place], *flags], [f"-{ends[0]}", *([value] if value else []), *called[place + 1 :]]
-        place += 1 if ends is None or options[ends.end() :] else 2
-    program = list(called[place:])
-    return (list(called[:place]), program) if program and program[0] != "-" else None
+            flags, value = word[: ends.start()], word[ends.end() :]
+            options = [*called[:place], *([flags] if flags != "-" else [])]
+            return options, [f"-{ends[0]}", *([value] if value else []), *called[place + 1 :]]
+        takes_next = word == _LONG_WITH_VALUE if ends is None else not word[ends.end() :]
+        place += 2 if takes_next else 1
+    program = called[place + 1 :] if called[place : place + 1] == ["--"] else called[place:]
+    return (called[:place], program) if program and program[0] != "-" else None
 
 
-def _is_python(word: str) -> bool:
+def is_python(word: str) -> bool:
+    """Tell whether a command is a Python interpreter, by its name."""
     return _PYTHON.fullmatch(PurePath(word).name) is not None
 
 

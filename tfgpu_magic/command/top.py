@@ -29,16 +29,20 @@ _HANGS = Table(error="This machine's processes cannot be read at the moment.")
 _BROKEN = "The table cannot be drawn: something is wrong in tfgpu_magic. `tfgpu status` may say what."
 _QUITS, _SUSPEND = b"qQ", signal.SIGTSTP
 _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGWINCH)
+"""The signals that are answered; of those that come together, the first here."""
+_DUMB = ("dumb", "unknown")
+"""What ``TERM`` is for a terminal on which nothing can be drawn, as rich has it."""
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
     """Add its arguments, of which it has none."""
-    parser.epilog = "Where the output is no terminal, it is that of `tfgpu status`."
+    parser.epilog = "Where the output is no terminal, or a dumb one, it is that of `tfgpu status`."
 
 
 def run(options: argparse.Namespace) -> int:
     """Show the table until a key or a signal ends it."""
-    if not sys.stdout.isatty():
+    drawn = sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM", "").lower() not in _DUMB
+    if not drawn:
         options.json = False
         return status.run(options)
     try:
@@ -114,7 +118,7 @@ def _events(looks: _Looks) -> Iterator[Callable[[int | None], int | None]]:
         if keys in ready and any(key in _QUITS for key in os.read(keys or 0, 64)):
             return signal.SIGINT
         numbers = os.read(looks.reader, 64) if looks.reader in ready else b""
-        return next((number for number in numbers if number), None)
+        return next((number for number in _HEARD if number in numbers), None)
 
     before = {number: signal.signal(number, lambda *_: None) for number in _HEARD}
     fd = signal.set_wakeup_fd(looks.writer, warn_on_full_buffer=False)
@@ -129,7 +133,7 @@ def _events(looks: _Looks) -> Iterator[Callable[[int | None], int | None]]:
 @contextlib.contextmanager
 def _keys() -> Iterator[int | None]:
     """Have keys read as they are pressed; None where there is no keyboard."""
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         yield None
         return
     fd = sys.stdin.fileno()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from tfgpu_magic.config import parser
 from tfgpu_magic.config.vocabulary import POLICY_WORDS, usage
 from tfgpu_magic.errors import Refused, TfGpuError
+
+if TYPE_CHECKING:
+    from tfgpu_magic.control import Frameworks
 
 T = TypeVar("T")
 
@@ -22,6 +26,15 @@ WORDS = f"""A POLICY is one or more of these, in quotes and separated by `;`. GP
 nvidia-smi's.
 
 {usage(POLICY_WORDS)}"""
+
+
+def frameworks(policy: str) -> Frameworks:
+    """Return for which frameworks a policy is: for all, unless it has a word for TensorFlow alone.
+
+    Raises:
+        PolicyError: it is no policy.
+    """
+    return "all" if parser.parse(policy).of_any_framework else "tensorflow"
 
 
 def in_shell(do: Callable[[], T], line: Callable[[str], str]) -> T:
@@ -47,6 +60,11 @@ def text(error: TfGpuError, line: Callable[[str], str]) -> str:
         said, rest = f"{error.reason}{error.more}", f"{error.lead}{ways}" if ways else ""
     else:
         said, rest = str(error), ""
+    return translated(said) + rest
+
+
+def translated(said: str) -> str:
+    """Return what a notebook's message says, with the lines that people type in a shell."""
     for notebook, shell in _SAID_OTHERWISE:
         said = said.replace(notebook, shell)
-    return said + rest
+    return said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Context, Decimal
 from fractions import Fraction
@@ -44,7 +45,7 @@ def amount_bytes(amount: Amount, total: int) -> int:
 def part(amount: Amount, count: int) -> Amount:
     """Return one of so many equal parts of an amount, rounded down to what people would write."""
     if isinstance(amount, Share):
-        return Share((amount.percent / count).quantize(Decimal("0.01"), ROUND_DOWN, context=EXACT))
+        return Share(EXACT.divide(amount.percent, count).quantize(Decimal("0.01"), ROUND_DOWN, context=EXACT))
     return amount // count // units.MIB * units.MIB
 
 
@@ -52,6 +53,7 @@ def add(amounts: tuple[Amount, ...]) -> Amount | None:
     """Return the sum of amounts of one GPU; None for amounts of both kinds, for none, and for more than the whole."""
     sizes = [amount for amount in amounts if isinstance(amount, int)]
     shares = [amount.percent for amount in amounts if isinstance(amount, Share)]
-    if len(shares) == len(amounts) and 0 < sum(shares) <= 100:
-        return Share(Decimal(sum(shares)))
+    percent = functools.reduce(EXACT.add, shares, Decimal(0))
+    if len(shares) == len(amounts) and 0 < percent <= 100:
+        return Share(percent)
     return sum(sizes) if sizes and len(sizes) == len(amounts) else None

@@ -1,4 +1,4 @@
-"""The ceiling: the most that a process may take of each GPU, whatever its user asks for. Pure.
+"""The ceiling: the most that each framework of a process may take of each GPU, whatever its user asks for. Pure.
 
 `resolver` holds every policy to it, so that no plan, no fallback and no isolated call is made without it. How a process
 comes by its ceiling is in `runtime`.
@@ -7,9 +7,11 @@ comes by its ceiling is in `runtime`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tfgpu_magic.config import arguments, parser
 from tfgpu_magic.config.amount import Amount, Share, amount_bytes, amount_text
@@ -23,16 +25,15 @@ from tfgpu_magic.errors import PolicyError, Refused
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import rounded
 
-VARIABLE = "TFGPU_CEILING"
-"""The environment variable with a ceiling. On each GPU the lower holds of this one and the configuration's."""
-
 NO_GPU = Visible(())
 """The request that any ceiling allows."""
+
+_Figured: TypeAlias = Callable[[Gpu], Figures]
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The most that a process may take of each GPU. Its text is read as the same ceiling.
+    """The most that each framework of a process may take of each GPU. Its text is read as the same ceiling.
 
     Attributes:
         amounts: at most one share and one size, of which on each GPU the lower holds; none where no GPU may be used.
@@ -67,20 +68,20 @@ class Ceiling:
         """
         return Figures(gpu).bytes(self.amount(gpu))
 
-    def passed_by(self, request: Memory, gpu: Gpu) -> bool:
+    def passed_by(self, request: Memory, figures: Figures) -> bool:
         """Tell whether a request takes more of a GPU."""
-        return sum(request.sizes(Figures(gpu))) > self.bytes(gpu)
+        return sum(request.sizes(figures)) > self.bytes(figures.gpu)
 
     def lowered(self, request: Memory, gpu: Gpu) -> Memory:
         """Return the nearest request that takes no more of a GPU."""
         amount = self.amount(gpu)
         return request.within(amount) or Limit(amount, request.gpu, grow=request.grows)
 
-    def under(self, request: Memory, gpus: Sequence[Gpu]) -> Memory:
+    def under(self, request: Memory, gpus: Sequence[Gpu], figures: _Figured) -> Memory:
         """Return the nearest request that takes no more of any of these GPUs; itself where that is unknown."""
         with contextlib.suppress(Refused):
             for gpu in gpus if self.amounts else ():
-                if self.passed_by(request, gpu):
+                if self.passed_by(request, figures(gpu)):
                     request = self.lowered(request, gpu)
         return request
 
@@ -93,6 +94,68 @@ class Ceiling:
         memory = [Growth(r.grows) if not r.limited or self.equals(r) else r for r in policy.memory] or [Growth()]
         return Policy((*(r for r in policy if not isinstance(r, Memory)), *dict.fromkeys(memory)))
 
+    def lower_of(self, other: Ceiling) -> Ceiling:
+        """Return a ceiling that is nowhere higher than either."""
+        flaws = (*self.flaws, *(flaw for flaw in other.flaws if flaw not in self.flaws))
+        if not (self.amounts and other.amounts):
+            return Ceiling((), flaws)
+        amounts = (*self.amounts, *other.amounts)
+        shares = [amount for amount in amounts if isinstance(amount, Share)]
+        sizes = [amount for amount in amounts if isinstance(amount, int)]
+        least = min(shares, key=lambda share: share.percent) if shares else None
+        return Ceiling((*([] if least is None else [least]), *([min(sizes)] if sizes else [])), flaws)
+
+    def held(
+        self, words: Sequence[tuple[Gpu, Memory | None]], choice: Choice | None, policy: Policy, figures: _Figured
+    ) -> list[Request]:
+        """Return the requests that hold a policy under it, to be added to the policy.
+
+        Args:
+            words: the GPUs that are to be seen, each with the request about its memory.
+            choice: the request that decides which GPUs are seen.
+            policy: what is asked now; what passes the ceiling and was asked before is lowered.
+            figures: returns a GPU's figures beside what others are promised of it.
+
+        Raises:
+            Refused: what is asked now passes the ceiling; the error has the nearest that does not.
+        """
+        if not words:
+            return []
+        if not self.amounts:
+            if policy.memory or (choice is not None and choice in policy.requests):
+                raise _no_gpu(self, policy)
+            return [NO_GPU]
+        over = {gpu.label: gpu for gpu, r in words if r is not None and self.passed_by(r, figures(gpu))}
+        asked = [(over[gpu.label], r) for gpu, r in words if gpu.label in over and r and r in policy.requests]
+        if asked:
+            raise _too_high(self, asked, policy, figures)
+        added: list[Request] = []
+        for gpu, request in words:
+            if request is not None and gpu.label in over:
+                added.append(self.lowered(request, gpu).on_gpu(reference(gpu)))
+        limited = [request for _, request in words if request is not None and request.limited]
+        grows = all(request.grows for request in limited or [r for _, r in words if r is not None])
+        free = [gpu for gpu, request in words if request is None or not request.limited]
+        if not limited and len({self.amount(gpu) for gpu in free}) == 1:
+            return [Limit(self.amount(free[0]), grow=grows)]
+        return added + [Limit(self.amount(gpu), reference(gpu), grow=grows) for gpu in free]
+
+    def notes(self, added: Sequence[Request]) -> Iterator[str]:
+        """Give notes on what was added to a policy to hold it under this."""
+        yield from self.flaws
+        if NO_GPU in added:
+            yield f"No GPU may be used here: the ceiling is `{self}`."
+        elif added:
+            yield f"The ceiling here is `{self}`, and nothing lower was asked: `{'; '.join(map(str, added))}` is set."
+
+    def unknown(self, why: str) -> Refused:
+        """Return the error for GPUs of which nothing is known, so that nothing can be held under it."""
+        return Refused(
+            f"Not applied. The ceiling here is `{self}`, and it cannot be held now. {why}",
+            lead="\nWithout a GPU:   ",
+            ways=[str(NO_GPU)],
+        )
+
 
 def read(text: str) -> Ceiling:
     """Read a ceiling: one limit for every GPU, or several with ``;`` between them, or ``visible none``.
@@ -100,21 +163,21 @@ def read(text: str) -> Ceiling:
     Raises:
         PolicyError: it is not a ceiling.
     """
-    found: Ceiling | None = None
+    found: list[Ceiling] = []
     for part in filter(str.strip, text.split(";")):
         for request in parser.parse(part):
             if isinstance(request, Limit) and request.gpu is None:
-                found = lower(found, Ceiling((request.amount,)))
+                found.append(Ceiling((request.amount,)))
             elif request == NO_GPU:
-                found = Ceiling(())
+                found.append(Ceiling(()))
             else:
                 raise PolicyError(
                     f"`{request}` is no ceiling. A ceiling is one limit for all GPUs alike: `limit 40%` or `limit "
                     "4GiB`; or `visible none`, where no GPU may be used."
                 )
-    if found is None:
+    if not found:
         raise PolicyError("A ceiling of how much? Write `limit 40%` or `limit 4GiB`.")
-    return found
+    return functools.reduce(Ceiling.lower_of, found)
 
 
 def safe(text: str, where: str) -> Ceiling:
@@ -129,88 +192,19 @@ def safe(text: str, where: str) -> Ceiling:
     try:
         return read(text)
     except PolicyError as error:
-        held = Ceiling(())
-        for number, amount in enumerate(_amounts(text)):
-            held = Ceiling((amount,)) if number == 0 else lower(held, Ceiling((amount,)))
+        found = [Ceiling((amount,)) for amount in _amounts(text)]
+        held = functools.reduce(Ceiling.lower_of, found) if found else Ceiling(())
         why = str(error).partition("\n")[0]
         flaw = f"The ceiling `{text}`, from {where}, was not understood: {why} `{held}` holds."
         return Ceiling(held.amounts, (flaw,))
 
 
-def lower(one: Ceiling | None, other: Ceiling) -> Ceiling:
-    """Return a ceiling that is nowhere higher than either."""
-    if one is None:
-        return other
-    flaws = (*one.flaws, *(flaw for flaw in other.flaws if flaw not in one.flaws))
-    if not (one.amounts and other.amounts):
-        return Ceiling((), flaws)
-    amounts = (*one.amounts, *other.amounts)
-    shares = [amount for amount in amounts if isinstance(amount, Share)]
-    sizes = [amount for amount in amounts if isinstance(amount, int)]
-    least = min(shares, key=lambda share: share.percent) if shares else None
-    return Ceiling((*([] if least is None else [least]), *([min(sizes)] if sizes else [])), flaws)
-
-
-def held(
-    ceiling: Ceiling, words: Sequence[tuple[Gpu, Memory | None]], choice: Choice | None, policy: Policy
-) -> list[Request]:
-    """Return the requests that hold a policy under a ceiling, to be added to it.
-
-    Args:
-        ceiling: the ceiling.
-        words: the GPUs that are to be seen, each with the request about its memory.
-        choice: the request that decides which GPUs are seen.
-        policy: what is asked now; what passes the ceiling and was asked before is lowered.
-
-    Raises:
-        Refused: what is asked now passes the ceiling; the error has the nearest that does not.
-    """
-    if not words:
-        return []
-    if not ceiling.amounts:
-        if policy.memory or (choice is not None and choice in policy.requests):
-            raise _no_gpu(ceiling, policy)
-        return [NO_GPU]
-    over = {gpu.label: gpu for gpu, request in words if request is not None and ceiling.passed_by(request, gpu)}
-    asked = [(over[gpu.label], r) for gpu, r in words if gpu.label in over and r is not None and r in policy.requests]
-    if asked:
-        raise _too_high(ceiling, asked, policy)
-    added: list[Request] = []
-    for gpu, request in words:
-        if request is not None and gpu.label in over:
-            added.append(ceiling.lowered(request, gpu).on_gpu(reference(gpu)))
-    limited = [request for _, request in words if request is not None and request.limited]
-    grows = all(request.grows for request in limited or [r for _, r in words if r is not None])
-    free = [gpu for gpu, request in words if request is None or not request.limited]
-    if not limited and len({ceiling.amount(gpu) for gpu in free}) == 1:
-        return [Limit(ceiling.amount(free[0]), grow=grows)]
-    return added + [Limit(ceiling.amount(gpu), reference(gpu), grow=grows) for gpu in free]
-
-
-def note(ceiling: Ceiling, added: Sequence[Request]) -> Iterator[str]:
-    """Give notes on what was added to a policy to hold it under a ceiling."""
-    yield from ceiling.flaws
-    if NO_GPU in added:
-        yield f"No GPU may be used here: the ceiling is `{ceiling}`."
-    elif added:
-        yield f"The ceiling here is `{ceiling}`, and nothing lower was asked: `{'; '.join(map(str, added))}` is set."
-
-
-def unknown(ceiling: Ceiling, why: str) -> Refused:
-    """Return the error for GPUs of which nothing is known, so that nothing can be held under the ceiling."""
-    return Refused(
-        f"Not applied. The ceiling here is `{ceiling}`, and it cannot be held now. {why}",
-        lead="\nWithout a GPU:   ",
-        ways=[str(NO_GPU)],
-    )
-
-
-def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], policy: Policy) -> Refused:
+def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], policy: Policy, figures: _Figured) -> Refused:
     """Return the error for requests that pass the ceiling, with the policy in which they do not."""
     lower_ones: Mapping[Request, Memory] = {r: ceiling.lowered(r, gpu) for gpu, r in asked}
     alike: dict[str, list[str]] = {}
     for gpu, request in asked:
-        what = f"{request.wanted(request.sizes(Figures(gpu)))}, and the ceiling is {_most(ceiling, gpu)}."
+        what = f"{request.wanted(request.sizes(figures(gpu)))}, and the ceiling is {_most(ceiling, gpu)}."
         alike.setdefault(what, []).append(gpu.label)
     lines = "\n".join(f"GPU {', '.join(labels)}: {what}" for what, labels in alike.items())
     allowed = Policy(tuple(dict.fromkeys(lower_ones.get(request, request) for request in policy)))

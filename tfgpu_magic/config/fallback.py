@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import fit, refusal, visible
-from tfgpu_magic.config.ceiling import NO_GPU, Ceiling
+from tfgpu_magic.config import fit, promises, refusal, visible
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, draft
 from tfgpu_magic.config.policy import NOTHING, Policy
@@ -18,17 +19,27 @@ from tfgpu_magic.config.resolver import is_skipped, seen_without_words
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
+if TYPE_CHECKING:
+    from tfgpu_magic.config.ceiling import Ceiling
+
 GROWS = Policy((Growth(),))
 """The least policy, always possible: TensorFlow takes what it needs, and not all that there is."""
 
 
-def waits(policy: Policy) -> Plan:
-    """Return the plan of a policy that is checked when TensorFlow is imported.
+def waits(policy: Policy, ceiling: Ceiling | None = None) -> Plan:
+    """Return the plan of a policy that is checked when TensorFlow is imported; it is for every framework.
 
-    Until then memory grows, also in programs that this process starts.
+    Until then memory grows, also in programs that this process starts; where the ceiling allows no GPU, all are hidden.
     """
     grows = any(request.limited or request.grows for request in policy.memory)
-    return Plan(asked=policy, settled=policy, environment={GROWTH: "true"} if grows else {}, judged=False)
+    hidden = visible.variable(()) if ceiling is not None and not ceiling.amounts else {}
+    return Plan(
+        asked=policy,
+        settled=policy,
+        environment={**({GROWTH: "true"} if grows else {}), **hidden},
+        judged=False,
+        others=Policy(tuple(request for request in policy.memory if request.of_any_framework)),
+    )
 
 
 def nearest(
@@ -77,7 +88,7 @@ def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
     except TooLate as error:
         return replace(plan, notes=(str(error),))
     notes = (f"`{plan.asked}` cannot be had in full now. {why}", *now.notes) if why else now.notes
-    return replace(now, notes=notes, judged=False)
+    return replace(now, notes=notes, judged=False, configured=plan.configured).beside(plan)
 
 
 def least(policy: Policy, ceiling: Ceiling | None = None, *, frozen: bool = False) -> Plan:
@@ -89,7 +100,7 @@ def least(policy: Policy, ceiling: Ceiling | None = None, *, frozen: bool = Fals
         frozen: whether CUDA's list is made already, so that no other GPUs can be seen.
     """
     if ceiling is not None:
-        none = Policy((NO_GPU,))
+        none = Policy((Visible(()),))
         notes = (f"The ceiling here is `{ceiling}`, and without figures of the GPUs only this holds it.",)
         return Plan(asked=none, settled=none, environment=visible.variable(()), show=frozen, notes=notes)
     choice = None if frozen else policy.choice
@@ -110,12 +121,20 @@ def _steps(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterato
             yield Policy((Growth(), *cpus))
         return
     for choice, there in _choices(wanted, snapshot, process):
-        kept = [request for request in asked if _is_about(request, there)]
-        if process.ceiling is not None:
-            kept = [process.ceiling.under(request, _about(request, there)) for request in kept]
-        caps = [request.growing(on=True) if request.limited else request for request in kept]
-        for memory in (kept, caps, [Growth()]):
+        for memory in easier(asked, there, process):
             yield Policy((*choice, *memory, *cpus))
+
+
+def easier(asked: Sequence[Memory], there: Sequence[Gpu], process: ProcessState) -> Iterator[Sequence[Memory]]:
+    """Give what is asked of these GPUs under the ceiling, then the same as caps, and then growth."""
+    kept = [request for request in asked if _is_about(request, there)]
+    if process.ceiling is not None:
+        figures = functools.partial(promises.figures, process.promises)
+        kept = [process.ceiling.under(request, _about(request, there), figures) for request in kept]
+    if kept or not asked:
+        yield kept
+        yield [request.growing(on=True) if request.limited else request for request in kept]
+    yield [Growth()]
 
 
 def _choices(

@@ -63,20 +63,18 @@ class FirstUseWatch:
 def _awake() -> list[Framework]:
     """Return the frameworks that use a GPU, or a CUDA context that may be theirs."""
     if not NAMES.keys() & sys.modules.keys():
-        return []  # and the imports below are spared, so that %load_ext costs nothing
-    from tfgpu_magic.config.process_state import Stage
-    from tfgpu_magic.frameworks import FRAMEWORKS
+        return []  # and the import below is spared, so that %load_ext costs nothing
+    from tfgpu_magic import frameworks
 
-    return [framework for framework in FRAMEWORKS if framework.stage() in (Stage.READY, Stage.POISONED)]
+    return frameworks.awake()
 
 
 def _note_broken(error: BaseException) -> None:
     """Note a first op that failed for lack of memory; later failures, when TensorFlow is ready, do not matter."""
-    from tfgpu_magic.config.process_state import Stage  # as in `_awake`
-    from tfgpu_magic.config.runtime import RUNTIME, current_stage
+    from tfgpu_magic.config.runtime import RUNTIME  # as in `_awake`
     from tfgpu_magic.frameworks import out_of_memory
 
-    if current_stage() in (Stage.LISTED, Stage.POISONED) and out_of_memory(error) and _from_tensorflow(error):
+    if RUNTIME.half_started and out_of_memory(error) and _from_tensorflow(error):
         RUNTIME.broken = True
 
 

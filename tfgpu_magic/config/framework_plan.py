@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_FLOOR, Decimal
+from decimal import Decimal
 
+from tfgpu_magic.config.amount import EXACT
 from tfgpu_magic.config.fit import Device
+from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import rounded
 
-_PLACES = Decimal("0.000001")
+_PLACES = 6
 """The places of a fraction: of a GPU of 100 GiB, the last is a tenth of a MiB."""
 
 
@@ -21,10 +23,13 @@ class Wanted:
     Attributes:
         devices: the GPUs that CUDA will show, each with its limits in bytes; one without limits is not limited.
         grows: whether memory is to be taken as it is needed; None where nothing was asked about memory.
+        asked: whether a user asks for it now, so that what cannot be had is refused. What was asked before, and what an
+            administrator asks, holds as far as it can.
     """
 
     devices: tuple[Device, ...] = ()
     grows: bool | None = None
+    asked: bool = True
 
     @property
     def limits(self) -> dict[str, int]:
@@ -33,12 +38,12 @@ class Wanted:
 
     @property
     def fractions(self) -> dict[str, Decimal]:
-        """The same as fractions of what CUDA counts as the GPU's memory; without the GPUs where that is unknown."""
-        return {
-            str(device.gpu.uuid): min(Decimal(1), Decimal(sum(device.limits)) / total).quantize(_PLACES, ROUND_FLOOR)
-            for device in self.devices
-            if device.limits and (total := cuda_total(device.gpu))
-        }
+        """The same as fractions of what CUDA counts as the GPU's memory.
+
+        Raises:
+            Refused: that is unknown.
+        """
+        return {str(device.gpu.uuid): _fraction(device) for device in self.devices if device.limits}
 
     def lowered(self, framework: str) -> list[str]:
         """Return a note on the GPUs of which a framework takes less, as it has one fraction for all: the smallest.
@@ -48,8 +53,9 @@ class Wanted:
         """
         fractions = self.fractions
         least = min(fractions.values(), default=Decimal(1))
-        lower = [device.gpu for device in self.devices if fractions.get(str(device.gpu.uuid), least) > least]
-        most = ", ".join(f"{rounded(int(least * cuda_total(gpu)))} of GPU {gpu.label}" for gpu in lower)
+        known = [device.gpu for device in self.devices if cuda_total(device.gpu)]
+        lower = [gpu for gpu in known if fractions.get(str(gpu.uuid), Decimal(1)) > least]
+        most = ", ".join(f"{rounded(int(EXACT.multiply(least, cuda_total(gpu))))} of GPU {gpu.label}" for gpu in lower)
         return [f"{framework} has one limit for all GPUs, a part of each: it takes no more than {most}."] * bool(lower)
 
 
@@ -79,6 +85,7 @@ class FrameworkPlan:
         fractions: the same as fractions of the GPU's memory.
         takes: what it takes, as a phrase: ``up to 4 GiB, as it needs it``; empty where nothing was asked of it.
         notes: what else the user should know, a sentence each.
+        unmet: why it is not held to all that holds for the process; empty where it is.
     """
 
     framework: str
@@ -87,16 +94,41 @@ class FrameworkPlan:
     fractions: Mapping[str, Decimal] = field(default_factory=dict)
     takes: str = ""
     notes: Sequence[str] = ()
+    unmet: str = ""
 
     def asks_the_same(self, other: FrameworkPlan | None) -> bool:
         """Tell whether both tell the framework the same; None tells it nothing."""
         theirs = ({}, {}) if other is None else (other.environment, other.fractions)
         return (self.environment, self.fractions) == theirs
 
+    def is_within(self, other: FrameworkPlan) -> bool:
+        """Tell whether it lets the framework take no more of any GPU than another plan does."""
+        return all(self.fractions.get(uuid, Decimal(1)) <= most for uuid, most in other.fractions.items())
+
 
 def cuda_total(gpu: Gpu) -> int:
-    """Return the bytes of a GPU as CUDA counts them, without what the driver keeps; 0 if they are unknown."""
-    return gpu.total or 0 if gpu.used is None or gpu.free is None else gpu.used + gpu.free
+    """Return the bytes of a GPU as CUDA counts them, without what the driver keeps; 0 if they are unknown.
+
+    Of unified memory, which the CPU's programs take too, what is used and what is free are not the whole.
+    """
+    known = not (gpu.unified or gpu.used is None or gpu.free is None)
+    return (gpu.used or 0) + (gpu.free or 0) if known else gpu.total or 0
+
+
+def _fraction(device: Device) -> Decimal:
+    """Return the part of a GPU that its limits are, rounded down, whatever decimal context the program has.
+
+    Raises:
+        Refused: it is not known how much memory the GPU has.
+    """
+    total = cuda_total(device.gpu)
+    if not total:
+        raise Refused(
+            f"Not applied. GPU {device.gpu.label}: the driver does not tell how much memory it has, and only "
+            "TensorFlow takes a limit that is no part of that. Limit TensorFlow alone, with its own magic, `tf_gpu`; "
+            "or say `growth`."
+        )
+    return Decimal(10**_PLACES * min(sum(device.limits), total) // total).scaleb(-_PLACES, EXACT)
 
 
 def phrase(wanted: Wanted, *, grows: bool) -> str:

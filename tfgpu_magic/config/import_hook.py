@@ -14,19 +14,36 @@ from tfgpu_magic.config.frameworks import NAMES
 QUIET = False
 """Whether nothing is said at TensorFlow's import where all is well."""
 
-_registered: set[str] = set()
-"""The modules that have a hook: wrapt has no way to remove one, so it must be set only once."""
+_given: set[tuple[str, Callable[[], None]]] = set()
+"""The functions that were given for each module: each is called once."""
+
+_waiting: dict[str, list[Callable[[], None]]] = {}
+"""The functions that are still to be called, by module, in the order in which they were given."""
 
 
 def call_at_import(do: Callable[[], None], module: str = "tensorflow") -> None:
-    """Have a function called at a module's import. Only the first call for a module registers one."""
-    if module not in _registered:
-        _hook(do, module)
-        _registered.add(module)
+    """Have a function called at a module's import, after those that were given before; now, if it is imported.
+
+    The same function is called once, however often it is given.
+    """
+    if (module, do) in _given:
+        return
+    _given.add((module, do))
+    waiting = _waiting.setdefault(module, [])
+    waiting.append(do)
+    if len(waiting) == 1:  # wrapt has no way to remove a hook, so there is one for all of them
+        _hook(module)
 
 
-def _hook(do: Callable[[], None], module: str) -> None:
-    wrapt.when_imported(module)(lambda _: _guarded(do, module))
+def _hook(module: str) -> None:
+    wrapt.when_imported(module)(lambda _: _call(module))
+
+
+def _call(module: str) -> None:
+    waiting = _waiting[module]
+    while waiting:
+        _guarded(waiting[0], module)
+        del waiting[0]
 
 
 def _guarded(do: Callable[[], None], module: str) -> None:
@@ -34,10 +51,18 @@ def _guarded(do: Callable[[], None], module: str) -> None:
         do()
     except Exception as error:  # whatever it is, the user's import must go on
         warn(f"tfgpu_magic: what waited for {NAMES[module]}'s import is NOT in force: {error or type(error).__name__}")
-    except BaseException:  # an interrupt: the import fails, and the next one is to call the function again
-        sys.modules.pop(module, None)  # as Python does next; while it is there, wrapt would call at once
-        _hook(do, module)
+    except BaseException:  # an interrupt
+        if _is_importing(module):  # the import fails, and the next one is to call the function again
+            sys.modules.pop(module, None)  # as Python does next; while it is there, wrapt would call at once
+            _hook(module)
+        else:
+            _given.difference_update((module, waiting) for waiting in _waiting.pop(module))
         raise
+
+
+def _is_importing(module: str) -> bool:
+    spec = getattr(sys.modules.get(module), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
 
 
 def show(text: str) -> None:

@@ -1,6 +1,7 @@
 """Keeps out of a cell what TensorFlow logs at its import before it reads the variable for that: the note on oneDNN.
 
-What it writes to the error output meanwhile goes to a file in memory, and what is no noise is written afterwards.
+What it writes to the error output meanwhile goes to a file in memory, and what is no noise is written afterwards. The
+noise is kept until somebody wants to see it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from typing import Any
 _NOISE = re.compile(rb"[IW][0-9]{4} [0-9:.]+ +[0-9]+ \S+\] |WARNING: All log messages before absl::InitializeLog\(\)")
 """The beginning of a line of absl's log below an error."""
 
+_kept_out: list[bytes] = []
+"""The lines that were kept out, and not shown since."""
+
 
 def keep_out() -> None:
     """Keep it out when TensorFlow is imported."""
@@ -27,8 +31,10 @@ def keep_out() -> None:
 
 
 def let_in() -> None:
-    """Show it, as without this module."""
+    """Show it, as without this module, and also what was kept out until now."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+    _write(_kept_out)
+    _kept_out.clear()
 
 
 class _Finder(MetaPathFinder):
@@ -86,7 +92,14 @@ def _without_noise() -> Iterator[None]:
         finally:
             os.dup2(shown, 2)
             kept.seek(0)
-            text = b"".join(line for line in kept if not _NOISE.match(line))
-            with contextlib.suppress(OSError):
-                while text:
-                    text = text[os.write(2, text) :]
+            lines = kept.readlines()
+            _kept_out.extend(filter(_NOISE.match, lines))
+            _write([line for line in lines if not _NOISE.match(line)])
+
+
+def _write(lines: Sequence[bytes]) -> None:
+    """Write lines to the error output, where there is one."""
+    text = b"".join(lines)
+    with contextlib.suppress(OSError):
+        while text:
+            text = text[os.write(2, text) :]

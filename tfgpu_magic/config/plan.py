@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import advice, environment, fit, promises, refusal
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.framework_plan import FrameworkPlan
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import GROWTH, ProcessState, Stage
@@ -16,6 +16,9 @@ from tfgpu_magic.config.resolver import Resolved, resolve
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import rounded
+
+if TYPE_CHECKING:
+    from tfgpu_magic.config.framework_plan import FrameworkPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,9 @@ class Plan:
         judged: whether it was checked; else the policy waits, and is checked when TensorFlow is imported.
         blind: whether the GPUs are unknown, though there may be some.
         notes: what else the user should know, a sentence each.
+        configured: whether an administrator asks for it, and not the user.
         others: what the frameworks beside TensorFlow are asked, in force or waiting.
+        settled_others: the same with each fair part by its bytes, once one of them is imported; None until then.
         frameworks: what is done about each of those.
     """
 
@@ -52,7 +57,9 @@ class Plan:
     judged: bool = True
     blind: bool = False
     notes: tuple[str, ...] = ()
+    configured: bool = False
     others: Policy = NOTHING
+    settled_others: Policy | None = None
     frameworks: tuple[FrameworkPlan, ...] = ()
 
     def beside(self, other: Plan | None) -> Plan:
@@ -61,13 +68,28 @@ class Plan:
             return self
         theirs = {name: value for part in other.frameworks for name, value in part.environment.items()}
         return replace(
-            self, others=other.others, frameworks=other.frameworks, environment={**self.environment, **theirs}
+            self,
+            others=other.others,
+            settled_others=other.settled_others,
+            frameworks=other.frameworks,
+            environment={**self.environment, **theirs},
         )
+
+    @property
+    def of_others(self) -> Policy:
+        """What the frameworks beside TensorFlow are asked, with fair parts by their bytes where those are fixed."""
+        return self.others if self.settled_others is None else self.settled_others
 
     @property
     def limited(self) -> bool:
         """Whether the policy gives any GPU logical GPUs, which only TensorFlow's own API can make."""
         return any(device.limits and device.words for device in self.devices)
+
+    @property
+    def asked_of_all(self) -> Policy:
+        """What is asked of every framework; of TensorFlow alone, where nothing is asked of the others."""
+        choice = tuple(request for request in self.asked if not isinstance(request, Memory))
+        return Policy((*choice, *self.others)) if self.others.requests else self.asked
 
     @property
     def divides(self) -> bool:
@@ -161,7 +183,7 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
     settled = process.settled.without(resolved.dropped).then(policy).then(added)
     settled = settled.seeing(list(map(reference, resolved.seen)))
     if process.stage is not Stage.ABSENT:  # a part that waits may still become smaller or larger
-        settled = _in_bytes(settled, devices)
+        settled = in_bytes(settled, devices)
     return Plan(
         asked=asked,
         settled=settled,
@@ -202,7 +224,7 @@ def _alike(one: Policy, other: Policy, process: ProcessState) -> bool:
     return one.asks_the_same(other)
 
 
-def _in_bytes(policy: Policy, devices: Sequence[Device]) -> Policy:
+def in_bytes(policy: Policy, devices: Sequence[Device]) -> Policy:
     """Return the policy with each fair part replaced by the limits that it is."""
     requests: list[Request] = []
     for request in policy:

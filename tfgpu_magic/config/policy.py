@@ -60,6 +60,11 @@ class Policy:
         return self.by_nature()[0]
 
     @property
+    def of_any_framework(self) -> bool:
+        """Whether every framework can be asked it, and not only TensorFlow."""
+        return all(request.of_any_framework for request in self.memory)
+
+    @property
     def choice(self) -> Choice | None:
         """The choice of the GPUs that are seen; of several the last."""
         return self.by_nature()[1]
@@ -78,6 +83,10 @@ class Policy:
         ours, theirs = list(map(str, self)), list(map(str, other))
         by_name = any(isinstance(request.gpu, str) for request in self.memory)
         return ours == theirs if by_name else sorted(ours) == sorted(theirs)
+
+    def share_of(self, framework: str) -> Policy:
+        """Return the policy with each request replaced by a framework's share of it."""
+        return Policy(tuple(r.share_of(framework) if isinstance(r, Memory) else r for r in self))
 
     def without(self, dropped: Iterable[Request]) -> Policy:
         """Return the policy without some requests."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.ceiling import Ceiling
 from tfgpu_magic.config.policy import NOTHING, Policy
-from tfgpu_magic.config.promises import Promise
-from tfgpu_magic.host import Host
+
+if TYPE_CHECKING:
+    from tfgpu_magic.config.ceiling import Ceiling
+    from tfgpu_magic.config.promises import Promise
+    from tfgpu_magic.host import Host
 
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 ALLOCATOR = "TF_GPU_ALLOCATOR"
@@ -60,7 +63,7 @@ class ProcessState:
         old: the version of TensorFlow, where it is older than any that tfgpu_magic was tested with.
         host: what this process is to its user.
         keras: Keras' backend if another than TensorFlow is set; else None.
-        ceiling: the most that it may take of each GPU; None without a ceiling.
+        ceiling: the most that each framework in it may take of each GPU; None without a ceiling.
     """
 
     stage: Stage = Stage.ABSENT

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.memory import context_bytes
+from tfgpu_magic.config.memory import Figures, context_bytes
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.units import rounded
 
@@ -63,19 +63,26 @@ def gather(snapshot: Snapshot, reports: Iterable[Report], leases: Iterable[Promi
     Args:
         snapshot: the machine's GPUs and what each process holds of them.
         reports: the other processes' reports, each GPU by its UUID.
-        leases: what isolated calls have leased, without what they hold. A call may also post a report.
+        leases: what isolated calls have leased, without what they hold; one without a size has the GPU to itself,
+            unless it has a fair part. A call may also post a report.
     """
     gpus = {str(gpu.uuid): gpu for gpu in snapshot.gpus}
     held = {(process.gpu, process.pid): process.held for process in snapshot.processes}
     found: dict[object, Promise] = {}
-    for number, one in enumerate([*leases, *(promise for report in reports for promise in _of(report, gpus))]):
-        if one.gpu not in gpus:
-            continue
+    there = [_whole(lease, gpus[lease.gpu]) for lease in leases if lease.gpu in gpus]
+    for number, one in enumerate([*there, *(promise for report in reports for promise in _of(report, gpus))]):
         now = held.get((gpus[one.gpu].label, one.pid or 0))
         promise = one if now is None else replace(one, held=now)
         name = number if one.pid is None else (one.gpu, one.pid)
         found[name] = max(found.get(name, promise), promise, key=lambda each: each.total)
     return tuple(sorted(found.values(), key=lambda each: each.asked))
+
+
+def _whole(lease: Promise, gpu: Gpu) -> Promise:
+    """Return a lease with its size: where it has the GPU to itself, all that processes can have of it."""
+    if lease.size is not None or lease.fair or gpu.total is None:
+        return lease
+    return replace(lease, size=gpu.total - (gpu.reserved or 0))
 
 
 def _of(report: Report, gpus: Mapping[str, Gpu]) -> Iterator[Promise]:
@@ -104,6 +111,11 @@ def owed(promises: Iterable[Promise], gpu: Gpu) -> int:
 def sharers(promises: Iterable[Promise], gpu: Gpu) -> int:
     """Return how many others have a fair part of a GPU that has no fixed size yet."""
     return sum(one.fair for one in promises if one.gpu == gpu.uuid)
+
+
+def figures(promises: Sequence[Promise], gpu: Gpu) -> Figures:
+    """Return a GPU's figures beside what is promised of it."""
+    return Figures(gpu, owed(promises, gpu), sharers(promises, gpu))
 
 
 def notes(

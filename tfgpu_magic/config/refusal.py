@@ -79,7 +79,7 @@ def framework_too_late(framework: str, since: str | None, policy: Policy, proces
     return TooLate(
         f"Not applied. {framework} is already using a GPU in this {process.host}{f', {since}' if since else ''}, so "
         "its memory cannot be changed any more.",
-        more=_restart(policy, process),
+        more=_restart(policy, process, framework),
     )
 
 
@@ -87,7 +87,7 @@ def shown_to_others(policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for GPUs that can still be hidden from TensorFlow, and not from other frameworks."""
     return TooLate(
         f"Not applied. CUDA is running in this {process.host} already, and only TensorFlow can be kept from GPUs now.",
-        more=_restart(policy, process),
+        more=_restart(policy, process, "any framework"),
     )
 
 
@@ -219,10 +219,21 @@ def _list(gpus: Sequence[Gpu]) -> str:
     return ",".join(gpu.label for gpu in gpus)
 
 
-def _restart(policy: Policy, process: ProcessState) -> str:
-    """Return the ways to a process in which it is not too late, as lines of text."""
+def _restart(policy: Policy, process: ProcessState, framework: str = "") -> str:
+    """Return the ways to a process in which it is not too late, as lines of text.
+
+    Args:
+        policy: what is asked.
+        process: this process.
+        framework: the one for which it is too late, where all are asked; empty where only TensorFlow is.
+    """
     if process.host == "cell":
         return f"\nSay it above the cell:   %%tf_gpu isolate {policy}"
+    if process.host == "program" and framework:
+        return (
+            f"\nIn the program, before the first operation of {framework}:   "
+            f'tfgpu_magic.apply("{policy}", frameworks="all")'
+        )
     if process.host == "program":
         return (
             f'\nIn the program, before TensorFlow\'s first operation:   tfgpu_magic.apply("{policy}")\n'

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import ceiling, refusal, visible
+from tfgpu_magic.config import refusal, visible
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.memory import Figures
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import DEVICES, LEAST_MULTIPROCESSORS, ProcessState
-from tfgpu_magic.config.promises import Promise, owed, sharers
+from tfgpu_magic.config.promises import Promise, figures
 from tfgpu_magic.config.request import Choice, GpuRef, Memory, Request
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.sources import makers
+
+if TYPE_CHECKING:
+    from tfgpu_magic.config.ceiling import Ceiling
 
 LEAST_SMS = 8
 """The multiprocessors that a GPU must have for TensorFlow to use it, if others have as many (gpu_device.cc)."""
@@ -71,11 +75,14 @@ class Resolved:
         """Return the request about the memory of a GPU, if there is any."""
         return self.by_gpu[gpu.label][1] if gpu.label in self.by_gpu else self.everywhere
 
+    def figures(self, gpu: Gpu) -> Figures:
+        """Return a GPU's figures beside what others are promised of it."""
+        return figures(self.promises, gpu)
+
     def _device(self, gpu: Gpu) -> Device:
         words = self.words(gpu)
         there = self.limits.get(str(gpu.uuid), ()) if not self.memory else ()
-        figures = Figures(gpu, owed(self.promises, gpu), sharers(self.promises, gpu))
-        limits = () if words is None else words.sizes(figures)
+        limits = () if words is None else words.sizes(self.figures(gpu))
         return Device(gpu=gpu, limits=limits or there, words=words)
 
 
@@ -223,16 +230,16 @@ def _take(resolved: Resolved, request: Memory, policy: Policy, snapshot: Snapsho
         resolved.notes.append(f"GPU {gpu.label} is hidden now, so `{request}` no longer counts.")
 
 
-def _hold(resolved: Resolved, policy: Policy, snapshot: Snapshot, most: ceiling.Ceiling) -> None:
+def _hold(resolved: Resolved, policy: Policy, snapshot: Snapshot, most: Ceiling) -> None:
     """Add what holds the policy under the ceiling.
 
     Raises:
         Refused: what is asked now passes it, or nothing is known of the GPUs.
     """
     if not (snapshot.gpus or snapshot.absent) and (resolved.choice is None or resolved.choice.everything):
-        raise ceiling.unknown(most, snapshot.error or "")
+        raise most.unknown(snapshot.error or "")
     words = [(gpu, resolved.words(gpu)) for gpu in resolved.seen]
-    resolved.added = ceiling.held(most, words, resolved.choice, policy)
+    resolved.added = most.held(words, resolved.choice, policy, resolved.figures)
     for request in resolved.added:
         if isinstance(request, Memory):
             _take(resolved, request, NOTHING, snapshot)
@@ -240,7 +247,7 @@ def _hold(resolved: Resolved, policy: Policy, snapshot: Snapshot, most: ceiling.
             resolved.choice, resolved.seen = request, []
             resolved.everywhere = None
             resolved.by_gpu.clear()
-    resolved.notes += ceiling.note(most, resolved.added)
+    resolved.notes += most.notes(resolved.added)
 
 
 def is_skipped(gpu: Gpu, seen: Sequence[Gpu], process: ProcessState) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.process_state import DEVICES
+from tfgpu_magic.config.variables import POLICY
 from tfgpu_magic.units import MIB
-
-VARIABLE = "TFGPU_POLICY"
-"""The variable that kernels read when they load the extension, as in `tfgpu_magic.loading`."""
 
 
 def python(plan: Plan, order: Sequence[str] = ()) -> str:
@@ -55,18 +54,19 @@ def _configure(gpu: str, parts: list[str]) -> list[str]:
 
 def variables(plan: Plan) -> dict[str, str | None]:
     """Return what a program is started with that is under a plan as far as variables can say it; None removes one."""
-    return {**plan.environment, VARIABLE: str(plan.settled)}
+    return {**plan.environment, POLICY: str(plan.settled)}
 
 
 def shell(plan: Plan) -> str:
     """Return shell lines that do what the plan does for programs started after them, as far as variables can."""
     lines = [
-        f"export {name}={value}" if value is not None else f"unset {name}" for name, value in plan.environment.items()
+        f"export {name}={shlex.quote(value)}" if value is not None else f"unset {name}"
+        for name, value in plan.environment.items()
     ]
     if plan.limited or plan.cpus is not None:
         lines += [
             "# TensorFlow has no variable for limits and logical devices.",
             "# Kernels that load tfgpu_magic read this one:",
-            f"export {VARIABLE}='{plan.settled}'",
+            f"export {POLICY}='{plan.settled}'",
         ]
     return "\n".join(lines) or "# Nothing was asked: TensorFlow's own defaults need no variable."

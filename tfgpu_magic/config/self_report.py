@@ -15,7 +15,7 @@ from tfgpu_magic.config.plan import Plan, in_words, renew
 from tfgpu_magic.config.process_state import DEVICES, ProcessState, Stage
 from tfgpu_magic.config.promises import EVERY_GPU
 from tfgpu_magic.config.runtime import RUNTIME, devices
-from tfgpu_magic.monitor.report import GpuUse, LogicalGpu, Report
+from tfgpu_magic.monitor.report import TENSORFLOW, GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
 ORDER_TIMEOUT = 0.4
@@ -96,11 +96,12 @@ def _freed(gpu: Gpu, own: int) -> int:
 def _uses(process: ProcessState, plan: Plan | None, labels: Mapping[str, str]) -> list[GpuUse]:
     """Return the use of each GPU that TensorFlow sees or will see, and of those that only other frameworks use."""
     ready, figures = devices.logical(), frameworks.figures()
-    limits, fair = _limits(process, plan), _fair(process, plan)
+    seen, limits, fair = _seen(process, plan), _limits(process, plan), _fair(process, plan)
+    most = _most(plan, {uuid: limits[uuid] for uuid in seen if uuid in limits})
     grows = runtime.growth_in_force(process) if plan is None or plan.judged else plan.grows
     uses: list[GpuUse] = []
     number = 0
-    for uuid in _seen(process, plan):
+    for uuid in seen:
         sizes = limits.get(uuid, ())
         logical = ready.get(uuid) or _expected(number, sizes)
         number += len(logical)
@@ -110,12 +111,16 @@ def _uses(process: ProcessState, plan: Plan | None, labels: Mapping[str, str]) -
             policy=fair.get(uuid, policy),
             logical=logical,
             figures=figures.pop(uuid, ()),
-            limit=sum(sizes) if sizes else None,
+            limit=most.pop(uuid, None),
             fair=uuid in fair,
             asked=RUNTIME.asked_at,
         )
         uses.append(use)
-    return uses + [GpuUse(gpu=labels.get(uuid, uuid), figures=others) for uuid, others in figures.items()]
+    for uuid in dict.fromkeys([*figures, *most]):
+        limit, gpu = most.get(uuid), labels.get(uuid, uuid)
+        policy = "" if limit is None else in_words((limit,), grows=False)
+        uses.append(GpuUse(gpu=gpu, policy=policy, figures=figures.get(uuid, ()), limit=limit, asked=RUNTIME.asked_at))
+    return uses
 
 
 def _seen(process: ProcessState, plan: Plan | None) -> Sequence[str]:
@@ -134,9 +139,32 @@ def _limits(process: ProcessState, plan: Plan | None) -> Mapping[str, tuple[int,
     return {} if plan is None else {str(device.gpu.uuid): device.limits for device in plan.devices}
 
 
+def _most(plan: Plan | None, limits: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return the bytes of each GPU that the imported frameworks may take together; where none is, the most of any.
+
+    What only the ceiling allows a framework that is not imported is left out.
+
+    Args:
+        plan: the plan in force or waiting.
+        limits: those of TensorFlow's logical GPUs, by the GPU's UUID.
+    """
+    imported = frameworks.imported()
+    of_all = plan is not None and bool(plan.others.requests)
+    asked = {TENSORFLOW: {uuid: sum(sizes) for uuid, sizes in limits.items()}}
+    for part in () if plan is None else plan.frameworks:
+        if of_all or part.framework in imported:
+            asked[part.framework] = dict(part.limits)
+    most: dict[str, int] = {}
+    for uuid in dict.fromkeys(uuid for found in asked.values() for uuid in found):
+        sizes = {name: found[uuid] for name, found in asked.items() if found.get(uuid)}
+        if sizes:
+            most[uuid] = sum(size for name, size in sizes.items() if name in imported) or max(sizes.values())
+    return most
+
+
 def _fair(process: ProcessState, plan: Plan | None) -> Mapping[str, str]:
     """Return the GPUs of which this process will have a fair part, by UUID, each with the words for that."""
-    if plan is None or process.stage is not Stage.ABSENT:
+    if plan is None or process.stage is not Stage.ABSENT or not plan.divides:
         return {}
     return {str(one.gpu.uuid): str(one.words) for one in plan.devices if one.words is not None and one.words.divided}
 

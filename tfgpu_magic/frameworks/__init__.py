@@ -9,6 +9,7 @@ import contextlib
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.frameworks.jax import Jax
 from tfgpu_magic.frameworks.tensorflow import TensorFlow
 from tfgpu_magic.frameworks.torch import Torch
@@ -86,9 +87,25 @@ def has_tensorflow() -> bool:
     return bool(installed("tensorflow"))
 
 
+def awake() -> list[Framework]:
+    """Return the frameworks that use a GPU, or a CUDA context that may be theirs."""
+    return [one for one in FRAMEWORKS if one.stage() in (Stage.READY, Stage.POISONED)]
+
+
 def limited() -> list[Limited]:
     """Return the frameworks beside TensorFlow that are installed and can be told what they may take."""
     return [one for one in FRAMEWORKS if isinstance(one, Limited) and one.version()]
+
+
+def imported() -> set[str]:
+    """Return the names of the frameworks that are imported, and not only because TensorFlow is."""
+    return {one.name for one in FRAMEWORKS if _is_imported(one)}
+
+
+def _is_imported(framework: Framework) -> bool:
+    if getattr(framework, "comes_with_tensorflow", False) and current_stage() is not Stage.ABSENT:
+        return framework.stage() in (Stage.READY, Stage.LISTED)
+    return framework.stage() is not Stage.ABSENT
 
 
 def figures() -> dict[str, tuple[Figure, ...]]:

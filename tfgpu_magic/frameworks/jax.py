@@ -67,21 +67,27 @@ class Jax:
         """Decide what is done about it. Pure.
 
         Raises:
-            Refused: it uses an allocator that no limit is heeded by.
+            Refused: it is asked for a limit, and uses an allocator that heeds none.
         """
         if wanted.grows is None:
             return FrameworkPlan(framework=self.name)
         fractions = wanted.fractions
+        variables = jax_settings.variables(fractions, wanted.grows, state.environment, state.version)
+        notes = [*wanted.lowered(self.name), *jax_settings.remarks(fractions, wanted.grows, state.environment)]
         allocator = jax_settings.uncapped(state.environment)
         if fractions and allocator is not None:
-            raise Refused(f"Not applied. {jax_settings.ALLOCATOR}={allocator} is set, with which JAX heeds no limit.")
+            heedless = f"{jax_settings.ALLOCATOR}={allocator} is set, with which JAX heeds no limit."
+            if wanted.asked:
+                raise Refused(f"Not applied. {heedless}")
+            variables[jax_settings.ALLOCATOR] = None
+            notes.append(f"{heedless} In this process it is unset now.")
         return FrameworkPlan(
             framework=self.name,
-            environment=jax_settings.variables(fractions, wanted.grows, state.environment, state.version),
+            environment=variables,
             limits=wanted.limits,
             fractions=fractions,
             takes=phrase(wanted, grows=wanted.grows),
-            notes=[*wanted.lowered(self.name), *jax_settings.remarks(fractions, wanted.grows, state.environment)],
+            notes=notes,
         )
 
     def configure(self, plan: FrameworkPlan) -> None:

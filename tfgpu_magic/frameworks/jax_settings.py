@@ -27,6 +27,9 @@ VARIABLES = (FRACTION, FORMER_FRACTION, PREALLOCATE, ALLOCATOR)
 DEFAULT_FRACTION = 0.75
 """The fraction of each GPU that JAX takes, or grows to, where none is set."""
 
+_LEAST = Decimal("0.000001")
+"""The fraction for nothing at all: some KiB, as JAX takes 0 for no setting."""
+
 _SINCE = (0, 4, 32)
 """The version of jaxlib from which `FRACTION` is known."""
 _GROWS = ("false", "False", "0")
@@ -39,8 +42,8 @@ def variables(
     """Return the variables that a policy sets, None to remove one. The policy wins over the environment.
 
     Args:
-        fractions: the part of its total that JAX may take of each GPU, by UUID, above 0 and at most 1; the smallest
-            holds for all. Empty without a limit.
+        fractions: the part of its total that JAX may take of each GPU, by UUID, at most 1; the smallest holds for all.
+            Empty without a limit.
         grows: whether JAX takes memory as it needs it, and not at once.
         environment: the variables as they are.
         version: jaxlib's; empty where it is not known, which counts as a new one.
@@ -49,7 +52,7 @@ def variables(
     if fractions:
         new = not version or version >= _SINCE
         name, other = (FRACTION, FORMER_FRACTION) if new else (FORMER_FRACTION, FRACTION)
-        found[name] = str(min(fractions.values()))
+        found[name] = str(max(min(fractions.values()), _LEAST))
         if other in environment:
             found[other] = None
     if grows:

@@ -1,19 +1,23 @@
 """PyTorch as one of the frameworks of this process: its stage, its figures, and its cap on each GPU.
 
-Its allocator grows as it is needed and keeps what it has; a cap is a fraction of the GPU's memory. Sources: PyTorch's
-"CUDA semantics", "Memory management"; PyTorch 2.13, `torch/cuda/memory.py`; the options of 2.8 to 2.13. To ask for the
-fraction would start CUDA where it has not started.
+Its allocator grows as it is needed and keeps what it has; a cap is a fraction of the GPU's memory. It is told through
+its own function, for which CUDA must run: at once, or when PyTorch starts it. A variable says the same to the programs
+that this process starts, as far as it can: one fraction for all GPUs. Sources: PyTorch's "CUDA semantics", "Memory
+management"; PyTorch 2.13, `torch/cuda/memory.py`; the options of 2.8 to 2.13.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from tfgpu_magic.config import cuda, import_hook
 from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted, phrase
 from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
@@ -41,7 +45,8 @@ class Torch:
     def __init__(self) -> None:
         self.since: str | None = None
         self._plan = FrameworkPlan(framework=self.name)
-        self._queued = False
+        self._theirs: dict[int, float] = {}
+        """The fraction of each GPU that held before ours, by PyTorch's number."""
 
     def stage(self) -> Stage:
         """Return its stage; while it is being imported, it counts as absent."""
@@ -79,61 +84,91 @@ class Torch:
         """Decide what is done about it. Pure.
 
         Raises:
-            Refused: it has taken more than it is to have.
+            Refused: it has taken more than it is asked to have.
         """
-        for device in wanted.devices:
-            held, limit = state.held.get(str(device.gpu.uuid), 0), sum(device.limits)
-            if device.limits and held > limit:
-                raise Refused(
-                    f"Not applied. PyTorch has taken {rounded(held)} of GPU {device.gpu.label} already, and is to have "
-                    f"{rounded(limit)}. `torch.cuda.empty_cache()` gives back what it keeps and does not use."
-                )
-        takes = phrase(wanted, grows=True) if wanted.grows is not None else ""
-        variable = CUDA_OPTIONS if CUDA_OPTIONS in state.environment else OPTIONS
-        options = state.environment.get(variable, "")
-        if not wanted.fractions or state.version < KNOWS_FRACTION or "cudaMallocAsync" in options:
-            return FrameworkPlan(framework=self.name, limits=wanted.limits, fractions=wanted.fractions, takes=takes)
+        more = [
+            f"PyTorch has taken {rounded(held)} of GPU {device.gpu.label} already, and is to have "
+            f"{rounded(sum(device.limits))}. `torch.cuda.empty_cache()` gives back what it keeps and does not use."
+            for device in wanted.devices
+            if device.limits and (held := state.held.get(str(device.gpu.uuid), 0)) > sum(device.limits)
+        ]
+        if more and wanted.asked:
+            raise Refused(f"Not applied. {more[0]}")
         return FrameworkPlan(
             framework=self.name,
-            environment={variable: _merged(options, f"{FRACTION}:{min(wanted.fractions.values())}")},
+            environment=_variable(wanted, state),
             limits=wanted.limits,
             fractions=wanted.fractions,
-            takes=takes,
-            notes=wanted.lowered(self.name),
+            takes=phrase(wanted, grows=True) if wanted.grows is not None else "",
+            unmet=" ".join([*more, "It gets no more."]) if more else "",
         )
 
     def configure(self, plan: FrameworkPlan) -> None:
-        """Tell PyTorch what variables cannot: it is told when it begins to use CUDA, or now if it does already."""
+        """Tell PyTorch: now if it uses CUDA, else when it begins to."""
         self._plan = plan
         if self.stage() is Stage.READY:
             self._tell()
-        elif self.stage() is Stage.IMPORTED:
-            self._queue()
-        elif plan.fractions and not plan.environment:
+        elif plan.fractions:
             import_hook.call_at_import(self._queue, self.module)
 
     def _queue(self) -> None:
-        """Have PyTorch call us when it begins to use CUDA: its options may have been read already."""
-        if not self._queued:
-            self._queued = True
-            _cuda()._lazy_call(self._tell)
+        """Have PyTorch call us when it begins to use CUDA."""
+        _cuda()._lazy_call(self._tell)
 
     def _tell(self) -> None:
-        """Set the fraction of each GPU that it may take; where nothing is asked any more, the whole."""
+        """Set the fraction of each GPU that it may take; where nothing is asked, the one that held before ours."""
         module = _cuda()
         for number, uuid in enumerate(cuda.shown()[: module.device_count()]):
-            module.set_per_process_memory_fraction(float(self._plan.fractions.get(uuid, 1)), number)
+            if number not in self._theirs:
+                self._theirs[number] = _without_ours(_fraction(module, number))
+            module.set_per_process_memory_fraction(float(self._plan.fractions.get(uuid, self._theirs[number])), number)
+
+
+def _fraction(module: Any, number: int) -> float:
+    """Return the fraction of a GPU that its allocator may reserve; 1 in a release that does not tell."""
+    fraction_of = getattr(module, "get_per_process_memory_fraction", None)
+    return 1.0 if fraction_of is None else float(fraction_of(number))
+
+
+def _without_ours(fraction: float) -> float:
+    """Return the fraction that PyTorch would have without us, where it has one from the variable that we set."""
+    if abs(fraction - _option(os.environ)) > _TOLERANCE:
+        return fraction
+    return _option(RUNTIME.environment_for_children())
+
+
+_TOLERANCE = 1e-5
+"""The difference up to which fractions are the same: PyTorch keeps one as bytes."""
 
 
 def _limit(module: Any, number: int) -> list[int]:
     """Return the bytes that its allocator may reserve of a GPU: one figure, or none where nothing limits it."""
-    fraction_of = getattr(module, "get_per_process_memory_fraction", None)  # not in every release that is used
-    fraction = 1.0 if fraction_of is None else float(fraction_of(number))
+    fraction = _fraction(module, number)
     return [int(fraction * module.get_device_properties(number).total_memory)] if fraction < 1 else []
 
 
 def _cuda() -> Any:
     return getattr(sys.modules.get("torch"), "cuda", None)
+
+
+def _variable(wanted: Wanted, state: FrameworkState) -> dict[str, str | None]:
+    """Return the variable that says it to programs; none where their PyTorch would reject it, or needs none."""
+    name = _name(state.environment)
+    options = state.environment.get(name, "")
+    if not wanted.fractions or state.version < KNOWS_FRACTION or "cudaMallocAsync" in options:
+        return {}
+    return {name: _merged(options, f"{FRACTION}:{min(wanted.fractions.values()):f}")}
+
+
+def _option(environment: Mapping[str, str]) -> float:
+    """Return the fraction that the options in an environment say; 1 without any."""
+    found = re.search(rf"\b{FRACTION}:([0-9.]+)", environment.get(_name(environment), ""))
+    return float(found[1]) if found else 1.0
+
+
+def _name(environment: Mapping[str, str]) -> str:
+    """Return the name of the variable that PyTorch reads its options from."""
+    return CUDA_OPTIONS if CUDA_OPTIONS in environment else OPTIONS
 
 
 def _merged(options: str, option: str) -> str:

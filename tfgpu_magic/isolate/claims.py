@@ -27,6 +27,11 @@ def size(device: Device) -> int | None:
     return sum(device.limits) + context_bytes(gpu.total)
 
 
+def is_fair(device: Device) -> bool:
+    """Tell whether a call that takes the whole GPU among our calls takes a fair part beside other processes."""
+    return size(device) is None and device.words is not None and device.words.divided
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What one of our calls may take of one GPU.
@@ -38,6 +43,7 @@ class Claim:
         began: when that process began, in the system's ticks since its start: a pid alone may have been reused.
         since: the number that was drawn when the claim was made; see `Need.ticket`.
         known: the pids of another namespace that were on the GPU before the claim was made.
+        fair: whether it has the whole GPU among our calls, and a fair part beside other processes.
     """
 
     gpu: str
@@ -46,6 +52,7 @@ class Claim:
     began: int | None = None
     since: int = 0
     known: tuple[int, ...] = ()
+    fair: bool = False
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Claim:

@@ -18,13 +18,13 @@ import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.isolate.claims import Claim, Need
+from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.monitor.directory import BoardDirectory
 
-NAME = "leases-3"
+NAME = "leases-4"
 """The file's name, with the version of its content."""
 
 ABSENT = 5.0
@@ -232,29 +232,6 @@ def is_alive(file: int, entry: Entry) -> bool:
     kind, *_ = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, query))
     # A call's process outlives its caller for a moment, and so does what it holds.
     return kind != fcntl.F_UNLCK or any(map(_runs, entry.claims))
-
-
-def lives(pid: int) -> bool:
-    """Tell whether a process with this pid exists here, of whatever user."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def began(pid: int) -> int | None:
-    """Return when a process began, in the system's ticks since its start; None if it has ended.
-
-    Source: proc_pid_stat(5), fields 3 and 22. A zombie has ended: its parent may never wait for it.
-    """
-    try:
-        state, *rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if state in "ZX" else int(rest[18])
 
 
 def _runs(claim: Claim) -> bool:

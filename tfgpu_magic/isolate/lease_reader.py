@@ -26,7 +26,7 @@ def leases(place: BoardDirectory) -> Iterator[Promise]:
     file = _file(place)
     for entry in () if file is None else _entries(file):
         for claim in entry.claims:
-            yield Promise(gpu=claim.gpu, pid=claim.pid, size=claim.size, asked=entry.came)
+            yield Promise(gpu=claim.gpu, pid=claim.pid, size=claim.size, fair=claim.fair, asked=entry.came)
 
 
 def _entries(file: int) -> list[Entry]:

@@ -12,17 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from tfgpu_magic import control
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import allocation, offer
-from tfgpu_magic.isolate.claims import Claim, Need, key, size
+from tfgpu_magic.isolate.claims import Claim, Need, is_fair, key, size
 from tfgpu_magic.isolate.demand import Alternative, Demand, DemandForAll, alternatives
 from tfgpu_magic.isolate.lease import Abandoned, Lease
-from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseFile, LeaseTable, Page, began
+from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseFile, LeaseTable, Page
+from tfgpu_magic.isolate.pids import began, family
 from tfgpu_magic.isolate.process import inside
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -198,7 +198,9 @@ class Leases:
             page.drop(demand.ticket)
             return
         since, known = page.number(), offer.strangers(demand.snapshot)
-        claims = tuple(Claim(key(device.gpu), size(device), since=since, known=known) for device in devices)
+        claims = tuple(
+            Claim(key(device.gpu), size(device), since=since, known=known, fair=is_fair(device)) for device in devices
+        )
         page.put(replace(page.entries[demand.ticket], need=None, claims=claims))
 
     def _found(
@@ -287,16 +289,5 @@ os.register_at_fork(after_in_child=LEASES.forget)
 
 def _others(page: Page) -> list[Claim]:
     """Return the claims of all calls but those that this process runs in: it may use what these have claimed."""
-    family = _family() if inside.running else frozenset()
-    return [claim for claim in page.claims() if claim.pid not in family]
-
-
-def _family() -> frozenset[int]:
-    """Return the pids of this process and its ancestors."""
-    found: set[int] = set()
-    pid = os.getpid()
-    while pid > 1 and pid not in found:
-        found.add(pid)
-        with contextlib.suppress(OSError):
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return frozenset(found)
+    ours = family() if inside.running else frozenset()
+    return [claim for claim in page.claims() if claim.pid not in ours]

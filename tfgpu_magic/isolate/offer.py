@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 from tfgpu_magic import control, other_processes
@@ -16,7 +17,7 @@ from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.claims import Holding
-from tfgpu_magic.isolate.lease_file import lives
+from tfgpu_magic.isolate.pids import lives
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -85,7 +86,9 @@ def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
     """
     kernel = control.anew(snapshot)
     if any(request.divided for request in here.then(policy).memory):
-        kernel = other_processes.now().beside(kernel, snapshot)
+        others = other_processes.now()
+        shared = tuple(lease for lease in others.leases if lease.size is not None)  # for another, a call waits its turn
+        kernel = replace(others, leases=shared).beside(kernel, snapshot)
     demand = resolve(here, policy, snapshot, kernel)
     if demand.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
         demand.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if named

@@ -27,6 +27,11 @@ class Options:
     timeout: float | None = None
     frameworks: Literal["tensorflow", "all"] = "tensorflow"
 
+    @property
+    def for_all(self) -> Policy:
+        """What is asked of every framework."""
+        return self.policy if self.frameworks == "all" else NOTHING
+
 
 def read(policy: str | Policy | None, gpus: int | None, timeout: float | str | None) -> Options:
     """Check what is asked, as far as that can be done without a look at the GPUs.

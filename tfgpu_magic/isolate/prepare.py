@@ -6,27 +6,29 @@ import sys
 from pathlib import Path
 
 from tfgpu_magic import control
+from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.config.request import Memory, Reset
 from tfgpu_magic.config.runtime import RUNTIME
-from tfgpu_magic.control import Frameworks
 from tfgpu_magic.isolate.lease import Lease
 from tfgpu_magic.isolate.process import inherited, keras_settings
 from tfgpu_magic.isolate.process.order import Order
 from tfgpu_magic.isolate.values.guard import ROOTS
+from tfgpu_magic.monitor.report import TENSORFLOW
 
 
-def order(
-    lease: Lease, runner: str, *, imported: frozenset[str] | None = None, frameworks: Frameworks = "tensorflow"
-) -> Order:
+def order(lease: Lease, runner: str, *, imported: frozenset[str] | None = None, for_all: Policy = NOTHING) -> Order:
     """Return the order for a process that is set up as this one is, but for its policy.
 
     Args:
         lease: what it may have of the GPUs.
         runner: as in `Order`.
         imported: as in `Order`; None where this process is the caller.
-        frameworks: whether its policy is for TensorFlow, or for all frameworks; it is for all where this process's is.
+        for_all: what is asked of every framework in it, beside what is asked of each here.
     """
-    of_all = all(request.of_any_framework for request in lease.policy.memory)
-    asked = frameworks == "all" or bool(control.current().others.requests)
+    others = NOTHING if lease.environment else _others(lease, for_all)  # that hides all GPUs
+    shares = tuple(request.share_of(TENSORFLOW) for request in others.memory)
+    together = bool(shares) and shares == lease.policy.memory  # TensorFlow is asked what all are: it is asked as one
+    kept = (request for request in lease.policy if not isinstance(request, Memory))
     return Order(
         runner=runner,
         environment={**RUNTIME.environment_for_children(), **lease.environment},
@@ -35,9 +37,18 @@ def order(
         arguments=tuple(sys.argv),
         inherited=inherited.here(),
         apply=control.apply,
-        policy=lease.policy,
-        frameworks="all" if asked and of_all else "tensorflow",
+        policy=Policy((*kept, *others.memory)) if together else lease.policy,
+        frameworks="all" if together else "tensorflow",
+        others=NOTHING if together else others,
         snapshot=lease.snapshot,
         imported=ROOTS & sys.modules.keys() if imported is None else imported,
         precision=keras_settings.read(),
     )
+
+
+def _others(lease: Lease, for_all: Policy) -> Policy:
+    """Return what the frameworks beside TensorFlow are asked in a call; its own words are as its lease has them."""
+    words = Policy(tuple(request for request in for_all if isinstance(request, Memory | Reset)))
+    if words.memory and not set(words.memory) <= set(lease.policy.memory):  # in bytes, of GPUs of its own
+        words = Policy(lease.policy.memory)
+    return control.current().of_others.then(words)

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 
 from tfgpu_magic import control
 from tfgpu_magic.config import visible
-from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.control import Frameworks
+from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.host import shell
 from tfgpu_magic.isolate import prepare
 from tfgpu_magic.isolate.answer import Answer
@@ -28,7 +27,7 @@ def run(
     runner: str,
     *,
     imported: frozenset[str] | None = None,
-    frameworks: Frameworks = "tensorflow",
+    for_all: Policy = NOTHING,
     begun: Callable[[Call], None] = lambda _: None,
 ) -> Answer:
     """Run a call with what a lease gives it, and return its answer.
@@ -38,7 +37,7 @@ def run(
         lease: what it may have; waited for.
         runner: what runs it in its process; see `Order`.
         imported: which of `guard.ROOTS` its caller has imported; None where that is this process.
-        frameworks: whether its policy is for TensorFlow, or for all frameworks.
+        for_all: what is asked of every framework in its process.
         begun: called with the call before it runs; if that raises, the call does not run.
 
     Raises:
@@ -49,7 +48,7 @@ def run(
     """
     with lease as had:
         had.take(call)
-        order = prepare.order(had, runner=runner, imported=imported, frameworks=frameworks)
+        order = prepare.order(had, runner=runner, imported=imported, for_all=for_all)
         begun(call)
         return call.run(order)
 

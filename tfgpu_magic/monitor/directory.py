@@ -71,7 +71,7 @@ class BoardDirectory:
     def close(self) -> None:
         """Close the directory. Twice is fine."""
         if self._fd >= 0:
-            os.close(self._fd)
+            close_own(self._fd, self._is)
         self._fd = -1
 
     def __enter__(self) -> BoardDirectory:
@@ -169,6 +169,18 @@ class BoardDirectory:
             return os.path.samestat(now, os.fstat(fd))
         except OSError:
             return False
+
+
+def close_own(fd: int, opened: os.stat_result) -> None:
+    """Close a descriptor if it is still that of what was opened: a program may have closed it, and reused its number.
+
+    Args:
+        fd: the descriptor.
+        opened: what it was of.
+    """
+    with contextlib.suppress(OSError):
+        if os.path.samestat(os.fstat(fd), opened):
+            os.close(fd)
 
 
 def other_directories(place: BoardDirectory) -> list[BoardDirectory]:

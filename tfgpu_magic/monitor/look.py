@@ -46,6 +46,11 @@ def look(timeout: float = 1.5, *, slow: Callable[[], None] | None = None) -> Sna
     return Looking(timeout).result(slow)
 
 
+def still_asked() -> bool:
+    """Tell whether a driver that was too slow for a look is still being asked, so that the next one may succeed."""
+    return _late is not None and not _late.done
+
+
 class Looking:
     """A look that has begun, so that other work can be done until its result is there.
 

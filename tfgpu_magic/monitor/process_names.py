@@ -57,7 +57,7 @@ def short_command(name: str, words: Sequence[str]) -> str:
     program = program.lower().rstrip("0123456789.")
     rest = iter(words[1:])
     for word in rest:
-        if word in ("-W", "-X"):
+        if word in ("-W", "-X", "--check-hash-based-pycs"):
             next(rest, None)
         elif word == "-m":
             module = next(rest, "")

@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import struct
 import time
 import zlib
 from dataclasses import replace
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor.directory import BoardDirectory, other_directories
+from tfgpu_magic.monitor.directory import BoardDirectory, close_own, other_directories
 from tfgpu_magic.monitor.report import Report
 
 VERSION = 2
@@ -50,12 +49,13 @@ class ReportFile:
     def __init__(self, place: BoardDirectory) -> None:
         self._place = place
         self._pid = os.getpid()
-        self.name = f"{PREFIX}{self._pid}-{secrets.token_hex(4)}"
+        self.name = f"{PREFIX}{self._pid}-{os.urandom(4).hex()}"
         try:
             self._fd = self._make("new-" + self.name)
         except BaseException:
             place.close()
             raise
+        self._is = os.fstat(self._fd)
 
     def _make(self, new: str) -> int:
         """Make the file, and return its descriptor. The file gets its name when it is locked."""
@@ -91,7 +91,7 @@ class ReportFile:
             with contextlib.suppress(MonitorError):
                 self._place.remove(self.name)
             _ours.discard(self._place.name(self.name))
-        os.close(self._fd)
+        close_own(self._fd, self._is)
         self._place.close()
 
 

@@ -39,6 +39,19 @@ class PlanAnswer:
         return html.page(f"<p><strong>{html.prose(self.standing)}</strong></p>{table}{remarks}")
 
 
+def foreseen(plan: Plan, policy: str, *, of_all: bool, lead: str = "") -> PlanAnswer:
+    """Return what is shown of a plan that is not to be applied.
+
+    Args:
+        plan: the plan.
+        policy: the words that it was made for.
+        of_all: whether they are for every framework, or for TensorFlow.
+        lead: what is said before.
+    """
+    words = plan.asked_of_all if of_all else plan.asked
+    return PlanAnswer(plan, f"{lead}`{str(words) or policy}` would do this:")
+
+
 def _rows(plan: Plan) -> list[tuple[str, ...]]:
     """Return a row for each GPU that TensorFlow sees, and one for logical CPUs."""
     rows: list[tuple[str, ...]] = []

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 
-_PROCESS_COLUMNS = (">GPU", ">PID", ">Type", "<Owner", ">Held")
+_PROCESS_COLUMNS = (">GPU", ">PID", ">Type", "<Owner", ">Held", "<Policy")
 
 
 def render(table: Table, *, longest: int = 40, here: str = "notebook") -> str:
@@ -27,8 +27,10 @@ def render(table: Table, *, longest: int = 40, here: str = "notebook") -> str:
         lines = [phrases.plain(table.error, longest=400)]
         lines += [phrases.TRY, "  " + phrases.TRY_COMMAND] if table.absent else []
         return "\n".join([*lines, *phrases.remarks(table)])
-    gpus = [_gpu(row, none="-" if phrases.of_kernel(table) else "") for row in table.gpus]
-    processes = [line for row in table.processes for line in _process(row, table.time, longest)]
+    own = phrases.of_kernel(table)
+    gpus = [_gpu(row, none="-" if own else "") for row in table.gpus]
+    # Beside a notebook's own policy, which stands with the GPUs, there is no room for all others.
+    processes = [line for row in table.processes for line in _process(row, table.time, longest, policy=not own)]
     lines = columns((">GPU", "<Name", "<TF", ">Held", ">Free", f"<This {here}", "<Policy"), gpus)
     lines += columns(_PROCESS_COLUMNS, processes) if processes else phrases.no_holders(table)
     return "\n".join([*lines, *phrases.remarks(table)])
@@ -41,10 +43,11 @@ def _gpu(row: GpuRow, *, none: str) -> list[str]:
     return [*start, phrases.held(row), phrases.with_unit(row.free), phrases.use(row), phrases.plain(row.policy)]
 
 
-def _process(row: ProcessRow, now: float, longest: int) -> list[list[str]]:
+def _process(row: ProcessRow, now: float, longest: int, *, policy: bool) -> list[list[str]]:
     owner = phrases.owner(row, now, longest=longest)
-    line = [row.gpu, phrases.pid(row), row.kind or "-", owner, phrases.with_unit(row.held)]
-    return [line, *(["", "", "", f"  {figures}", ""] for figures in phrases.figures(row))]
+    asked = phrases.plain(row.use.policy) if policy and row.use else ""
+    line = [row.gpu, phrases.pid(row), row.kind or "-", owner, phrases.with_unit(row.held), asked]
+    return [line, *(["", "", "", f"  {figures}", "", ""] for figures in phrases.figures(row))]
 
 
 def columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

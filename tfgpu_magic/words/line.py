@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic import offers
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.vocabulary import find
 from tfgpu_magic.config.word import Line, Magic, Word
@@ -78,14 +77,15 @@ def parted(text: str) -> tuple[str, str]:
 
 def refused(error: TfGpuError, line: str, shell: Any, magic: Magic = "tf_gpu") -> str:
     """Return the text of the error that refuses a line; the page is told beside it which lines the text offers."""
+    from tfgpu_magic import offers  # only a refusal has any
+
     offers.announce(shell, line, error, magic)
     return explained(error, magic)
 
 
 def explained(error: TfGpuError, magic: Magic = "tf_gpu") -> str:
     """Return the text of an error; where a word that is no policy stands in a policy, the text about that word."""
-    text = _explained(error)
-    return text if error.literal else text.replace("%tf_gpu", f"%{magic}")
+    return _explained(error).replace("%tf_gpu", f"%{magic}")
 
 
 def _explained(error: TfGpuError) -> str:

@@ -7,21 +7,18 @@ from tfgpu_magic.config import completions
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.errors import TooLate
-from tfgpu_magic.views.plan import PlanAnswer
+from tfgpu_magic.views.plan import PlanAnswer, foreseen
 
 
 def _answer(line: Line) -> PlanAnswer:
-    policy = line.rest
+    policy, of_all = line.rest, line.frameworks == "all"
     if not policy:
         return PlanAnswer(control.waiting(), control.standing(control.current(), current_stage()))
     try:
-        plan = control.plan(policy, frameworks=line.frameworks)
-        asked = plan.asked if line.frameworks == "tensorflow" else plan.others
-        return PlanAnswer(plan, f"`{str(asked) or policy}` would do this:")
+        return foreseen(control.plan(policy, frameworks=line.frameworks), policy, of_all=of_all)
     except TooLate as error:
         plan = control.foresee(policy, line.frameworks)
-        after = f"After a restart, `{str(plan.asked) or policy}` would do this:"
-        return PlanAnswer(plan, f"{error.reason} {after}")
+        return foreseen(plan, policy, of_all=of_all, lead=f"{error.reason} After a restart, ")
 
 
 WORD = Word(

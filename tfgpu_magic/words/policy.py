@@ -50,12 +50,11 @@ def _answer(line: Line) -> PlanAnswer:
         return PlanAnswer(plan, _standing(plan, line))
     from tfgpu_magic.restart import restart  # it imports psutil and more, and restarts are rare
 
-    return restart(str(plan.asked) or "default", str(plan.others))
+    return restart(str(plan.asked) or "default", str(administrator.said_to_others(plan)))
 
 
 def _standing(plan: Plan, line: Line) -> str:
     if line.frameworks == "tensorflow":
         return control.standing(plan, current_stage())
-    from tfgpu_magic import everywhere
-
-    return everywhere.standing(plan)
+    said: str = administrator.everywhere().standing(plan)
+    return said

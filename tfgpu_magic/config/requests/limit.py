@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from fractions import Fraction
 from typing import ClassVar
 
 from tfgpu_magic.config import arguments, frameworks
-from tfgpu_magic.config.amount import Amount, Share, amount_text
+from tfgpu_magic.config.amount import EXACT, Amount, Share, amount_text
 from tfgpu_magic.config.memory import Figures, whole
 from tfgpu_magic.config.request import GpuRef, Memory
 from tfgpu_magic.config.word import Word
@@ -59,10 +61,12 @@ class Limit(Memory):
         if not self.shares:
             return self
         named = {frameworks.NAMES[name]: share.percent for name, share in self.shares}
-        percent = named.get(framework, 100 - sum(named.values()))
+        rest = functools.reduce(EXACT.subtract, named.values(), Decimal(100))
+        percent = named.get(framework, rest)
         if isinstance(self.amount, Share):
-            return replace(self, amount=Share(self.amount.percent * percent / 100), shares=())
-        return replace(self, amount=whole(Share(Decimal(percent)).of(self.amount)), shares=())
+            part = EXACT.multiply(self.amount.percent, percent).scaleb(-2, EXACT)
+            return replace(self, amount=Share(part), shares=())
+        return replace(self, amount=whole(Share(percent).of(self.amount)), shares=())
 
     @property
     def grows(self) -> bool:
@@ -89,6 +93,10 @@ class Limit(Memory):
     def less(self, size: int) -> Limit:
         """Return a limit of that size."""
         return replace(self, amount=size)
+
+    def within(self, amount: Amount) -> Limit:
+        """Return a limit of that amount, divided as this one is."""
+        return replace(self, amount=amount)
 
     def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Limit:
         """Return the same in bytes."""
@@ -202,7 +210,8 @@ def _shares(text: str) -> tuple[tuple[str, Share], ...]:
             known = ", ".join(frameworks.NAMES)
             raise PolicyError(f"{part!r} is no share. Write `--share torch=75%`; the frameworks are {known}.")
         shares[name.lower()] = share
-    taken, named = sum(share.percent for share in shares.values()), {frameworks.NAMES[name] for name in shares}
+    taken = sum(Fraction(share.percent) for share in shares.values())
+    named = {frameworks.NAMES[name] for name in shares}
     if len(named) < len(shares) or taken > 100 or (taken == 100 and len(named) < len(set(frameworks.NAMES.values()))):
         raise PolicyError(f"`--share {text}` names a framework twice, or leaves nothing for the others.")
     return tuple(shares.items())

@@ -9,22 +9,37 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import ceiling, cuda, keras, visible
-from tfgpu_magic.config.ceiling import Ceiling
+from tfgpu_magic.config import cuda, keras, visible
 from tfgpu_magic.config.plan import Plan
-from tfgpu_magic.config.policy import NOTHING
+from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
 from tfgpu_magic.config.runtime.environ import EnvironmentChanges, adopt, environment, export, quieten
 from tfgpu_magic.config.runtime.stage import current_stage, forked, frozen, importing, listed, tensorflow, too_old
+from tfgpu_magic.config.variables import CEILING
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import MIB, rounded
 
-__all__ = ["RUNTIME", "Runtime", "adopt", "current_stage", "environment", "frozen", "quieten", "tensorflow"]
+if TYPE_CHECKING:
+    from tfgpu_magic.config.ceiling import Ceiling
+
+__all__ = [
+    "RUNTIME",
+    "Runtime",
+    "adopt",
+    "current_stage",
+    "environment",
+    "export",
+    "frozen",
+    "importing",
+    "quieten",
+    "tensorflow",
+]
 
 NEIGHBOURS = ("torch", "jax", "cupy", "numba.cuda", "pycuda")
 """Libraries that may hold a CUDA context of their own in a kernel."""
@@ -55,7 +70,7 @@ class Runtime:
 
     @property
     def ceiling(self) -> Ceiling | None:
-        """The most that this process may take of each GPU; None without a ceiling. It can be lowered, and not raised.
+        """The most that each framework here may take of each GPU; None without one. It can be lowered, and not raised.
 
         The variable counts as it is when this is first asked, and later changes of it do nothing.
         """
@@ -66,13 +81,28 @@ class Runtime:
         """Read the variable, if that was not done before."""
         if not self._has_read_ceiling:
             self._has_read_ceiling = True
-            if text := os.environ.get(ceiling.VARIABLE, "").strip():
-                self.lower_ceiling(ceiling.safe(text, f"${ceiling.VARIABLE}"))
+            if text := os.environ.get(CEILING, "").strip():
+                self.lower_ceiling(text, f"${CEILING}")
 
-    def lower_ceiling(self, to: Ceiling) -> None:
-        """Hold this process, and what it starts, under a ceiling as well."""
-        self._ceiling = ceiling.lower(self.ceiling, to)
-        export(ceiling.VARIABLE, str(self._ceiling))
+    def lower_ceiling(self, text: str, where: str) -> None:
+        """Hold this process, and what it starts, under a ceiling as well; the arguments are those of `ceiling.safe`."""
+        from tfgpu_magic.config import ceiling  # few processes have one
+
+        to = ceiling.safe(text, where)
+        self._ceiling = to if self.ceiling is None else self.ceiling.lower_of(to)
+        export(CEILING, str(self._ceiling))
+
+    @property
+    def half_started(self) -> bool:
+        """Whether TensorFlow has begun to use CUDA, and its first op was not done yet."""
+        return current_stage() in (Stage.LISTED, Stage.POISONED)
+
+    def inherit(self, others: Policy) -> None:
+        """Have the frameworks beside TensorFlow keep what they were asked in the process that started this one.
+
+        It is in force with the first plan that is applied.
+        """
+        self.plan = Plan(asked=NOTHING, settled=NOTHING, others=others)
 
     def observe(self, gpus: Sequence[Gpu], *, timeout: float = cuda.CUDA_TIMEOUT) -> ProcessState:
         """Return the state of this process on a machine with these GPUs. Nothing is changed or started.
@@ -120,7 +150,9 @@ class Runtime:
         Raises:
             Refused: TensorFlow rejected it; everything is as it was.
         """
-        if plan.judged and plan.needs_tensorflow and importing():
+        before = Plan(asked=NOTHING, settled=NOTHING) if self.plan is None else self.plan
+        differs = (plan.settled, plan.devices) != (before.settled, before.devices)
+        if plan.judged and plan.needs_tensorflow and differs and importing():
             raise Refused("Not applied. TensorFlow is being imported at this moment; say it again when that is done.")
         with self._changes.undone_on_error():
             self._changes.write(plan.environment)
@@ -157,7 +189,7 @@ class Runtime:
 
         The ceiling is the one in force, whatever the variable has become.
         """
-        held = {} if self.ceiling is None else {ceiling.VARIABLE: str(self.ceiling)}
+        held = {} if self.ceiling is None else {CEILING: str(self.ceiling)}
         return self._changes.original() | held
 
     def fall_back(self, plan: Plan) -> None:

@@ -63,13 +63,13 @@ _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR"}
 """What keeps TensorFlow's log out of cells, but for errors. Source: TensorFlow, `tsl/platform/default/logging.cc`."""
 
 
+_quietened = EnvironmentChanges()
+
+
 def quieten(*, on: bool) -> None:
-    """Have TensorFlow write only errors to its log, or all of it; variables with other values are left alone."""
-    for name, value in _QUIET.items():
-        if on:
-            os.environ.setdefault(name, value)
-        elif os.environ.get(name) == value:
-            _set(name, None)
+    """Have TensorFlow write only errors to its log, or all of it; variables that others have set are left alone."""
+    theirs = _quietened.original()
+    _quietened.write({name: value for name, value in _QUIET.items() if on and name not in theirs})
 
 
 def adopt(environment: Mapping[str, str]) -> None:

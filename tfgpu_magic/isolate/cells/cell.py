@@ -171,7 +171,7 @@ class Cell:
         )
         del work  # the values need not be kept when they are sent: a job may run for hours
         with contextlib.suppress(Abandoned):
-            return run(call, self._lease(), _RUNNER, frameworks=self._line.options.frameworks, begun=self._begin)
+            return run(call, self._lease(), _RUNNER, for_all=self._line.options.for_all, begun=self._begin)
         raise KeyboardInterrupt("The cell was stopped before it began.")
 
     def _begin(self, call: Call) -> None:

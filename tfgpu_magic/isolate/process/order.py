@@ -37,6 +37,7 @@ class Order:
         apply: sets TensorFlow up, given a policy and a function that returns the GPUs; imported there by its name.
         policy: the policy for its GPUs.
         frameworks: for which frameworks the policy is, as `apply` takes it.
+        others: what the frameworks beside TensorFlow are asked, where the policy is for TensorFlow alone.
         snapshot: the GPUs as they were when the policy was chosen; None to read them anew.
         imported: which of `guard.ROOTS` the caller has imported; no names of the others may come back.
         precision: Keras' settings for the whole process, as `keras_settings.read` gives them.
@@ -54,6 +55,7 @@ class Order:
     apply: Callable[..., object]
     policy: Policy = NOTHING
     frameworks: str = "tensorflow"
+    others: Policy = NOTHING
     snapshot: Snapshot | None = None
     imported: frozenset[str] = frozenset()
     precision: Mapping[str, object] = field(default_factory=dict)

@@ -151,7 +151,9 @@ def _set_up(order: Order) -> None:
     if "numpy" in sys.modules:  # all calls are forks of one process, and would draw the same numbers
         sys.modules["numpy"].random.seed()
     keras_settings.apply(order.precision)
-    if order.policy.requests:
+    if order.others.requests:
+        RUNTIME.inherit(order.others)
+    if order.policy.requests or order.others.requests:
         snapshot = order.snapshot
         see = {} if snapshot is None else {"see": lambda: snapshot}
         order.apply(order.policy, frameworks=order.frameworks, **see)

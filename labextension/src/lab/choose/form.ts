@@ -3,7 +3,7 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { share, withUnit, type Unit as Shown } from '../../view/format';
 import type { Translation } from '../../view/translation';
-import { bytes, measure, most, STEP } from './amounts';
+import { allowed, bytes, measure, most, STEP } from './amounts';
 import type { Facts, Gpu, Outcome } from './kernel';
 import { ALL, MAGIC, PICK, type Choice, type Memory } from './words';
 
@@ -23,15 +23,16 @@ export interface Form {
 
 export interface Hands {
   choose: (changed: Partial<Choice>) => void;
-  unit: (unit: Choice['unit']) => void;
+  convert: (unit: Choice['unit']) => void;
   take: (words: string) => void;
+  again: () => void;
   copy: () => void;
   insert: () => void;
 }
 
 export function form(state: Form, hands: Hands, unit: Shown, trans: Translation): TemplateResult {
   const { facts } = state;
-  return html`${standing(state, trans)}
+  return html`${standing(state, hands, trans)}
   ${
     facts && facts.gpus.length
       ? html`${gpus(state, facts, hands, unit, trans)} ${memories(state, facts, hands, unit, trans)}
@@ -41,17 +42,22 @@ export function form(state: Form, hands: Hands, unit: Shown, trans: Translation)
 }
 
 /** How the notebook stands: what is in force, or why nothing can be chosen. */
-function standing({ facts, notice, loss }: Form, trans: Translation): unknown {
-  if (notice) {
-    return html`<p class="tfgpu-choose-notice" role="status">${notice}</p>`;
+function standing({ facts, notice, loss }: Form, { again }: Hands, trans: Translation): unknown {
+  const none = facts && !facts.gpus.length;
+  if (notice || none) {
+    return html`<p class="tfgpu-choose-notice" role="status">
+        ${notice || facts?.error || trans.__('The kernel sees no GPU, so there is nothing to choose.')}
+      </p>
+      ${
+        none
+          ? html`<button type="button" class="tfgpu-choose-button" data-do="again" @click=${again}>
+              ${trans.__('Ask Again')}
+            </button>`
+          : nothing
+      }`;
   }
   if (!facts) {
     return nothing;
-  }
-  if (!facts.gpus.length) {
-    return html`<p class="tfgpu-choose-notice" role="status">
-      ${facts.error || trans.__('The kernel sees no GPU, so there is nothing to choose.')}
-    </p>`;
   }
   const now = facts.policy
     ? html`<p>${trans.__('Asked for until now:')} <code>${facts.policy}</code></p>`
@@ -141,8 +147,9 @@ function limit(choice: Choice, facts: Facts, hands: Hands, shown: Shown, trans: 
   };
   const entered = (event: Event): void => {
     const input = event.target as HTMLInputElement;
-    hands.choose({ amount: Number.isFinite(input.valueAsNumber) ? input.valueAsNumber : amount });
-    input.value = String(Math.min(Math.max(input.valueAsNumber || amount, least), top));
+    const value = Number.isFinite(input.valueAsNumber) ? allowed(input.valueAsNumber, unit, gpu) : amount;
+    input.value = String(value); // at first: who hears of the choice looks whether the field is valid
+    hands.choose({ amount: value });
   };
   return html`<div class="tfgpu-choose-limit">
     <input
@@ -170,7 +177,7 @@ function limit(choice: Choice, facts: Facts, hands: Hands, shown: Shown, trans: 
       class="tfgpu-choose-unit"
       aria-label=${trans.__('Unit of the limit')}
       .value=${unit}
-      @change=${(event: Event) => hands.unit((event.target as HTMLSelectElement).value as Choice['unit'])}
+      @change=${(event: Event) => hands.convert((event.target as HTMLSelectElement).value as Choice['unit'])}
     >
       <option value="GiB" ?selected=${unit === 'GiB'}>GiB</option>
       <option value="%" ?selected=${unit === '%'}>%</option>
@@ -241,13 +248,13 @@ function said(outcome: Outcome, take: Hands['take'], trans: Translation): unknow
                 </ul>`
             : nothing
         }`;
-    case 'expired':
-      return html`<p class="tfgpu-choose-refused">${trans.__('A cell was running, so nothing was changed.')}</p>`;
+    default:
+      return nothing;
   }
 }
 
 /** A text whose parts between backticks are code, and whose lines are kept. */
-function prose(text: string): TemplateResult {
+export function prose(text: string): TemplateResult {
   const pieces = text.split('`').map((piece, index) => (index % 2 ? html`<code>${piece}</code>` : piece));
   return html`<span class="tfgpu-choose-prose">${pieces}</span>`;
 }

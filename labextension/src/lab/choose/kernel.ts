@@ -23,16 +23,21 @@ export interface Facts {
   gpus: Gpu[];
   /** Why there is no GPU. */
   error: string;
+  /** Whether that is only a driver that is slow, and still being asked. */
+  asking: boolean;
+  /** What the words do that the question was about. */
+  plan?: Planned | Refused;
 }
 
 export interface Planned {
   outcome: 'fits' | 'late' | 'applied';
   policy: string;
+  /** The policy that the other frameworks have; a restart keeps it. */
+  others: string;
   takes: { gpu: string; takes: string }[];
   notes: string[];
   /** What an applied policy does at this stage. */
   standing?: string;
-  reason?: string;
   /** Whether the extension was loaded for it, and what that printed. */
   loads?: boolean;
   said?: string;
@@ -44,13 +49,18 @@ export interface Refused {
   ways: string[];
 }
 
-export type Outcome = Planned | Refused | { outcome: 'expired' };
+/** Why nothing was done: the request came after its time, or after TensorFlow's first op. */
+export interface Missed {
+  outcome: 'expired' | 'overtaken';
+}
+
+export type Outcome = Planned | Refused | Missed;
 
 /** An answer, or why there is none. */
 export type Reply<T> =
   { kind: 'answer'; facts: T } | { kind: 'busy' } | { kind: 'missing' } | { kind: 'failed'; reason: string };
 
-/** Seconds that an answer may take: the driver's figures may take two. */
+/** Seconds that an answer may take: the driver may take two of them (`LOOK` in `chooser.py`), and imports the rest. */
 export const PATIENCE = 8;
 
 const MIME = 'application/vnd.tfgpu-magic.answer+json';
@@ -58,29 +68,35 @@ const MIME = 'application/vnd.tfgpu-magic.answer+json';
 /** What is used of a connection to a kernel. */
 export type Connection = Pick<Kernel.IKernelConnection, 'requestExecute' | 'status'>;
 
-/** A text as Python writes it. */
-export function literal(text: string): string {
-  return JSON.stringify(text);
-}
-
 /** Whether a kernel would answer at once. */
 export function isFree({ status }: Pick<Kernel.IKernelConnection, 'status'>): boolean {
   return status === 'idle';
 }
 
+/** The functions of `chooser.py`, and what they answer. */
+interface Answers {
+  /** With words, or an empty text. */
+  state: Facts;
+  /** With words, and the time by the kernel's clock from which on nothing is done. */
+  apply: Outcome;
+  /** With a plan's policy, and that of the other frameworks. */
+  resume: Outcome;
+}
+
 /**
- * Ask several questions at once: calls of functions of `chooser.py`, by names for their answers.
+ * Ask one question: have a function called in the kernel.
  *
- * @param seconds - how long the answers may take; one that comes later is not heard.
+ * @param values - its arguments; Python reads what JSON writes.
+ * @param seconds - how long the answer may take; one that comes later is not heard.
  */
-export async function ask<T extends object>(
+export async function ask<Name extends keyof Answers>(
   kernel: Connection,
-  calls: Record<keyof T & string, string>,
+  name: Name,
+  values: (string | number)[],
   seconds = PATIENCE
-): Promise<Reply<T>> {
-  const user_expressions = Object.fromEntries(
-    Object.entries<string>(calls).map(([name, call]) => [name, `__import__("tfgpu_magic.chooser").chooser.${call}`])
-  );
+): Promise<Reply<Answers[Name]>> {
+  const call = `${name}(${values.map(value => JSON.stringify(value)).join(', ')})`;
+  const user_expressions = { answer: `__import__("tfgpu_magic.chooser").chooser.${call}` };
   const request = { code: '', silent: true, store_history: false, stop_on_error: false, user_expressions };
   const future = kernel.requestExecute(request);
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -89,10 +105,7 @@ export async function ask<T extends object>(
   });
   try {
     const reply = await Promise.race([future.done, late]);
-    if (!reply) {
-      return { kind: 'busy' };
-    }
-    return answers<T>(reply.content as { status: string; user_expressions?: Record<string, Expression> });
+    return reply ? answered<Answers[Name]>(reply.content) : { kind: 'busy' };
   } catch (error) {
     return { kind: 'failed', reason: error instanceof Error ? error.message : String(error) };
   } finally {
@@ -101,25 +114,19 @@ export async function ask<T extends object>(
   }
 }
 
-/** An answer to one of a request's expressions. */
-interface Expression {
+/** What a kernel replies, with the value of the request's expression or the error that it raised. */
+interface Content {
   status: string;
-  data?: Record<string, unknown>;
-  ename?: string;
-  evalue?: string;
+  user_expressions?: {
+    answer?: { status: string; data?: Record<string, unknown>; ename?: string; evalue?: string };
+  };
 }
 
-function answers<T extends object>(content: {
-  status: string;
-  user_expressions?: Record<string, Expression>;
-}): Reply<T> {
-  const facts: Record<string, unknown> = {};
-  for (const [name, { status, data, ename, evalue }] of Object.entries(content.user_expressions ?? {})) {
-    if (status !== 'ok' || !data?.[MIME]) {
-      const reason = `${ename ?? ''}: ${evalue ?? ''}`;
-      return ename === 'ModuleNotFoundError' ? { kind: 'missing' } : { kind: 'failed', reason };
-    }
-    facts[name] = data[MIME];
+function answered<T>({ status, user_expressions }: Content): Reply<T> {
+  const answer = user_expressions?.answer;
+  if (answer?.data?.[MIME]) {
+    return { kind: 'answer', facts: answer.data[MIME] as T };
   }
-  return Object.keys(facts).length ? { kind: 'answer', facts: facts as T } : { kind: 'failed', reason: content.status };
+  const reason = answer ? `${answer.ename ?? ''}: ${answer.evalue ?? ''}` : status;
+  return answer?.ename === 'ModuleNotFoundError' ? { kind: 'missing' } : { kind: 'failed', reason };
 }

@@ -35,7 +35,9 @@ def _lazy_init() -> None:
         return
     _initializing = True
     _library = ctypes.CDLL("libcuda.so.1")
-    assert _library.cuInit(0) == 0
+    if _library.cuInit(0) or not device_count():
+        _initializing = False
+        raise RuntimeError("No CUDA GPUs are available")
     options = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF", "")
     found = re.search(r"per_process_memory_fraction:([0-9.]+)", options)
     for device in range(device_count()):

@@ -1,0 +1,296 @@
+"""What is asked of PyTorch and JAX, by a user or an administrator, holds in whatever order things come.
+
+A scene is cells of one IPython, with stand-ins for PyTorch and JAX that take their memory of the simulated driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import pytest
+
+from tests.frameworks.cells_on_machine import stage
+from tests.machines import machine_of
+from tfgpu_magic.simgpu import Machine
+
+machine = machine_of("2x16GiB")
+
+FREE, CAPPED, NO_GPU = "'taken'", "'out of memory'", "'no GPU'"
+CEILING = {"TFGPU_CEILING": "limit 2GiB"}
+NONE = {"TFGPU_CEILING": "visible none"}
+OLD = "from tfgpu_magic.frameworks.torch import Torch; Torch.version = lambda self: (2, 9, 0)"
+BLIND = """
+import tfgpu_magic.administrator as a
+from tfgpu_magic.monitor.snapshot import Snapshot
+a.look_well = lambda: Snapshot(time=0.0, error="The driver does not answer.")
+"""
+SHARER = """
+import tfgpu_magic.other_processes as o
+from tfgpu_magic.monitor.report import GpuUse, Report
+o._read = lambda _: o.OtherProcesses((Report(pid=1, summary="", uses=(GpuUse(gpu="*", fair=True, asked=1.0),)),))
+"""
+SAID = "from tfgpu_magic import administrator as a, control; str(a.said_to_others(control.plan('limit 1GiB')))"
+RESUME = "from tfgpu_magic import loading; loading._apply(get_ipython(), 'limit 99GiB', 'limit 1GiB', print)"
+DEFECT = "import tfgpu_magic.everywhere as e; e.beside = lambda *_: 1 / 0"
+BROKEN = "import tfgpu_magic.administrator as a; a.look_well = lambda: 1 / 0"
+
+
+class Scene(NamedTuple):
+    """Cells, each followed by what it must say, in an environment; and what none of them may say."""
+
+    cells: tuple[str, ...]
+    env: Mapping[str, str] = {}
+    never: str = "Traceback"
+    before: str = ""
+    """What is done before the extension is loaded."""
+
+
+SCENES = {
+    # A policy that the ceiling lowers, or that the machine has not
+    "a policy above the ceiling": Scene(
+        ("take(3)", CAPPED, "take(1)", FREE), {"TFGPU_POLICY": "limit 6GiB", **CEILING}
+    ),
+    "a policy above the ceiling, JAX": Scene(
+        ("start_jax()", "[2304, 2304]"), {"TFGPU_POLICY": "limit 6GiB", **CEILING}
+    ),
+    "a policy that names an absent GPU": Scene(
+        ("import torch", "There is no GPU 5 here", "take(5)", CAPPED), {"TFGPU_POLICY": "limit 5=2GiB 0=2GiB"}
+    ),
+    "a policy for absent GPUs alone": Scene(("start_jax()", "[256, 256]"), {"TFGPU_POLICY": "limit 5=2GiB"}),
+    # A ceiling without any GPU
+    "no GPU, PyTorch": Scene(("take(3)", NO_GPU), NONE),
+    "no GPU, JAX": Scene(("start_jax()", "[0, 0]"), NONE),
+    "no GPU for a child process": Scene(("os.environ['CUDA_VISIBLE_DEVICES']", "'-1'"), NONE),
+    "no GPU, a policy": Scene(("take(3)", NO_GPU), {"TFGPU_POLICY": "pick; limit 1GiB", **NONE}),
+    "a ceiling that is misspelt": Scene(("take(3)", NO_GPU), {"TFGPU_CEILING": "little"}),
+    "no GPU, where PyTorch has one": Scene(("take(1)", CAPPED), NONE, before="take(1)"),
+    "no GPU, where CUDA runs": Scene(("start_jax()[0] < 1290", "True"), NONE, before="take(1)"),
+    "no GPU, whatever is said": Scene(
+        ("%gpu growth", "`visible none; growth` holds", "%gpu visible none", "", "take(1)", NO_GPU), NONE
+    ),
+    "no GPU, whatever is said where PyTorch has one": Scene(
+        ("%gpu growth", "", "%gpu visible none", "", "%tf_gpu visible none", "", "take(1)", CAPPED),
+        NONE,
+        before="take(1)",
+    ),
+    "no GPU, said later": Scene(("%config TfGpuMagics.ceiling = 'visible none'", "", "take(1)", NO_GPU), CEILING),
+    # A configured choice of GPUs
+    "a policy that chooses, PyTorch": Scene(
+        ("take(1)", FREE, "take(2)", CAPPED, "mib()", "[0, 1280]"), {"TFGPU_POLICY": "visible 1; limit 2GiB"}
+    ),
+    "a policy that chooses, JAX": Scene(("start_jax()", "[0, 2304]"), {"TFGPU_POLICY": "visible 1; limit 2GiB"}),
+    "a policy that picks": Scene(("sorted(start_jax())", "[0, 4352]"), {"TFGPU_POLICY": "pick; limit 25%"}),
+    "a policy that hides every GPU": Scene(("take(1)", NO_GPU), {"TFGPU_POLICY": "visible none"}),
+    "a policy that picks, then TensorFlow": Scene(
+        (
+            "import torch; seen = os.environ['CUDA_VISIBLE_DEVICES']",
+            "",
+            "import tensorflow as tf; x = tf.zeros(1); seen == os.environ['CUDA_VISIBLE_DEVICES']",
+            "True",
+            "sorted(mib())",
+            "[0, 2304]",
+            "take(3)",
+            CAPPED,
+        ),
+        {"TFGPU_POLICY": "pick; limit 2GiB"},
+    ),
+    # PyTorch is told through its own interface, whatever its variables say
+    "an old PyTorch after a line": Scene((OLD, "", "%tf_gpu limit 1GiB", "", "take(5)", CAPPED), CEILING),
+    "an old PyTorch after JAX": Scene((OLD, "", "import jax", "", "take(5)", CAPPED), CEILING),
+    "an allocator of CUDA's": Scene(
+        ("%tf_gpu limit 1GiB", "", "take(5)", CAPPED),
+        {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync", **CEILING},
+    ),
+    **{
+        f"options that are set afterwards, {name}": Scene(
+            (
+                "%gpu limit 4GiB",
+                "",
+                f"os.environ['{name}'] = 'expandable_segments:True'; take(5)",
+                CAPPED,
+                "take(2)",
+                FREE,
+            )
+        )
+        for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+    },
+    "variables of JAX that are set afterwards": Scene(
+        (
+            "%gpu limit 4GiB",
+            "",
+            "os.environ.update(XLA_PYTHON_CLIENT_MEM_FRACTION='0.9', XLA_CLIENT_MEM_FRACTION='0.9'); jax_limits()",
+            "[4095, 4095]",
+        )
+    ),
+    "a fraction of the user's own": Scene(
+        ("%gpu limit 4GiB", "", "take(3)", FREE, "%gpu default", "", "fraction()", "0.1"), before="own_fraction(0.1)"
+    ),
+    "a fraction of the user's own, as an option": Scene(
+        ("%gpu limit 4GiB", "", "take(3)", FREE, "%gpu default", "", "fraction()", "0.1"),
+        {"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.1"},
+    ),
+    "one GPU has a limit": Scene(
+        (
+            "%gpu limit 0=1GiB",
+            "JAX has one limit for all GPUs, a part of each: it takes no more than 1024 MiB of GPU 1.",
+            "take(3, gpu=1)",
+            FREE,
+            "take(3)",
+            CAPPED,
+        )
+    ),
+    # GPUs that only TensorFlow does not see
+    "a GPU that is hidden from TensorFlow": Scene(
+        ("%gpu limit 2GiB", "", "take(1)", FREE, "%tf_gpu visible 1", "", "take(3)", CAPPED)
+    ),
+    "hidden from TensorFlow, under a ceiling": Scene(
+        ("take(1)", FREE, "%tf_gpu visible 1", "", "take(3)", CAPPED), CEILING
+    ),
+    "hidden from TensorFlow, JAX awake": Scene(
+        ("%gpu limit 2GiB", "", "start_jax()", "", "%tf_gpu visible 1", "`limit 2GiB; visible 1`"),
+        never="already using",
+    ),
+    # One framework that cannot be told
+    "JAX with an allocator that heeds no limit": Scene(
+        ("take(5)", CAPPED, "jax_limits()", "[2047, 2047]"), {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform", **CEILING}
+    ),
+    "JAX that is awake": Scene(
+        ("import torch", "", "take(5)", CAPPED), CEILING, before="start_jax()", never="NOT in force"
+    ),
+    "PyTorch that has more": Scene(("take(1)", CAPPED, "jax_limits()", "[2047, 2047]"), CEILING, before="take(3)"),
+    "a driver that does not answer": Scene((BLIND, "", "take(5)", NO_GPU), CEILING),
+    "a driver that does not answer, CUDA runs": Scene(
+        (BLIND, "", "import torch", "", "take(1)", CAPPED), CEILING, before="start_cuda()"
+    ),
+    "a look that fails": Scene((BROKEN, "", "take(5)", NO_GPU), CEILING),
+    "a defect of ours": Scene((DEFECT, "", "take(5)", NO_GPU), CEILING),
+    "a driver that does not answer, after a line": Scene(
+        ("%gpu limit 1GiB", "", BLIND, "", "take(5)", CAPPED, "start_jax()", "[1280, 1280]"), CEILING
+    ),
+    # A ceiling that is lowered
+    "lowered below what was asked": Scene(
+        (
+            "import jax",
+            "",
+            "%gpu limit 4GiB",
+            "",
+            "%config TfGpuMagics.ceiling = 'limit 1GiB'",
+            "",
+            "start_jax()",
+            "[1280, 1280]",
+            "take(2)",
+            CAPPED,
+        ),
+        {"TFGPU_CEILING": "limit 40%"},
+    ),
+    "a first ceiling below what was asked": Scene(
+        (
+            "import jax, torch",
+            "",
+            "%gpu limit 4GiB",
+            "",
+            "%config TfGpuMagics.ceiling = 'limit 1GiB'",
+            "",
+            "start_jax()",
+            "[1280, 1280]",
+            "take(2)",
+            CAPPED,
+        )
+    ),
+    "lowered, JAX awake": Scene(
+        (
+            "start_jax()",
+            "",
+            "%tf_gpu limit 2GiB",
+            "",
+            "%config TfGpuMagics.ceiling = 'limit 3GiB'",
+            "so its memory cannot be changed any more. The ceiling `limit 40%; limit 3GiB` does not hold it. Restart",
+            "%tf_gpu plan",
+            "`limit 2GiB` waits",
+        ),
+        {"TFGPU_CEILING": "limit 40%"},
+        never="%tf_gpu  ",
+    ),
+    "lowered, JAX awake, a policy": Scene(
+        ("start_jax()", "", "%config TfGpuMagics.ceiling = 'limit 3GiB'", "", "%tf_gpu plan", "`limit 2GiB` waits"),
+        {"TFGPU_POLICY": "limit 2GiB"},
+    ),
+    "lowered, TensorFlow awake": Scene(
+        (
+            "import torch, tensorflow as tf; x = tf.zeros(1)",
+            "",
+            "%config TfGpuMagics.ceiling = 'limit 1GiB'",
+            "TensorFlow is using the GPUs already",
+            "take(2)",
+            CAPPED,
+        )
+    ),
+    # What is said for TensorFlow is not said for the others
+    "a policy, PyTorch, a line": Scene(
+        ("import torch", "", "%tf_gpu limit 1GiB", "", "take(3)", CAPPED), {"TFGPU_POLICY": "limit 2GiB"}
+    ),
+    "a policy, a line, PyTorch": Scene(("%tf_gpu limit 1GiB", "", "take(3)", CAPPED), {"TFGPU_POLICY": "limit 2GiB"}),
+    "a policy that a user drops": Scene(("%gpu default", "", "take(3)", FREE), {"TFGPU_POLICY": "limit 2GiB"}),
+    "a policy that a user replaces": Scene(("%gpu limit 4GiB", "", "take(3)", FREE), {"TFGPU_POLICY": "limit 2GiB"}),
+    "a policy of the session": Scene(
+        (
+            "import torch",
+            "",
+            "%config TfGpuMagics.policy = 'limit 2GiB'",
+            "PyTorch takes up to 2 GiB",
+            "take(3)",
+            CAPPED,
+        )
+    ),
+    "a policy of the session for TensorFlow": Scene(
+        ("%config TfGpuMagics.policy = 'split 2'", "`split 2` waits"),
+    ),
+    # Parts of a limit
+    "shares of more than the ceiling": Scene(
+        ("%gpu limit 80% --share torch=50%", "The most that is allowed:   %gpu limit 40% --share torch=50%"),
+        {"TFGPU_CEILING": "limit 40%"},
+    ),
+    "a fair part is fixed": Scene(
+        ("%gpu limit fair", "", "start_jax()[0] > 13000", "True", "%tf_gpu growth", "`growth`"), never="already using"
+    ),
+    "a fair part is divided anew until then": Scene(
+        ("%gpu limit fair", "", SHARER, "", "8000 > start_jax()[0] > 6000", "True", "take(8, gpu=1)", CAPPED)
+    ),
+    "a fair part of PyTorch is fixed": Scene(
+        ("import torch", "", "%gpu limit fair", "", "fair()", "[False, False]"),
+    ),
+    # What is said
+    "what is configured is no word for a restart": Scene(
+        (SAID, "''", "%gpu limit 3GiB", "", SAID, "'limit 3GiB'"), {"TFGPU_POLICY": "limit 5=2GiB 0=2GiB"}
+    ),
+    "a restart for more than there is": Scene(
+        (RESUME, "is NOT in force. `limit 1GiB` is, for every framework.", "take(2)", CAPPED)
+    ),
+    "Keras keeps TensorFlow from the GPUs": Scene(
+        ("%gpu limit 4GiB", "`limit 4GiB` holds for PyTorch and JAX, from first use on."), {"KERAS_BACKEND": "jax"}
+    ),
+    "JAX that TensorFlow imports": Scene(
+        ("%tf_gpu limit 1GiB", "", "import tensorflow", "`limit 1GiB` is in force", "jax_limits()", "[2047, 2047]"),
+        CEILING,
+        never="NOT in force",
+    ),
+}
+
+
+Play = Callable[[Mapping[str, str], list[str]], list[str]]
+
+
+@pytest.fixture(scope="module")
+def play(machine: Machine) -> Iterator[Play]:
+    with stage(machine) as play:
+        yield play
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_it_holds(play: Play, name: str) -> None:
+    scene = SCENES[name]
+    said = play(scene.env, [scene.before, "%load_ext tfgpu_magic", *scene.cells[::2]])
+
+    assert [(text, told) for text, told in zip(said[2:], scene.cells[1::2], strict=True) if told not in text] == []
+    assert scene.never not in "\n".join(said)

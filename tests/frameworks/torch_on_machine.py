@@ -1,0 +1,144 @@
+"""The real PyTorch on a simulated machine: its build for the CPU, with what it has not of CUDA filled in.
+
+What PyTorch does in Python is its own: when it starts CUDA, what it calls then, how it checks arguments, and where it
+finds its statistics. Below that, in C++, `Library` answers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import tfgpu_magic
+from tests.frameworks import torch_stand_in
+from tests.sizes import MIB
+from tfgpu_magic import frameworks
+from tfgpu_magic.frameworks.torch import Torch
+from tfgpu_magic.monitor.report import Figure
+
+ALLOCATED, PEAK, RESERVED = 64 * MIB, 128 * MIB, 256 * MIB
+"""Bytes of the first GPU, once it is in use; of the second, twice that."""
+
+STAND_IN = Path(__file__).parent / "stand_in" / "torch" / "cuda.py"
+
+
+class Library:
+    """What PyTorch's C++ answers in a build for CUDA; it starts the driver, counts memory, and takes none."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._fractions: dict[int, float] = {}
+
+    def fill_in(self) -> None:
+        """Give `torch._C` what it lacks, by the names and types of `torch/_C/__init__.pyi`."""
+        functions = {
+            "init": self._init,
+            "getDeviceCount": self._count,
+            "getMemoryFraction": lambda device: self._fractions[device],
+            "memoryStats": self._stats,
+            "setMemoryFraction": self._set,
+        }
+        for name, function in functions.items():
+            setattr(self._torch._C, f"_cuda_{name}", function)
+        self._torch.cuda._cudart = self
+
+    def _init(self) -> None:
+        assert self._driver.cuInit(0) == 0
+        self._torch.cuda._get_device_properties = self._properties  # as the one in C++ does
+        found = re.search(r"per_process_memory_fraction:([0-9.]+)", options(self._torch))
+        self._fractions = dict.fromkeys(range(self._count()), float(found[1]) if found else 1.0)
+
+    def _count(self) -> int:
+        count = ctypes.c_int()
+        self._driver.cuDeviceGetCount(ctypes.byref(count))
+        return count.value
+
+    def _stats(self, device: int) -> dict[str, Any]:
+        times = device + 1
+        return {
+            "allocated_bytes": {"all": {"current": times * ALLOCATED, "peak": times * PEAK}},
+            "reserved_bytes": {"all": {"current": times * RESERVED}},
+        }
+
+    def _set(self, fraction: float, device: int) -> None:
+        assert device in self._fractions
+        self._fractions[device] = fraction
+
+    def _properties(self, device: int) -> SimpleNamespace:
+        total = ctypes.c_size_t()
+        self._driver.cuDeviceTotalMem_v2(ctypes.byref(total), device)
+        return SimpleNamespace(total_memory=total.value)
+
+
+def imported() -> Any:
+    """Import PyTorch, and fill in what it lacks."""
+    import torch
+
+    if not torch.cuda._is_compiled():
+        Library(torch).fill_in()
+    return torch
+
+
+def options(torch: Any) -> str:
+    """Return the options of PyTorch's allocator, as PyTorch has read them."""
+    return str(torch._C._accelerator_getAllocatorSettings())
+
+
+def told(steps: Sequence[str]) -> tuple[dict[str, tuple[Figure, ...]], str, str]:
+    """Go through steps, each ``import``, ``use`` or words for every framework.
+
+    Returns:
+        The figures of all frameworks, the options of PyTorch's allocator, and what the last words were refused with.
+    """
+    refused = ""
+    for step in steps:
+        if step == "import":
+            imported()
+        elif step == "use":
+            imported().cuda.init()
+        else:
+            try:
+                tfgpu_magic.apply(step, frameworks="all")
+            except tfgpu_magic.Refused as error:
+                refused = str(error)
+    return frameworks.figures(), options(imported()), refused
+
+
+def asked_without_a_start() -> tuple[str, list[int], bool, tuple[int, ...]]:
+    """Ask PyTorch all that is asked of one that sleeps; return that, and whether it has started and its version."""
+    import torch
+
+    one = Torch()
+    asked = [torch.cuda.memory_reserved(0), torch.cuda.memory_allocated(0), torch.cuda.max_memory_allocated(0)]
+    return one.stage().name, asked, torch.cuda.is_initialized(), one.version()
+
+
+def unlike_the_stand_ins() -> list[str]:
+    """Return the names of functions that the stand-ins have and PyTorch has not, or does not take as many arguments."""
+    import torch
+
+    found = []
+    for name, function in _stand_ins().items():
+        try:
+            inspect.signature(getattr(torch.cuda, name, None)).bind(*inspect.signature(function).parameters)  # type: ignore[arg-type]
+        except TypeError:
+            found.append(name)
+    return found
+
+
+def _stand_ins() -> dict[str, Callable[..., object]]:
+    """Return every function that a stand-in has of `torch.cuda`."""
+    spec = importlib.util.spec_from_file_location("stand_in", STAND_IN)
+    assert spec is not None
+    assert spec.loader is not None
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    of_machine = {name: found for name, found in vars(module).items() if inspect.isfunction(found) and name != "take"}
+    return {**of_machine, **vars(torch_stand_in.torch(allocated=[], reserved=[], fractions=[]).cuda)}

@@ -1,0 +1,88 @@
+"""Runs what a command line of `tfgpu` says: parser and help are made from `table`, and only one command is imported."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from tfgpu_magic._version import __version__
+from tfgpu_magic.command.table import COMMANDS
+from tfgpu_magic.errors import TfGpuError
+
+PROGRAM = "tfgpu"
+WRONG = 2
+"""The exit status for a mistake in the words, and for a policy that is refused: nothing was done."""
+FAILED = 1
+"""The exit status where the output takes no more."""
+
+
+def answer(words: list[str]) -> int | Callable[[], int]:
+    """Do what the words say, and return the exit status, or what is to be called for it outside of all handlers."""
+    try:
+        outcome = _outcome(words)
+        if sys.stdout is not None:  # it is None where the command was started with its output closed
+            sys.stdout.flush()
+    except TfGpuError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return WRONG
+    except OSError as error:
+        return _not_written(error)
+    return outcome
+
+
+def parser(chosen: str) -> argparse.ArgumentParser:
+    """Return the parser; of the commands, only the chosen one has its arguments, since only its module is imported."""
+    made = argparse.ArgumentParser(PROGRAM, description="Share GPUs: run programs under a policy, see who holds what.")
+    made.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    commands = made.add_subparsers(dest="command", metavar="COMMAND", title="commands", required=True)
+    for command in COMMANDS:
+        own = commands.add_parser(
+            command.name,
+            usage=f"{PROGRAM} {command.name} {command.usage}".rstrip(),
+            help=command.meaning,
+            description=f"{command.meaning[0].upper()}{command.meaning[1:]}.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if command.name == chosen:
+            _module(command.name).prepare(own)
+    return made
+
+
+def _outcome(words: list[str]) -> int | Callable[[], int]:
+    place = words.index("--") if "--" in words else len(words)
+    ours, program = words[:place], words[place + 1 :]
+    if words and not ours:
+        raise TfGpuError(f'there is no command. To run a program:   {PROGRAM} run "POLICY" {shlex.join(words)}')
+    ours = ours or ["help"]
+    if ours[0] == "help":
+        ours = [*ours[1:], "--help"]
+    made = parser(ours[0])
+    options = made.parse_args(ours, argparse.Namespace(program=program))
+    (command,) = (one for one in COMMANDS if one.name == options.command)
+    if "--" in words and not command.takes_program:
+        made.error(f"`{PROGRAM} {command.name}` takes no program: {' '.join(words[place:])!r} is too much")
+    if not command.takes_program and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names and bars may have what the terminal's encoding has not
+    outcome: int | Callable[[], int] = _module(command.name).run(options)
+    return outcome
+
+
+def _module(name: str) -> Any:
+    return import_module(f"{__package__}.{name}")
+
+
+def _not_written(error: OSError) -> int:
+    """Say why the output takes no more, but not where its reader has ended, as `head` does; return the exit status."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain at its end again
+    if isinstance(error, BrokenPipeError):
+        return 128 + signal.SIGPIPE
+    print(f"{PROGRAM}: {error}", file=sys.stderr)
+    return FAILED

@@ -1,0 +1,85 @@
+"""What is said of the frameworks beside TensorFlow: notes on a plan that `everywhere` has made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tfgpu_magic import frameworks
+from tfgpu_magic.config.memory import context_bytes
+from tfgpu_magic.config.plan import Plan
+from tfgpu_magic.config.process_state import ProcessState, Stage
+from tfgpu_magic.frameworks import Limited
+from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.units import rounded
+
+
+def noted(plan: Plan, process: ProcessState) -> Plan:
+    """Return a plan with notes on what the frameworks beside TensorFlow take."""
+    there = frameworks.limited()
+    if not plan.frameworks:
+        return replace(plan, notes=(*plan.notes, *_left_free(plan, there)))
+    return replace(plan, notes=(*plan.notes, *_each(plan), *_together(plan, process)))
+
+
+def standing(plan: Plan) -> str:
+    """Return one sentence on what an applied plan does for every framework."""
+    tensorflow = [TENSORFLOW] if frameworks.has_tensorflow() else []
+    kept_off = plan.show and not plan.devices
+    names = _all([*([] if kept_off else tensorflow), *(part.framework for part in plan.frameworks)])
+    if not plan.others.requests and not plan.asked.requests:
+        return f"No policy is set: the defaults of {names} hold."
+    asked = plan.asked_of_all
+    return f"`{asked}` is in force already." if plan.in_force else f"`{asked}` holds for {names}, from first use on."
+
+
+def left_out(plan: Plan) -> str:
+    """Return a sentence on the installed frameworks that a policy for TensorFlow alone leaves out; else nothing."""
+    there = [one.name for one in frameworks.limited()]
+    if plan.frameworks or plan.asked.of_any_framework or not there:
+        return ""
+    take = "takes what it wants" if len(there) == 1 else "take what they want"
+    return f"`{plan.asked}` is for TensorFlow alone: {_all(there)} {take}. A `limit` is for every framework."
+
+
+def _left_free(plan: Plan, there: Sequence[Limited]) -> tuple[str, ...]:
+    """Return a note on the imported frameworks that words for TensorFlow leave free to take what they want."""
+    imported = frameworks.imported()
+    awake = [one.name for one in there if one.name in imported]
+    if not (plan.asked.memory and awake):
+        return ()
+    words = "; ".join(str(request) for request in plan.asked.memory if request.of_any_framework) or "growth"
+    are = "is" if len(awake) == 1 else "are"
+    return (f"{_all(awake)} {are} imported here too, and left free: `%gpu {words}` is for every framework.",)
+
+
+def _each(plan: Plan) -> Iterator[str]:
+    """Give what is done about each framework, and why one is not held."""
+    for part in plan.frameworks:
+        if part.takes:
+            yield f"{part.framework} takes {part.takes}."
+        yield from part.notes
+        if part.unmet:
+            yield part.unmet
+
+
+def _together(plan: Plan, process: ProcessState) -> Iterator[str]:
+    """Give a note on each GPU of which several frameworks that are imported may take a part."""
+    awake = frameworks.imported()
+    for device in plan.devices:
+        sizes = {TENSORFLOW: sum(device.limits)} if process.stage is not Stage.ABSENT and device.limits else {}
+        uuid, total = str(device.gpu.uuid), device.gpu.total or 0
+        sizes |= {
+            one.framework: one.limits[uuid] for one in plan.frameworks if one.framework in awake and uuid in one.limits
+        }
+        if len(sizes) > 1:
+            each = ", ".join(f"{name} {rounded(size)}" for name, size in sizes.items())
+            yield (
+                f"Together they may take {rounded(sum(sizes.values()))} of GPU {device.gpu.label} ({each}), and CUDA's "
+                f"context about {rounded(context_bytes(total))} beside that; `--share` divides one limit among them."
+            )
+
+
+def _all(names: Sequence[str]) -> str:
+    """Return names as people list them: ``TensorFlow, PyTorch and JAX``."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "every framework"

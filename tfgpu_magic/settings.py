@@ -1,0 +1,39 @@
+"""What changes when a setting of the magics changes in a session: `%config TfGpuMagics.ceiling = "limit 2GiB"`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfgpu_magic import process_ceiling
+from tfgpu_magic.config import import_hook, import_log, parser
+from tfgpu_magic.config.runtime import quieten
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.host import host
+
+if TYPE_CHECKING:
+    from tfgpu_magic.config.word import Magic
+
+lower_ceiling = process_ceiling.lower
+ceiling_in_force = process_ceiling.in_force
+
+
+def magic_for(policy: str) -> Magic:
+    """Return the magic whose line sets a policy: for every framework, where each can be asked it."""
+    try:
+        return "gpu" if parser.parse(policy).of_any_framework else "tf_gpu"
+    except PolicyError:  # the line says why
+        return "tf_gpu"
+
+
+def be_quiet(*, on: bool) -> None:
+    """Say nothing at TensorFlow's import where all is well; or say what is in force."""
+    import_hook.QUIET = on
+
+
+def quieten_tensorflow(*, on: bool) -> None:
+    """Keep TensorFlow's own log out of cells, but for errors; or do not."""
+    quieten(on=on)
+    if on and host() == "kernel":  # in a terminal, what a crash says last is worth more
+        import_log.keep_out()
+    else:
+        import_log.let_in()
