@@ -32,6 +32,8 @@ o._read = lambda _: o.OtherProcesses((Report(pid=1, summary="", uses=(GpuUse(gpu
 """
 SAID = "from tfgpu_magic import administrator as a, control; str(a.said_to_others(control.plan('limit 1GiB')))"
 RESUME = "from tfgpu_magic import loading; loading._apply(get_ipython(), 'limit 99GiB', 'limit 1GiB', print)"
+FIXED_BY_ANY = "Until a framework is imported here, it is divided anew as others ask or end."
+FIXED_BY_TENSORFLOW = "Until TensorFlow is imported here, it is divided anew as others ask or end."
 DEFECT = "import tfgpu_magic.everywhere as e; e.beside = lambda *_: 1 / 0"
 BROKEN = "import tfgpu_magic.administrator as a; a.look_well = lambda: 1 / 0"
 
@@ -256,6 +258,19 @@ SCENES = {
     ),
     "a fair part is divided anew until then": Scene(
         ("%gpu limit fair", "", SHARER, "", "8000 > start_jax()[0] > 6000", "True", "take(8, gpu=1)", CAPPED)
+    ),
+    "a fair part of every framework is divided anew until one is imported": Scene(
+        ("%gpu limit fair", FIXED_BY_ANY, "%gpu plan", FIXED_BY_ANY, "%tf_gpu limit fair --grow", FIXED_BY_ANY)
+    ),
+    "a fair part of TensorFlow is divided anew until that is imported": Scene(
+        ("%tf_gpu limit fair", FIXED_BY_TENSORFLOW, "%tf_gpu plan", FIXED_BY_TENSORFLOW)
+    ),
+    "a fair part of TensorFlow alone, under a ceiling": Scene(
+        ("%tf_gpu limit fair", FIXED_BY_TENSORFLOW, "import torch", "", "fair()", "[True, True]"),
+        {"TFGPU_CEILING": "limit 90%"},
+    ),
+    "a fair part that is fixed already": Scene(
+        ("import torch", "", "%gpu limit fair", "so this gets 13."), never="divided anew"
     ),
     "a fair part of PyTorch is fixed": Scene(
         ("import torch", "", "%gpu limit fair", "", "fair()", "[False, False]"),
