@@ -231,7 +231,7 @@ def test_where_all_is_promised_a_fair_part_is_refused_and_no_smaller_limit_is_of
         planned("limit fair", snapshot(gpu()), asks(1, 7.5), asks(2, 7.5))
 
     assert "limit 32MiB" not in str(refused.value)
-    assert "Of GPU 0 are promised 8 GiB to a.ipynb and 8 GiB to b.ipynb." in str(refused.value)
+    assert "Memory of GPU 0 is promised: 8 GiB to a.ipynb and 8 GiB to b.ipynb." in str(refused.value)
 
 
 def test_a_part_is_settled_in_bytes_only_when_tensorflow_is_there() -> None:
@@ -257,7 +257,7 @@ def test_what_is_promised_and_not_taken_stands_in_the_status_and_a_contexts_esti
     found = gather(machine, [asks(1, 4), asks(2, 6.4), asks(3)])
 
     assert standing(machine.gpus, found, lambda: NAMES) == [
-        "Of GPU 0 are promised and not taken yet: 6.9 GiB to b.ipynb."
+        "Memory of GPU 0 is promised and not taken yet: 6.9 GiB to b.ipynb."
     ]
 
 

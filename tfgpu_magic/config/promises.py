@@ -164,7 +164,7 @@ def standing(gpus: Sequence[Gpu], promises: Sequence[Promise], owners: Callable[
         if waiting:
             names = owners()
             parts = [f"{rounded(one.owed)} to {_name(one, names)}" for one in waiting]
-            said.append(f"Of GPU {gpu.label} are promised and not taken yet: {_listed(_some(parts))}.")
+            said.append(f"Memory of GPU {gpu.label} is promised and not taken yet: {_listed(_some(parts))}.")
     return said
 
 
@@ -174,7 +174,7 @@ def against(devices: Sequence[Device], promises: Sequence[Promise], names: Mappi
     for device in devices:
         if device.words is not None and device.words.divided:
             fixed = _fixed([one for one in promises if one.gpu == device.gpu.uuid], names)
-            said += [f"Of GPU {device.gpu.label} are promised {_listed(fixed)}."] * bool(fixed)
+            said += [f"Memory of GPU {device.gpu.label} is promised: {_listed(fixed)}."] * bool(fixed)
     return said
 
 
