@@ -272,7 +272,7 @@ def _wanted(
         Refused: it cannot be had together, or what it is is unknown; or what is asked now passes the ceiling.
     """
     resolved = _resolved(earlier.share_of(framework.name), now.share_of(framework.name), plan, snapshot, process)
-    return Wanted(devices=resolved.devices(), grows=resolved.growth)
+    return Wanted(devices=resolved.devices(), grows=resolved.growth, ceilings=resolved.ceilings)
 
 
 def _resolved(earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, process: ProcessState) -> Resolved:

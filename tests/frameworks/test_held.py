@@ -142,6 +142,67 @@ SCENES = {
             CAPPED,
         )
     ),
+    # A fraction of the user's own, under a ceiling: of both the lower holds, but where words say what it is to be
+    "a lower fraction of the user's own": Scene(
+        (
+            "fraction()",
+            "0.05",
+            "%gpu growth",
+            "",
+            "fraction()",
+            "0.05",
+            "%gpu limit 1=1GiB",
+            "",
+            "fraction()",
+            "0.05",
+            "%gpu limit 2GiB",
+            "",
+            "fraction() > 0.1",
+            "True",
+            "%gpu default",
+            "",
+            "fraction()",
+            "0.05",
+        ),
+        CEILING,
+        before="own_fraction(0.05)",
+    ),
+    "a higher fraction of the user's own": Scene(
+        ("0.1 < fraction() < 0.2", "True"), CEILING, before="own_fraction(0.5)"
+    ),
+    "a fraction of the user's own, then a lower ceiling": Scene(
+        ("own_fraction(0.05)", "", "%config TfGpuMagics.ceiling = 'limit 1GiB'", "", "fraction()", "0.05"), CEILING
+    ),
+    "a fraction of the user's own, after words": Scene(
+        ("%gpu limit 4GiB", "", "own_fraction(0.05)", "", "%gpu default", "", "fraction()", "0.05")
+    ),
+    "a lower fraction of the user's own, as an option": Scene(
+        ("fraction()", "0.05", "os.environ['PYTORCH_CUDA_ALLOC_CONF']", "per_process_memory_fraction:0.05"),
+        {"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.05", **CEILING},
+    ),
+    "a lower fraction of the user's own, as an option that is set late": Scene(
+        ("import torch; os.environ['PYTORCH_ALLOC_CONF'] = 'per_process_memory_fraction:0.05'; fraction()", "0.05"),
+        CEILING,
+    ),
+    **{
+        f"a lower fraction of the user's own, {name}": Scene(
+            ("%gpu growth", "JAX takes up to 8", "max(jax_limits()) < 900", "True"), {name: "0.05", **CEILING}
+        )
+        for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+    },
+    "a lower fraction of the user's own, JAX, nothing said": Scene(
+        ("max(jax_limits()) < 900", "True"), {"XLA_CLIENT_MEM_FRACTION": "0.05", **CEILING}
+    ),
+    "a lower fraction of the user's own, JAX, and words": Scene(
+        ("%gpu limit 2GiB", "", "jax_limits()", "[2047, 2047]"), {"XLA_CLIENT_MEM_FRACTION": "0.05", **CEILING}
+    ),
+    "a fraction of 0 for JAX, which is none": Scene(
+        ("jax_limits()", "[2047, 2047]"), {"XLA_CLIENT_MEM_FRACTION": "0", **CEILING}
+    ),
+    "a fraction for JAX that is none": Scene(
+        ("jax_limits()", "[2047, 2047]"), {"XLA_CLIENT_MEM_FRACTION": "all", **CEILING}
+    ),
+    "JAX's own default": Scene(("12000 < max(jax_limits()) < 12300", "True"), {"TFGPU_CEILING": "limit 90%"}),
     # GPUs that only TensorFlow does not see
     "a GPU that is hidden from TensorFlow": Scene(
         ("%gpu limit 2GiB", "", "take(1)", FREE, "%tf_gpu visible 1", "", "take(3)", CAPPED)
