@@ -87,7 +87,7 @@ def _whole(lease: Promise, gpu: Gpu) -> Promise:
 
 def _of(report: Report, gpus: Mapping[str, Gpu]) -> Iterator[Promise]:
     """Give what a process's report promises."""
-    for use in report.uses:
+    for use in report.uses if report.promises else ():
         for uuid in gpus if use.gpu == EVERY_GPU else [use.gpu] if use.gpu in gpus else []:
             yield Promise(
                 gpu=uuid,
