@@ -130,10 +130,10 @@ def tell_others() -> None:
 
 
 def _choose(plan: Plan) -> None:
-    """Choose the GPUs of a configured policy that waits, for all frameworks, and fix parts of no fixed size."""
+    """Choose the GPUs of a configured policy that waits, for all frameworks, and fix the parts that all have."""
     if plan.configured and not plan.judged and (plan.asked.choice is not None or plan.divides):
         enforce_nearest()
-    if current().judged and current().divides:
+    if current().judged and current().divides and current().others.divides:
         _divide(current())
 
 

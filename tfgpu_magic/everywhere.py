@@ -52,6 +52,8 @@ def plan(
     if process.ceiling is not None and own != asked:
         draft(asked, snapshot, alone)  # the whole that is divided is under the ceiling, too
     now = Policy(tuple(request for request in asked if isinstance(request, Memory | Reset)))
+    if current.others.then(now).divides:
+        alone = replace(alone, fixed_by="a framework" if anew or not frameworks.imported() else "")
     before = {} if anew else {one.framework: one for one in current.frameworks}
 
     def extended(made: Plan) -> Plan:
@@ -124,7 +126,7 @@ def _settled(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessStat
 
     A part is fixed when a framework is imported, and then stays.
     """
-    if anew or not any(request.divided for request in made.others.memory):
+    if anew or not made.others.divides:
         return None
     if current.settled_others is not None and made.others.asks_the_same(current.others):
         return current.settled_others
@@ -270,7 +272,7 @@ def _wanted(
         Refused: it cannot be had together, or what it is is unknown; or what is asked now passes the ceiling.
     """
     resolved = _resolved(earlier.share_of(framework.name), now.share_of(framework.name), plan, snapshot, process)
-    return Wanted(devices=resolved.devices(), grows=resolved.growth)
+    return Wanted(devices=resolved.devices(), grows=resolved.growth, ceilings=resolved.ceilings)
 
 
 def _resolved(earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, process: ProcessState) -> Resolved:

@@ -54,7 +54,7 @@ def now() -> OtherProcesses:
 def settling(policy: Policy) -> Iterator[OtherProcesses]:
     """Give what `now` returns. If the policy depends on it, no other process of this user settles one meanwhile."""
     choice = policy.choice
-    if not (choice is not None and choice.picks) and not any(request.divided for request in policy.memory):
+    if not (choice is not None and choice.picks) and not policy.divides:
         yield now()
         return
     with claims.alone() as place:

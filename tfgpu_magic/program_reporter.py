@@ -1,6 +1,7 @@
 """Reports on a program that runs under a policy, as `reporter` does on a kernel: once at its start, then every second.
 
 A program has no thread of this package before it imports a framework: one that forks, or uses no GPU, stays as it was.
+One that starts kernels, as Jupyter Server, promises nothing before that either: they have the policy, and report it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ import time
 
 import wrapt
 
+from tfgpu_magic import frameworks
 from tfgpu_magic.monitor import claims
 from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher
 from tfgpu_magic.reporter import EVERY, PATIENCE, SHARE
 
 AWAITED = ("tensorflow", "torch", "jax")
 """The frameworks whose figures are followed from their import on."""
+
+KERNEL_MANAGER = "jupyter_client"
+"""What a program imports that starts kernels."""
 
 
 class ProgramReporter:
@@ -31,6 +36,7 @@ class ProgramReporter:
     def __init__(self, name: str) -> None:
         self._publisher = Publisher(lambda: name)
         self._publishing = threading.Lock()  # the thread publishes, and whoever announces
+        self._has_kernels = False
         self._pid = os.getpid()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="tfgpu_magic-reporter", daemon=True)
@@ -42,6 +48,7 @@ class ProgramReporter:
         atexit.register(self.stop)
         for framework in AWAITED:
             wrapt.when_imported(framework)(self._imported)
+        wrapt.when_imported(KERNEL_MANAGER)(self._starts_kernels)
 
     def stop(self) -> None:
         """Stop reporting, and remove the last report."""
@@ -60,7 +67,12 @@ class ProgramReporter:
             return
         with self._publishing:
             if not self._ended.is_set():
-                self._publisher.publish(busy=None, active=None)
+                promises = not self._has_kernels or bool(frameworks.imported())
+                self._publisher.publish(busy=None, active=None, promises=promises)
+
+    def _starts_kernels(self, _: object) -> None:
+        self._has_kernels = True
+        self.announce()
 
     def _imported(self, _: object) -> None:
         if self._forked():

@@ -37,12 +37,13 @@ class Publisher:
         self._used_since: float | None = None
         self._report_file: ReportFile | None = None
 
-    def publish(self, *, busy: bool | None, active: float | None) -> None:
+    def publish(self, *, busy: bool | None, active: float | None, promises: bool = True) -> None:
         """Replace the last report with a new one; a board that cannot be written to is ignored.
 
         Args:
             busy: whether a cell or a job runs; None of a program, of which that means nothing.
             active: when one last began or ended, in seconds since the epoch; None of a program.
+            promises: as in `Report`.
         """
         try:
             report = self_report.brief()
@@ -51,7 +52,14 @@ class Publisher:
             report = Report(pid=os.getpid(), summary="")
         if self._used_since is None and any(use.taken for use in report.uses):
             self._used_since = time.time()
-        report = replace(report, notebook=self._path(), busy=busy, active=active, used_since=self._used_since)
+        report = replace(
+            report,
+            notebook=self._path(),
+            busy=busy,
+            active=active,
+            used_since=self._used_since,
+            promises=promises,
+        )
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile
             self._place().post(report)
 

@@ -183,6 +183,25 @@ def test_a_limit_for_jupyter_holds_in_its_kernels(machine: Machine, tmp_path: Pa
     assert done.stdout == "limit 40%\n", done.stderr
 
 
+@pytest.mark.parametrize(
+    ("policy", "said"), [("limit 60%", "up to 4.8 GiB in all"), ("limit fair", "nobody else has a fair part of it now")]
+)
+def test_what_kernels_are_promised_is_not_promised_to_jupyter_as_well(
+    machine: Machine, tmp_path: Path, policy: str, said: str
+) -> None:
+    (tmp_path / "cell.py").write_text(
+        "%load_ext tfgpu_magic\nfrom tfgpu_magic import control\n"
+        f"print(*control.plan('visible 0; {policy} --grow').notes)"
+    )
+    jupyter = str(Path(sys.executable).with_name("jupyter-run"))
+    own = {**QUIET, "IPYTHONDIR": str(tmp_path / "ipython"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+
+    done = tfgpu(machine, "run", policy, "--", jupyter, "cell.py", cwd=tmp_path, env=own)
+
+    assert said in done.stdout, done.stderr
+    assert "are promised" not in done.stdout
+
+
 def test_ctrl_c_in_a_terminal_is_the_programs(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("import time; print('ready', flush=True); time.sleep(600)")
     with running(machine, "growth", "--", "program.py", cwd=tmp_path) as program:

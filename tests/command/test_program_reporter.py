@@ -64,3 +64,17 @@ def test_what_a_program_asks_or_imports_at_its_very_end_waits_for_nothing(report
     program.join(20)
 
     assert not program.is_alive()
+
+
+def test_a_program_that_starts_kernels_promises_nothing_until_it_imports_a_framework_itself(
+    reporter: ProgramReporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[bool] = []
+    monkeypatch.setattr(reporter._publisher, "publish", lambda **report: said.append(report["promises"]))
+
+    reporter.announce()
+    reporter._starts_kernels(None)
+    monkeypatch.setattr("tfgpu_magic.frameworks.imported", lambda: {"PyTorch"})
+    reporter.announce()
+
+    assert said == [True, False, True]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from tfgpu_magic.config.plan import Plan, make
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.promises import EVERY_GPU, Promise, gather, standing
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.monitor.claims import picks
 from tfgpu_magic.monitor.report import GpuUse, Report
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
@@ -104,6 +107,13 @@ def test_a_fair_part_of_a_call_is_as_large_as_its_process_reports() -> None:
     (one,) = gather(snapshot(gpu()), [asks(1, 3)], [Promise(gpu="GPU-0", pid=1, fair=True)])
 
     assert (one.size, one.fair) == (3 * GIB + CONTEXT, False)
+
+
+def test_a_report_that_promises_nothing_still_claims_what_was_picked() -> None:
+    report = replace(asks(1, 4), promises=False)
+
+    assert gather(snapshot(gpu()), [report]) == ()
+    assert picks([report]) == {"GPU-0": 1.0}
 
 
 def test_what_is_on_a_gpu_that_is_not_there_counts_nowhere() -> None:
@@ -231,7 +241,7 @@ def test_where_all_is_promised_a_fair_part_is_refused_and_no_smaller_limit_is_of
         planned("limit fair", snapshot(gpu()), asks(1, 7.5), asks(2, 7.5))
 
     assert "limit 32MiB" not in str(refused.value)
-    assert "Of GPU 0 are promised 8 GiB to a.ipynb and 8 GiB to b.ipynb." in str(refused.value)
+    assert "Memory of GPU 0 is promised: 8 GiB to a.ipynb and 8 GiB to b.ipynb." in str(refused.value)
 
 
 def test_a_part_is_settled_in_bytes_only_when_tensorflow_is_there() -> None:
@@ -257,7 +267,7 @@ def test_what_is_promised_and_not_taken_stands_in_the_status_and_a_contexts_esti
     found = gather(machine, [asks(1, 4), asks(2, 6.4), asks(3)])
 
     assert standing(machine.gpus, found, lambda: NAMES) == [
-        "Of GPU 0 are promised and not taken yet: 6.9 GiB to b.ipynb."
+        "Memory of GPU 0 is promised and not taken yet: 6.9 GiB to b.ipynb."
     ]
 
 

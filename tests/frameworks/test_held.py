@@ -32,6 +32,8 @@ o._read = lambda _: o.OtherProcesses((Report(pid=1, summary="", uses=(GpuUse(gpu
 """
 SAID = "from tfgpu_magic import administrator as a, control; str(a.said_to_others(control.plan('limit 1GiB')))"
 RESUME = "from tfgpu_magic import loading; loading._apply(get_ipython(), 'limit 99GiB', 'limit 1GiB', print)"
+FIXED_BY_ANY = "Until a framework is imported here, it is divided anew as others ask or end."
+FIXED_BY_TENSORFLOW = "Until TensorFlow is imported here, it is divided anew as others ask or end."
 DEFECT = "import tfgpu_magic.everywhere as e; e.beside = lambda *_: 1 / 0"
 BROKEN = "import tfgpu_magic.administrator as a; a.look_well = lambda: 1 / 0"
 
@@ -140,6 +142,67 @@ SCENES = {
             CAPPED,
         )
     ),
+    # A fraction of the user's own, under a ceiling: of both the lower holds, but where words say what it is to be
+    "a lower fraction of the user's own": Scene(
+        (
+            "fraction()",
+            "0.05",
+            "%gpu growth",
+            "",
+            "fraction()",
+            "0.05",
+            "%gpu limit 1=1GiB",
+            "",
+            "fraction()",
+            "0.05",
+            "%gpu limit 2GiB",
+            "",
+            "fraction() > 0.1",
+            "True",
+            "%gpu default",
+            "",
+            "fraction()",
+            "0.05",
+        ),
+        CEILING,
+        before="own_fraction(0.05)",
+    ),
+    "a higher fraction of the user's own": Scene(
+        ("0.1 < fraction() < 0.2", "True"), CEILING, before="own_fraction(0.5)"
+    ),
+    "a fraction of the user's own, then a lower ceiling": Scene(
+        ("own_fraction(0.05)", "", "%config TfGpuMagics.ceiling = 'limit 1GiB'", "", "fraction()", "0.05"), CEILING
+    ),
+    "a fraction of the user's own, after words": Scene(
+        ("%gpu limit 4GiB", "", "own_fraction(0.05)", "", "%gpu default", "", "fraction()", "0.05")
+    ),
+    "a lower fraction of the user's own, as an option": Scene(
+        ("fraction()", "0.05", "os.environ['PYTORCH_CUDA_ALLOC_CONF']", "per_process_memory_fraction:0.05"),
+        {"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.05", **CEILING},
+    ),
+    "a lower fraction of the user's own, as an option that is set late": Scene(
+        ("import torch; os.environ['PYTORCH_ALLOC_CONF'] = 'per_process_memory_fraction:0.05'; fraction()", "0.05"),
+        CEILING,
+    ),
+    **{
+        f"a lower fraction of the user's own, {name}": Scene(
+            ("%gpu growth", "JAX takes up to 8", "max(jax_limits()) < 900", "True"), {name: "0.05", **CEILING}
+        )
+        for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+    },
+    "a lower fraction of the user's own, JAX, nothing said": Scene(
+        ("max(jax_limits()) < 900", "True"), {"XLA_CLIENT_MEM_FRACTION": "0.05", **CEILING}
+    ),
+    "a lower fraction of the user's own, JAX, and words": Scene(
+        ("%gpu limit 2GiB", "", "jax_limits()", "[2047, 2047]"), {"XLA_CLIENT_MEM_FRACTION": "0.05", **CEILING}
+    ),
+    "a fraction of 0 for JAX, which is none": Scene(
+        ("jax_limits()", "[2047, 2047]"), {"XLA_CLIENT_MEM_FRACTION": "0", **CEILING}
+    ),
+    "a fraction for JAX that is none": Scene(
+        ("jax_limits()", "[2047, 2047]"), {"XLA_CLIENT_MEM_FRACTION": "all", **CEILING}
+    ),
+    "JAX's own default": Scene(("12000 < max(jax_limits()) < 12300", "True"), {"TFGPU_CEILING": "limit 90%"}),
     # GPUs that only TensorFlow does not see
     "a GPU that is hidden from TensorFlow": Scene(
         ("%gpu limit 2GiB", "", "take(1)", FREE, "%tf_gpu visible 1", "", "take(3)", CAPPED)
@@ -256,6 +319,19 @@ SCENES = {
     ),
     "a fair part is divided anew until then": Scene(
         ("%gpu limit fair", "", SHARER, "", "8000 > start_jax()[0] > 6000", "True", "take(8, gpu=1)", CAPPED)
+    ),
+    "a fair part of every framework is divided anew until one is imported": Scene(
+        ("%gpu limit fair", FIXED_BY_ANY, "%gpu plan", FIXED_BY_ANY, "%tf_gpu limit fair --grow", FIXED_BY_ANY)
+    ),
+    "a fair part of TensorFlow is divided anew until that is imported": Scene(
+        ("%tf_gpu limit fair", FIXED_BY_TENSORFLOW, "%tf_gpu plan", FIXED_BY_TENSORFLOW)
+    ),
+    "a fair part of TensorFlow alone, under a ceiling": Scene(
+        ("%tf_gpu limit fair", FIXED_BY_TENSORFLOW, "import torch", "", "fair()", "[True, True]"),
+        {"TFGPU_CEILING": "limit 90%"},
+    ),
+    "a fair part that is fixed already": Scene(
+        ("import torch", "", "%gpu limit fair", "so this gets 13."), never="divided anew"
     ),
     "a fair part of PyTorch is fixed": Scene(
         ("import torch", "", "%gpu limit fair", "", "fair()", "[False, False]"),

@@ -73,7 +73,9 @@ def test_the_third_notebook_at_40_percent_is_told_by_name_while_all_is_free(hall
     for text in (told, asked):
         assert "6.9 GiB to first.ipynb, 6.9 GiB to second.ipynb and 6.9 GiB to this" in text
         assert "Not applied" not in text
-    assert "Of GPU 0 are promised and not taken yet: 6.9 GiB to first.ipynb and 6.9 GiB to second.ipynb." in status
+    assert (
+        "Memory of GPU 0 is promised and not taken yet: 6.9 GiB to first.ipynb and 6.9 GiB to second.ipynb." in status
+    )
     assert machine.held() == 0
 
 

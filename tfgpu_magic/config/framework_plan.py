@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from tfgpu_magic.config.amount import EXACT
@@ -25,11 +26,14 @@ class Wanted:
         grows: whether memory is to be taken as it is needed; None where nothing was asked about memory.
         asked: whether a user asks for it now, so that what cannot be had is refused. What was asked before, and what an
             administrator asks, holds as far as it can.
+        ceilings: the UUIDs of the GPUs whose limit is only the ceiling, as nothing lower was asked: there a lower
+            fraction that the user has set in the framework itself stays.
     """
 
     devices: tuple[Device, ...] = ()
     grows: bool | None = None
     asked: bool = True
+    ceilings: frozenset[str] = frozenset()
 
     @property
     def limits(self) -> dict[str, int]:
@@ -44,6 +48,16 @@ class Wanted:
             Refused: that is unknown.
         """
         return {str(device.gpu.uuid): _fraction(device) for device in self.devices if device.limits}
+
+    def within(self, own: Decimal) -> Wanted:
+        """Return the same beside a user's own fraction of all GPUs: a ceiling lowers that, and never raises it."""
+        return replace(self, devices=tuple(self._within(own, device) for device in self.devices))
+
+    def _within(self, own: Decimal, device: Device) -> Device:
+        if str(device.gpu.uuid) not in self.ceilings:
+            return device
+        most = math.ceil(EXACT.multiply(own, cuda_total(device.gpu)))
+        return replace(device, limits=(min(most, sum(device.limits)),))
 
     def lowered(self, framework: str) -> list[str]:
         """Return a note on the GPUs of which a framework takes less, as it has one fraction for all: the smallest.
@@ -82,7 +96,8 @@ class FrameworkPlan:
         framework: its name for people.
         environment: the variables that say it; None removes one.
         limits: bytes that it may take of each GPU, by UUID; without the GPUs on which it is not limited.
-        fractions: the same as fractions of the GPU's memory.
+        fractions: the same as fractions of the GPU's memory, before a lower one of the user's own counts.
+        ceilings: the UUIDs of the GPUs on which that is looked for when the framework is told.
         takes: what it takes, as a phrase: ``up to 4 GiB, as it needs it``; empty where nothing was asked of it.
         notes: what else the user should know, a sentence each.
         unmet: why it is not held to all that holds for the process; empty where it is.
@@ -92,18 +107,31 @@ class FrameworkPlan:
     environment: Mapping[str, str | None] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     fractions: Mapping[str, Decimal] = field(default_factory=dict)
+    ceilings: frozenset[str] = frozenset()
     takes: str = ""
     notes: Sequence[str] = ()
     unmet: str = ""
 
+    @property
+    def _told(self) -> tuple[object, ...]:
+        return self.environment, self.fractions, self.ceilings
+
     def asks_the_same(self, other: FrameworkPlan | None) -> bool:
         """Tell whether both tell the framework the same; None tells it nothing."""
-        theirs = ({}, {}) if other is None else (other.environment, other.fractions)
-        return (self.environment, self.fractions) == theirs
+        return self._told == (other or FrameworkPlan(framework=self.framework))._told
 
     def is_within(self, other: FrameworkPlan) -> bool:
         """Tell whether it lets the framework take no more of any GPU than another plan does."""
         return all(self.fractions.get(uuid, Decimal(1)) <= most for uuid, most in other.fractions.items())
+
+
+def fraction_in(text: str) -> Decimal:
+    """Return the fraction that a variable says; 1, which limits nothing, where it says none."""
+    try:
+        found = float(text)
+    except ValueError:
+        return Decimal(1)
+    return Decimal(str(found)) if 0 <= found < 1 else Decimal(1)
 
 
 def cuda_total(gpu: Gpu) -> int:

@@ -94,7 +94,7 @@ class Plan:
     @property
     def divides(self) -> bool:
         """Whether it gives this process a fair part, which is fixed only when it is taken."""
-        return any(request.divided for request in self.settled.memory)
+        return self.settled.divides
 
     @property
     def acts_on_nothing(self) -> bool:
@@ -164,7 +164,7 @@ def make(
 def noted(plan: Plan, process: ProcessState, owners: Callable[[], Mapping[int, str]]) -> Plan:
     """Return a plan that fits, with notes on what it leaves to CUDA's libraries and to other processes."""
     crowding = fit.crowding(plan.devices, grows=plan.grows)
-    beside = promises.notes(plan.devices, process.promises, owners, waits=plan.divides)
+    beside = promises.notes(plan.devices, process.promises, owners, waits_for=process.fixed_by if plan.divides else "")
     return replace(plan, notes=(*plan.notes, *crowding, *beside))
 
 

@@ -60,6 +60,11 @@ class Policy:
         return self.by_nature()[0]
 
     @property
+    def divides(self) -> bool:
+        """Whether it asks for a fair part of any GPU."""
+        return any(request.divided for request in self.memory)
+
+    @property
     def of_any_framework(self) -> bool:
         """Whether every framework can be asked it, and not only TensorFlow."""
         return all(request.of_any_framework for request in self.memory)

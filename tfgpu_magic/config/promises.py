@@ -87,7 +87,7 @@ def _whole(lease: Promise, gpu: Gpu) -> Promise:
 
 def _of(report: Report, gpus: Mapping[str, Gpu]) -> Iterator[Promise]:
     """Give what a process's report promises."""
-    for use in report.uses:
+    for use in report.uses if report.promises else ():
         for uuid in gpus if use.gpu == EVERY_GPU else [use.gpu] if use.gpu in gpus else []:
             yield Promise(
                 gpu=uuid,
@@ -119,7 +119,7 @@ def figures(promises: Sequence[Promise], gpu: Gpu) -> Figures:
 
 
 def notes(
-    devices: Sequence[Device], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]], *, waits: bool
+    devices: Sequence[Device], promises: Sequence[Promise], owners: Callable[[], Mapping[int, str]], *, waits_for: str
 ) -> list[str]:
     """Return what is to be said of the GPUs on which promises pass what there is, and of those that are divided.
 
@@ -127,7 +127,7 @@ def notes(
         devices: the GPUs, and what this process is to take of each.
         promises: those of the other processes.
         owners: returns the name of each process by its pid; called only when one is named.
-        waits: whether this process's fair parts are divided anew later.
+        waits_for: the import until which fair parts are divided anew, as a phrase; empty where they are fixed.
     """
     names: Mapping[int, str] | None = None
     alike: dict[tuple[str, str], list[str]] = {}  # GPUs of which the same is to be said are named together
@@ -143,7 +143,7 @@ def notes(
         if here and names is None:
             names = owners()
         known = names or {}
-        said = _division(device, here, known, waits=waits) if divided else _excess(device, mine, here, known)
+        said = _division(device, here, known, waits_for) if divided else _excess(device, mine, here, known)
         alike.setdefault(said, []).append(gpu.label)
     return [f"{head}GPU {', '.join(labels)}: {text}" for (head, text), labels in alike.items()]
 
@@ -164,7 +164,7 @@ def standing(gpus: Sequence[Gpu], promises: Sequence[Promise], owners: Callable[
         if waiting:
             names = owners()
             parts = [f"{rounded(one.owed)} to {_name(one, names)}" for one in waiting]
-            said.append(f"Of GPU {gpu.label} are promised and not taken yet: {_listed(_some(parts))}.")
+            said.append(f"Memory of GPU {gpu.label} is promised and not taken yet: {_listed(_some(parts))}.")
     return said
 
 
@@ -174,7 +174,7 @@ def against(devices: Sequence[Device], promises: Sequence[Promise], names: Mappi
     for device in devices:
         if device.words is not None and device.words.divided:
             fixed = _fixed([one for one in promises if one.gpu == device.gpu.uuid], names)
-            said += [f"Of GPU {device.gpu.label} are promised {_listed(fixed)}."] * bool(fixed)
+            said += [f"Memory of GPU {device.gpu.label} is promised: {_listed(fixed)}."] * bool(fixed)
     return said
 
 
@@ -194,13 +194,13 @@ def _excess(device: Device, mine: int, here: Sequence[Promise], names: Mapping[i
     )
 
 
-def _division(device: Device, here: Sequence[Promise], names: Mapping[int, str], *, waits: bool) -> tuple[str, str]:
+def _division(device: Device, here: Sequence[Promise], names: Mapping[int, str], waits_for: str) -> tuple[str, str]:
     """Return the sentence on a GPU that is divided, with what each gets."""
     part = rounded(sum(device.limits))
     sharing = [_name(one, names) for one in here if one.fair]
     fixed = _fixed(here, names)
     beside = f" Promised already: {_listed(fixed)}." if fixed else ""
-    anew = " Until TensorFlow is imported here, it is divided anew as others ask or end." if waits else ""
+    anew = f" Until {waits_for} is imported here, it is divided anew as others ask or end." if waits_for else ""
     if not sharing:
         return "", f"nobody else has a fair part of it now, so this gets {part}.{beside}{_open(here, names)}{anew}"
     who = _listed(["this", *_some(sharing)])

@@ -46,6 +46,7 @@ class Resolved:
         notes: what the user should know, a sentence each.
         there: all of the machine's GPUs.
         promises: what other processes may yet take of them.
+        ceilings: the UUIDs of the GPUs that are limited by the ceiling alone.
     """
 
     seen: list[Gpu]
@@ -60,6 +61,7 @@ class Resolved:
     notes: list[str] = field(default_factory=list)
     there: Sequence[Gpu] = ()
     promises: Sequence[Promise] = ()
+    ceilings: frozenset[str] = frozenset()
 
     @property
     def memory(self) -> list[Memory]:
@@ -239,6 +241,7 @@ def _hold(resolved: Resolved, policy: Policy, snapshot: Snapshot, most: Ceiling)
     if not (snapshot.gpus or snapshot.absent) and (resolved.choice is None or resolved.choice.everything):
         raise most.unknown(snapshot.error or "")
     words = [(gpu, resolved.words(gpu)) for gpu in resolved.seen]
+    resolved.ceilings = frozenset(str(gpu.uuid) for gpu, request in words if request is None or not request.limited)
     resolved.added = most.held(words, resolved.choice, policy, resolved.figures)
     for request in resolved.added:
         if isinstance(request, Memory):

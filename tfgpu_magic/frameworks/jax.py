@@ -71,9 +71,10 @@ class Jax:
         """
         if wanted.grows is None:
             return FrameworkPlan(framework=self.name)
-        fractions = wanted.fractions
+        held = wanted.within(jax_settings.own_fraction(state.environment))
+        fractions = held.fractions
         variables = jax_settings.variables(fractions, wanted.grows, state.environment, state.version)
-        notes = [*wanted.lowered(self.name), *jax_settings.remarks(fractions, wanted.grows, state.environment)]
+        notes = [*held.lowered(self.name), *jax_settings.remarks(fractions, wanted.grows, state.environment)]
         allocator = jax_settings.uncapped(state.environment)
         if fractions and allocator is not None:
             heedless = f"{jax_settings.ALLOCATOR}={allocator} is set, with which JAX heeds no limit."
@@ -84,9 +85,9 @@ class Jax:
         return FrameworkPlan(
             framework=self.name,
             environment=variables,
-            limits=wanted.limits,
-            fractions=fractions,
-            takes=phrase(wanted, grows=wanted.grows),
+            limits=held.limits,
+            fractions=wanted.fractions,
+            takes=phrase(held, grows=wanted.grows),
             notes=notes,
         )
 

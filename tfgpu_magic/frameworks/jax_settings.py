@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 
+from tfgpu_magic.config.framework_plan import fraction_in
+
 FRACTION = "XLA_CLIENT_MEM_FRACTION"
 FORMER_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 PREALLOCATE = "XLA_PYTHON_CLIENT_PREALLOCATE"
@@ -67,6 +69,12 @@ def remarks(fractions: Mapping[str, Decimal], grows: bool, environment: Mapping[
     if grows and not fractions and not (environment.get(FRACTION) or environment.get(FORMER_FRACTION)):
         return [f"JAX grows to {DEFAULT_FRACTION:.0%} of a GPU at most, its own default, where no limit is set."]
     return []
+
+
+def own_fraction(environment: Mapping[str, str]) -> Decimal:
+    """Return the fraction that JAX has by the environment: its default without one, of two the lower."""
+    found = [fraction_in(environment[name]) for name in (FRACTION, FORMER_FRACTION) if environment.get(name)]
+    return min(filter(None, found), default=Decimal(str(DEFAULT_FRACTION)))  # 0 is no setting
 
 
 def uncapped(environment: Mapping[str, str]) -> str | None:

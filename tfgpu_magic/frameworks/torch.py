@@ -12,10 +12,11 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from tfgpu_magic.config import cuda, import_hook
-from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted, phrase
+from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted, fraction_in, phrase
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
@@ -45,8 +46,8 @@ class Torch:
     def __init__(self) -> None:
         self.since: str | None = None
         self._plan = FrameworkPlan(framework=self.name)
-        self._theirs: dict[int, float] = {}
-        """The fraction of each GPU that held before ours, by PyTorch's number."""
+        self._told: dict[int, tuple[float, float]] = {}
+        """The fraction of each GPU that would hold without ours, and ours, by PyTorch's number."""
 
     def stage(self) -> Stage:
         """Return its stage; while it is being imported, it counts as absent."""
@@ -99,6 +100,7 @@ class Torch:
             environment=_variable(wanted, state),
             limits=wanted.limits,
             fractions=wanted.fractions,
+            ceilings=wanted.ceilings,
             takes=phrase(wanted, grows=True) if wanted.grows is not None else "",
             unmet=" ".join([*more, "It gets no more."]) if more else "",
         )
@@ -116,12 +118,21 @@ class Torch:
         _cuda()._lazy_call(self._tell)
 
     def _tell(self) -> None:
-        """Set the fraction of each GPU that it may take; where nothing is asked, the one that held before ours."""
+        """Set the fraction of each GPU that it may take: what is asked, else the user's own, up to the ceiling."""
         module = _cuda()
         for number, uuid in enumerate(cuda.shown()[: module.device_count()]):
-            if number not in self._theirs:
-                self._theirs[number] = _without_ours(_fraction(module, number))
-            module.set_per_process_memory_fraction(float(self._plan.fractions.get(uuid, self._theirs[number])), number)
+            own = self._own(module, number)
+            fraction = float(self._plan.fractions.get(uuid, own))
+            if uuid in self._plan.ceilings:
+                fraction = min(fraction, own)
+            module.set_per_process_memory_fraction(fraction, number)
+            self._told[number] = own, fraction
+
+    def _own(self, module: Any, number: int) -> float:
+        """Return the fraction of a GPU that would hold without ours; one that was set since ours counts."""
+        now = _fraction(module, number)
+        own, ours = self._told.get(number, (_without_ours(now), now))
+        return own if abs(now - ours) <= _TOLERANCE else now
 
 
 def _fraction(module: Any, number: int) -> float:
@@ -132,9 +143,9 @@ def _fraction(module: Any, number: int) -> float:
 
 def _without_ours(fraction: float) -> float:
     """Return the fraction that PyTorch would have without us, where it has one from the variable that we set."""
-    if abs(fraction - _option(os.environ)) > _TOLERANCE:
+    if abs(fraction - float(_option(os.environ))) > _TOLERANCE:
         return fraction
-    return _option(RUNTIME.environment_for_children())
+    return float(_option(RUNTIME.environment_for_children()))
 
 
 _TOLERANCE = 1e-5
@@ -155,15 +166,16 @@ def _variable(wanted: Wanted, state: FrameworkState) -> dict[str, str | None]:
     """Return the variable that says it to programs; none where their PyTorch would reject it, or needs none."""
     name = _name(state.environment)
     options = state.environment.get(name, "")
-    if not wanted.fractions or state.version < KNOWS_FRACTION or "cudaMallocAsync" in options:
+    fractions = wanted.within(_option(state.environment)).fractions
+    if not fractions or state.version < KNOWS_FRACTION or "cudaMallocAsync" in options:
         return {}
-    return {name: _merged(options, f"{FRACTION}:{min(wanted.fractions.values()):f}")}
+    return {name: _merged(options, f"{FRACTION}:{min(fractions.values()):f}")}
 
 
-def _option(environment: Mapping[str, str]) -> float:
+def _option(environment: Mapping[str, str]) -> Decimal:
     """Return the fraction that the options in an environment say; 1 without any."""
-    found = re.search(rf"\b{FRACTION}:([0-9.]+)", environment.get(_name(environment), ""))
-    return float(found[1]) if found else 1.0
+    found = re.search(rf"\b{FRACTION}\s*:([^,]+)", environment.get(_name(environment), ""))
+    return fraction_in(found[1] if found else "")
 
 
 def _name(environment: Mapping[str, str]) -> str:

@@ -96,6 +96,7 @@ class Report:
         busy: whether a cell is running, or an isolated one in the background; None where that is not observed.
         active: when that last changed, in seconds since the epoch.
         used_since: when it was first seen to have taken memory, in seconds since the epoch; None if it has none.
+        promises: whether it may take what its uses allow; not where a program only starts kernels, which report that.
     """
 
     pid: int
@@ -107,6 +108,7 @@ class Report:
     busy: bool | None = None
     active: float | None = None
     used_since: float | None = None
+    promises: bool = True
 
     @property
     def goes_on(self) -> bool:

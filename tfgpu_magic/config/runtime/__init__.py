@@ -139,6 +139,7 @@ class Runtime:
             host=host(),
             keras=keras.other_backend(),
             ceiling=self.ceiling,
+            fixed_by="a framework" if self.plan and self.plan.others.divides else "TensorFlow",
         )
 
     def apply(self, plan: Plan) -> None:
