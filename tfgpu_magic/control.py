@@ -16,6 +16,7 @@ from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import ProcessState, Stage
+from tfgpu_magic.config.requests.default import Default
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.look import look
@@ -146,9 +147,14 @@ def resume(words: str, others: str = "") -> Plan:
         PolicyError: the words are no policy.
         Refused: the policy cannot be enforced; that for the other frameworks may be in force.
     """
+    anew, asked, of_others = Policy((Default(),)), parser.parse(words), parser.parse(others) if others else NOTHING
+    memory = of_others.share_of(NAMES["tensorflow"]).memory
+    if memory and memory == asked.memory:  # TensorFlow is asked what all are: it is asked as one of them
+        rest = (request for request in asked if request not in memory)
+        return apply(Policy((*anew, *rest, *of_others)), frameworks="all")
     if others:
-        apply(f"default; {others}", frameworks="all")
-    return apply(words if words == "default" else f"default; {words}")
+        apply(Policy((*anew, *of_others)), frameworks="all")
+    return apply(Policy((*anew, *asked)))
 
 
 def decided(snapshot: Snapshot | None = None) -> Plan:
