@@ -131,8 +131,10 @@ def apply(
             administrator.apply_everywhere(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
                 import_hook.call_at_import(administrator.at_import)
-            if made.others.requests or RUNTIME.ceiling:
-                administrator.hold_imports()  # also those that will be installed later in this process
+        elif not made.others.asks_the_same(current().others):
+            RUNTIME.ask_others(made.others)  # none of them is installed yet
+        if made.others.requests or RUNTIME.ceiling:
+            administrator.hold_imports()  # also those that will be installed later in this process
     return made
 
 
