@@ -149,14 +149,14 @@ def resume(words: str, others: str = "") -> Plan:
         PolicyError: the words are no policy.
         Refused: the policy cannot be enforced; that for the other frameworks may be in force.
     """
-    anew, asked, of_others = Policy((Default(),)), parser.parse(words), parser.parse(others) if others else NOTHING
+    reset, asked, of_others = Policy((Default(),)), parser.parse(words), parser.parse(others) if others else NOTHING
     memory = of_others.share_of(NAMES["tensorflow"]).memory
     if memory and memory == asked.memory:  # TensorFlow is asked what all are: it is asked as one of them
         rest = (request for request in asked if request not in memory)
-        return apply(Policy((*anew, *rest, *of_others)), frameworks="all")
+        return apply(Policy((*reset, *rest, *of_others)), frameworks="all")
     if others:
-        apply(Policy((*anew, *of_others)), frameworks="all")
-    return apply(Policy((*anew, *asked)))
+        apply(Policy((*reset, *of_others)), frameworks="all")
+    return apply(Policy((*reset, *asked)))
 
 
 def decided(snapshot: Snapshot | None = None) -> Plan:
