@@ -16,6 +16,7 @@ from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import ProcessState, Stage
+from tfgpu_magic.config.requests.default import Default
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.look import look
@@ -130,8 +131,10 @@ def apply(
             administrator.apply_everywhere(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
                 import_hook.call_at_import(administrator.at_import)
-            if made.others.requests or RUNTIME.ceiling:
-                administrator.hold_imports()  # also those that will be installed later in this process
+        elif not made.others.asks_the_same(current().others):
+            RUNTIME.ask_others(made.others)  # none of them is installed yet
+        if made.others.requests or RUNTIME.ceiling:
+            administrator.hold_imports()  # also those that will be installed later in this process
     return made
 
 
@@ -146,9 +149,14 @@ def resume(words: str, others: str = "") -> Plan:
         PolicyError: the words are no policy.
         Refused: the policy cannot be enforced; that for the other frameworks may be in force.
     """
+    reset, asked, of_others = Policy((Default(),)), parser.parse(words), parser.parse(others) if others else NOTHING
+    memory = of_others.share_of(NAMES["tensorflow"]).memory
+    if memory and memory == asked.memory:  # TensorFlow is asked what all are: it is asked as one of them
+        rest = (request for request in asked if request not in memory)
+        return apply(Policy((*reset, *rest, *of_others)), frameworks="all")
     if others:
-        apply(f"default; {others}", frameworks="all")
-    return apply(words if words == "default" else f"default; {words}")
+        apply(Policy((*reset, *of_others)), frameworks="all")
+    return apply(Policy((*reset, *asked)))
 
 
 def decided(snapshot: Snapshot | None = None) -> Plan:

@@ -260,7 +260,7 @@ def _without_gpus(plan: Plan, process: ProcessState) -> Plan:
         f"Keras computes with {process.keras} here and may import TensorFlow too, which is kept from the GPUs; for "
         f"TensorFlow's own use of them say what it may take, as in `{own}`."
     )
-    return replace(plan, devices=(), show=True, growth=None, notes=(*plan.notes, note))
+    return replace(plan.hiding_all(), notes=(*plan.notes, note))
 
 
 def _wanted(

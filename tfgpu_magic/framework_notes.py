@@ -25,8 +25,7 @@ def noted(plan: Plan, process: ProcessState) -> Plan:
 def standing(plan: Plan) -> str:
     """Return one sentence on what an applied plan does for every framework."""
     tensorflow = [TENSORFLOW] if frameworks.has_tensorflow() else []
-    kept_off = plan.show and not plan.devices
-    names = _all([*([] if kept_off else tensorflow), *(part.framework for part in plan.frameworks)])
+    names = _all([*([] if plan.hides_all else tensorflow), *(part.framework for part in plan.frameworks)])
     if not plan.others.requests and not plan.asked.requests:
         return f"No policy is set: the defaults of {names} hold."
     asked = plan.asked_of_all

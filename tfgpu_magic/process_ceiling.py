@@ -99,6 +99,7 @@ def _lower(plan: Plan) -> None:
         snapshot = administrator.look_well()
         process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
         made = replace(make(NOTHING, snapshot, process), configured=plan.configured)
+        made = made.hiding_all() if plan.hides_all else made
         administrator.apply_everywhere(made.beside(plan))
         if made.needs_tensorflow and current_stage() is Stage.ABSENT:
             import_hook.call_at_import(administrator.at_import)

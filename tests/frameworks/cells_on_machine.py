@@ -119,5 +119,12 @@ def fair() -> list[bool]:
     return [use.fair for use in self_report.brief().uses]
 
 
+def promised() -> list[int]:
+    """Return what this process reports that it may take of each GPU, in MiB."""
+    from tfgpu_magic.config import self_report
+
+    return [round((use.limit or 0) / MIB) for use in self_report.brief().uses]
+
+
 if __name__ == "__main__":
     _main()

@@ -34,6 +34,9 @@ SAID = "from tfgpu_magic import administrator as a, control; str(a.said_to_other
 RESUME = "from tfgpu_magic import loading; loading._apply(get_ipython(), 'limit 99GiB', 'limit 1GiB', print)"
 FIXED_BY_ANY = "Until a framework is imported here, it is divided anew as others ask or end."
 FIXED_BY_TENSORFLOW = "Until TensorFlow is imported here, it is divided anew as others ask or end."
+RESUME_FITS = RESUME.replace("99GiB", "1GiB")
+SEEN = "import tensorflow as tf; tf.config.get_visible_devices('GPU')"
+KERAS = {"KERAS_BACKEND": "jax"}
 DEFECT = "import tfgpu_magic.everywhere as e; e.beside = lambda *_: 1 / 0"
 BROKEN = "import tfgpu_magic.administrator as a; a.look_well = lambda: 1 / 0"
 
@@ -336,6 +339,21 @@ SCENES = {
     "a fair part of PyTorch is fixed": Scene(
         ("import torch", "", "%gpu limit fair", "", "fair()", "[False, False]"),
     ),
+    "a fair part of the others is promised as one": Scene(
+        ("%gpu limit fair", "", "%tf_gpu limit 1GiB", "", "fair()", "[True, True]")
+    ),
+    "what only the ceiling allows is not promised": Scene(
+        ("%tf_gpu limit 1GiB", "", "promised()", "[1024, 1024]"), CEILING
+    ),
+    # Keras computes with JAX
+    "Keras, a fair part": Scene(
+        ("%gpu limit fair", "", "fair()", "[True, True]", "start_jax()", "", "fair()", "[False, False]", SEEN, ": []"),
+        KERAS,
+    ),
+    "Keras, lowered": Scene(
+        ("%gpu limit 4GiB", "", "%config TfGpuMagics.ceiling = 'limit 2GiB'", "", SEEN, ": []"), KERAS
+    ),
+    "Keras, after a restart": Scene((RESUME_FITS, "", SEEN, ": []", "take(2)", CAPPED), KERAS),
     # What is said
     "what is configured is no word for a restart": Scene(
         (SAID, "''", "%gpu limit 3GiB", "", SAID, "'limit 3GiB'"), {"TFGPU_POLICY": "limit 5=2GiB 0=2GiB"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from tests.figures import pytorch
 from tests.frameworks.torch_stand_in import torch
 from tests.sizes import GIB
 from tfgpu_magic import frameworks
+from tfgpu_magic.config.framework_plan import FrameworkPlan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.monitor.report import Figure
@@ -51,3 +53,20 @@ def test_one_that_is_being_imported_is_left_alone(module: object, monkeypatch: p
 
     assert Torch().stage() is Stage.ABSENT
     assert frameworks.figures() == {}
+
+
+def test_a_limit_that_could_not_be_left_for_cudas_start_is_left_at_the_next_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = torch(allocated=[], reserved=[], awake=False)
+    framework, plan = Torch(), FrameworkPlan(framework="PyTorch", fractions={"GPU-1": Decimal("0.25")})
+    told: list[object] = []
+    monkeypatch.setitem(sys.modules, "torch", module)
+    with pytest.raises(AttributeError):  # another thread has imported half of it
+        framework.configure(plan)
+    module.cuda._lazy_call = told.append
+
+    framework.configure(plan)
+    framework.configure(plan)
+
+    assert told == [framework._tell]

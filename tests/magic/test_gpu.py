@@ -226,6 +226,14 @@ def test_an_isolated_cell_has_the_configured_policy_in_frameworks_that_the_noteb
     assert given[-1].error == OOM
 
 
+def test_no_isolated_cell_is_refused_for_a_configured_policy_that_a_framework_does_not_heed() -> None:
+    env = {"TFGPU_POLICY": "limit 2GiB", "XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}
+    with Machine.create("1x16GiB") as machine:
+        given, _ = run(machine, beside_stand_ins, "%%tf_gpu isolate\nprint('ran')", env=env, fresh=True)
+
+    assert "ran" in given[-1].text
+
+
 def test_a_word_for_tensorflow_alone_is_refused_above_a_cell_for_every_framework() -> None:
     (answer,) = seen("%%gpu isolate split 2\nx = 1")
 
@@ -233,7 +241,12 @@ def test_a_word_for_tensorflow_alone_is_refused_above_a_cell_for_every_framework
 
 
 @pytest.mark.parametrize(
-    ("line", "env"), [("%gpu limit 2GiB", {}), ("%tf_gpu limit 1GiB", {"TFGPU_CEILING": "limit 2GiB"})]
+    ("line", "env"),
+    [
+        ("%gpu limit 2GiB", {}),
+        ("%tf_gpu limit 1GiB", {"TFGPU_CEILING": "limit 2GiB"}),
+        ("%tf_gpu limit 1GiB\nimport tensorflow as tf; x = tf.zeros(1)\n%gpu limit 1GiB", {}),
+    ],
 )
 def test_a_framework_that_is_installed_after_the_line_is_held_from_its_import_on(
     line: str, env: dict[str, str]

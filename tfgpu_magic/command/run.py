@@ -76,7 +76,7 @@ def _python(policy: str, found: PythonProgram, options: argparse.Namespace) -> i
     line = partial(_line, options.called or options.program, script=options.script)
     reporter = ProgramReporter(_title(found))
     plan = in_shell(lambda: control.apply(policy, frameworks=frameworks(policy)), line)
-    export(POLICY, str(plan.settled))  # for kernels that it starts
+    export(POLICY, str(plan.settled_of_all))  # for kernels that it starts
     reporter.start()
     if plan.acts_on_nothing:
         print(f"tfgpu: {control.standing(plan, current_stage())}", file=sys.stderr)

@@ -27,7 +27,7 @@ GROWS = Policy((Growth(),))
 
 
 def waits(policy: Policy, ceiling: Ceiling | None = None) -> Plan:
-    """Return the plan of a policy that is checked when TensorFlow is imported; it is for every framework.
+    """Return the plan of a policy that is checked when a framework is imported; it is for every framework.
 
     Until then memory grows, also in programs that this process starts; where the ceiling allows no GPU, all are hidden.
     """

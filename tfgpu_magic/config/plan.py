@@ -36,7 +36,7 @@ class Plan:
         growth: whether pools grow; None where nothing was asked about memory.
         grows: whether they will, by what was asked or by what other code or the environment has set.
         in_force: it is in force already, and there is nothing to do.
-        judged: whether it was checked; else the policy waits, and is checked when TensorFlow is imported.
+        judged: whether it was checked; else the policy waits, and is checked when a framework is imported.
         blind: whether the GPUs are unknown, though there may be some.
         notes: what else the user should know, a sentence each.
         configured: whether an administrator asks for it, and not the user.
@@ -88,13 +88,32 @@ class Plan:
     @property
     def asked_of_all(self) -> Policy:
         """What is asked of every framework; of TensorFlow alone, where nothing is asked of the others."""
-        choice = tuple(request for request in self.asked if not isinstance(request, Memory))
-        return Policy((*choice, *self.others)) if self.others.requests else self.asked
+        return _of_all(self.asked, self.others)
+
+    @property
+    def settled_of_all(self) -> Policy:
+        """The same as it is settled."""
+        return _of_all(self.settled, self.of_others)
 
     @property
     def divides(self) -> bool:
-        """Whether it gives this process a fair part, which is fixed only when it is taken."""
-        return self.settled.divides
+        """Whether it gives TensorFlow a fair part, which is fixed only when it is taken."""
+        return not self.hides_all and self.settled.divides
+
+    @property
+    def others_divide(self) -> bool:
+        """Whether it gives the frameworks beside TensorFlow nothing but fair parts, and none is fixed yet."""
+        memory = self.others.memory
+        return self.settled_others is None and bool(memory) and all(request.divided for request in memory)
+
+    @property
+    def hides_all(self) -> bool:
+        """Whether all GPUs are kept from TensorFlow through its own API, as beside Keras' other backends."""
+        return self.show and not self.devices
+
+    def hiding_all(self) -> Plan:
+        """Return the plan with all GPUs kept from TensorFlow, and not from the other frameworks."""
+        return replace(self, devices=(), show=True, growth=None)
 
     @property
     def acts_on_nothing(self) -> bool:
@@ -105,6 +124,12 @@ class Plan:
     def needs_tensorflow(self) -> bool:
         """Whether the environment alone is not enough, so that TensorFlow's own API is needed."""
         return not self.judged or self.limited or self.cpus is not None or self.show
+
+
+def _of_all(own: Policy, others: Policy) -> Policy:
+    """Return what is asked of TensorFlow with what is asked of the others in place of what its memory is asked."""
+    rest = tuple(request for request in own if not isinstance(request, Memory))
+    return Policy((*rest, *others)) if others.requests else own
 
 
 def in_words(limits: Sequence[int], *, grows: bool) -> str:

@@ -117,9 +117,17 @@ def _uses(process: ProcessState, plan: Plan | None, labels: Mapping[str, str]) -
         )
         uses.append(use)
     for uuid in dict.fromkeys([*figures, *most]):
-        limit, gpu = most.get(uuid), labels.get(uuid, uuid)
+        limit = most.get(uuid)
         policy = "" if limit is None else in_words((limit,), grows=False)
-        uses.append(GpuUse(gpu=gpu, policy=policy, figures=figures.get(uuid, ()), limit=limit, asked=RUNTIME.asked_at))
+        use = GpuUse(
+            gpu=labels.get(uuid, uuid),
+            policy=fair.get(uuid, policy),
+            figures=figures.get(uuid, ()),
+            limit=limit,
+            fair=uuid in fair,
+            asked=RUNTIME.asked_at,
+        )
+        uses.append(use)
     return uses
 
 
@@ -149,7 +157,7 @@ def _most(plan: Plan | None, limits: Mapping[str, Sequence[int]]) -> dict[str, i
         limits: those of TensorFlow's logical GPUs, by the GPU's UUID.
     """
     imported = frameworks.imported()
-    of_all = plan is not None and bool(plan.others.requests)
+    of_all = plan is not None and any(request.limited for request in plan.others.memory)
     asked = {TENSORFLOW: {uuid: sum(sizes) for uuid, sizes in limits.items()}}
     for part in () if plan is None else plan.frameworks:
         if of_all or part.framework in imported:
@@ -164,9 +172,15 @@ def _most(plan: Plan | None, limits: Mapping[str, Sequence[int]]) -> dict[str, i
 
 def _fair(process: ProcessState, plan: Plan | None) -> Mapping[str, str]:
     """Return the GPUs of which this process will have a fair part, by UUID, each with the words for that."""
-    if plan is None or process.stage is not Stage.ABSENT or not plan.divides:
+    if plan is None or process.stage is not Stage.ABSENT:
         return {}
-    return {str(one.gpu.uuid): str(one.words) for one in plan.devices if one.words is not None and one.words.divided}
+    found: dict[str, str] = {}
+    if plan.others_divide:
+        found = {uuid: str(plan.others) for part in plan.frameworks for uuid in part.limits}
+    for one in plan.devices if plan.divides else ():
+        if one.words is not None and one.words.divided:
+            found[str(one.gpu.uuid)] = str(one.words)
+    return found
 
 
 def _given(process: ProcessState) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ class Torch:
     def __init__(self) -> None:
         self.since: str | None = None
         self._plan = FrameworkPlan(framework=self.name)
+        self._queued = False
         self._told: dict[int, tuple[float, float]] = {}
         """The fraction of each GPU that would hold without ours, and ours, by PyTorch's number."""
 
@@ -110,12 +111,16 @@ class Torch:
         self._plan = plan
         if self.stage() is Stage.READY:
             self._tell()
+        elif plan.fractions and self.module in sys.modules:
+            self._queue()
         elif plan.fractions:
             import_hook.call_at_import(self._queue, self.module)
 
     def _queue(self) -> None:
-        """Have PyTorch call us when it begins to use CUDA."""
-        _cuda()._lazy_call(self._tell)
+        """Have PyTorch call us when it begins to use CUDA; it may be half imported, and is asked again then."""
+        if not self._queued:
+            _cuda()._lazy_call(self._tell)
+            self._queued = True
 
     def _tell(self) -> None:
         """Set the fraction of each GPU that it may take: what is asked, else the user's own, up to the ceiling."""

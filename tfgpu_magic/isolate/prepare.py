@@ -27,7 +27,8 @@ def order(lease: Lease, runner: str, *, imported: frozenset[str] | None = None, 
     """
     others = NOTHING if lease.environment else _others(lease, for_all)  # that hides all GPUs
     shares = tuple(request.share_of(TENSORFLOW) for request in others.memory)
-    together = bool(shares) and shares == lease.policy.memory  # TensorFlow is asked what all are: it is asked as one
+    asked = bool(for_all.requests) or not control.current().configured  # of what is configured, no call is refused
+    together = asked and bool(shares) and shares == lease.policy.memory  # TensorFlow is asked what all are, as one
     kept = (request for request in lease.policy if not isinstance(request, Memory))
     return Order(
         runner=runner,

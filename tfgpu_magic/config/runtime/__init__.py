@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import cuda, keras, visible
@@ -97,12 +98,10 @@ class Runtime:
         """Whether TensorFlow has begun to use CUDA, and its first op was not done yet."""
         return current_stage() in (Stage.LISTED, Stage.POISONED)
 
-    def inherit(self, others: Policy) -> None:
-        """Have the frameworks beside TensorFlow keep what they were asked in the process that started this one.
-
-        It is in force with the first plan that is applied.
-        """
-        self.plan = Plan(asked=NOTHING, settled=NOTHING, others=others)
+    def ask_others(self, others: Policy) -> None:
+        """Record what the frameworks beside TensorFlow are asked: it is in force with the next plan that is applied."""
+        before = Plan(asked=NOTHING, settled=NOTHING) if self.plan is None else self.plan
+        self.plan = replace(before, others=others, settled_others=None)
 
     def observe(self, gpus: Sequence[Gpu], *, timeout: float = cuda.CUDA_TIMEOUT) -> ProcessState:
         """Return the state of this process on a machine with these GPUs. Nothing is changed or started.

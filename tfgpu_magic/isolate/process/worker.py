@@ -152,7 +152,7 @@ def _set_up(order: Order) -> None:
         sys.modules["numpy"].random.seed()
     keras_settings.apply(order.precision)
     if order.others.requests:
-        RUNTIME.inherit(order.others)
+        RUNTIME.ask_others(order.others)
     if order.policy.requests or order.others.requests:
         snapshot = order.snapshot
         see = {} if snapshot is None else {"see": lambda: snapshot}
