@@ -6,7 +6,10 @@ import asyncio
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +65,17 @@ def tidy_up(mark: str) -> None:
         work(mark)
     finally:
         save(mark)
+
+
+def fall_asleep_meanwhile(mark: str) -> str:
+    """Go to sleep with the interrupt already there: within one call of C's, Python looks at no signal in between."""
+    steps = [partial(sum, range(round(4_000_000 * SLACK))), partial(time.sleep, 60)]
+    Path(mark).touch()
+    try:
+        deque(map(methodcaller("__call__"), steps), maxlen=0)
+    except KeyboardInterrupt:
+        return save(mark)
+    return "never"
 
 
 def have_a_handler(mark: str) -> str:
@@ -143,7 +157,7 @@ def interrupts(
         thread.join()
 
 
-@pytest.mark.parametrize("function", [catch, have_a_handler, be_cancelled])
+@pytest.mark.parametrize("function", [catch, fall_asleep_meanwhile, have_a_handler, be_cancelled])
 def test_a_call_that_heeds_an_interrupt_may_take_its_time(function: Callable[[str], object], tmp_path: Path) -> None:
     assert interrupts(function, tmp_path / "mark") == "saved"
 

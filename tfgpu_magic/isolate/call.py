@@ -19,7 +19,7 @@ from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import WorkerProcess
 from tfgpu_magic.isolate.process.interrupt import InterruptEvent, setting_on_sigint
-from tfgpu_magic.isolate.process.order import HEARD, LEAVE, SHOW, SHOWN, WORK, Facts, Order
+from tfgpu_magic.isolate.process.order import ANSWER_ME, HEARD, LEAVE, SHOW, SHOWN, WORK, Facts, Order
 from tfgpu_magic.isolate.sinks import OwnStreams, Sink
 
 GRACE = 5.0
@@ -28,6 +28,7 @@ call that has answered may go on for as long, and so may its process when they h
 
 _PATIENCE = 5.0  # seconds in which a killed process must be gone, or be seen to be torn down
 _TEARDOWN = 60.0  # seconds that the teardown may take: the system frees its memory, which may be hundreds of GiB
+_ASK_EVERY = 0.1  # seconds after which a call that does not acknowledge an interrupt is asked for that again
 _WARMING_NOTICE = 0.7  # seconds after which `Call.warming` reports that the fork server is still becoming warm
 _CHUNK = 2**20  # bytes read of its output at a time
 
@@ -127,10 +128,15 @@ class _Watch:
             self._selector.register(self._process.status_pipe, selectors.EVENT_READ, self._read_status)
             while self._process.status is None and self._step is not _Step.GIVEN_UP:
                 wait = None if self._due is None else max(0.0, self._due - time.monotonic())
-                for key, _ in self._selector.select(wait):
+                asks = self._step is _Step.INTERRUPTED
+                ready = self._selector.select(min(wait or 0.0, _ASK_EVERY) if asks else wait)
+                for key, _ in ready:
                     key.data()
                 if self._due is not None and time.monotonic() >= self._due:
                     self._handle_deadline()
+                elif asks and not ready:
+                    # A signal that comes just before a system call does not end it, and Python acts on none meanwhile.
+                    self._process.signal(ANSWER_ME)
             self._drain()
         return self._outcome()
 

@@ -101,6 +101,8 @@ class ForkServer:
         if number == signal.SIGKILL and pid not in self.killed:
             self.killed.add(pid)
             _kill(pid)  # alone: after its end, what it has started has a moment to tidy up
+        elif number == ANSWER_ME:
+            _signal_main_thread(pid, number)
         else:
             _signal_group(pid, number)
             if number == signal.SIGINT:  # at once, so that both arrive before the main thread goes on
