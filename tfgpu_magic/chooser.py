@@ -148,6 +148,6 @@ def _planned(plan: Plan) -> dict[str, object]:
 def _refused(error: TfGpuError) -> Mapping[str, object]:
     """Return the facts of a refusal: why, and the policies to ask for instead."""
     ways: Sequence[str] = error.ways if isinstance(error, Refused) else ()
-    reason = f"{error.reason}{error.more}" if isinstance(error, Refused) else str(error)
+    reason = f"{error.beginning}{error.more}" if isinstance(error, Refused) else str(error)
     outcome = "wrong" if isinstance(error, PolicyError) else "refused"
     return {"outcome": outcome, "reason": reason, "ways": [way.removesuffix(f" {RESTART}") for way in ways]}

@@ -53,12 +53,14 @@ def lower(text: str) -> str:
     if text.strip() == held:
         return held
     if now is not None and not text.strip():
-        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised or removed.")
+        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised or removed.", verdict="")
     asked = ceiling.read(text)
     if now is not None and now.lower_of(asked).amounts == now.amounts:
         if asked.amounts == now.amounts:
             return held
-        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.")
+        raise Refused(
+            f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.", verdict=""
+        )
     RUNTIME.lower_ceiling(text, CONFIGURATION)
     administrator.hold_others()
     _apply_anew()
@@ -81,7 +83,8 @@ def _apply_anew() -> None:
         administrator.tell_others()
         raise TooLate(
             f"The ceiling is `{RUNTIME.ceiling}` now, for what this {here()} starts. TensorFlow is using the GPUs "
-            "already: what it may take of them can no longer be changed. Restart, and say it in the first cell."
+            "already: what it may take of them can no longer be changed. Restart, and say it in the first cell.",
+            verdict="",
         )
     if plan is None:
         administrator.enforce_nearest()

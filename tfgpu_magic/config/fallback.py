@@ -69,7 +69,7 @@ def nearest(
         try:
             plan = draft(words, snapshot, process)
         except Refused as error:
-            why = why or str(error).removeprefix("Not applied. ")
+            why = why or f"{error.reason}{error.rest()}"
             continue
         found = fit.at_start(plan.devices)
         if not found:

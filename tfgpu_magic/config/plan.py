@@ -179,7 +179,7 @@ def make(
         short = [device for device, _ in found]
         lines = [fit.describe(found, snapshot.processes, names), *promises.against(short, process.promises, names)]
         raise Refused(
-            "\n".join([f"Not applied. {lines[0]}", *lines[1:]]),
+            "\n".join(lines),
             lead="\nFits now:\n  " if restart is None else "\nFits after a restart:\n  ",
             ways=[f"{way}{restart or ''}" for way in ways],
         )
