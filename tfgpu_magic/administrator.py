@@ -9,7 +9,6 @@ import random
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import ModuleType
 
 from tfgpu_magic import other_processes
 from tfgpu_magic.config import fallback, import_hook, parser, visible
@@ -114,11 +113,15 @@ def tell_others() -> None:
         if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
             _choose(plan)
         plan = current()
-        if not (plan.others.requests or RUNTIME.ceiling) or not everywhere().needed():
+        if not (plan.others.requests or RUNTIME.ceiling):
+            return
+        from tfgpu_magic import everywhere  # speed of a first `%tf_gpu` line
+
+        if not everywhere.needed():
             return
         snapshot = _looked()
         process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
-        made = everywhere().beside(plan, plan, snapshot, process)
+        made = everywhere.beside(plan, plan, snapshot, process)
         apply_everywhere(made)
         for part in made.frameworks:
             if part.unmet and part not in plan.frameworks:  # else it was said before
@@ -152,16 +155,11 @@ def apply_everywhere(plan: Plan) -> None:
         Refused: a framework rejected it; everything is as it was.
     """
     if plan.frameworks or (RUNTIME.plan is not None and RUNTIME.plan.frameworks):
-        everywhere().apply(plan)
+        from tfgpu_magic import everywhere  # speed of a first `%tf_gpu` line
+
+        everywhere.apply(plan)
     else:
         RUNTIME.apply(plan)
-
-
-def everywhere() -> ModuleType:
-    """Return what connects the frameworks; most kernels have TensorFlow alone, and need none of it."""
-    from tfgpu_magic import everywhere as module  # speed of a first `%tf_gpu` line
-
-    return module
 
 
 def policy_of(plan: Plan) -> Policy:

@@ -81,18 +81,18 @@ def _for(
         make: returns the plan for TensorFlow.
         anew: whether it is for a new process.
     """
-    if frameworks == "all":
-        made: Plan = administrator.everywhere().plan(asked, make, current(), snapshot, process, anew=anew)
-        return made
-    made = make(asked, process)
     others = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
-    if not (others or current().others.requests or process.ceiling):
-        return made
-    every = administrator.everywhere()
-    if current().others.requests or process.ceiling:
-        made = every.beside(made, current(), snapshot, process, anew=anew)
-    noted: Plan = every.noted(made, process)
-    return noted
+    told = current().others.requests or process.ceiling
+    if frameworks == "tensorflow" and not (others or told):
+        return make(asked, process)
+    from tfgpu_magic import everywhere  # speed of a first `%tf_gpu` line: most kernels have TensorFlow alone
+
+    if frameworks == "all":
+        return everywhere.plan(asked, make, current(), snapshot, process, anew=anew)
+    made = make(asked, process)
+    if told:
+        made = everywhere.beside(made, current(), snapshot, process, anew=anew)
+    return everywhere.noted(made, process)
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
