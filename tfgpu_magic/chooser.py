@@ -105,7 +105,15 @@ def resume(words: str, others: str) -> Answer:
         words: the policy for TensorFlow.
         others: that for the other frameworks; empty where nothing is asked of them.
     """
-    return _apply(lambda: control.resume(words, others))
+
+    def do() -> Plan:
+        try:
+            return control.resume(words, others)
+        except Refused as error:
+            error.verdict = control.not_resumed(f"`{words}`", others)
+            raise
+
+    return _apply(do)
 
 
 def _apply(do: Callable[[], Plan]) -> Answer:

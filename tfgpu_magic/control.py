@@ -159,6 +159,18 @@ def resume(words: str, others: str = "") -> Plan:
     return apply(Policy((*reset, *asked)))
 
 
+def not_resumed(asked: str, others: str) -> str:
+    """Return the verdict on words of a restart that were refused, with what holds for every framework all the same.
+
+    Args:
+        asked: the words for TensorFlow, as a phrase.
+        others: as `resume` has it.
+    """
+    there = current().others
+    held = f" `{there}` is, for every framework." if others and there.requests else ""
+    return f"{asked} is NOT in force.{held}"
+
+
 def decided(snapshot: Snapshot | None = None) -> Plan:
     """Return the current plan; where it waits to be checked, what it would be with these GPUs, or with those now."""
     plan = current()
