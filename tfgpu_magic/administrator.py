@@ -99,6 +99,8 @@ def hold_others() -> None:
 
 def hold_imports() -> None:
     """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling, whenever one is imported."""
+    if "tensorflow" not in sys.modules:
+        import_hook.call_at_import(at_import)  # before `tell_others`: one of them fixes fair parts and says so
     for module in NAMES.keys() - sys.modules.keys():
         import_hook.call_at_import(tell_others, module)
 

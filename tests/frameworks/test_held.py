@@ -388,3 +388,11 @@ def test_it_holds(play: Play, name: str) -> None:
 
     assert [(text, told) for text, told in zip(said[2:], scene.cells[1::2], strict=True) if told not in text] == []
     assert scene.never not in "\n".join(said)
+
+
+@pytest.mark.parametrize("line", ["%tf_gpu limit fair", "%gpu limit fair"])
+def test_what_is_in_force_is_said_once_whatever_was_asked_before(play: Play, line: str) -> None:
+    *_, said = play({}, ["", "%load_ext tfgpu_magic", "%gpu growth", line, "import tensorflow"])
+    told = [sentence for sentence in said.splitlines() if "is in force" in sentence]
+
+    assert [sentence.partition(" is ")[0] for sentence in told] == ["tfgpu_magic: `limit fair`"]
