@@ -61,7 +61,7 @@ def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.war
     _configured = ConfiguredPolicy(text, where, policy, warn)
     plan = replace(fallback.waits(policy, RUNTIME.ceiling), configured=True)
     if current_stage() is Stage.ABSENT:
-        RUNTIME.apply(plan if RUNTIME.plan is None else plan.beside(RUNTIME.plan))
+        RUNTIME.apply(plan.with_others_of(RUNTIME.plan))
         import_hook.call_at_import(at_import)
         return
     if RUNTIME.plan is None:
@@ -216,7 +216,7 @@ def _divide(plan: Plan) -> None:
         now, why = fallback.nearest(plan.settled, snapshot, process, lambda: names(snapshot))
         now = replace(now, settled=in_bytes(now.settled, now.devices), configured=plan.configured)
         now = now if why else replace(now, asked=plan.asked)
-        RUNTIME.apply(now.beside(plan))
+        RUNTIME.apply(now.with_others_of(plan))
     head = f"tfgpu_magic: `{plan.asked}`"
     if why:
         import_hook.warn(f"{head} cannot be had in full. `{now.asked}` is in force instead.\n{why}")
@@ -255,7 +255,7 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
                 plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
             elif policy is before.settled:
                 plan = replace(plan, asked=before.asked)
-            RUNTIME.apply(replace(plan, configured=True).beside(before))
+            RUNTIME.apply(replace(plan, configured=True).with_others_of(before))
     except TooLate as error:
         plan, why = replace(_least(policy), configured=True), str(error)
         if process.stage is Stage.READY or process.forked:

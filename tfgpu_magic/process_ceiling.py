@@ -92,7 +92,7 @@ def _apply_anew() -> None:
         _lower(plan)
     else:  # it is checked when a framework is imported
         waits = fallback.waits(plan.asked, RUNTIME.ceiling)
-        RUNTIME.apply(replace(waits, configured=plan.configured).beside(plan))
+        RUNTIME.apply(replace(waits, configured=plan.configured).with_others_of(plan))
     administrator.tell_others()
 
 
@@ -103,7 +103,7 @@ def _lower(plan: Plan) -> None:
         process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
         made = replace(make(NOTHING, snapshot, process), configured=plan.configured)
         made = made.hiding_all() if plan.hides_all else made
-        administrator.apply_everywhere(made.beside(plan))
+        administrator.apply_everywhere(made.with_others_of(plan))
         if made.needs_tensorflow and current_stage() is Stage.ABSENT:
             import_hook.call_at_import(administrator.at_import)
     except Refused as error:

@@ -194,7 +194,7 @@ class Runtime:
 
     def fall_back(self, plan: Plan) -> None:
         """Set only a plan's variables, where TensorFlow's own settings cannot be made."""
-        plan = plan.beside(self.plan)
+        plan = plan.with_others_of(self.plan)
         self._changes.write(plan.environment)
         self._keep(plan)
 
