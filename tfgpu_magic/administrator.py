@@ -123,7 +123,7 @@ def tell_others() -> None:
             return
         snapshot = _looked()
         process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
-        made = everywhere.beside(plan, plan, snapshot, process)
+        made = everywhere.with_others(plan, plan, snapshot, process)
         apply_everywhere(made)
         for part in made.frameworks:
             if part.unmet and part not in plan.frameworks:  # else it was said before

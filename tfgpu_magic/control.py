@@ -91,7 +91,7 @@ def _for(
         return everywhere.plan(asked, make, current(), snapshot, process, anew=anew)
     made = make(asked, process)
     if told:
-        made = everywhere.beside(made, current(), snapshot, process, anew=anew)
+        made = everywhere.with_others(made, current(), snapshot, process, anew=anew)
     return everywhere.noted(made, process)
 
 

@@ -83,7 +83,7 @@ def needed() -> bool:
     return bool(frameworks.limited())
 
 
-def beside(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState, *, anew: bool = False) -> Plan:
+def with_others(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState, *, anew: bool = False) -> Plan:
     """Return a plan for TensorFlow, extended by what the others were asked before, under the ceiling.
 
     Nobody asks anything of them now, so nothing is refused: of each the nearest holds that can be had.

@@ -37,7 +37,7 @@ FIXED_BY_TENSORFLOW = "Until TensorFlow is imported here, it is divided anew as 
 RESUME_FITS = RESUME.replace("99GiB", "1GiB")
 SEEN = "import tensorflow as tf; tf.config.get_visible_devices('GPU')"
 KERAS = {"KERAS_BACKEND": "jax"}
-DEFECT = "import tfgpu_magic.everywhere as e; e.beside = lambda *_: 1 / 0"
+DEFECT = "import tfgpu_magic.everywhere as e; e.with_others = lambda *_: 1 / 0"
 BROKEN = "import tfgpu_magic.administrator as a; a.look_well = lambda: 1 / 0"
 
 
