@@ -122,7 +122,7 @@ def tell_others() -> None:
         if not everywhere.needed():
             return
         snapshot = _looked()
-        process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+        process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         made = everywhere.with_others(plan, plan, snapshot, process)
         apply_everywhere(made)
         for part in made.frameworks:
@@ -211,8 +211,8 @@ def at_import() -> None:
 def _divide(plan: Plan) -> None:
     """Fix the parts of a plan that waited for an import, as things are now; say how large they are."""
     snapshot = look_well()
-    with other_processes.settling(plan.settled) as beside:
-        process = beside.beside(RUNTIME.observe(snapshot.gpus), snapshot)
+    with other_processes.settling(plan.settled) as processes:
+        process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         now, why = fallback.nearest(plan.settled, snapshot, process, lambda: names(snapshot))
         now = replace(now, settled=in_bytes(now.settled, now.devices), configured=plan.configured)
         now = now if why else replace(now, asked=plan.asked)
@@ -247,8 +247,8 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
     policy = before.settled if before.configured and before.judged else configured.policy  # its GPUs are chosen
     try:
         snapshot = look_well()
-        with other_processes.settling(policy) as beside:
-            process = beside.beside(RUNTIME.observe(snapshot.gpus), snapshot)
+        with other_processes.settling(policy) as processes:
+            process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
             process = replace(process, claims=_with_tie_breakers(process.claims, snapshot))
             plan, why = fallback.nearest(policy, snapshot, process, lambda: names(snapshot))
             if why:  # `%tf_gpu plan` and `status` show it too

@@ -100,7 +100,7 @@ def _lower(plan: Plan) -> None:
     """Apply a plan again, lowered to the ceiling; where that cannot be, what an administrator has configured."""
     try:
         snapshot = administrator.look_well()
-        process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+        process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         made = replace(make(NOTHING, snapshot, process), configured=plan.configured)
         made = made.hiding_all() if plan.hides_all else made
         administrator.apply_everywhere(made.with_others_of(plan))
