@@ -116,6 +116,14 @@ def test_no_other_framework_is_imported_anywhere() -> None:
     assert not [room for room in ROOMS if theirs & {name.partition(".")[0] for name in imports(room)}]
 
 
+def test_only_errors_py_says_the_verdict_of_a_refusal() -> None:
+    def says(node: ast.AST) -> bool:
+        text = node.value if isinstance(node, ast.Constant) else ""
+        return isinstance(text, str) and text.startswith(("Not applied", "Not started"))
+
+    assert [room for room in ROOMS if any(map(says, nodes(room)))] == ["errors.py"]
+
+
 def test_the_server_wakes_neither_tensorflow_nor_nvml() -> None:
     rooms = [f"tfgpu_magic.{module}" for module in MODULES if module.startswith("server.")]
     after = imported_after("import " + ", ".join(rooms))

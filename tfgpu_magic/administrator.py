@@ -9,7 +9,6 @@ import random
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import ModuleType
 
 from tfgpu_magic import other_processes
 from tfgpu_magic.config import fallback, import_hook, parser, visible
@@ -62,7 +61,7 @@ def enforce(text: str, where: str, warn: Callable[[str], None] = import_hook.war
     _configured = ConfiguredPolicy(text, where, policy, warn)
     plan = replace(fallback.waits(policy, RUNTIME.ceiling), configured=True)
     if current_stage() is Stage.ABSENT:
-        RUNTIME.apply(plan if RUNTIME.plan is None else plan.beside(RUNTIME.plan))
+        RUNTIME.apply(plan.with_others_of(RUNTIME.plan))
         import_hook.call_at_import(at_import)
         return
     if RUNTIME.plan is None:
@@ -100,6 +99,8 @@ def hold_others() -> None:
 
 def hold_imports() -> None:
     """Hold the frameworks beside TensorFlow to what is asked of them, and to the ceiling, whenever one is imported."""
+    if "tensorflow" not in sys.modules:
+        import_hook.call_at_import(at_import)  # before `tell_others`: one of them fixes fair parts and says so
     for module in NAMES.keys() - sys.modules.keys():
         import_hook.call_at_import(tell_others, module)
 
@@ -114,11 +115,15 @@ def tell_others() -> None:
         if not importing():  # TensorFlow imports JAX; what is for itself is decided when it is imported
             _choose(plan)
         plan = current()
-        if not (plan.others.requests or RUNTIME.ceiling) or not everywhere().needed():
+        if not (plan.others.requests or RUNTIME.ceiling):
+            return
+        from tfgpu_magic import everywhere  # speed of a first `%tf_gpu` line
+
+        if not everywhere.needed():
             return
         snapshot = _looked()
-        process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
-        made = everywhere().beside(plan, plan, snapshot, process)
+        process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
+        made = everywhere.with_others(plan, plan, snapshot, process)
         apply_everywhere(made)
         for part in made.frameworks:
             if part.unmet and part not in plan.frameworks:  # else it was said before
@@ -152,16 +157,11 @@ def apply_everywhere(plan: Plan) -> None:
         Refused: a framework rejected it; everything is as it was.
     """
     if plan.frameworks or (RUNTIME.plan is not None and RUNTIME.plan.frameworks):
-        everywhere().apply(plan)
+        from tfgpu_magic import everywhere  # speed of a first `%tf_gpu` line
+
+        everywhere.apply(plan)
     else:
         RUNTIME.apply(plan)
-
-
-def everywhere() -> ModuleType:
-    """Return what connects the frameworks; most kernels have TensorFlow alone, and need none of it."""
-    from tfgpu_magic import everywhere as module  # speed of a first `%tf_gpu` line
-
-    return module
 
 
 def policy_of(plan: Plan) -> Policy:
@@ -211,12 +211,12 @@ def at_import() -> None:
 def _divide(plan: Plan) -> None:
     """Fix the parts of a plan that waited for an import, as things are now; say how large they are."""
     snapshot = look_well()
-    with other_processes.settling(plan.settled) as beside:
-        process = beside.beside(RUNTIME.observe(snapshot.gpus), snapshot)
+    with other_processes.settling(plan.settled) as processes:
+        process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         now, why = fallback.nearest(plan.settled, snapshot, process, lambda: names(snapshot))
         now = replace(now, settled=in_bytes(now.settled, now.devices), configured=plan.configured)
         now = now if why else replace(now, asked=plan.asked)
-        RUNTIME.apply(now.beside(plan))
+        RUNTIME.apply(now.with_others_of(plan))
     head = f"tfgpu_magic: `{plan.asked}`"
     if why:
         import_hook.warn(f"{head} cannot be had in full. `{now.asked}` is in force instead.\n{why}")
@@ -247,15 +247,15 @@ def _enforce_now(configured: ConfiguredPolicy) -> None:
     policy = before.settled if before.configured and before.judged else configured.policy  # its GPUs are chosen
     try:
         snapshot = look_well()
-        with other_processes.settling(policy) as beside:
-            process = beside.beside(RUNTIME.observe(snapshot.gpus), snapshot)
+        with other_processes.settling(policy) as processes:
+            process = processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot)
             process = replace(process, claims=_with_tie_breakers(process.claims, snapshot))
             plan, why = fallback.nearest(policy, snapshot, process, lambda: names(snapshot))
             if why:  # `%tf_gpu plan` and `status` show it too
                 plan = replace(plan, notes=(f"{quoted} cannot be had in full.", *plan.notes))
             elif policy is before.settled:
                 plan = replace(plan, asked=before.asked)
-            RUNTIME.apply(replace(plan, configured=True).beside(before))
+            RUNTIME.apply(replace(plan, configured=True).with_others_of(before))
     except TooLate as error:
         plan, why = replace(_least(policy), configured=True), str(error)
         if process.stage is Stage.READY or process.forked:

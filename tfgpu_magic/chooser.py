@@ -105,7 +105,15 @@ def resume(words: str, others: str) -> Answer:
         words: the policy for TensorFlow.
         others: that for the other frameworks; empty where nothing is asked of them.
     """
-    return _apply(lambda: control.resume(words, others))
+
+    def do() -> Plan:
+        try:
+            return control.resume(words, others)
+        except Refused as error:
+            error.verdict = control.not_resumed(f"`{words}`", others)
+            raise
+
+    return _apply(do)
 
 
 def _apply(do: Callable[[], Plan]) -> Answer:
@@ -148,6 +156,6 @@ def _planned(plan: Plan) -> dict[str, object]:
 def _refused(error: TfGpuError) -> Mapping[str, object]:
     """Return the facts of a refusal: why, and the policies to ask for instead."""
     ways: Sequence[str] = error.ways if isinstance(error, Refused) else ()
-    reason = f"{error.reason}{error.more}" if isinstance(error, Refused) else str(error)
+    reason = f"{error.beginning}{error.more}" if isinstance(error, Refused) else str(error)
     outcome = "wrong" if isinstance(error, PolicyError) else "refused"
     return {"outcome": outcome, "reason": reason, "ways": [way.removesuffix(f" {RESTART}") for way in ways]}

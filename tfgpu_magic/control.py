@@ -52,8 +52,8 @@ def plan(
     return _plan(asked, frameworks, see(), other_processes.now())
 
 
-def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, beside: OtherProcesses) -> Plan:
-    process = _with_what_waits(beside.beside(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
+def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses) -> Plan:
+    process = _with_what_waits(processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
 
     def make(asked: Policy, process: ProcessState) -> Plan:
         made = planning.make(asked, snapshot, process, lambda: administrator.names(snapshot, process.promises))
@@ -81,18 +81,18 @@ def _for(
         make: returns the plan for TensorFlow.
         anew: whether it is for a new process.
     """
-    if frameworks == "all":
-        made: Plan = administrator.everywhere().plan(asked, make, current(), snapshot, process, anew=anew)
-        return made
-    made = make(asked, process)
     others = NAMES.keys() & sys.modules.keys() - {"tensorflow"}
-    if not (others or current().others.requests or process.ceiling):
-        return made
-    every = administrator.everywhere()
-    if current().others.requests or process.ceiling:
-        made = every.beside(made, current(), snapshot, process, anew=anew)
-    noted: Plan = every.noted(made, process)
-    return noted
+    told = current().others.requests or process.ceiling
+    if frameworks == "tensorflow" and not (others or told):
+        return make(asked, process)
+    from tfgpu_magic import everywhere  # speed of a first `%tf_gpu` line: most kernels have TensorFlow alone
+
+    if frameworks == "all":
+        return everywhere.plan(asked, make, current(), snapshot, process, anew=anew)
+    made = make(asked, process)
+    if told:
+        made = everywhere.with_others(made, current(), snapshot, process, anew=anew)
+    return everywhere.noted(made, process)
 
 
 def _with_what_waits(process: ProcessState, snapshot: Snapshot) -> ProcessState:
@@ -125,8 +125,8 @@ def apply(
     asked = parser.parse(policy) if isinstance(policy, str) else policy
     snapshot = see()
     waits = () if current().judged else current().asked
-    with other_processes.settling(Policy((*waits, *asked))) as beside:
-        made = _plan(asked, frameworks, snapshot, beside)
+    with other_processes.settling(Policy((*waits, *asked))) as processes:
+        made = _plan(asked, frameworks, snapshot, processes)
         if not made.in_force:
             administrator.apply_everywhere(made)
             if made.needs_tensorflow and current_stage() is Stage.ABSENT:
@@ -159,13 +159,25 @@ def resume(words: str, others: str = "") -> Plan:
     return apply(Policy((*reset, *asked)))
 
 
+def not_resumed(asked: str, others: str) -> str:
+    """Return the verdict on words of a restart that were refused, with what holds for every framework all the same.
+
+    Args:
+        asked: the words for TensorFlow, as a phrase.
+        others: as `resume` has it.
+    """
+    there = current().others
+    held = f" `{there}` is, for every framework." if others and there.requests else ""
+    return f"{asked} is NOT in force.{held}"
+
+
 def decided(snapshot: Snapshot | None = None) -> Plan:
     """Return the current plan; where it waits to be checked, what it would be with these GPUs, or with those now."""
     plan = current()
     if plan.judged:
         return plan
     snapshot = look() if snapshot is None else snapshot
-    process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+    process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
     return fallback.foreseen(plan, snapshot, process)
 
 
@@ -191,7 +203,7 @@ def waiting() -> Plan:
         return plan
     if plan.divides and current_stage() is Stage.ABSENT:
         snapshot = look()
-        process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+        process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         now = planning.draft(NOTHING, snapshot, process)
         return planning.noted(now, process, lambda: administrator.names(snapshot, process.promises))
     return planning.renew(plan, look(), waits=current_stage() is not Stage.READY)
@@ -205,7 +217,7 @@ def sketch(policy: str, frameworks: Frameworks = "tensorflow") -> Plan:
         Refused: they cannot be enforced together, or name what is not there.
     """
     snapshot, asked = look_well(), parser.parse(policy)
-    process = _with_what_waits(other_processes.now().beside(anew(snapshot), snapshot), snapshot)
+    process = _with_what_waits(other_processes.now().added_to(anew(snapshot), snapshot), snapshot)
 
     def make(asked: Policy, process: ProcessState) -> Plan:
         return planning.draft(asked, snapshot, process)
@@ -239,7 +251,7 @@ def foresee(policy: str, frameworks: Frameworks = "tensorflow", *, see: Callable
         possible, _ = fallback.nearest(intended, then, process)
         process = replace(process, asked=possible.asked, settled=possible.settled)
     restart = f" {RESTART}" if host() == "kernel" else ""
-    process = other_processes.now().beside(process, then)
+    process = other_processes.now().added_to(process, then)
 
     def make(asked: Policy, process: ProcessState) -> Plan:
         owners = lambda: administrator.names(then, process.promises)  # noqa: E731
@@ -304,7 +316,7 @@ def status(timeout: float = 1.5) -> Status:
 
     def report(snapshot: Snapshot) -> Report:
         own = self_report.report(snapshot)
-        found = other_processes.now().beside(ProcessState(), snapshot).promises
+        found = other_processes.now().added_to(ProcessState(), snapshot).promises
         notes = promises.standing(snapshot.gpus, found, lambda: administrator.names(snapshot, found))
         return replace(own, notes=(*own.notes, *notes))
 

@@ -15,6 +15,9 @@ TfGpuError
 
 from collections.abc import Sequence
 
+NOT_STARTED = "Not started."
+"""The verdict on an isolated call that cannot have what it needs."""
+
 
 class TfGpuError(Exception):
     """The root of the tree. Its text is one message for the user: what is wrong, and what to do next.
@@ -26,7 +29,11 @@ class TfGpuError(Exception):
     place = ""
 
     def __str__(self) -> str:
-        return super().__str__() + (f"\nThis was on {self.place}." if self.place else "")
+        return self.text() + (f"\nThis was on {self.place}." if self.place else "")
+
+    def text(self) -> str:
+        """Return the message without the machine."""
+        return super().__str__()
 
 
 class PolicyError(TfGpuError, ValueError):
@@ -49,7 +56,8 @@ class Refused(TfGpuError, RuntimeError):
     """A policy that is understood and was not applied, not even in part.
 
     Attributes:
-        reason: why, in one paragraph, with which the text begins.
+        reason: why, in one paragraph.
+        verdict: what came of it, a sentence with which the text begins; empty where the reason implies it.
         more: what else the text says before the ways out.
         lead: the text that introduces the ways out.
         ways: what can be asked instead, the words of a line of `%tf_gpu` each, the nearest first.
@@ -57,15 +65,32 @@ class Refused(TfGpuError, RuntimeError):
     """
 
     def __init__(
-        self, reason: str = "", *, more: str = "", lead: str = "", ways: Sequence[str] = (), crowded: bool = False
+        self,
+        reason: str = "",
+        *,
+        verdict: str = "Not applied.",
+        more: str = "",
+        lead: str = "",
+        ways: Sequence[str] = (),
+        crowded: bool = False,
     ) -> None:
-        self.reason, self.more, self.lead, self.ways, self.crowded = reason, more, lead, tuple(ways), crowded
-        super().__init__(self.text("%tf_gpu"))
+        super().__init__(reason)
+        self.reason, self.verdict, self.more = reason, verdict, more
+        self.lead, self.ways, self.crowded = lead, tuple(ways), crowded
 
-    def text(self, magic: str) -> str:
-        """Return the text with the ways out as lines of this magic, such as ``%%tf_gpu isolate``."""
+    @property
+    def beginning(self) -> str:
+        """The verdict and the reason, with which the text begins."""
+        return f"{self.verdict} {self.reason}" if self.verdict else self.reason
+
+    def rest(self, magic: str = "%tf_gpu") -> str:
+        """Return what follows the reason, with the ways out as lines of this magic."""
         ways = "\n  ".join(f"{magic} {way}" for way in self.ways)
-        return f"{self.reason}{self.more}{self.lead if ways else ''}{ways}"
+        return f"{self.more}{self.lead if ways else ''}{ways}"
+
+    def text(self, magic: str = "%tf_gpu") -> str:
+        """Return the text with the ways out as lines of this magic, such as ``%%tf_gpu isolate``."""
+        return f"{self.beginning}{self.rest(magic)}"
 
 
 class TooLate(Refused):

@@ -83,7 +83,7 @@ def needed() -> bool:
     return bool(frameworks.limited())
 
 
-def beside(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState, *, anew: bool = False) -> Plan:
+def with_others(made: Plan, current: Plan, snapshot: Snapshot, process: ProcessState, *, anew: bool = False) -> Plan:
     """Return a plan for TensorFlow, extended by what the others were asked before, under the ceiling.
 
     Nobody asks anything of them now, so nothing is refused: of each the nearest holds that can be had.
@@ -182,7 +182,7 @@ def _nearest(
         return kept
     late = refusal.framework_too_late(framework.name, framework.since, NOTHING, process).reason
     held = f" The ceiling `{process.ceiling}` does not hold it. Restart for that." if process.ceiling else ""
-    return replace(kept, takes="", notes=(), unmet=f"{late.removeprefix('Not applied. ')}{held}")
+    return replace(kept, takes="", notes=(), unmet=f"{late}{held}")
 
 
 def _possible(
@@ -197,7 +197,7 @@ def _possible(
             wanted = _wanted(framework, Policy(tuple(words)), NOTHING, plan, snapshot, process)
             part = framework.plan(replace(wanted, asked=False), state)
         except Refused as error:
-            why = why or error.reason.removeprefix("Not applied. ")
+            why = why or error.reason
             continue
         return replace(part, unmet=f"{framework.name} is not held to all of `{plan.of_others}`. {why}") if why else part
     known = {gpu.uuid: gpu for gpu in snapshot.gpus}
@@ -248,7 +248,7 @@ def _configure(parts: Sequence[FrameworkPlan], before: Sequence[FrameworkPlan]) 
         try:
             framework.configure(part)
         except Exception as error:  # a framework's errors have no common root
-            raise Refused(f"Not applied. {framework.name} did not take it: {error}") from error
+            raise Refused(f"{framework.name} did not take it: {error}") from error
 
 
 def _without_gpus(plan: Plan, process: ProcessState) -> Plan:

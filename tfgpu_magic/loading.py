@@ -101,9 +101,8 @@ def _apply(
     try:
         plan = control.resume(words, others)
     except TfGpuError as error:
-        there = control.current().others
-        held = f" `{there}` is, for every framework." if others and there.requests else ""
-        _warn(shell, f"tfgpu_magic: `{words}`, asked for with {RESTART}, is NOT in force.{held}\n{error}")
+        verdict = control.not_resumed(f"`{words}`, asked for with {RESTART},", others)
+        _warn(shell, f"tfgpu_magic: {verdict}\n{error}")
     else:
         say(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)
 

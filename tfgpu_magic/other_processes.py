@@ -38,10 +38,10 @@ class OtherProcesses:
     reports: tuple[Report, ...] = ()
     leases: tuple[Promise, ...] = ()
 
-    def beside(self, process: ProcessState, snapshot: Snapshot) -> ProcessState:
+    def added_to(self, process: ProcessState, snapshot: Snapshot) -> ProcessState:
         """Return the state of a process with what others have picked, and may yet take, of these GPUs."""
-        beside = promises.gather(snapshot, self.reports, self.leases)
-        return replace(process, claims=claims.picks(self.reports), promises=beside)
+        promised = promises.gather(snapshot, self.reports, self.leases)
+        return replace(process, claims=claims.picks(self.reports), promises=promised)
 
 
 def now() -> OtherProcesses:

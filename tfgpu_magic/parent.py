@@ -116,7 +116,7 @@ def find(kernel: str) -> Server:
             why = f"The Jupyter Server of this kernel cannot be asked to restart it ({error})."
             continue
         return server
-    raise Refused(f"{why} {BY_HAND}")
+    raise Refused(f"{why} {BY_HAND}", verdict="")
 
 
 def _parents() -> Iterator[tuple[dict[str, Any], psutil.Process]]:

@@ -53,12 +53,14 @@ def lower(text: str) -> str:
     if text.strip() == held:
         return held
     if now is not None and not text.strip():
-        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised or removed.")
+        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised or removed.", verdict="")
     asked = ceiling.read(text)
     if now is not None and now.lower_of(asked).amounts == now.amounts:
         if asked.amounts == now.amounts:
             return held
-        raise Refused(f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.")
+        raise Refused(
+            f"The ceiling here is `{now}`. It can be lowered, and not raised: `{asked}` is no lower.", verdict=""
+        )
     RUNTIME.lower_ceiling(text, CONFIGURATION)
     administrator.hold_others()
     _apply_anew()
@@ -81,7 +83,8 @@ def _apply_anew() -> None:
         administrator.tell_others()
         raise TooLate(
             f"The ceiling is `{RUNTIME.ceiling}` now, for what this {here()} starts. TensorFlow is using the GPUs "
-            "already: what it may take of them can no longer be changed. Restart, and say it in the first cell."
+            "already: what it may take of them can no longer be changed. Restart, and say it in the first cell.",
+            verdict="",
         )
     if plan is None:
         administrator.enforce_nearest()
@@ -89,7 +92,7 @@ def _apply_anew() -> None:
         _lower(plan)
     else:  # it is checked when a framework is imported
         waits = fallback.waits(plan.asked, RUNTIME.ceiling)
-        RUNTIME.apply(replace(waits, configured=plan.configured).beside(plan))
+        RUNTIME.apply(replace(waits, configured=plan.configured).with_others_of(plan))
     administrator.tell_others()
 
 
@@ -97,10 +100,10 @@ def _lower(plan: Plan) -> None:
     """Apply a plan again, lowered to the ceiling; where that cannot be, what an administrator has configured."""
     try:
         snapshot = administrator.look_well()
-        process = other_processes.now().beside(RUNTIME.observe(snapshot.gpus), snapshot)
+        process = other_processes.now().added_to(RUNTIME.observe(snapshot.gpus), snapshot)
         made = replace(make(NOTHING, snapshot, process), configured=plan.configured)
         made = made.hiding_all() if plan.hides_all else made
-        administrator.apply_everywhere(made.beside(plan))
+        administrator.apply_everywhere(made.with_others_of(plan))
         if made.needs_tensorflow and current_stage() is Stage.ABSENT:
             import_hook.call_at_import(administrator.at_import)
     except Refused as error:

@@ -112,14 +112,14 @@ def _kernel() -> Any:
     """Return ipykernel's application object of this kernel."""
     kernel = sys.modules.get("ipykernel.kernelapp")
     if kernel is None or not kernel.IPKernelApp.initialized():
-        raise Refused(f"This process is not a Jupyter kernel, so no server can restart it. {BY_HAND}")
+        raise Refused(f"This process is not a Jupyter kernel, so no server can restart it. {BY_HAND}", verdict="")
     return kernel.IPKernelApp.instance()
 
 
 def _find_server(connection: Path) -> Server:
     match = re.fullmatch(r"kernel-(?P<id>[\w-]+)\.json", connection.name)
     if match is None:
-        raise Refused(f"No Jupyter Server that may restart this kernel was found. {BY_HAND}")
+        raise Refused(f"No Jupyter Server that may restart this kernel was found. {BY_HAND}", verdict="")
     return find(match["id"])
 
 

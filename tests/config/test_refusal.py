@@ -164,7 +164,8 @@ def test_a_refusal_tells_its_ways_as_data_and_where_they_are_to_be_said() -> Non
     assert str(error) == str(caught.value)
     assert str(error).endswith("\nFits now:\n  %tf_gpu pick; limit 7.2GiB\n  %tf_gpu limit 760MiB")
     assert error.text("%%tf_gpu isolate").endswith("  %%tf_gpu isolate limit 760MiB")
-    assert error.reason.startswith("Not applied. GPU 0")
+    assert error.reason.startswith("GPU 0")
+    assert str(error).startswith(f"Not applied. {error.reason}")
 
 
 def test_a_refusal_that_comes_too_late_tells_why_apart_from_the_restart() -> None:

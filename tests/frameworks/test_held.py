@@ -37,7 +37,7 @@ FIXED_BY_TENSORFLOW = "Until TensorFlow is imported here, it is divided anew as 
 RESUME_FITS = RESUME.replace("99GiB", "1GiB")
 SEEN = "import tensorflow as tf; tf.config.get_visible_devices('GPU')"
 KERAS = {"KERAS_BACKEND": "jax"}
-DEFECT = "import tfgpu_magic.everywhere as e; e.beside = lambda *_: 1 / 0"
+DEFECT = "import tfgpu_magic.everywhere as e; e.with_others = lambda *_: 1 / 0"
 BROKEN = "import tfgpu_magic.administrator as a; a.look_well = lambda: 1 / 0"
 
 
@@ -388,3 +388,11 @@ def test_it_holds(play: Play, name: str) -> None:
 
     assert [(text, told) for text, told in zip(said[2:], scene.cells[1::2], strict=True) if told not in text] == []
     assert scene.never not in "\n".join(said)
+
+
+@pytest.mark.parametrize("line", ["%tf_gpu limit fair", "%gpu limit fair"])
+def test_what_is_in_force_is_said_once_whatever_was_asked_before(play: Play, line: str) -> None:
+    *_, said = play({}, ["", "%load_ext tfgpu_magic", "%gpu growth", line, "import tensorflow"])
+    told = [sentence for sentence in said.splitlines() if "is in force" in sentence]
+
+    assert [sentence.partition(" is ")[0] for sentence in told] == ["tfgpu_magic: `limit fair`"]

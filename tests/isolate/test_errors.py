@@ -12,7 +12,8 @@ import pytest
 
 from tests.isolate import deeds
 from tests.isolate.rig import call, prepare, run
-from tfgpu_magic import IsolatedExecutor, TfGpuError, TimedOut, Unpicklable, WorkerDied
+from tfgpu_magic import IsolatedExecutor, Refused, TfGpuError, TimedOut, TooLate, Unpicklable, WorkerDied
+from tfgpu_magic.errors import NOT_STARTED
 
 pytestmark = pytest.mark.usefixtures("light")
 
@@ -21,6 +22,8 @@ ERRORS = [
     WorkerDied("It was stopped.", status=-9, stopped=True),
     TimedOut("It took too long.", seconds=2.5),
     Unpicklable("x cannot be sent.", what="x"),
+    Refused("GPU 0 is full.", more=" So is GPU 1.", lead=" Fits now:   ", ways=["growth"]),
+    TooLate("No call can have it.", verdict=NOT_STARTED, crowded=True),
 ]
 
 

@@ -79,8 +79,8 @@ def test_a_process_does_not_stand_in_its_own_way(shared: LeaseFile) -> None:
     with shared.turn() as page:
         page.put(Entry(ticket=page.number(), slot=shared.slot, seen=time.monotonic(), claims=(mine,)))
 
-    with settling(NOTHING) as beside:
-        assert beside == OtherProcesses()
+    with settling(NOTHING) as processes:
+        assert processes == OtherProcesses()
 
 
 def test_a_call_with_a_fair_part_waits_for_one_that_has_a_gpu_to_itself(shared: LeaseFile, two_gpus: Leases) -> None:

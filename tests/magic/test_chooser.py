@@ -118,6 +118,15 @@ def test_a_new_kernel_has_what_every_framework_was_asked_too(server: Server, cli
     assert others == "limit 2GiB\n"
 
 
+def test_a_new_kernel_says_what_holds_where_tensorflows_words_are_refused(client: BlockingKernelClient) -> None:
+    facts = ask(client, "resume('limit 99GiB', 'limit 1GiB')")
+    others = execute(client, "from tfgpu_magic import control; print(control.current().others)")
+
+    assert facts["outcome"] == "refused"
+    assert facts["reason"].startswith("`limit 99GiB` is NOT in force. `limit 1GiB` is, for every framework. GPU 0")
+    assert others == "limit 1GiB\n"
+
+
 def test_a_driver_that_is_slow_keeps_the_kernel_for_a_short_look_and_is_asked_on(
     client: BlockingKernelClient, machine: Machine
 ) -> None:

@@ -24,7 +24,7 @@ from tfgpu_magic.command.wording import WORDS, frameworks, in_shell
 from tfgpu_magic.config import script
 from tfgpu_magic.config.runtime import current_stage, environment, export
 from tfgpu_magic.config.variables import POLICY
-from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.errors import Refused, TfGpuError
 from tfgpu_magic.program_reporter import ProgramReporter
 
 _EXAMPLES = """\
@@ -107,8 +107,8 @@ def _variables(policy: str, words: Sequence[str]) -> dict[str, str]:
     plan = in_shell(lambda: control.plan(policy, frameworks=frameworks(policy)), partial(_line, words))
     # Beside Keras' other backends TensorFlow is kept from the GPUs, too: that was not asked, and no variable says it.
     if plan.needs_tensorflow and (plan.cpus is not None or any(request.limited for request in plan.asked.memory)):
-        raise TfGpuError(
-            f"Not applied. No environment variable says all of `{plan.asked}`, and {PurePath(words[0]).name} is not a "
+        raise Refused(
+            f"No environment variable says all of `{plan.asked}`, and {PurePath(words[0]).name} is not a "
             "Python program, in which it could be set. For the Python program that it starts:\n  "
             + _line(["program.py"], policy)
         )

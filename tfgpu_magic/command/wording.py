@@ -57,7 +57,7 @@ def text(error: TfGpuError, line: Callable[[str], str]) -> str:
     """Return an error's text; the ways out of a refusal are lines to paste."""
     if isinstance(error, Refused):
         ways = "\n  ".join(map(line, error.ways))
-        said, rest = f"{error.reason}{error.more}", f"{error.lead}{ways}" if ways else ""
+        said, rest = f"{error.beginning}{error.more}", f"{error.lead}{ways}" if ways else ""
     else:
         said, rest = str(error), ""
     return translated(said) + rest

@@ -151,7 +151,7 @@ class Ceiling:
     def unknown(self, why: str) -> Refused:
         """Return the error for GPUs of which nothing is known, so that nothing can be held under it."""
         return Refused(
-            f"Not applied. The ceiling here is `{self}`, and it cannot be held now. {why}",
+            f"The ceiling here is `{self}`, and it cannot be held now. {why}",
             lead="\nWithout a GPU:   ",
             ways=[str(NO_GPU)],
         )
@@ -208,16 +208,14 @@ def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], policy: Pol
         alike.setdefault(what, []).append(gpu.label)
     lines = "\n".join(f"GPU {', '.join(labels)}: {what}" for what, labels in alike.items())
     allowed = Policy(tuple(dict.fromkeys(lower_ones.get(request, request) for request in policy)))
-    return Refused(
-        "\n".join([f"Not applied. {lines}", *ceiling.flaws]), lead="\nThe most that is allowed:   ", ways=[str(allowed)]
-    )
+    return Refused("\n".join([lines, *ceiling.flaws]), lead="\nThe most that is allowed:   ", ways=[str(allowed)])
 
 
 def _no_gpu(ceiling: Ceiling, policy: Policy) -> Refused:
     """Return the error for requests for GPUs where none may be used."""
     _, _, cpus = policy.by_nature()
     return Refused(
-        "\n".join([f"Not applied. No GPU may be used here: the ceiling is `{ceiling}`.", *ceiling.flaws]),
+        "\n".join([f"No GPU may be used here: the ceiling is `{ceiling}`.", *ceiling.flaws]),
         lead="\nAllowed:   ",
         ways=[str(Policy((NO_GPU, *cpus)))],
     )

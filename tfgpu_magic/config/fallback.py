@@ -69,7 +69,7 @@ def nearest(
         try:
             plan = draft(words, snapshot, process)
         except Refused as error:
-            why = why or str(error).removeprefix("Not applied. ")
+            why = why or f"{error.reason}{error.rest()}"
             continue
         found = fit.at_start(plan.devices)
         if not found:
@@ -88,7 +88,7 @@ def foreseen(plan: Plan, snapshot: Snapshot, process: ProcessState) -> Plan:
     except TooLate as error:
         return replace(plan, notes=(str(error),))
     notes = (f"`{plan.asked}` cannot be had in full now. {why}", *now.notes) if why else now.notes
-    return replace(now, notes=notes, judged=False, configured=plan.configured).beside(plan)
+    return replace(now, notes=notes, judged=False, configured=plan.configured).with_others_of(plan)
 
 
 def least(policy: Policy, ceiling: Ceiling | None = None, *, frozen: bool = False) -> Plan:

@@ -152,7 +152,7 @@ def _fraction(device: Device) -> Decimal:
     total = cuda_total(device.gpu)
     if not total:
         raise Refused(
-            f"Not applied. GPU {device.gpu.label}: the driver does not tell how much memory it has, and only "
+            f"GPU {device.gpu.label}: the driver does not tell how much memory it has, and only "
             "TensorFlow takes a limit that is no part of that. Limit TensorFlow alone, with its own magic, `tf_gpu`; "
             "or say `growth`."
         )

@@ -106,6 +106,6 @@ class Figures:
 
     def _unknown(self, what: str) -> Refused:
         return Refused(
-            f"Not applied. GPU {self.gpu.label}: the driver does not tell {what}, so a part of that is no known size. "
+            f"GPU {self.gpu.label}: the driver does not tell {what}, so a part of that is no known size. "
             "Name a size instead, as in `%tf_gpu limit 2GiB`."
         )

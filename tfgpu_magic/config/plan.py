@@ -62,7 +62,7 @@ class Plan:
     settled_others: Policy | None = None
     frameworks: tuple[FrameworkPlan, ...] = ()
 
-    def beside(self, other: Plan | None) -> Plan:
+    def with_others_of(self, other: Plan | None) -> Plan:
         """Return the plan with what another one does about the frameworks beside TensorFlow."""
         if other is None:
             return self
@@ -179,7 +179,7 @@ def make(
         short = [device for device, _ in found]
         lines = [fit.describe(found, snapshot.processes, names), *promises.against(short, process.promises, names)]
         raise Refused(
-            "\n".join([f"Not applied. {lines[0]}", *lines[1:]]),
+            "\n".join(lines),
             lead="\nFits now:\n  " if restart is None else "\nFits after a restart:\n  ",
             ways=[f"{way}{restart or ''}" for way in ways],
         )
@@ -189,8 +189,9 @@ def make(
 def noted(plan: Plan, process: ProcessState, owners: Callable[[], Mapping[int, str]]) -> Plan:
     """Return a plan that fits, with notes on what it leaves to CUDA's libraries and to other processes."""
     crowding = fit.crowding(plan.devices, grows=plan.grows)
-    beside = promises.notes(plan.devices, process.promises, owners, waits_for=process.fixed_by if plan.divides else "")
-    return replace(plan, notes=(*plan.notes, *crowding, *beside))
+    waits_for = process.fixed_by if plan.divides else ""
+    promised = promises.notes(plan.devices, process.promises, owners, waits_for=waits_for)
+    return replace(plan, notes=(*plan.notes, *crowding, *promised))
 
 
 def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:

@@ -199,12 +199,12 @@ def _division(device: Device, here: Sequence[Promise], names: Mapping[int, str],
     part = rounded(sum(device.limits))
     sharing = [_name(one, names) for one in here if one.fair]
     fixed = _fixed(here, names)
-    beside = f" Promised already: {_listed(fixed)}." if fixed else ""
+    already = f" Promised already: {_listed(fixed)}." if fixed else ""
     anew = f" Until {waits_for} is imported here, it is divided anew as others ask or end." if waits_for else ""
     if not sharing:
-        return "", f"nobody else has a fair part of it now, so this gets {part}.{beside}{_open(here, names)}{anew}"
+        return "", f"nobody else has a fair part of it now, so this gets {part}.{already}{_open(here, names)}{anew}"
     who = _listed(["this", *_some(sharing)])
-    return "", f"{part} for each of {len(sharing) + 1}: {who}.{beside}{_open(here, names)}{anew}"
+    return "", f"{part} for each of {len(sharing) + 1}: {who}.{already}{_open(here, names)}{anew}"
 
 
 def _fixed(here: Sequence[Promise], names: Mapping[int, str]) -> list[str]:

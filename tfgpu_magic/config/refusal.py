@@ -23,12 +23,14 @@ def if_too_late(policy: Policy, process: ProcessState) -> None:
     if process.forked:
         raise TooLate(
             "This process was forked from one in which CUDA was running, and CUDA cannot be used in it. Start the "
-            "program anew, or fork it before TensorFlow lists or uses a GPU."
+            "program anew, or fork it before TensorFlow lists or uses a GPU.",
+            verdict="",
         )
     if process.broken:
         raise TooLate(
             "TensorFlow failed to start on a GPU that had no room left, and may hang for good if it is tried again in "
             f"this {process.host}. Leave it alone, and restart.",
+            verdict="",
             more=_restart(policy, process),
         )
     if process.stage is Stage.READY:
@@ -37,6 +39,7 @@ def if_too_late(policy: Policy, process: ProcessState) -> None:
         raise TooLate(
             f"TensorFlow is already using {devices} in this {process.host}{since}, so its memory "
             "cannot be changed any more.",
+            verdict="",
             more=f"{changed if process.changed else ''}{_restart(policy, process)}",
         )
     if process.stage is Stage.POISONED:
@@ -46,6 +49,7 @@ def if_too_late(policy: Policy, process: ProcessState) -> None:
             "and v1 Sessions make them), and it would accept the setting and not enforce it; or another library"
             f"{f' ({process.neighbour})' if process.neighbour else ''} uses the GPU, and was there before TensorFlow "
             "was imported. Nobody can tell which, so nothing is promised.",
+            verdict="",
             more=_restart(policy, process),
         )
 
@@ -61,14 +65,13 @@ def if_frozen(
     hidden = [gpu.label for gpu in wanted if gpu.uuid not in shown]
     if hidden:
         raise TooLate(
-            f"Not applied. CUDA is running in this {process.host} already, and does not show it "
-            f"GPU {', '.join(hidden)}.",
+            f"CUDA is running in this {process.host} already, and does not show it GPU {', '.join(hidden)}.",
             more=_restart(policy, process),
         )
     places = [shown.index(str(gpu.uuid)) for gpu in wanted]
     if ordered and places != sorted(places):
         raise TooLate(
-            f"Not applied. CUDA is running in this {process.host} already, so the order of its GPUs is fixed, and "
+            f"CUDA is running in this {process.host} already, so the order of its GPUs is fixed, and "
             "TensorFlow ignores the order of a list.",
             more=_restart(policy, process),
         )
@@ -77,7 +80,7 @@ def if_frozen(
 def framework_too_late(framework: str, since: str | None, policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for a framework beside TensorFlow that uses a GPU, and takes what it takes to the end."""
     return TooLate(
-        f"Not applied. {framework} is already using a GPU in this {process.host}{f', {since}' if since else ''}, so "
+        f"{framework} is already using a GPU in this {process.host}{f', {since}' if since else ''}, so "
         "its memory cannot be changed any more.",
         more=_restart(policy, process, framework),
     )
@@ -86,7 +89,7 @@ def framework_too_late(framework: str, since: str | None, policy: Policy, proces
 def shown_to_others(policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for GPUs that can still be hidden from TensorFlow, and not from other frameworks."""
     return TooLate(
-        f"Not applied. CUDA is running in this {process.host} already, and only TensorFlow can be kept from GPUs now.",
+        f"CUDA is running in this {process.host} already, and only TensorFlow can be kept from GPUs now.",
         more=_restart(policy, process, "any framework"),
     )
 
@@ -94,7 +97,7 @@ def shown_to_others(policy: Policy, process: ProcessState) -> TooLate:
 def hidden_for_good(policy: Policy, process: ProcessState) -> TooLate:
     """Return the error for GPUs that `%tf_gpu` hid before CUDA was started, and that stay hidden."""
     return TooLate(
-        f"Not applied. CUDA is running in this {process.host} already, and was told before not to show all GPUs.",
+        f"CUDA is running in this {process.host} already, and was told before not to show all GPUs.",
         more=_restart(policy, process),
     )
 
@@ -107,21 +110,21 @@ def if_it_cannot_be_shown(gpus: Sequence[Gpu]) -> None:
     """
     labels = [gpu.label for gpu in gpus]
     if len(set(labels)) < len(labels):
-        raise Refused(f"Not applied. A GPU is named twice ({', '.join(labels)}); CUDA would then show none.")
+        raise Refused(f"A GPU is named twice ({', '.join(labels)}); CUDA would then show none.")
     if len(gpus) > 1 and any(gpu.instance is not None for gpu in gpus):
-        raise Refused("Not applied. A process can use one MIG instance, and nothing beside it. Name one.")
+        raise Refused("A process can use one MIG instance, and nothing beside it. Name one.")
 
 
 def no_gpu(why: str, rest: Policy) -> Refused:
     """Return the error for a GPU that is not there, with the rest of the policy as a way out."""
-    return Refused(f"Not applied. {why}", lead="\nFor those that are:   ", ways=[str(rest)] if rest.requests else [])
+    return Refused(why, lead="\nFor those that are:   ", ways=[str(rest)] if rest.requests else [])
 
 
 def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
     """Return the error for a request about a GPU that TensorFlow is not to see."""
     whole = [other for other in seen if other.instance is None and gpu.instance is None]  # beside a MIG instance, none
     return Refused(
-        f"Not applied. GPU {gpu.label} is hidden from TensorFlow, so nothing can be set for it.",
+        f"GPU {gpu.label} is hidden from TensorFlow, so nothing can be set for it.",
         lead=" Show it first:   ",
         ways=[f"visible {_list([*whole, gpu])}"],
     )
@@ -130,7 +133,7 @@ def hidden(gpu: Gpu, seen: Sequence[Gpu]) -> Refused:
 def growth_on_some() -> Refused:
     """Return the error for growth on some GPUs, set through `tf.config`: TensorFlow's first op would reject it."""
     return Refused(
-        "Not applied. set_memory_growth was called for some of these GPUs and not for others; TensorFlow's first op "
+        "set_memory_growth was called for some of these GPUs and not for others; TensorFlow's first op "
         "would fail on that.",
         lead=" First say one of these, for all of them:\n  ",
         ways=["growth", "growth off"],
@@ -140,7 +143,7 @@ def growth_on_some() -> Refused:
 def order_unknown(variable: str) -> Refused:
     """Return the error for a pick among GPUs whose list is unknown, as CUDA did not answer in time."""
     return Refused(
-        f"Not applied. {DEVICES}={variable!r} was not set by %tf_gpu, and CUDA did not say in time which GPUs that "
+        f"{DEVICES}={variable!r} was not set by %tf_gpu, and CUDA did not say in time which GPUs that "
         "leaves, so none of them can be picked. Say it again, or name GPUs: `%tf_gpu visible 0`."
     )
 
@@ -166,7 +169,7 @@ def growth_must_agree(policy: Policy, together: Policy, memory: Sequence[Memory]
     taken = Policy((Default(), *at_once(together.requests)))
     grows = all(request.grows for request in memory if not request.limited)
     return Refused(
-        f"Not applied. `{'; '.join(map(str, memory))}`: memory growth is one setting for all GPUs of a process, and a "
+        f"`{'; '.join(map(str, memory))}`: memory growth is one setting for all GPUs of a process, and a "
         "limit without --grow switches it off on every one of them.",
         lead="\nSay one of:\n  ",
         ways=[str(way) for way in (*([capped] if grows else []), taken)],
@@ -178,7 +181,7 @@ def skipped(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
     names = ", ".join(gpu.label for gpu in gpus)
     rest = [gpu for gpu in seen if gpu not in gpus]
     return Refused(
-        f"Not applied. TensorFlow does not use GPU {names} (too few multiprocessors beside the others, or too old for "
+        f"TensorFlow does not use GPU {names} (too few multiprocessors beside the others, or too old for "
         "its build), and mistakes the numbers of the others while it can see it.",
         lead=" Hide it first:   ",
         ways=[f"visible {_list(rest) or 'none'}"],
@@ -188,7 +191,7 @@ def skipped(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
 def async_allocator() -> Refused:
     """Return the error for limits with cuda_malloc_async, which takes one for the size above which it frees memory."""
     return Refused(
-        f"Not applied. {ALLOCATOR}=cuda_malloc_async is set, and that allocator keeps to no limit. Unset it before "
+        f"{ALLOCATOR}=cuda_malloc_async is set, and that allocator keeps to no limit. Unset it before "
         f"TensorFlow's first op:   %env {ALLOCATOR}=\nWithout a limit it can stay: it grows as needed by itself."
     )
 
@@ -196,7 +199,7 @@ def async_allocator() -> Refused:
 def capped(wanted: int, cap: str) -> Refused:
     """Return the error for limits above TensorFlow's undocumented cap, which holds whatever the limits are."""
     return Refused(
-        f"Not applied. {DEVICE_CAP}={cap} is set, and TensorFlow then takes no more than {cap} MiB of any GPU. "
+        f"{DEVICE_CAP}={cap} is set, and TensorFlow then takes no more than {cap} MiB of any GPU. "
         f"{rounded(wanted)} are asked for. Unset it before TensorFlow's first op:   %env {DEVICE_CAP}=0"
     )
 
@@ -211,7 +214,7 @@ def without_gpus(policy: Policy, why: str, *, absent: bool) -> str:
     if not absent:
         named += [request for request in policy.memory if request.limited]
     if named:
-        raise Refused(f"Not applied. {why} So `{named[0]}` cannot be set.")
+        raise Refused(f"{why} So `{named[0]}` cannot be set.")
     return f"{why} TensorFlow will run on the CPU." if absent else f"{why} What is free was not checked."
 
 

@@ -79,7 +79,7 @@ class Jax:
         if fractions and allocator is not None:
             heedless = f"{jax_settings.ALLOCATOR}={allocator} is set, with which JAX heeds no limit."
             if wanted.asked:
-                raise Refused(f"Not applied. {heedless}")
+                raise Refused(heedless)
             variables[jax_settings.ALLOCATOR] = None
             notes.append(f"{heedless} In this process it is unset now.")
         return FrameworkPlan(

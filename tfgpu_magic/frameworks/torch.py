@@ -95,7 +95,7 @@ class Torch:
             if device.limits and (held := state.held.get(str(device.gpu.uuid), 0)) > sum(device.limits)
         ]
         if more and wanted.asked:
-            raise Refused(f"Not applied. {more[0]}")
+            raise Refused(more[0])
         return FrameworkPlan(
             framework=self.name,
             environment=_variable(wanted, state),

@@ -15,7 +15,7 @@ from tfgpu_magic.config.memory import context_bytes, whole
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.request import reference
 from tfgpu_magic.config.requests.visible import Visible
-from tfgpu_magic.errors import Refused
+from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.isolate.claims import Claim, Holding, Need, key, size
 from tfgpu_magic.monitor.snapshot import Gpu
 
@@ -44,7 +44,7 @@ def choose(
     """
     if len(devices) < count:
         there = f"there {'is' if len(devices) == 1 else 'are'} {len(devices) or 'none'}"
-        raise Refused(f"Not started. {gpus(count)} for each call cannot be had: {there} here.")
+        raise Refused(f"{gpus(count)} for each call cannot be had: {there} here.", verdict=NOT_STARTED)
     left = [_left(device, holding, claims) for device in devices]
     fitting = [number for number, device in enumerate(left) if device is not None and not fit.problems([device])]
     if len(fitting) >= count:
@@ -55,12 +55,12 @@ def choose(
         return None
     have = f"{len(devices) - len(found) or 'none'} ha{'s' if len(devices) - len(found) == 1 else 've'} room"
     lines = [
-        f"Not started. The call needs {gpus(count)}, and {have} for it.",
+        f"The call needs {gpus(count)}, and {have} for it.",
         fit.describe(found, holding.processes, names()),
         *dict.fromkeys(device.words.lease_note for device in devices if device.words and device.words.lease_note),
     ]
     emptied = fit.problems([_emptied(device) for device in devices])
-    raise Refused("\n".join(lines), crowded=len(devices) - len(emptied) >= count)
+    raise Refused("\n".join(lines), verdict=NOT_STARTED, crowded=len(devices) - len(emptied) >= count)
 
 
 def choose_in_turn(

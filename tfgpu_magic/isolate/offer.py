@@ -14,7 +14,7 @@ from tfgpu_magic.config.process_state import DEVICES
 from tfgpu_magic.config.request import Memory
 from tfgpu_magic.config.resolver import is_old, is_skipped, resolve
 from tfgpu_magic.config.runtime import RUNTIME
-from tfgpu_magic.errors import Refused
+from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.claims import Holding
 from tfgpu_magic.isolate.pids import lives
@@ -88,7 +88,7 @@ def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
     if any(request.divided for request in here.then(policy).memory):
         others = other_processes.now()
         shared = tuple(lease for lease in others.leases if lease.size is not None)  # for another, a call waits its turn
-        kernel = replace(others, leases=shared).beside(kernel, snapshot)
+        kernel = replace(others, leases=shared).added_to(kernel, snapshot)
     demand = resolve(here, policy, snapshot, kernel)
     if demand.choice is None and DEVICES not in kernel.outside and any(gpu.mig for gpu in snapshot.gpus):
         demand.seen = [gpu for gpu in snapshot.gpus if not gpu.mig]  # CUDA shows a process one instance: any, if named
@@ -100,7 +100,7 @@ def offered(here: Policy, policy: Policy, snapshot: Snapshot, gpus: int | None) 
     """Return the GPUs to choose from; None if there are none and no number of them is asked for."""
     devices = candidates(here, policy, snapshot)
     if not devices and gpus is not None and snapshot.error:
-        raise Refused(f"Not started. {allocation.gpus(gpus)} for each call cannot be had. {snapshot.error}")
+        raise Refused(f"{allocation.gpus(gpus)} for each call cannot be had. {snapshot.error}", verdict=NOT_STARTED)
     return devices if devices or gpus is not None else None
 
 
@@ -115,7 +115,8 @@ def see() -> Snapshot:
         snapshot = look(_SECOND_TIMEOUT)
     if snapshot.error and not snapshot.absent:
         raise Refused(
-            f"Not started. Nobody knows which GPUs are free. {snapshot.error}\nCalls that need none run with gpus=0."
+            f"Nobody knows which GPUs are free. {snapshot.error}\nCalls that need none run with gpus=0.",
+            verdict=NOT_STARTED,
         )
     return snapshot
 

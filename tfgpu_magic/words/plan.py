@@ -18,7 +18,7 @@ def _answer(line: Line) -> PlanAnswer:
         return foreseen(control.plan(policy, frameworks=line.frameworks), policy, of_all=of_all)
     except TooLate as error:
         plan = control.foresee(policy, line.frameworks)
-        return foreseen(plan, policy, of_all=of_all, lead=f"{error.reason} After a restart, ")
+        return foreseen(plan, policy, of_all=of_all, lead=f"{error.beginning} After a restart, ")
 
 
 WORD = Word(

@@ -56,5 +56,6 @@ def _answer(line: Line) -> PlanAnswer:
 def _standing(plan: Plan, line: Line) -> str:
     if line.frameworks == "tensorflow":
         return control.standing(plan, current_stage())
-    said: str = administrator.everywhere().standing(plan)
-    return said
+    from tfgpu_magic import everywhere
+
+    return everywhere.standing(plan)

@@ -56,7 +56,7 @@ class Pick(Choice):
             try:
                 return replace(self, or_cpu=False).choose(gpus)
             except Refused as error:
-                gpus.note(f"{error.reason.removeprefix('Not applied. ')}\nSo TensorFlow goes on on the CPU.")
+                gpus.note(f"{error.reason}\nSo TensorFlow goes on on the CPU.")
                 return []
         given = gpus.given(self.count)
         enough = [gpu for gpu in gpus.useful(given) if (gpu.free or 0) >= self._needed(gpu)]
@@ -98,7 +98,7 @@ class Pick(Choice):
         figures = [f"{rounded(gpu.free)} free" if gpu.free is not None else str(gpu.error) for gpu in given]
         have = [f"GPU {gpu.label}: {figure}" for gpu, figure in zip(given, figures, strict=True)]
         count = f"{enough} can" if enough else "no GPU has it"
-        lines = [f"Not applied. {what}{need} cannot be had now; {count}.", *have, *([bound] if bound else [])]
+        lines = [f"{what}{need} cannot be had now; {count}.", *have, *([bound] if bound else [])]
         return Refused("\n  ".join(lines))
 
 

@@ -153,7 +153,7 @@ class Runtime:
         before = Plan(asked=NOTHING, settled=NOTHING) if self.plan is None else self.plan
         differs = (plan.settled, plan.devices) != (before.settled, before.devices)
         if plan.judged and plan.needs_tensorflow and differs and importing():
-            raise Refused("Not applied. TensorFlow is being imported at this moment; say it again when that is done.")
+            raise Refused("TensorFlow is being imported at this moment; say it again when that is done.")
         with self._changes.undone_on_error():
             self._changes.write(plan.environment)
             if tensorflow() is not None:
@@ -182,7 +182,7 @@ class Runtime:
         except Refused:
             raise
         except Exception as error:  # TensorFlow's errors have no common root
-            raise Refused(f"Not applied. TensorFlow did not take it: {error}") from error
+            raise Refused(f"TensorFlow did not take it: {error}") from error
 
     def environment_for_children(self) -> dict[str, str]:
         """Return the environment for child processes: this process's, without what this class changed; and its ceiling.
@@ -194,7 +194,7 @@ class Runtime:
 
     def fall_back(self, plan: Plan) -> None:
         """Set only a plan's variables, where TensorFlow's own settings cannot be made."""
-        plan = plan.beside(self.plan)
+        plan = plan.with_others_of(self.plan)
         self._changes.write(plan.environment)
         self._keep(plan)
 
@@ -279,7 +279,7 @@ def _settings(plan: Plan, theirs: Settings) -> Settings:
     gone = [device.gpu.label for device in plan.devices if device.limits and str(device.gpu.uuid) not in theirs.growth]
     if gone:
         raise Refused(
-            f"Not applied. CUDA does not show this process GPU {', '.join(gone)}, and did when it was asked. "
+            f"CUDA does not show this process GPU {', '.join(gone)}, and did when it was asked. "
             "Restart, and say it again."
         )
     parts, growth = dict(theirs.parts), dict(theirs.growth)

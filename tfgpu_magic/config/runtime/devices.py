@@ -74,7 +74,7 @@ def write(settings: Settings) -> None:
     config, devices, now = _config(), _physical(), read()
     if tuple(devices) != cuda.shown():
         raise Refused(
-            "Not applied. TensorFlow does not use every GPU that CUDA shows it, and mistakes the numbers of others. "
+            "TensorFlow does not use every GPU that CUDA shows it, and mistakes the numbers of others. "
             "Restart, and hide that GPU with `%tf_gpu visible` before TensorFlow is imported."
         )
     cpus = config.list_physical_devices("CPU")[:1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tfgpu_magic.errors import Refused, TfGpuError, WorkerDied
+from tfgpu_magic.errors import NOT_STARTED, Refused, TfGpuError, WorkerDied
 from tfgpu_magic.isolate.cluster import arrival, message
 
 
@@ -21,9 +21,10 @@ def no_worker(needed: int, seconds: float, workers: Mapping[str, float], schedul
     there = ", ".join(f"{address} (GPU={count:g})" for address, count in workers.items()) or "none"
     least = max(needed, 1)
     return Refused(
-        f"Not started. No Dask worker offers {needed} GPU{'s' * (needed != 1)}, after {seconds:g} s (wait=). "
+        f"No Dask worker offers {needed} GPU{'s' * (needed != 1)}, after {seconds:g} s (wait=). "
         f"The workers there are: {there}.\nStart one on a machine with GPUs: "
-        f'dask worker {scheduler} --resources "GPU={least}"; or LocalCluster(resources={{"GPU": {least}}}).'
+        f'dask worker {scheduler} --resources "GPU={least}"; or LocalCluster(resources={{"GPU": {least}}}).',
+        verdict=NOT_STARTED,
     )
 
 
@@ -45,7 +46,7 @@ def lost(error: BaseException, place: str | None, scheduler: str, *, cut_off: bo
             f"The connection to the Dask scheduler at {scheduler} was lost, and the call with it: it is "
             f"not known whether it {done}. It is not run again."
         )
-    return Refused(f"Dask could not run the call: {kind}: {error}")
+    return Refused(f"Dask could not run the call: {kind}: {error}", verdict="")
 
 
 def refusal(kind: str, place: str, parts: Sequence[str], begun: str | None) -> TfGpuError:
@@ -59,13 +60,15 @@ def refusal(kind: str, place: str, parts: Sequence[str], begun: str | None) -> T
     """
     if kind == arrival.ABSENT:
         return Refused(
-            f"Not started. There is no tfgpu_magic on {place}, where the Dask worker is: {parts[0]}. "
-            "Install it there: pip install 'tfgpu-magic[dask]'"
+            f"There is no tfgpu_magic on {place}, where the Dask worker is: {parts[0]}. "
+            "Install it there: pip install 'tfgpu-magic[dask]'",
+            verdict=NOT_STARTED,
         )
     if kind == arrival.OTHER:
         what, theirs = parts
         return Refused(
-            f"Not started. {what} is {theirs} on {place}, where the Dask worker is, and "
-            f"{message.versions()[what]} here. Have the same version there."
+            f"{what} is {theirs} on {place}, where the Dask worker is, and "
+            f"{message.versions()[what]} here. Have the same version there.",
+            verdict=NOT_STARTED,
         )
     return gone(begun)

@@ -166,11 +166,14 @@ def _connect(cluster: Any, security: Any) -> tuple[Any, bool]:
         import distributed
     except ImportError as error:
         raise Refused(
-            f"Calls on a cluster need dask.distributed ({error}). Install it with: pip install 'tfgpu-magic[dask]'"
+            f"Calls on a cluster need dask.distributed ({error}). Install it with: pip install 'tfgpu-magic[dask]'",
+            verdict="",
         ) from error
     if isinstance(cluster, distributed.Client):
         if cluster.asynchronous:
-            raise Refused("This Dask client is for coroutines. Give cluster= one that was made without asynchronous=.")
+            raise Refused(
+                "This Dask client is for coroutines. Give cluster= one that was made without asynchronous=.", verdict=""
+            )
         return cluster, False
     connect = partial(
         distributed.Client, cluster, timeout=CONNECT, set_as_default=False, name="tfgpu_magic", security=security
@@ -183,5 +186,6 @@ def _connect(cluster: Any, security: Any) -> tuple[Any, bool]:
     except Exception as error:  # an address that is none, a name that cannot be resolved, a scheduler that is silent
         raise Refused(
             f"No Dask scheduler answers at {cluster} within {CONNECT:g} s ({error or type(error).__name__}). "
-            "Start one with `dask scheduler`, which says its address."
+            "Start one with `dask scheduler`, which says its address.",
+            verdict="",
         ) from error
