@@ -73,8 +73,12 @@ def seconds(time: float | str) -> float:
 
 def exact(size: int) -> str:
     """Return bytes as the shortest text that `parse_bytes` reads as the same: ``2GiB``, ``7.2GiB``, ``1.5GB``."""
-    tries = (f"{size / scale:.{digits}f}{unit}" for unit, scale in (BINARY | DECIMAL).items() for digits in range(7))
-    same = [text for text in tries if parse_bytes(text) == size]
+    same = [
+        f"{number}{unit}"
+        for unit, scale in (BINARY | DECIMAL).items()
+        for digits in range(7)
+        if int((number := f"{size / scale:.{digits}f}").replace(".", "")) * scale // 10**digits == size
+    ]
     # Thousandths of a kB are bytes; a size that a float cannot hold is written in them.
     return min(same, key=len, default=f"{size // 1000}.{size % 1000:03d}kB")
 

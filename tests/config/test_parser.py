@@ -7,7 +7,7 @@ import re
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.sizes import GIB
@@ -129,6 +129,7 @@ def test_a_programs_own_decimal_context_changes_no_size() -> None:
 
 
 @given(sizes)
+@example(units.LARGEST)
 def test_an_exact_size_reads_back(size: int) -> None:
     assert units.parse_bytes(units.exact(size)) == size
 
