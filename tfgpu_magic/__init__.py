@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         Unpicklable,
         WorkerDied,
     )
+    from tfgpu_magic.insight.measuring import measure
+    from tfgpu_magic.insight.session import timeline
     from tfgpu_magic.isolate.executor import IsolatedExecutor
     from tfgpu_magic.isolate.isolated import isolated
     from tfgpu_magic.monitor.look import look
@@ -53,8 +55,10 @@ __all__ = [
     "isolated",
     "load_ipython_extension",
     "look",
+    "measure",
     "plan",
     "status",
+    "timeline",
     "unload_ipython_extension",
 ]
 
@@ -76,8 +80,10 @@ _HOMES = {
     "apply": "control",
     "isolated": "isolate.isolated",
     "look": "monitor.look",
+    "measure": "insight.measuring",
     "plan": "control",
     "status": "control",
+    "timeline": "insight.session",
 }
 
 

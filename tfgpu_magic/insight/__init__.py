@@ -1,0 +1,1 @@
+"""What a cell, a call or the whole session did to GPU memory: measured, and kept as plain data; `views` draws it."""
