@@ -44,7 +44,8 @@ def main() -> int:
         worst = max(worst, middle)
         print(f"  {name:<32}{without:10.3f}{with_:10.3f}{middle:15.3f}{low:12.3f} to {high:.3f}")
     good = worst <= MOST
-    print(f"\nTracking takes {worst:.3f} ms of a cell; at most {MOST:g} ms was promised: {'good' if good else 'NOT GOOD'}.")
+    verdict = "good" if good else "NOT GOOD"
+    print(f"\nTracking takes {worst:.3f} ms of a cell; at most {MOST:g} ms was promised: {verdict}.")
     return 0 if good else 1
 
 

@@ -46,8 +46,8 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
     module.cuda = SimpleNamespace(  # type: ignore[attr-defined]
         is_initialized=lambda: True,
         current_device=lambda: 0,
-        memory_stats_as_nested_dict=lambda device=None: gpus[device or 0].figures(),
-        reset_peak_memory_stats=lambda device=None: gpus[device or 0].reset(),
+        memory_stats_as_nested_dict=lambda device=None: gpus[int(str(device or 0)[-1])].figures(),
+        reset_peak_memory_stats=lambda device=None: gpus[int(str(device or 0)[-1])].reset(),
     )
     monkeypatch.setitem(sys.modules, "torch", module)
     monkeypatch.setitem(sys.modules, "torch.cuda.memory", memory)

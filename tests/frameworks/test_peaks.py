@@ -40,6 +40,7 @@ class Pool:
 def test_every_reader_has_the_highest_since_it_began(steps: list[int | str]) -> None:
     pool = Pool()
     peaks = SharedPeaks(pool)
+    peaks.end(peaks.begin())  # from the first on, the resets of others are known
     history: list[int] = [0]
     readers = [(peaks.session, 0)]
     for step in steps:
@@ -105,8 +106,7 @@ def test_threads_begin_and_end_beside_one_another() -> None:
     found: list[int] = []
 
     def reader() -> None:
-        for _ in range(200):
-            found.append(peaks.end(peaks.begin())[0].peak)
+        found.extend(peaks.end(peaks.begin())[0].peak for _ in range(200))
 
     threads = [threading.Thread(target=reader) for _ in range(4)]
     for thread in threads:

@@ -21,6 +21,7 @@ Peaks = dict[str, dict[str, int]]
 """The peak of each logical GPU, by the name of the block."""
 
 PATIENCE = 30.0
+GPUS = ("GPU:0", "GPU:1")
 
 
 def take(mib: int, gpu: int = 0) -> Any:
@@ -31,10 +32,10 @@ def take(mib: int, gpu: int = 0) -> Any:
         return tf.zeros(mib * MIB // 4, tf.float32)
 
 
-def kept(marked: Marked) -> object:
+def kept(marked: Marked) -> None:
     with marked("kept"):
         tensor = take(100)
-    return tensor
+    del tensor
 
 
 def freed(marked: Marked) -> None:
@@ -224,13 +225,14 @@ PROGRAMS = (
 )
 
 
-def compared(number: int) -> tuple[Peaks, Peaks]:
-    """Return the peaks of a program's blocks as they are measured, and as TensorFlow's own functions have them."""
-    import tensorflow as tf
-
+def compared() -> dict[str, tuple[Peaks, Peaks]]:
+    """Return the peaks of each program's blocks as they are measured, and as TensorFlow's own functions have them."""
     tfgpu_magic.apply("split 4GiB 4GiB")
     touch_every_gpu()
-    program = PROGRAMS[number]
+    return {program.__name__: _compared(program) for program in PROGRAMS}
+
+
+def _compared(program: Callable[[Marked], None]) -> tuple[Peaks, Peaks]:
     names: list[str] = []
 
     def named(name: str) -> AbstractContextManager[object]:
@@ -239,25 +241,8 @@ def compared(number: int) -> tuple[Peaks, Peaks]:
 
     program(named)  # also what is kept after a first run is there by now
     truth: Peaks = {}
-
-    def found(only: str) -> Marked:
-        @contextlib.contextmanager
-        def block(name: str) -> Any:
-            if name == only:
-                for gpu in ("GPU:0", "GPU:1"):
-                    tf.config.experimental.reset_memory_stats(gpu)
-            try:
-                yield
-            finally:
-                if name == only:
-                    truth[name] = {
-                        gpu: tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in ("GPU:0", "GPU:1")
-                    }
-
-        return block
-
     for name in names:
-        program(found(name))
+        program(_alone(name, truth))
     measurings: dict[str, Measuring] = {}
 
     def measured(name: str) -> Measuring:
@@ -266,3 +251,22 @@ def compared(number: int) -> tuple[Peaks, Peaks]:
 
     program(measured)
     return {name: {one.name: one.peak for one in it.result.pools} for name, it in measurings.items()}, truth
+
+
+def _alone(only: str, truth: Peaks) -> Marked:
+    """Return what looks at the block of one name, with TensorFlow's own functions, and leaves the others alone."""
+    import tensorflow as tf
+
+    tell = tf.config.experimental
+
+    @contextlib.contextmanager
+    def block(name: str) -> Any:
+        for gpu in GPUS if name == only else ():
+            tell.reset_memory_stats(gpu)
+        try:
+            yield
+        finally:
+            if name == only:
+                truth[name] = {gpu: tell.get_memory_info(gpu)["peak"] for gpu in GPUS}
+
+    return block

@@ -11,7 +11,7 @@ import pytest
 
 import tfgpu_magic
 from tests.insight import programs
-from tests.insight.programs import PROGRAMS, compared, take
+from tests.insight.programs import PROGRAMS, Peaks, compared, take
 from tests.machines import machine_of
 from tests.processes import run
 from tests.sizes import CONTEXT, MIB
@@ -22,11 +22,17 @@ from tfgpu_magic.views.measurement import Measurement
 machine = machine_of("1x16GiB")
 
 
-@pytest.mark.parametrize("number", range(len(PROGRAMS)), ids=[one.__name__ for one in PROGRAMS])
+@pytest.fixture(scope="module")
+def found(machine: Machine) -> dict[str, tuple[Peaks, Peaks]]:
+    peaks: dict[str, tuple[Peaks, Peaks]] = run(machine, compared)
+    return peaks
+
+
+@pytest.mark.parametrize("program", [one.__name__ for one in PROGRAMS])
 def test_each_peak_is_what_tensorflow_itself_finds_where_that_block_alone_is_looked_at(
-    machine: Machine, number: int
+    found: dict[str, tuple[Peaks, Peaks]], program: str
 ) -> None:
-    measured, truth = run(machine, compared, number)
+    measured, truth = found[program]
 
     assert measured == truth
     assert truth
@@ -333,10 +339,8 @@ def _with_a_mute_driver() -> tuple[int, int | None, str]:
 
     _ready("limit 1GiB")
     with (
-        mock.patch("tfgpu_magic.insight.measuring.look", lambda: Snapshot(time=0.0, error="it hangs")),
+        mock.patch("tfgpu_magic.insight.measuring.look", return_value=Snapshot(time=0.0, error="it hangs")),
         tfgpu_magic.measure() as m,
     ):
         take(10)
     return m.peak, m.held, repr(m)
-
-

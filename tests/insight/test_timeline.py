@@ -73,7 +73,7 @@ def test_the_way_to_an_error_stays_when_newer_samples_displace_it() -> None:
 
     assert failure.number == 7
     assert [one.levels[0].in_use for one in failure.samples] == [300, 1]
-    assert [one.levels[0].in_use for one in line.samples(10.0)][0] != 300
+    assert line.samples(10.0)[0].levels[0].in_use != 300
 
 
 def test_it_is_written_as_json_and_read_again() -> None:

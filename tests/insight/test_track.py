@@ -45,11 +45,11 @@ def test_a_line_stands_below_each_cell_that_changes_much_or_is_higher_than_all_b
 
     assert "in use by 64 MiB or more" in on.text
     assert lines(seen) == [
-        ("+100 MiB", "100 MiB"),
+    "+100 MiB": "100 MiB",
         None,
-        ("0", "400 MiB"),
+    "0": "400 MiB",
         None,
-        ("-100 MiB", "100 MiB"),
+    "-100 MiB": "100 MiB",
         None,
         None,
         None,
@@ -157,21 +157,20 @@ def test_a_file_that_is_no_record_is_a_value_error(tmp_path: Path) -> None:
         tfgpu_magic.timeline(tmp_path / "other.json")
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("track maybe", "`track maybe` cannot be done."),
-        ("track on --above", "--above which size?"),
-        ("track on --above 5", "5 of what?"),
-        ("track off --above 5MiB", "cannot be done"),
-        ("track --save", "--save to which file?"),
-    ],
-)
-def test_a_mistake_says_what_to_write(machine: Machine, line: str, why: str) -> None:
-    *_, seen = run(machine, cells, f"%tf_gpu {line}")
+MISTAKES = {
+    "track maybe": "`track maybe` cannot be done.",
+    "track on --above": "--above which size?",
+    "track on --above 5": "5 of what?",
+    "track off --above 5MiB": "cannot be done",
+    "track --save": "--save to which file?",
+}
 
-    assert seen.error == "UsageError"
-    assert why in seen.text
+
+def test_a_mistake_says_what_to_write(machine: Machine) -> None:
+    _, *seen = run(machine, cells, "", *(f"%tf_gpu {line}" for line in MISTAKES))
+
+    assert [one.error for one in seen] == ["UsageError"] * len(MISTAKES)
+    assert [why for why, one in zip(MISTAKES.values(), seen, strict=True) if why not in one.text] == []
 
 
 def test_the_minutes_before_an_error_for_lack_of_memory_are_kept_also_of_cells_that_are_not_tracked(
@@ -185,9 +184,7 @@ def test_the_minutes_before_an_error_for_lack_of_memory_are_kept_also_of_cells_t
 
 
 def test_with_the_extension_unloaded_nothing_is_tracked_any_more(machine: Machine) -> None:
-    *_, seen = run(
-        machine, cells, READY, "%tf_gpu track on", "%unload_ext tfgpu_magic", "x = tf.zeros(100 * 2**18)"
-    )
+    *_, seen = run(machine, cells, READY, "%tf_gpu track on", "%unload_ext tfgpu_magic", "x = tf.zeros(100 * 2**18)")
 
     assert lines([seen]) == [None]
 

@@ -112,14 +112,12 @@ def test_a_cell_of_any_name_is_text() -> None:
 def test_a_gpu_without_a_number_is_named_by_its_uuid() -> None:
     record = Timeline([Sample(1000.0, (Level("GPU-01234567-89ab-cdef", GIB, None),))])
 
-    assert "GPU ...-89ab-cdef: 1 GiB in use" in repr(Session(record))
+    assert "GPU ...89ab-cdef: 1 GiB in use" in repr(Session(record))
 
 
 def test_the_line_below_a_cell_is_one_sentence_for_all_pools_that_changed() -> None:
     pools = (POOL, replace(POOL, framework="PyTorch", name="cuda:0", before=2 * GIB, after=GIB))
     line = CellLine(pools)
 
-    assert repr(line) == (
-        "GPU:0 +1 GiB: 2 GiB in use, peak 3 GiB; PyTorch cuda:0 -1 GiB: 1 GiB in use, peak 3 GiB"
-    )
+    assert repr(line) == ("GPU:0 +1 GiB: 2 GiB in use, peak 3 GiB; PyTorch cuda:0 -1 GiB: 1 GiB in use, peak 3 GiB")
     assert repr(line) in Page(line._repr_html_()).text

@@ -1,4 +1,4 @@
-"""Decides how much to ask for, from the peaks of a session: with a margin, CUDA's context, and the words for it. Pure."""
+"""Decides how much to ask for, from the peaks of a session: a margin, CUDA's context, and the words. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adds what is in use now to the timeline: `publisher` does so with each report, and `tracker` at each end of a cell."""
+"""Adds what is in use now to the timeline: `publisher` does so with each report, `tracker` at each end of a cell."""
 
 from __future__ import annotations
 

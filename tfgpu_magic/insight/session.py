@@ -36,6 +36,4 @@ def timeline(path: str | os.PathLike[str] | None = None) -> Session:
     if path is not None:
         return Session.read(path)
     snapshot = look()
-    return Session(
-        TIMELINE, {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}, simulated=snapshot.simulated
-    )
+    return Session(TIMELINE, {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}, simulated=snapshot.simulated)

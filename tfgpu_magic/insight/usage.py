@@ -1,4 +1,4 @@
-"""What a part of a program did to GPU memory: per pool, per GPU, and as a whole; plain data, which `measuring` makes."""
+"""What a part of a program did to GPU memory: per pool, per GPU, and as a whole. Pure; `measuring` makes it."""
 
 from __future__ import annotations
 

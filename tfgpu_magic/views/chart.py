@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 from tfgpu_magic.insight.timeline import CellUse
 from tfgpu_magic.views import phrases
@@ -135,8 +136,8 @@ def _together(cell: CellUse) -> int:
 def _slots(curve: Curve, points: Sequence[tuple[float, int]], end: float) -> Iterator[tuple[float, float, str]]:
     """Give a span of time around each point, and what is to be said of it."""
     times = [at for at, _ in points]
-    middles = [times[0], *((a + b) / 2 for a, b in zip(times, times[1:], strict=False)), end]
-    for (at, in_use), left, right in zip(points, middles, middles[1:], strict=True):
+    middles = [times[0], *((a + b) / 2 for a, b in pairwise(times)), end]
+    for (at, in_use), (left, right) in zip(points, pairwise(middles), strict=True):
         running = [cell for cell in curve.cells if cell.began <= right and cell.ended >= left]
         lines = [f"{clock(at)}: {size(in_use)} in use"]
         for cell in running[:3]:

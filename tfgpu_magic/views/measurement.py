@@ -109,8 +109,12 @@ def _remarks(usage: Usage) -> list[str]:
         lines.append(NO_POOL)
     if any(one.after is None for one in usage.gpus):
         lines.append(_UNLISTED)
-    for framework in usage.started:
-        lines.append(f"{framework} began to use the GPUs meanwhile, and what came has its CUDA context in it.")
-    for framework in dict.fromkeys(one.framework for one in usage.pools if not one.exact):
-        lines.append(f"{framework}'s peak cannot be counted anew: it was not higher than before.")
+    lines += [
+        f"{framework} began to use the GPUs meanwhile, and what came has its CUDA context in it."
+        for framework in usage.started
+    ]
+    lines += [
+        f"{framework}'s peak cannot be counted anew: it was not higher than before."
+        for framework in dict.fromkeys(one.framework for one in usage.pools if not one.exact)
+    ]
     return [*lines, phrases.SIMULATED] if usage.simulated else lines
