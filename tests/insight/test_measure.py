@@ -99,7 +99,7 @@ def test_a_reset_by_others_in_the_block_that_first_imports_tensorflow_changes_no
 
 
 def test_tensorflow_still_says_itself_what_is_wrong_with_a_device(machine: Machine) -> None:
-    assert run(machine, _wrong_devices) == ["ValueError", "ValueError", "ValueError"]
+    assert run(machine, _wrong_devices) == ["ValueError"] * 4
 
 
 def test_a_decorated_function_reports_each_call_and_returns_and_raises_its_own(machine: Machine) -> None:
@@ -108,7 +108,8 @@ def test_a_decorated_function_reports_each_call_and_returns_and_raises_its_own(m
     assert [round(one.peak / MIB) for one in reports] == [64, 128, 256, 192]
     assert [one.what.rpartition(".")[2] for one in reports] == ["double", "double", "later", "double"]
     assert [one.error for one in reports] == ["", "", "", "ZeroDivisionError"]
-    assert (value, error) == (42, "division by zero")
+    assert value == 42
+    assert "by zero" in error
 
 
 def test_calls_that_are_measured_in_threads_do_not_disturb_one_another(machine: Machine) -> None:
@@ -263,7 +264,7 @@ def _wrong_devices() -> list[str]:
                 ask(device)
             except ValueError as error:
                 found.append(type(error).__name__)
-    return found[:3]
+    return found
 
 
 def _decorated() -> tuple[list[Measurement], object, str]:

@@ -109,6 +109,16 @@ def test_a_cell_of_any_name_is_text() -> None:
     Page(shown)
 
 
+def test_of_many_cells_the_last_are_in_the_table_and_it_says_so() -> None:
+    cells = [replace(CELL, number=number) for number in range(500)]
+    session = Session(Timeline([Sample(1000.0, (Level("GPU-a", GIB, None),))], cells))
+
+    for shown in (repr(session), session._repr_html_()):
+        assert "In [499]" in shown
+        assert "In [299]" not in shown.partition("<svg")[0] + shown.partition("</figure>")[2]
+        assert "These are the last 200 of 500 rows" in shown
+
+
 def test_a_gpu_without_a_number_is_named_by_its_uuid() -> None:
     record = Timeline([Sample(1000.0, (Level("GPU-01234567-89ab-cdef", GIB, None),))])
 

@@ -68,15 +68,17 @@ def fit(peaks: Mapping[str, Sequence[Counter]], snapshot: Snapshot) -> Fit:
         peaks: the counters of each framework with the peaks of the session, by its name for people.
         snapshot: the machine's GPUs.
     """
+    highest = max((one.peak for counters in peaks.values() for one in counters), default=0)
+    least = min(highest, MIB) or 1  # what a runtime takes for itself is no use of a GPU
     needs = [
         _need(framework, gpu, [one for one in counters if one.gpu == gpu.uuid])
         for framework, counters in peaks.items()
         for gpu in snapshot.gpus
-        if any(one.gpu == gpu.uuid and one.peak for one in counters)
+        if any(one.gpu == gpu.uuid and one.peak >= least for one in counters)
     ]
-    seen = {one.gpu for counters in peaks.values() for one in counters}
     magic: Magic = "tf_gpu" if all(need.framework == TENSORFLOW for need in needs) else "gpu"
-    return Fit(tuple(needs), magic, _words(needs, magic, unused=len(seen) > len({need.gpu for need in needs})))
+    others = {gpu.label for gpu in snapshot.gpus if not gpu.mig} - {need.gpu for need in needs}
+    return Fit(tuple(needs), magic, _words(needs, magic, hides=bool(others)))
 
 
 def _need(framework: str, gpu: Gpu, counters: Sequence[Counter]) -> Need:
@@ -95,13 +97,13 @@ def _need(framework: str, gpu: Gpu, counters: Sequence[Counter]) -> Need:
     )
 
 
-def _words(needs: Sequence[Need], magic: Magic, *, unused: bool) -> str:
-    """Return the words that limit every GPU to what is needed of it, and hide those that were not used."""
+def _words(needs: Sequence[Need], magic: Magic, *, hides: bool) -> str:
+    """Return the words that limit each GPU to what is needed of it, and hide those of which nothing is."""
     gpus = list(dict.fromkeys(need.gpu for need in needs))
     if not gpus:
         return ""
     here = {gpu: [need for need in needs if need.gpu == gpu] for gpu in gpus}
-    chosen = [f"visible {','.join(gpus)}"] if unused else []
+    chosen = [f"visible {','.join(gpus)}"] if hides else []
     if magic == "tf_gpu" and any(len(need.limits) > 1 for need in needs):
         parts = [f"split {' '.join(map(exact, need.limits))} --gpu {need.gpu}" for need in needs]
         return "; ".join([*chosen, *parts])

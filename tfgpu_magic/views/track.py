@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _HEADS = ("<Cell", "<Code", ">Time", "<Pool", ">In use", ">Change", ">Peak", "<Error")
 _LONGEST = 50  # characters of a cell's line
+_MOST = 200  # rows of the table
 
 NOTHING = "No framework has used a GPU in this session since tfgpu_magic was loaded."
 OFF = "Cells are not tracked. `%tf_gpu track on` notes what each of them does."
@@ -126,13 +127,14 @@ class Session:
 
     def __repr__(self) -> str:
         curves, rows = self._curves(), self._rows()
+        shown = rows[-_MOST:]
         lines = [f"{curve.caption}\n  {chart.line(curve)}" for curve in curves] or [NOTHING]
-        return "\n".join([*lines, *(text.columns(_HEADS, rows) if rows else ()), *self._remarks(rows)])
+        return "\n".join([*lines, *(text.columns(_HEADS, shown) if shown else ()), *self._remarks(rows)])
 
     def _repr_html_(self) -> str:
         curves, rows = self._curves(), self._rows()
         figures = chart.STYLE + "".join(map(chart.draw, curves)) if curves else f"<p>{html.prose(NOTHING)}</p>"
-        cells = ["".join(map(html.cell, _HEADS, row)) for row in rows]
+        cells = ["".join(map(html.cell, _HEADS, row)) for row in rows[-_MOST:]]
         table = html.grid("By cell", _HEADS, cells) if cells else ""
         return html.page(figures + table + "".join(map(html.remark, self._remarks(rows))))
 
@@ -172,6 +174,8 @@ class Session:
 
     def _remarks(self, rows: list[tuple[str, ...]]) -> list[str]:
         lines = [NONE_CHANGED] if self.tracked and not rows else []
+        if len(rows) > _MOST:
+            lines.append(f"These are the last {_MOST} of {len(rows)} rows; `tfgpu_magic.timeline().frame()` has all.")
         lines += [OFF] if self.tracked is False else []
         return [*lines, phrases.SIMULATED] if self.simulated else lines
 
