@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from IPython.core.getipython import get_ipython
 from IPython.display import display
 
 from tfgpu_magic.cell_source import as_numbered, ends_quietly
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.host import shell as here
 from tfgpu_magic.insight import asking
 from tfgpu_magic.insight.measuring import Measuring
 from tfgpu_magic.views.measurement import Measurement
@@ -72,7 +72,7 @@ class Shown:
         if self.fit:
             display(asking.answer())  # type: ignore[no-untyped-call]  # IPython's
         if self.name:
-            get_ipython().user_ns[self.name] = measured  # type: ignore[no-untyped-call]  # IPython's
+            here().user_ns[self.name] = measured
 
 
 def prepare(
