@@ -17,10 +17,11 @@ from tfgpu_magic.frameworks.versions import installed
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted
     from tfgpu_magic.config.runtime import Runtime
+    from tfgpu_magic.frameworks.array import Array
     from tfgpu_magic.monitor.report import Figure
 
 
@@ -76,6 +77,29 @@ class Limited(Framework, Protocol):
 
     def configure(self, plan: FrameworkPlan) -> None:
         """Tell it, where it is imported, what variables cannot tell it any more; it is not started for that."""
+
+
+@runtime_checkable
+class Holder(Framework, Protocol):
+    """A framework that tells which objects of Python's are its arrays; called only while its stage is `Stage.READY`."""
+
+    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:
+        """Return its arrays on GPUs; no code of the user's runs for that.
+
+        Args:
+            objects: all objects that Python's garbage collector knows, for a framework that has no list of its own.
+        """
+
+    def in_use(self) -> Mapping[str, int]:
+        """Return the bytes that its arrays take of each GPU by its own figure, by the names that its arrays have."""
+
+
+@runtime_checkable
+class Freeing(Framework, Protocol):
+    """A framework that can give memory back to the driver while it lives; called only at `Stage.READY`."""
+
+    def give_back(self) -> None:
+        """Give the driver what the framework keeps and no array of it uses."""
 
 
 FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch(), Jax())

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfgpu_magic.config import cuda
 from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted, phrase
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import jax_settings
+from tfgpu_magic.frameworks import jax_arrays, jax_settings
+from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
 
@@ -54,6 +56,17 @@ class Jax:
             if told.get("peak_bytes_in_use") or told.get("pool_bytes"):
                 found[shown[device.local_hardware_id]] = tuple(self._figures(told))
         return found
+
+    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:  # noqa: ARG002  # it has a list of its own
+        """Return its arrays on GPUs."""
+        return jax_arrays.arrays()
+
+    def in_use(self) -> dict[str, int]:
+        """Return the bytes in use on each GPU."""
+        return {
+            f"cuda:{device.id}": (device.memory_stats() or {}).get("bytes_in_use", 0)
+            for device in _bridge()._backends["cuda"].local_devices()
+        }
 
     def version(self) -> tuple[int, ...]:
         """Return the version of jaxlib that is installed, which reads the variables; empty where none is."""

@@ -6,13 +6,15 @@ import re
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, devices
+from tfgpu_magic.frameworks import tensorflow_arrays
 from tfgpu_magic.monitor.report import TENSORFLOW, Figure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tfgpu_magic.config.process_state import Stage
     from tfgpu_magic.config.runtime.devices import Pool
+    from tfgpu_magic.frameworks.array import Array
 
 
 class TensorFlow:
@@ -39,6 +41,19 @@ class TensorFlow:
     def figures(self) -> dict[str, tuple[Figure, ...]]:
         """Return its figures by the UUID of each GPU: those of all logical GPUs on it together."""
         return {uuid: self._figures(pools) for uuid, pools in devices.pools().items()}
+
+    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:
+        """Return its tensors and variables on GPUs."""
+        return tensorflow_arrays.arrays(objects)
+
+    def in_use(self) -> dict[str, int]:
+        """Return the bytes in use by logical GPU."""
+        pools = devices.pools()
+        return {
+            gpu.name: pool.in_use
+            for uuid, gpus in devices.logical().items()
+            for gpu, pool in zip(gpus, pools[uuid], strict=True)
+        }
 
     def _figures(self, pools: Sequence[Pool]) -> tuple[Figure, ...]:
         in_use, peaks = sum(pool.in_use for pool in pools), [pool.peak for pool in pools if pool.peak]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -20,6 +20,8 @@ from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.frameworks import torch_arrays
+from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
 from tfgpu_magic.units import rounded
@@ -71,6 +73,19 @@ class Torch:
                     *(Figure(framework=self.name, what="limit", size=size) for size in _limit(module, number)),
                 )
         return found
+
+    def arrays(self, objects: Sequence[object]) -> list[Array]:
+        """Return its tensors on GPUs, and their gradients."""
+        return torch_arrays.arrays(objects)
+
+    def in_use(self) -> dict[str, int]:
+        """Return the bytes that are allocated on each GPU."""
+        module = _cuda()
+        return {f"cuda:{number}": int(module.memory_allocated(number)) for number in range(module.device_count())}
+
+    def give_back(self) -> None:
+        """Give the driver what its allocator keeps and no tensor uses."""
+        _cuda().empty_cache()
 
     def version(self) -> tuple[int, ...]:
         """Return the version that is installed; empty where none is."""

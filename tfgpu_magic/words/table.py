@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from tfgpu_magic.config.vocabulary import POLICY_WORDS
 from tfgpu_magic.config.word import Word
-from tfgpu_magic.words import code, env, help, isolate, jobs, plan, policy, status, top  # noqa: A004  # help is one
+from tfgpu_magic.words import code, env, free, help, isolate, jobs, plan, policy, status, tensors, top  # noqa: A004
 
 WORDS: tuple[Word, ...] = (
     *map(policy.word, POLICY_WORDS),
     help.WORD,
     status.WORD,
     top.WORD,
+    tensors.WORD,
+    free.WORD,
     isolate.WORD,
     jobs.WORD,
     plan.WORD,

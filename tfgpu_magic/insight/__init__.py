@@ -1,0 +1,1 @@
+"""What a cell did to memory, and what holds it: data and decisions; `views` draws them."""
