@@ -20,7 +20,6 @@ BIG = "tf.zeros([64, 1024, 1024])"  # 256 MiB
     [
         ([f"def train():\n    x = {BIG}\n    raise ValueError", "train()"], ""),
         ([f"def train():\n    x = {BIG}\n    raise ValueError", "train()", "%tb"], ""),
-        ([f"x = {BIG}; 1 / 0", "del x"], ""),
         ([BIG], ""),
         ([f"x = {BIG}", "x", "del x"], ""),
         ([f"x = {BIG}", "x", "del x", "Out.clear()"], ""),
@@ -33,7 +32,6 @@ BIG = "tf.zeros([64, 1024, 1024])"  # 256 MiB
         ([f"class A: pass\na = A(); a.me = a; a.x = {BIG}; del a"], ""),
         ([f"@tf.function\ndef f():\n    return x\nx = {BIG}\nf()"], "f x"),
         (["import keras\nm = keras.Sequential([keras.Input((8192,)), keras.layers.Dense(8192)]); m.compile()"], "m"),
-        ([f"import sys\ntry:\n    x = {BIG}; 1 / 0\nexcept ZeroDivisionError as e:\n    sys.last_value = e\ndel x"], ""),
     ],
 )
 def test_each_leak_is_freed_by_tensorflows_figure(machine: Machine, cells: list[str], names: str) -> None:
@@ -71,9 +69,9 @@ def test_a_model_that_another_name_keeps_is_told(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("%tf_gpu free modle", "the notebook has no name 'modle'. Did you mean 'model'?"),
-        ("%tf_gpu free model nothing_like_it", "the notebook has no name 'nothing_like_it'."),
-        ("%tf_gpu free Out", "the notebook has no name 'Out'."),
+        ("%tf_gpu free modle", "there is no name 'modle' here to delete. Did you mean 'model'?"),
+        ("%tf_gpu free model nothing_like_it", "there is no name 'nothing_like_it' here to delete."),
+        ("%tf_gpu free Out", "there is no name 'Out' here to delete."),
     ],
 )
 def test_an_unknown_name_is_refused_and_nothing_is_let_go_of(machine: Machine, line: str, told: str) -> None:

@@ -38,7 +38,7 @@ class Slotted:
         self.x = x
 
 
-Pair = namedtuple("Pair", "left right")  # noqa: PYI024  # as users make them
+Pair = namedtuple("Pair", "left right")  # as users make them
 
 
 def found(array: object, **names: object) -> str | None:

@@ -32,7 +32,9 @@ def test_a_name_is_written_as_people_say_it(name: Name, text: str) -> None:
 
 
 def test_small_sizes_are_not_nothing() -> None:
-    assert [size(one) for one in (256, 1024, 3 * MIB, 5 * GIB // 2, None)] == ["1 KiB", "1 KiB", "3 MiB", "2.5 GiB", "N/A"]
+    sizes = {256: "1 KiB", 1024: "1 KiB", 3 * MIB: "3 MiB", 5 * GIB // 2: "2.5 GiB", None: "N/A"}
+
+    assert {one: size(one) for one in sizes} == sizes
 
 
 def test_what_no_array_takes_is_a_row_and_explained() -> None:
@@ -41,13 +43,13 @@ def test_what_no_array_takes_is_a_row_and_explained() -> None:
         accounts=(Account(framework="TensorFlow", device="GPU:0", in_use=9 * MIB, found=MIB),),
     )
 
-    assert repr(Tensors(taken)).splitlines() == [
+    *lines, explained = repr(Tensors(taken)).splitlines()
+    assert explained.startswith("What is unaccounted has no object of Python's")
+    assert lines == [
         " Name  What                   On      Size",
         " x     tensor float32 262144  GPU:0  1 MiB",
         "       unaccounted            GPU:0  8 MiB",
         "TensorFlow has 9 MiB in use on GPU:0.",
-        "What is unaccounted has no object of Python's: what dataset iterators have prefetched, what a running function "
-        "computes with, and what the allocator rounds up.",
     ]
 
 
@@ -77,9 +79,10 @@ def test_html_has_the_rows_of_the_text_and_escapes_names() -> None:
 
 
 def test_what_became_free_and_what_went_back_are_said_apart() -> None:
+    in_use = {("PyTorch", "cuda:0"): (3 * GIB, GIB), ("TensorFlow", "GPU:0"): (0, 0)}
     outcome = Outcome(
         names=(),
-        in_use={("PyTorch", "cuda:0"): Change(before=3 * GIB, after=GIB), ("TensorFlow", "GPU:0"): Change(before=0, after=0)},
+        in_use={device: Change(before=before, after=after) for device, (before, after) in in_use.items()},
         held={"0": Change(before=4 * GIB, after=2 * GIB)},
     )
 

@@ -18,6 +18,7 @@ class Array:
         size: bytes that its framework's allocator counts for it.
         device: its GPU, as its framework names it: ``GPU:0``, ``cuda:0``.
         address: where its memory begins there; None where its framework does not tell.
+        rest: whether its size cannot be asked for, so that it takes what is in use beyond all others.
     """
 
     thing: object
@@ -28,6 +29,7 @@ class Array:
     size: int
     device: str
     address: int | None = None
+    rest: bool = False
 
 
 def allocated(size: int, unit: int) -> int:

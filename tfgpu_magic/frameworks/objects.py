@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache
 from types import GetSetDescriptorType, MappingProxyType, MemberDescriptorType
 from typing import Any
 
@@ -68,9 +68,14 @@ def namespace(thing: object) -> Mapping[str, Any]:
     for kind in classes(type(thing)):
         descriptor = class_attributes(kind).get("__dict__")
         if descriptor is not None:
-            own: Any = descriptor.__get__(thing, type(thing)) if type(descriptor) is GetSetDescriptorType else None
+            own: Any = descriptor.__get__(thing, type(thing)) if _is_pythons(descriptor) else None
             return own if own is not None and is_a(own, dict) else _NOTHING
     return _NOTHING
+
+
+def _is_pythons(descriptor: object) -> bool:
+    """Tell whether a descriptor is one that runs no code of a user's."""
+    return type(descriptor) is GetSetDescriptorType or type(descriptor) is MemberDescriptorType
 
 
 def has_property(kind: type, name: str) -> bool:
@@ -92,7 +97,7 @@ def is_users_module(name: str) -> bool:
     return _is_users_package(name.partition(".")[0])
 
 
-@lru_cache(maxsize=None)
+@cache
 def _is_users_package(name: str) -> bool:
     if name == "__main__":
         return True

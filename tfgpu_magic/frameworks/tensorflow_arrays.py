@@ -1,4 +1,4 @@
-"""TensorFlow's tensors and variables on GPUs, found by their types; no operation of TensorFlow's is run for it.
+"""TensorFlow's tensors, variables and dataset iterators on GPUs, found by their types; no operation is run for it.
 
 Sources: TensorFlow 2.16 to 2.21, `framework/ops.py`, `ops/resource_variable_ops.py`, `c/eager/dlpack.cc`; its allocator
 counts in units of 256 bytes (`common_runtime/bfc_allocator.h`, `kMinAllocationSize`).
@@ -12,13 +12,14 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array, allocated
 from tfgpu_magic.frameworks.objects import attributes, kinds_of
 
 _UNIT = 256
+_TENSOR = ("tensorflow.python.framework.ops", "EagerTensor")
 _ELSEWHERE = ("resource", "variant", "string")
 """Types whose tensors are handles, or texts in the computer's own memory."""
 
@@ -28,26 +29,23 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 
 
 def arrays(objects: Sequence[object]) -> Iterator[Array]:
-    """Return the tensors and variables among objects that have memory of a GPU, each once.
+    """Return the tensors, variables and iterators among objects that have memory of a GPU, each once.
 
-    A variable has no address: to ask for its value may copy it.
+    A variable has no address: to ask for its value may copy it. An iterator does not tell how much it has prefetched.
     """
-    tensor = _class("tensorflow.python.framework.ops", "EagerTensor")
+    tensor = _class(*_TENSOR)
     variable = _class("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable")
     if tensor is None or variable is None:
         return
-    kinds, handles = kinds_of(objects, variable), set[int]()
-    for thing in objects:
+    # What an assignment returns is the same variable once more.
+    again = id(_class("tensorflow.python.ops.resource_variable_ops", "_UnreadVariable"))
+    find: dict[int, Callable[[Any], Array | None]] = dict.fromkeys(kinds_of(objects, variable) - {again}, _variable)
+    find |= {id(tensor): _tensor, id(_class("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")): _iterator}
+    for thing in [one for one in objects if id(type(one)) in find]:
         found = None
         # Its errors have no common root; one tensor that cannot be asked hides no other.
         with contextlib.suppress(Exception):
-            if type(thing) is tensor:
-                found = _tensor(thing)
-            elif id(type(thing)) in kinds:
-                handle = attributes(thing).get("_handle")
-                if type(handle) is tensor and id(handle) not in handles:
-                    handles.add(id(handle))
-                    found = _variable(thing, handle)
+            found = find[id(type(thing))](thing)
         if found is not None:
             yield found
 
@@ -59,11 +57,19 @@ def _tensor(tensor: Any) -> Array | None:
     return _array(tensor, "tensor", dtype, tensor._shape_tuple(), device, _address(tensor))
 
 
-def _variable(variable: object, handle: Any) -> Array | None:
-    device, own = _gpu(handle.device), attributes(variable)
+def _variable(variable: object) -> Array | None:
+    own = attributes(variable)
+    device = _gpu(own["_handle"].device) if type(own["_handle"]) is _class(*_TENSOR) else None  # else it is a graph's
     if device is None or own["_dtype"].name in _ELSEWHERE or not own["_shape"].is_fully_defined():
         return None
     return _array(variable, "variable", own["_dtype"], tuple(own["_shape"].as_list()), device, None)
+
+
+def _iterator(iterator: Any) -> Array | None:
+    device = _gpu(iterator._iterator_resource.device)
+    if device is None:
+        return None
+    return Array(thing=iterator, what="dataset iterator", dtype="", shape=(), size=0, device=device, rest=True)
 
 
 def _array(
@@ -76,7 +82,7 @@ def _array(
     return Array(thing=thing, what=what, dtype=dtype.name, shape=shape, size=size, device=device, address=address)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _gpu(name: str) -> str | None:
     """Return ``GPU:0`` of a device's full name; None where it is no GPU."""
     found = re.search(r"GPU:\d+$", name)

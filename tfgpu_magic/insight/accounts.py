@@ -12,6 +12,8 @@ from tfgpu_magic.insight.names import Name
 Device: TypeAlias = "tuple[str, str]"
 """A framework's name, and that of a GPU as the framework has it."""
 
+_SLACK = 2**20
+"""Bytes in use that may belong to no array where arrays come to more than is in use."""
 _GRAIN = 512
 """Bytes to which allocators round up at most: a view seems to end so much later than the array."""
 
@@ -30,6 +32,7 @@ class Holding:
         shape: its shape.
         size: bytes that it takes, as its framework's allocator counts them.
         address: where its memory begins; None where that is not known.
+        rest: whether its size is not known, and `size` is what is in use on its GPU beyond all others.
         key: the `id` of its Python object, which says nothing any more once that is gone.
     """
 
@@ -42,6 +45,7 @@ class Holding:
     shape: tuple[int, ...]
     size: int
     address: int | None = None
+    rest: bool = False
     key: int
 
     @property
@@ -136,11 +140,29 @@ def settled(holdings: Iterable[Holding], in_use: Mapping[Device, int]) -> list[H
             variables.setdefault((one.on, one.dtype, one.size), []).append(place)
     for place, one in list(left.items()):
         like = variables.get((one.on, one.dtype, one.size), [])
-        if one.what != "variable" and like and excess.get(one.on, 0) >= one.size:
+        if one.what != "variable" and like and excess.get(one.on, 0) > max(one.size - _SLACK, 0):
             variable = like.pop(0)
             left[variable] = _with(left[variable], left.pop(place))
             excess[one.on] -= one.size
     return list(left.values())
+
+
+def rested(holdings: Iterable[Holding], in_use: Mapping[Device, int]) -> list[Holding]:
+    """Return holdings with sizes for those that have none of their own: on each GPU they take what is left.
+
+    Args:
+        holdings: all others, and those.
+        in_use: bytes in use by each framework's own figure.
+    """
+    left, unsized = list[Holding](), dict[Device, list[Holding]]()
+    for one in holdings:
+        (unsized.setdefault(one.on, []) if one.rest else left).append(one)
+    for device, (first, *more) in unsized.items():
+        size = in_use.get(device, 0) - sum(one.size for one in left if one.on == device)
+        if size > 0:
+            others = (name for one in more for name in (one.name, *one.others) if name.parts)
+            left.append(replace(first, size=size, others=(*first.others, *others)))
+    return left
 
 
 def accounts(holdings: Iterable[Holding], in_use: Mapping[Device, int]) -> list[Account]:

@@ -56,9 +56,14 @@ def rows(holdings: Sequence[Holding], *, everything: bool = False) -> list[Row]:
 def _folded(members: Sequence[Holding], depth: int, least: float) -> list[Row]:
     """Return the rows of arrays whose names have so many pieces in common."""
     inside = _groups(members, depth + 1) if any(len(one.name.parts) > depth for one in members) else []
-    large = [one for one in inside if sum(holding.size for holding in one) >= least]
-    found = [row for one in large for row in _folded(one, depth + 1, least)]
-    rest = _members(one for group in inside if group not in large for one in group) if found else _members(members)
+    found: list[Row] = []
+    small: list[Holding] = []
+    for group in inside or [members]:
+        if inside and sum(one.size for one in group) >= least:
+            found += _folded(group, depth + 1, least)
+        else:
+            small += group
+    rest = _members(small)
     if rest:
         first = rest[0].name
         common = first if len(rest) == 1 else Name(first.parts[:depth], first.scopes)

@@ -1,4 +1,4 @@
-"""Lets go of memory: names, what IPython keeps, Keras' session, garbage, a framework's cache; and says what came of it."""
+"""Lets go of memory: of names, what IPython keeps, Keras' session, garbage and caches; and tells what became free."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def free(names: Sequence[str] = ()) -> Outcome:
         if name not in known:
             near = nearest(name, known) if known else ""
             suggested = near if near.startswith(" Did you mean") else ""
-            raise PolicyError(f"`free {name}` cannot be done: the notebook has no name {name!r}.{suggested}")
+            raise PolicyError(f"`free {name}` cannot be done: there is no name {name!r} here to delete.{suggested}")
     del known
     led_to = _under(names)
     in_use, held = figures(), _held()

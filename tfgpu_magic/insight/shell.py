@@ -18,7 +18,6 @@ _CACHED = re.compile(r"_{1,3}|_\d+")
 """Names under which IPython keeps results."""
 
 _UNDERSCORES = ("_", "__", "___")
-_KEPT = ("_ih", "_oh", "_dh", "In", "Out", "_i", "_ii", "_iii", "get_ipython", "exit", "quit", "open")
 _LAST = ("last_exc", "last_value", "last_traceback")
 _OF_TRACEBACK = ("tb", "value", "evalue", "etype")
 _OF_RESULT = ("result", "error_in_exec", "error_before_exec")
@@ -37,11 +36,7 @@ def names() -> dict[str, Any]:
     if here is None:
         return dict(vars(sys.modules["__main__"]))
     hidden = here.user_ns_hidden
-    return {
-        name: value
-        for name, value in list(here.user_ns.items())
-        if name not in _KEPT and not (name in hidden and hidden[name] is value)
-    }
+    return {name: value for name, value in list(here.user_ns.items()) if not (name in hidden and hidden[name] is value)}
 
 
 def forget_names(names: list[str]) -> None:
@@ -57,12 +52,13 @@ def results() -> Iterator[tuple[str, Any]]:
     here = shell()
     if here is None:
         return
-    for number, value in list(here.user_ns.get("_oh", {}).items()):
-        yield f"Out[{number}]", value
+    # The same result has several places, of which `Out` is the one that people know.
+    kept = [(f"Out[{number}]", value) for number, value in here.user_ns.get("_oh", {}).items()]
     for one in (here.user_ns, here.user_ns_hidden):
-        yield from ((name, value) for name, value in list(one.items()) if _CACHED.fullmatch(name))
+        kept += [(name, value) for name, value in one.items() if _CACHED.fullmatch(name)]
     for owner, fields in ((here.displayhook, _UNDERSCORES), (here.last_execution_result, _OF_RESULT[:1])):
-        yield from (("", value) for value in _values(owner, fields))
+        kept += [("", value) for value in _values(owner, fields)]
+    yield from {id(value): (name, value) for name, value in reversed(kept)}.values()
 
 
 def errors() -> Iterator[Any]:

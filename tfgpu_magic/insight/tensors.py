@@ -16,12 +16,12 @@ from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks import Holder
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.insight import roots, unnamed
-from tfgpu_magic.insight.accounts import Account, Device, Holding, accounts, settled, shared
+from tfgpu_magic.insight.accounts import Account, Device, Holding, accounts, rested, settled, shared
 from tfgpu_magic.insight.names import Name
 from tfgpu_magic.insight.walk import Walk
 
-MOST_UNNAMED = 20
-"""Objects without a name, the largest, of which is asked what holds them."""
+MOST_UNNAMED, WORTH_ASKING = 20, 0.01
+"""How many arrays without a name are asked for what holds them, and from which part of all memory on."""
 
 _NAMELESS = Name()
 
@@ -73,13 +73,14 @@ def inventory() -> Inventory:
             shape=one.shape,
             size=one.size,
             address=one.address,
+            rest=one.rest,
             key=id(one.thing),
         )
         for (framework, one), (name, others) in zip(arrays, named, strict=True)
     ]
     del arrays
     found.sort(key=lambda one: (not one.name.parts, len(one.name.scopes)))
-    alone = settled(shared(found), in_use)
+    alone = rested(settled(shared(found), in_use), in_use)
     largest_first = sorted(alone, key=lambda one: (-one.size, one.name.expression))
     return Inventory(holdings=tuple(largest_first), accounts=tuple(accounts(alone, in_use)), silent=silent)
 
@@ -138,7 +139,8 @@ def _with_part(name: Name, part: str) -> Name:
 
 def _name_the_rest(arrays: Sequence[tuple[str, Array]], named: list[tuple[Name, tuple[Name, ...]]]) -> None:
     """Name the largest of the arrays to which no name leads by what holds them."""
-    places = [place for place, (name, _) in enumerate(named) if name == _NAMELESS]
+    least = sum(one.size for _, one in arrays) * WORTH_ASKING
+    places = [place for place, (name, _) in enumerate(named) if name == _NAMELESS and arrays[place][1].size >= least]
     places = sorted(places, key=lambda place: -arrays[place][1].size)[:MOST_UNNAMED]
     if places:
         found = unnamed.names([arrays[place][1].thing for place in places])

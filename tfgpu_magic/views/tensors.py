@@ -11,7 +11,7 @@ from tfgpu_magic.units import BINARY, rounded
 from tfgpu_magic.views import html, phrases, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from tfgpu_magic.insight.accounts import Account, Holding
     from tfgpu_magic.insight.fold import Row
@@ -22,10 +22,11 @@ _HEADS = ("<Name", "<What", "<On", ">Size")
 _NOTHING = "Nothing of this process takes memory of a GPU."
 _UNACCOUNTED = "unaccounted"
 _NO_OBJECT = (
-    "What is unaccounted has no object of Python's: what dataset iterators have prefetched, what a running function "
-    "computes with, and what the allocator rounds up."
+    "What is unaccounted has no object of Python's: what a running function computes with, what TensorFlow keeps for "
+    "itself, and what allocators round up."
 )
-_LONGEST = 90  # characters of a name
+_REST = "A dataset iterator does not tell how much it has prefetched: it is given what no array takes."
+_LONGEST = 80  # characters of a name
 _SOME = BINARY["MiB"]
 """Bytes from which on what is unaccounted is worth a sentence."""
 
@@ -92,12 +93,14 @@ class Tensors:
         remarks = [_of_account(account) for account in self.accounts]
         if any((account.unaccounted or 0) >= _SOME for account in self.accounts):
             remarks.append(_NO_OBJECT)
+        if any(one.rest for one in self.holdings):
+            remarks.append(_REST)
         if len(self.holdings) > fold.MOST and not self.everything:
             remarks.append(f"`%tf_gpu tensors --all` shows each of the {len(self.holdings):,} arrays.")
         return remarks + [f"{name} does not tell which objects hold its memory." for name in self.inventory.silent]
 
 
-def called(name: Name, others: Iterable[Name] = ()) -> str:
+def called(name: Name, others: Sequence[Name] = ()) -> str:
     """Write the name of an array: ``x``, ``x, in train(), kept by the last error``, ``x, also Out[3]``.
 
     Args:
@@ -106,9 +109,8 @@ def called(name: Name, others: Iterable[Name] = ()) -> str:
     """
     parts = [f"{name.expression} (inside)" if name.inner and name.parts else name.expression]
     parts += map(_where, name.scopes)
-    text = ", ".join(part for part in parts if part) or "no name leads to it"
-    also = [called(one) for one in others]
-    return phrases.plain(f"{text}; also {'; '.join(also)}" if also else text, longest=_LONGEST)
+    text = phrases.plain(", ".join(part for part in parts if part) or "no name leads to it", longest=_LONGEST)
+    return f"{text}; also {'; '.join(map(called, others))}" if others else text
 
 
 def _where(scope: Scope) -> str:
@@ -128,7 +130,8 @@ def _row(row: Row, several: bool) -> list[str]:
     if len(row.members) == 1:
         (one,) = row.members
         return [called(one.name, one.others), _what(one), *on, size(row.size)]
-    name = called(row.name) if row.name.parts or row.name.scopes else "others" if row.rest else called(row.name)
+    unnamed = row.rest and not (row.name.parts or row.name.scopes)
+    name = "others" if unnamed else called(row.name)
     return [name, _counted(row.members, rest=row.rest), ", ".join(on), size(row.size)]
 
 
