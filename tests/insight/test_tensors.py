@@ -161,7 +161,7 @@ def test_nothing_is_kept_and_no_count_of_references_changes(machine: Machine) ->
 
 @pytest.mark.parametrize("imported", ["", "imported"])
 def test_no_framework_is_started(machine: Machine, imported: str) -> None:
-    text, stage, _ = run(machine, on_machine.asleep, imported)
+    text, stage, _ = run(machine, on_machine.asleep, imported, fresh=True)
 
     assert "Nothing of this process takes memory of a GPU." in text
     assert "No framework has memory of a GPU in use here." in text

@@ -280,3 +280,17 @@ def test_a_scope_within_a_scope_says_both() -> None:
     name = Name(("x",), (Scope("function", "train"), Scope("error")))
 
     assert called(name) == "x, in train(), kept by the last error"
+
+
+def test_a_chain_longer_than_pythons_stack_is_followed_to_its_end() -> None:
+    array = Array()
+    chain: list[object] = [array]
+    for _ in range(2 * sys.getrecursionlimit()):
+        chain = [chain]
+    walk = Walk({id(array)})
+    walk.start([(Step("x"), chain)])
+    walk.run(to_the_end=True)
+
+    name = walk.name(array)
+    assert name is not None
+    assert name.expression == "x" + "[0]" * (2 * sys.getrecursionlimit() + 1)

@@ -54,16 +54,17 @@ def _of_layer(kind: type, own: Mapping[str, Any]) -> Iterator[tuple[str, object]
             yield f".{name}", value
         elif has_property(kind, name[1:]) and not is_a(value, list):
             yield f".{name[1:]}", value
-    if is_model(kind):
-        yield from _numbered(".layers", _layers(kind, own))
+    yield from _numbered(".layers", _layers(kind, own))
 
 
 def _layers(kind: type, own: Mapping[str, Any]) -> list[object]:
-    """Return what a model's `layers` gives."""
+    """Return what `layers` gives of a model that is made of a list or a graph; its own author names another's."""
     if _is(kind, _FUNCTIONAL):
         return [one for one in own.get("_operations") or () if _is(type(one), _LAYER)]
+    if not _is(kind, _SEQUENTIAL):
+        return []
     found = list(own.get("_layers") or ())
-    return found[1:] if _is(kind, _SEQUENTIAL) and found and _is(type(found[0]), _INPUT) else found
+    return found[1:] if found and _is(type(found[0]), _INPUT) else found
 
 
 def _numbered(name: str, values: object) -> Iterator[tuple[str, object]]:

@@ -6,8 +6,9 @@ Sources: Python's "Data model", and `inspect.getattr_static`, which does the sam
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import compress
 from types import GetSetDescriptorType, MappingProxyType, MemberDescriptorType
 from typing import Any
 
@@ -43,10 +44,15 @@ def class_attributes(kind: type) -> Mapping[str, Any]:
     return _dict(kind)  # type: ignore[no-any-return]
 
 
-def kinds_of(objects: Iterable[object], base: type) -> frozenset[int]:
+def kinds_of(objects: Sequence[object], base: type) -> frozenset[int]:
     """Return the ids of the classes of objects that are a class or derived from it; a class may have no hash."""
-    kinds = {id(kind): kind for kind in map(type, objects)}
+    kinds = dict(zip(map(id, map(type, objects)), map(type, objects), strict=True))
     return frozenset(key for key, kind in kinds.items() if derives(kind, base))
+
+
+def of_kinds(objects: Sequence[object], kinds: Container[int]) -> Iterable[object]:
+    """Return those of many objects whose classes have one of these ids."""
+    return compress(objects, map(kinds.__contains__, map(id, map(type, objects))))
 
 
 def attributes(thing: object) -> Mapping[str, Any]:

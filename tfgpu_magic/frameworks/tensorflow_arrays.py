@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array, allocated
-from tfgpu_magic.frameworks.objects import attributes, kinds_of
+from tfgpu_magic.frameworks.objects import attributes, kinds_of, of_kinds
 
 _UNIT = 256
 _TENSOR = ("tensorflow.python.framework.ops", "EagerTensor")
@@ -41,7 +41,7 @@ def arrays(objects: Sequence[object]) -> Iterator[Array]:
     again = id(_class("tensorflow.python.ops.resource_variable_ops", "_UnreadVariable"))
     find: dict[int, Callable[[Any], Array | None]] = dict.fromkeys(kinds_of(objects, variable) - {again}, _variable)
     find |= {id(tensor): _tensor, id(_class("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")): _iterator}
-    for thing in [one for one in objects if id(type(one)) in find]:
+    for thing in of_kinds(objects, find):
         found = None
         # Its errors have no common root; one tensor that cannot be asked hides no other.
         with contextlib.suppress(Exception):

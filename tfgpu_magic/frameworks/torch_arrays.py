@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array, allocated
-from tfgpu_magic.frameworks.objects import kinds_of
+from tfgpu_magic.frameworks.objects import kinds_of, of_kinds
 
 _UNIT = 512
 
@@ -23,11 +23,10 @@ def arrays(objects: Sequence[object]) -> list[Array]:
     found: list[Array] = []
     # A subclass may have code of its user's for every attribute.
     with torch._C.DisableTorchFunctionSubclass():
-        for thing in objects:
-            if id(type(thing)) in kinds:
-                # Its errors have no common root; one tensor that cannot be asked hides no other.
-                with contextlib.suppress(Exception):
-                    found += _tensors(thing)
+        for thing in of_kinds(objects, kinds):
+            # Its errors have no common root; one tensor that cannot be asked hides no other.
+            with contextlib.suppress(Exception):
+                found += _tensors(thing)
     return found
 
 

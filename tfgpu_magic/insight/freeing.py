@@ -16,7 +16,7 @@ from tfgpu_magic.frameworks import Freeing, keras
 from tfgpu_magic.insight import shell
 from tfgpu_magic.insight.accounts import Device, Holding
 from tfgpu_magic.insight.tensors import figures, inventory
-from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ def _give_back() -> bool:
 def _held() -> dict[str, int]:
     """Return what the driver says that this process holds of each GPU."""
     found: dict[str, int] = {}
-    for process in look().processes:
+    for process in look(LOOK_TIMEOUT).processes:
         if process.pid == os.getpid() and process.held is not None:
             found[process.gpu] = found.get(process.gpu, 0) + process.held
     return found

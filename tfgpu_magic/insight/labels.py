@@ -21,7 +21,7 @@ class Labels:
     """The labels of the ways from objects; each object's are found once. It keeps no object."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, bool], dict[int, Step]] = {}
+        self._known: dict[tuple[int, int], dict[int, Step]] = {}
 
     def step(self, owner: object | None, holder: object, held: object) -> Step:
         """Return the step from an object to one that it refers to.
@@ -31,25 +31,29 @@ class Labels:
             holder: the first object.
             held: what it refers to.
         """
-        is_namespace = owner is not None and is_a(holder, dict) and _owns(owner, holder)
-        if namespace(holder) is held or (is_a(holder, type) and is_a(held, dict)):
-            return _NOTHING
-        key = (id(holder), is_namespace)
+        key = (id(owner), id(holder))
         if key not in self._known:
-            hides = is_namespace and not is_users(owner if is_a(owner, type) else type(owner))  # type: ignore[arg-type]
-            self._known[key] = _attributes(holder, hides=hides) if is_namespace else _steps(holder)  # type: ignore[arg-type]
-        return self._known[key].get(id(held), _INNER)
+            self._known[key] = _from_namespace(owner, holder) or _steps(holder)
+        step = self._known[key].get(id(held))
+        if step is None:
+            return _NOTHING if is_a(holder, type) and is_a(held, dict) else _INNER
+        return step
 
 
-def _owns(owner: object, holder: object) -> bool:
-    return namespace(owner) is holder or is_a(owner, type)
+def _from_namespace(owner: object | None, holder: Any) -> dict[int, Step]:
+    """Return the steps to the attributes of an object from the dictionary that has them; none from another one."""
+    if owner is None or not is_a(holder, dict) or not (namespace(owner) is holder or is_a(owner, type)):
+        return {}
+    kind: Any = owner if is_a(owner, type) else type(owner)
+    return _attributes(holder, hides=not is_users(kind))
 
 
 def _steps(holder: Any) -> dict[int, Step]:
     """Return the steps to all that an object refers to, by the ids of those."""
-    # What an object's class has, it has itself.
-    of_class = {} if is_a(holder, type) else {id(type(holder)): _NOTHING}
-    return of_class | _attributes(attributes(holder), hides=not is_users(type(holder))) | _elements(holder)
+    own, hides = attributes(holder), not is_users(type(holder))
+    # What an object's class and its dictionary have, it has itself.
+    through = {id(namespace(holder)): _NOTHING} | ({} if is_a(holder, type) else {id(type(holder)): _NOTHING})
+    return through | _attributes(own, hides=hides) | _elements(holder)
 
 
 def _elements(holder: Any) -> dict[int, Step]:

@@ -79,7 +79,6 @@ def inventory() -> Inventory:
         for (framework, one), (name, others) in zip(arrays, named, strict=True)
     ]
     del arrays
-    found.sort(key=lambda one: (not one.name.parts, len(one.name.scopes)))
     alone = rested(settled(shared(found), in_use), in_use)
     largest_first = sorted(alone, key=lambda one: (-one.size, one.name.expression))
     return Inventory(holdings=tuple(largest_first), accounts=tuple(accounts(alone, in_use)), silent=silent)
@@ -111,8 +110,8 @@ def figures(telling: Sequence[Holder] | None = None) -> dict[Device, int]:
     return found
 
 
-def _named(arrays: Sequence[tuple[str, Array]]) -> list[tuple[Name, tuple[Name, ...]]]:
-    """Return the names of each array; of one to which no name leads, an empty one."""
+def _named(arrays: list[tuple[str, Array]]) -> list[tuple[Name, tuple[Name, ...]]]:
+    """Sort arrays so that those with the best names come first, and return their names; empty where none leads."""
     walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()])
     walk.start(roots.named())
     walk.run(to_the_end=False)
@@ -122,6 +121,7 @@ def _named(arrays: Sequence[tuple[str, Array]]) -> list[tuple[Name, tuple[Name, 
         if walk.missing:
             walk.start(more())
             walk.run(to_the_end=False)
+    arrays.sort(key=lambda one: walk.place(one[1].thing))
     return [_names(walk, one) for _, one in arrays]
 
 

@@ -42,6 +42,8 @@ class Walk:
         self._next = 0
         self._kinds: dict[int, Callable[[Any], Iterable[Child]] | None] = {}
         self._labels = Labels()
+        self._ways: dict[int, list[Step]] = {}
+        """The steps to objects that lead to others, by their places."""
 
     def start(self, roots: Iterable[Child]) -> None:
         """Begin, or go on, from objects that are alive by themselves, each with what is written for it."""
@@ -55,6 +57,10 @@ class Walk:
             self._next += 1
         self._next = len(self._things)
 
+    def place(self, thing: object) -> int:
+        """Return when an object was reached, as a number that grows; the greatest of all for one that was not."""
+        return self._place.get(id(thing), len(self._things))
+
     def name(self, thing: object) -> Name | None:
         """Return the name of an object by the first way to it; None where no way was found."""
         place = self._place.get(id(thing), -1)
@@ -62,20 +68,16 @@ class Walk:
 
     def others(self, thing: object) -> list[Name]:
         """Return other names of an object: of other ways to it, and by other names of what is on the way."""
-        found = [name([*self._way(place), self._step(place, step, thing)]) for place, step in self._again_to(thing)]
-        place, below = self._place.get(id(thing), -1), list[Step]()
-        while place >= 0 and self._from[place] >= 0:
+        found: list[Name] = []
+        below: list[Step] = []
+        place = self._place.get(id(thing), -1) if self._again else -1
+        while place >= 0:
+            for before, step in self._again.get(id(self._things[place]), ()):
+                again = self._step(before, step, self._things[place])
+                found.append(name([*self._way(before), again, *below]))
             below.insert(0, self._step(self._from[place], self._steps[place], self._things[place]))
             place = self._from[place]
-            again = self._again_to(self._things[place])
-            found += [
-                name([*self._way(before), self._step(before, step, self._things[place]), *below])
-                for before, step in again
-            ]
         return found[:MOST_NAMES]
-
-    def _again_to(self, thing: object) -> list[tuple[int, Step | None]]:
-        return self._again.get(id(thing), [])
 
     def _pass(self, place: int) -> None:
         thing = self._things[place]
@@ -111,12 +113,16 @@ class Walk:
                 again.append((place, step))
 
     def _way(self, place: int) -> list[Step]:
-        """Return the steps from the beginning to an object."""
-        steps: list[Step] = []
-        while place >= 0:
-            steps.append(self._step(self._from[place], self._steps[place], self._things[place]))
-            place = self._from[place]
-        return steps[::-1]
+        """Return the steps from the beginning to an object; none to the beginning."""
+        back: list[Step] = []
+        at = place
+        while at >= 0 and at not in self._ways:
+            back.append(self._step(self._from[at], self._steps[at], self._things[at]))
+            at = self._from[at]
+        way = [*self._ways.get(at, ()), *reversed(back)]
+        if place >= 0:
+            self._ways.setdefault(self._from[place], way[:-1])
+        return way
 
     def _step(self, place: int, step: Step | None, thing: object) -> Step:
         if step is not None or place < 0:
