@@ -50,7 +50,7 @@ def evaluated(*sources: str) -> dict[str, bool]:
     names = InteractiveShell.instance().user_ns
     checked = {}
     for one in inventory().holdings:
-        if one.name.inner:
+        if one.name.inner or one.name.scopes or not one.name.parts:
             continue
         value = eval(one.name.expression, names)
         value = value.value if hasattr(value, "path") else value

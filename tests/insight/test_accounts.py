@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.insight.made import holding
 from tests.sizes import MIB
-from tfgpu_magic.insight.accounts import accounts, settled, shared
+from tfgpu_magic.insight.accounts import accounts, rested, settled, shared
 from tfgpu_magic.insight.names import Name, Scope
 
 ON = ("TensorFlow", "GPU:0")
@@ -63,6 +65,15 @@ def test_a_tensor_counts_as_its_variables_value_where_both_cannot_be_there() -> 
     assert (one.name.expression, [other.expression for other in one.others]) == ("v", ["x"])
     assert len(settled(both, {ON: 2 * MIB})) == 2
     assert len(settled(both, {})) == 2
+
+
+def test_an_iterator_takes_what_no_array_does() -> None:
+    unsized = [replace(holding(name, 0, None, what="dataset iterator"), rest=True) for name in ("it", "again")]
+    x, it = rested([holding("x", MIB, 0), *unsized], {ON: 3 * MIB})
+
+    assert (x.size, it.name.expression, it.size) == (MIB, "it", 2 * MIB)
+    assert [one.expression for one in it.others] == ["again"]
+    assert rested(unsized, {ON: 0}) == []
 
 
 def test_no_more_tensors_count_as_values_than_the_figure_asks() -> None:

@@ -49,6 +49,13 @@ class Own(keras.Model):
 own = Own()
 own.build((None, 1024))
 """
+PREFETCHED = """
+from tests.waiting import until
+ds = tf.data.Dataset.range(9).map(lambda _: tf.zeros([4, 256, 1024]))
+it = iter(ds.apply(tf.data.experimental.prefetch_to_device("GPU:0", 2)))
+first = next(it)
+until(lambda: tf.config.experimental.get_memory_info("GPU:0")["current"] > 8 * 2**20); None
+"""
 
 
 def zeros(mebibytes: int) -> str:
@@ -59,16 +66,19 @@ def test_a_model_in_training_with_adam_is_accounted_for_by_its_own_names(machine
     seen: Found = run(machine, found, TRAINED)
 
     assert seen.share >= ENOUGH
-    kernels = {"model.layers[0].kernel": 8, "model.layers[1].kernel": 8}
-    slots = {f"model.optimizer.variables[{number}]": 8 for number in (2, 3, 6, 7)}
-    assert {name: size for name, size in seen.arrays.items() if size} == kernels | slots
+    large = [name for name, size in seen.arrays.items() if size]
+    slots = [name for name in large if name.startswith("model.optimizer.variables[")]
+    assert sorted(set(large) - set(slots)) == ["model.layers[0].kernel", "model.layers[1].kernel"]
+    assert len(slots) == 4
 
 
-@pytest.mark.parametrize("cell", [TRAINED, FUNCTIONAL, OWN], ids=["sequential", "functional", "own"])
-def test_what_is_written_gives_the_variable(machine: Machine, cell: str) -> None:
+@pytest.mark.parametrize(
+    ("cell", "least"), [(TRAINED, 18), (FUNCTIONAL, 4), (OWN, 7)], ids=["sequential", "functional", "own"]
+)
+def test_what_is_written_gives_the_variable(machine: Machine, cell: str, least: int) -> None:
     checked: dict[str, bool] = run(machine, evaluated, cell)
 
-    assert len(checked) >= 6
+    assert len(checked) >= least
     assert [name for name, right in checked.items() if not right] == []
 
 
@@ -127,6 +137,15 @@ def test_what_an_error_keeps_is_found_with_its_function(machine: Machine) -> Non
 def test_what_a_dataset_has_is_found_by_its_name(machine: Machine) -> None:
     seen: Found = run(machine, found, f"it = iter(tf.data.Dataset.from_tensor_slices({zeros(16)})); first = next(it)")
 
+    assert seen.share >= ENOUGH
+
+
+def test_what_an_iterator_has_prefetched_is_what_no_array_takes(machine: Machine) -> None:
+    seen: Found = run(machine, found, PREFETCHED)
+
+    large = {name: size for name, size in seen.arrays.items() if size}
+    assert large.keys() == {"first", "it"}
+    assert large["it"] >= 4
     assert seen.share >= ENOUGH
 
 

@@ -69,7 +69,8 @@ def _layers(kind: type, own: Mapping[str, Any]) -> list[object]:
 
 def _numbered(name: str, values: object) -> Iterator[tuple[str, object]]:
     if is_a(values, list):
-        yield from ((f"{name}[{number}]", value) for number, value in enumerate(list.__iter__(values)))  # type: ignore[arg-type]
+        elements: Iterator[object] = list.__iter__(values)  # type: ignore[arg-type]  # a list, as `is_a` says
+        yield from ((f"{name}[{number}]", value) for number, value in enumerate(elements))
 
 
 def _is(kind: type, place: tuple[str, str]) -> bool:
