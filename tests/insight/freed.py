@@ -43,15 +43,19 @@ def shown_then(sources: Sequence[str], line: str, more: Sequence[str]) -> list[s
 def kept_settings() -> tuple[Any, Any]:
     """Return Keras' settings before Keras' session is let go of, and afterwards."""
     import keras
+    from keras.src.utils.rng_utils import get_random_seed
 
     from tfgpu_magic.isolate.process.keras_settings import read
 
-    keras.mixed_precision.set_global_policy("mixed_float16")
+    def settings() -> tuple[Any, ...]:
+        return read(), get_random_seed(), keras.config.is_interactive_logging_enabled()
+
+    keras.config.set_dtype_policy("mixed_float16")
     keras.utils.set_random_seed(7)
     keras.config.disable_interactive_logging()
-    before = read(), keras.random.uniform((), seed=None).shape, keras.config.is_interactive_logging_enabled()
+    before = settings()
     cells("%tf_gpu free")
-    return before, (read(), keras.random.uniform((), seed=None).shape, keras.config.is_interactive_logging_enabled())
+    return before, settings()
 
 
 def program() -> tuple[int, int | None, bool]:

@@ -98,6 +98,7 @@ def test_keras_settings_stay(machine: Machine) -> None:
     before, then = run(machine, kept_settings)
 
     assert before == then
+    assert before[1:] == (7, False)
 
 
 def test_a_program_without_ipython_can_let_go_of_its_names(machine: Machine) -> None:
