@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Unpicklable,
         WorkerDied,
     )
+    from tfgpu_magic.giving_back import give_back
     from tfgpu_magic.isolate.executor import IsolatedExecutor
     from tfgpu_magic.isolate.isolated import isolated
     from tfgpu_magic.monitor.look import look
@@ -50,6 +51,7 @@ __all__ = [
     "Unpicklable",
     "WorkerDied",
     "apply",
+    "give_back",
     "isolated",
     "load_ipython_extension",
     "look",
@@ -74,6 +76,7 @@ _HOMES = {
     "Unpicklable": "errors",
     "WorkerDied": "errors",
     "apply": "control",
+    "give_back": "giving_back",
     "isolated": "isolate.isolated",
     "look": "monitor.look",
     "plan": "control",
