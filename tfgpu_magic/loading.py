@@ -56,6 +56,7 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
     shell.Completer.custom_matchers.append(matcher)
     magics.watch.start()
     magics.reporter.start()
+    magics.idle_release.start()
     claims.announced_by(magics.reporter.announce)
     return magics
 
@@ -66,6 +67,7 @@ def unload(shell: InteractiveShell) -> None:
     if magics is not None:
         magics.watch.stop()
         magics.reporter.stop()
+        magics.idle_release.stop()
         claims.announced_by(None)
         if magics in shell.configurables:
             shell.configurables.remove(magics)  # %config would find this instance and not the next one
