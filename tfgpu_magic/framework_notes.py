@@ -65,8 +65,9 @@ def _each(plan: Plan) -> Iterator[str]:
 def _kept(plan: Plan) -> Iterator[str]:
     """Give a note on the frameworks that keep what they have taken, where TensorFlow gives back."""
     if plan.releases and any(request.releases for request in plan.others.memory):
+        others = _all([part.framework for part in plan.frameworks])
         keep = "keeps" if len(plan.frameworks) == 1 else "keep"
-        yield f"--release is TensorFlow's alone: {_all([part.framework for part in plan.frameworks])} {keep} what is taken."
+        yield f"--release is TensorFlow's alone: {others} {keep} what is taken."
 
 
 def _together(plan: Plan, process: ProcessState) -> Iterator[str]:

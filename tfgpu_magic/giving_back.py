@@ -1,4 +1,4 @@
-"""Gives GPU memory that TensorFlow does not use back to the driver at once; `idle_release` does so in an idle kernel."""
+"""Gives GPU memory that TensorFlow does not use back to the driver at once; `idle_release` does in an idle kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`growth --release` on GPUs that are only data: what it sets, what it says, and what it cannot be had together with."""
+"""`growth --release` on GPUs that are only data: what it sets and says, and what it cannot be had together with."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_limit_beside_it_is_refused_with_the_reason_and_both_ways_out(earlier:
 def test_below_a_ceiling_it_is_refused_and_growth_is_offered() -> None:
     here = {"ceiling": read("limit 40%; limit 4GiB")}
 
-    with pytest.raises(Refused, match="The ceiling here is `limit 40%; limit 4GiB`. With --release") as refused:
+    with pytest.raises(Refused, match=r"The ceiling here is `limit 40%; limit 4GiB`\. With --release") as refused:
         plan("visible 0; growth --release", **here)
 
     (way,) = refused.value.ways
@@ -114,7 +114,8 @@ def test_below_a_ceiling_it_is_refused_and_growth_is_offered() -> None:
 def test_what_was_asked_before_the_ceiling_was_lowered_is_limited() -> None:
     for most in ("limit 40%", "limit 50%; limit 3GiB"):
         gpus = (gpu(0), gpu(1, 3, total=4))
-        made = make(parse("visible all"), snapshot(*gpus), kernel(*gpus, ceiling=read(most), **after("growth --release")))
+        here = kernel(*gpus, ceiling=read(most), **after("growth --release"))
+        made = make(parse("visible all"), snapshot(*gpus), here)
 
         assert not made.releases
         assert all(device.limits for device in made.devices)

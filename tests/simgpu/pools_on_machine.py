@@ -161,7 +161,8 @@ def attributes() -> list[list[int]]:
 def wrong_attributes() -> list[int]:
     """Return what is answered to attributes that cannot be set, or not to that."""
     pool = Pool()
-    return [pool.set(RESERVED, 0), pool.set(USED, 0), pool.set(RESERVED_HIGH, 1), pool.set(USED_HIGH, 1), pool.set(9, 0)]
+    wrong = ((RESERVED, 0), (USED, 0), (RESERVED_HIGH, 1), (USED_HIGH, 1), (9, 0))
+    return [pool.set(attribute, size) for attribute, size in wrong]
 
 
 def plain_memory_of_a_full_gpu() -> tuple[int, list[int]]:

@@ -1,4 +1,4 @@
-"""The stand-in's memory pools do what CUDA's documentation says: "Stream Ordered Memory Allocator" of its Driver API."""
+"""The stand-in's memory pools keep to CUDA's documentation: Driver API, "Stream Ordered Memory Allocator"."""
 
 from __future__ import annotations
 

@@ -56,7 +56,9 @@ def test_each_gpu_gives_back_its_own() -> None:
     assert [size in LITTLE for size in after] == [True, True]
 
 
-@pytest.mark.parametrize("words", ["growth --release", "visible 1; growth --release", "growth --release; split 2 --cpu"])
+@pytest.mark.parametrize(
+    "words", ["growth --release", "visible 1; growth --release", "growth --release; split 2 --cpu"]
+)
 @pytest.mark.parametrize("before", [None, listed])
 def test_it_is_in_force_wherever_tensorflow_has_come_before_its_first_op(words: str, before: object) -> None:
     with Machine.create("2x8GiB") as machine:

@@ -70,7 +70,8 @@ def has_context() -> bool:
 def pools() -> dict[str, int]:
     """Return the bytes that each GPU's default memory pool holds, by UUID: of the GPUs that have a context here."""
     library = loaded()
-    return {} if library is None else {_uuid(library, device): _reserved(library, device) for device in _active(library)}
+    known = [] if library is None else [(_uuid(library, one), _reserved(library, one)) for one in _active(library)]
+    return dict(known)
 
 
 def give_back() -> dict[str, int]:
