@@ -157,7 +157,7 @@ def _synchronise(library: ctypes.CDLL, device: ctypes.c_int) -> bool:
     try:
         if library.cuCtxPushCurrent_v2(context) != 0:
             return False
-        done = library.cuCtxSynchronize() == 0
+        done = bool(library.cuCtxSynchronize() == 0)
         library.cuCtxPopCurrent_v2(ctypes.byref(context))
         return done
     finally:
