@@ -15,7 +15,7 @@ import pytest
 from tfgpu_magic.monitor import driver_users
 from tfgpu_magic.monitor.driver_users import opens_driver
 from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners, by_user
-from tfgpu_magic.monitor.process_names import short_command
+from tfgpu_magic.monitor.program_names import short_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.isolate.claims import Claim, Need
-from tfgpu_magic.isolate.pids import began
+from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.directory import BoardDirectory
 
 NAME = "leases-4"
