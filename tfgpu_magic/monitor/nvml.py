@@ -10,14 +10,15 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from ctypes import CDLL, byref, c_int, c_uint, create_string_buffer
+from ctypes import CDLL, byref, c_int, c_uint, c_ulonglong, create_string_buffer
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pynvml
 
 from tfgpu_magic.monitor import nvml_codes
-from tfgpu_magic.monitor.merge import ROW_OF_535, ROWS, known, merge, rows
+from tfgpu_magic.monitor.machine_memory import available, total_memory
+from tfgpu_magic.monitor.merge import ROW_OF_535, ROWS, SAMPLE, known, latest, merge, rows
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Reader:
         self._facts: dict[str, Gpu] = {}
         self._recount_at = 0.0
         self._row_of_535 = False
+        self._sampled: dict[str, int] = {}  # the time of each GPU's last sample of utilisation, in microseconds
         self._make_room(64)
 
     def __enter__(self) -> Reader:
@@ -208,20 +210,26 @@ class Reader:
         code, figures = _memory(handle)
         if code in nvml_codes.LOST:
             return replace(gpu, listed=False, lost=True, error=nvml_codes.reading(code)), [], False
+        figures |= _rates(handle) | (_sensors(handle) if "G" in kinds else {})
         if gpu.mig:  # its instances have the processes, and only administrators may read the whole GPU
             error = None if code in (nvml_codes.OK, nvml_codes.NO_PERMISSION) else nvml_codes.reading(code)
             return replace(gpu, **figures, listed=False, error=error), [], False
         # No figures, or zeros: the GPU shares the machine's memory (Jetson, GB10), if the lists work all the same.
         bare = code == nvml_codes.NOT_SUPPORTED or (code == nvml_codes.OK and not figures["total"])
-        total = _machine_memory() if bare else figures.get("total")
+        total = total_memory() if bare else figures.get("total")
         lists = {kind: self._list(_LISTS[kind], handle) for kind in kinds}
         listing = lists["C"][0] if lists else nvml_codes.OK
         held_by, dropped = merge(
-            gpu.label, ((kind, rows) for kind, (_, rows) in lists.items()), total=total, pid_max=LARGEST_PID
+            gpu.label,
+            ((kind, rows) for kind, (_, rows) in lists.items()),
+            total=total,
+            pid_max=LARGEST_PID,
+            utilisation=self._utilisation(device) if any(rows for _, rows in lists.values()) else None,
         )
         if bare and listing == nvml_codes.OK:
             used = _sum(held_by) if lists else None
-            figures, code = {"total": total, "used": used, "free": _available(), "unified": True}, nvml_codes.OK
+            figures |= {"total": total, "used": used, "free": available(), "unified": True}
+            code = nvml_codes.OK
         error = None
         if code != nvml_codes.OK:
             error = nvml_codes.reading(code)
@@ -246,6 +254,22 @@ class Reader:
                     self._buffer.raw, min(count.value, self._room), layout
                 ) if code == nvml_codes.OK else []
         return code, []
+
+    def _utilisation(self, device: _Device) -> dict[int, int] | None:
+        """Read the percentages of the processes that ran kernels since the last call; None where NVML does not tell."""
+        label = device.gpu.label
+        for _ in range(4):
+            count = c_uint(len(self._buffer) // SAMPLE.size)
+            since = c_ulonglong(self._sampled.get(label, 0))
+            code = _call("nvmlDeviceGetProcessUtilization", device.handle, self._buffer, byref(count), since)
+            if code != nvml_codes.TOO_SMALL:
+                break
+            self._make_room(2 * max(self._room, min(count.value, 2**16)))
+        if code not in (nvml_codes.OK, nvml_codes.NOT_FOUND):
+            return None
+        found, last = latest(self._buffer.raw, count.value) if code == nvml_codes.OK else ({}, 0)
+        self._sampled[label] = min(max(last, since.value), int(1e6 * time.time()))
+        return found
 
     def _make_room(self, count: int) -> None:
         # Room for the longest rows whatever the version, so that no driver writes beyond the buffer.
@@ -311,6 +335,23 @@ def _memory(handle: object) -> tuple[int, dict[str, Any]]:
     }  # fmt: skip
 
 
+def _rates(handle: object) -> dict[str, Any]:
+    """Read the utilisation of a device, as a field of `Gpu`."""
+    rates = pynvml.c_nvmlUtilization_t()
+    code = _call("nvmlDeviceGetUtilizationRates", handle, byref(rates))
+    return {"utilisation": rates.gpu if code == nvml_codes.OK and rates.gpu <= 100 else None}
+
+
+def _sensors(handle: object) -> dict[str, Any]:
+    """Read the temperature and the power of a device, as fields of `Gpu`. To ask for the power takes long."""
+    celsius = c_uint()
+    code = _call("nvmlDeviceGetTemperature", handle, c_uint(pynvml.NVML_TEMPERATURE_GPU), byref(celsius))
+    return {
+        "temperature": celsius.value if code == nvml_codes.OK else None,
+        "power": _number("nvmlDeviceGetPowerUsage", handle),
+    }
+
+
 def _multiprocessors(handle: object, capability: tuple[int, int] | None) -> int | None:
     """Count a device's multiprocessors: NVML has a GPU's cores, and an instance's multiprocessors."""
     part = pynvml.c_nvmlDeviceAttributes()
@@ -326,14 +367,3 @@ def _sum(processes: list[Process]) -> int | None:
     """Add up what processes are known to hold; return None when there are some and nothing is known."""
     held = [process.held for process in processes if process.held is not None]
     return sum(held) if held or not processes else None
-
-
-def _available() -> int | None:
-    """Return how many bytes Linux could give: other programs use the machine's memory too."""
-    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
-        return next((1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:")), None)
-    return None
-
-
-def _machine_memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
