@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.owners import Notebook
     from tfgpu_magic.monitor.report import Figure, GpuUse, Report
     from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+    from tfgpu_magic.monitor.unused import Unused
 
     _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
 
@@ -53,6 +54,9 @@ class GpuRow:
         used: bytes in use by any process.
         total: bytes of memory.
         free: bytes that are not in use.
+        utilisation: percent of the last moment in which any kernel ran.
+        temperature: degrees Celsius.
+        power: milliwatts.
         figures: this notebook's frameworks' figures on it.
         policy: this notebook's policy in words; empty when there is none.
         unified: whether memory is shared with the CPU.
@@ -68,6 +72,9 @@ class GpuRow:
     used: int | None = None
     total: int | None = None
     free: int | None = None
+    utilisation: int | None = None
+    temperature: int | None = None
+    power: int | None = None
     figures: tuple[Figure, ...] = ()
     policy: str = ""
     unified: bool = False
@@ -93,6 +100,9 @@ class ProcessRow:
         call: whether it is an isolated cell or call.
         untold: whether it stands for processes that the driver could name and does not.
         tone: the number of its notebook's tone, the same on every GPU and in every view; None of what is not mine.
+        utilisation: percent of the GPU that its kernels take; None where the driver does not tell.
+        unused: what it holds without using the GPU; None where that is nothing, or not known.
+        began: when the process began (`pids.began`); None of what is not mine, or has no pid here.
     """
 
     gpu: str
@@ -107,6 +117,14 @@ class ProcessRow:
     call: bool = False
     untold: bool = False
     tone: int | None = None
+    utilisation: int | None = None
+    unused: Unused | None = None
+    began: int | None = None
+
+    @property
+    def unused_since(self) -> float | None:
+        """Since when it has not used the GPU, in seconds since the epoch; None while it does, or that is not known."""
+        return self.unused.since if self.unused and not self.utilisation else None
 
     @property
     def child(self) -> bool:
@@ -166,6 +184,7 @@ def make(
     report: Report | None = None,
     reports: Sequence[Report] = (),
     notebooks: Mapping[int, Notebook] | None = None,
+    unused: Mapping[tuple[str, int], Unused] | None = None,
 ) -> Table:
     """Make the rows that every view shows.
 
@@ -175,6 +194,7 @@ def make(
         report: this kernel's own report.
         reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid.
+        unused: what is held without use, as `unused.Record.unused` returns it.
     """
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
     reported = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in (report, *reports) if one]
@@ -183,7 +203,7 @@ def make(
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
     for gpu in snapshot.gpus:
-        rows = [] if foreign else list(_rows(snapshot, gpu.label, owners, reported))
+        rows = [] if foreign else list(_rows(snapshot, gpu, owners, reported, unused or {}))
         if foreign or not gpu.listed:
             rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, notebooks or {}, reported, report)
         rows.sort(key=_largest_first)
@@ -224,13 +244,20 @@ def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
     return bool(using) and not any(one.pid in pids for one, _ in reported)
 
 
-def _rows(snapshot: Snapshot, gpu: str, owners: Mapping[int, Owner], reported: _Reported) -> Iterable[ProcessRow]:
-    uses = {one.pid: uses.get(gpu) for one, uses in reported}
+def _rows(
+    snapshot: Snapshot,
+    gpu: Gpu,
+    owners: Mapping[int, Owner],
+    reported: _Reported,
+    unused: Mapping[tuple[str, int], Unused],
+) -> Iterable[ProcessRow]:
+    uses = {one.pid: uses.get(gpu.label) for one, uses in reported}
+    key = gpu.uuid or gpu.label
     for process in snapshot.processes:
-        if process.gpu == gpu:
+        if process.gpu == gpu.label:
             owner = owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text="others")
             yield ProcessRow(
-                gpu=gpu,
+                gpu=gpu.label,
                 pid=process.pid,
                 kind=process.kind,
                 who=owner.who,
@@ -240,6 +267,9 @@ def _rows(snapshot: Snapshot, gpu: str, owners: Mapping[int, Owner], reported: _
                 notebook=owner.notebook,
                 kernel=owner.kernel,
                 call=owner.call,
+                utilisation=process.utilisation,
+                unused=unused.get((key, process.pid)),
+                began=owner.began,
             )
 
 
@@ -312,6 +342,9 @@ def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow
         used=gpu.used,
         total=gpu.total,
         free=gpu.free,
+        utilisation=gpu.utilisation,
+        temperature=gpu.temperature,
+        power=gpu.power,
         unified=gpu.unified,
         mig=gpu.mig,
         error=gpu.error,
