@@ -20,7 +20,19 @@ export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
   return [
     ...said('', own, unit, trans),
     ...policy,
-    ...Object.entries(others).flatMap(([name, its]) => said(`${name} `, its, unit, trans))
+    ...Object.entries(others).flatMap(([name, its]) => said(`${name} `, its, unit, trans)),
+    ...use(row, unit, trans)
+  ];
+}
+
+/** How much of its GPU a process uses, and what it has held without using it. */
+function use({ utilisation, today, week }: Row, unit: Unit, trans: Translation): Fact[] {
+  const hours = trans.__('%1·h', unit);
+  const held = (amount: number | undefined): string => `${figure(amount ?? 0, unit)} ${hours}`;
+  return [
+    ...(utilisation ? [[trans.__('use'), trans.__('%1%', utilisation)] as const] : []),
+    ...(today ? [[trans.__('unused today'), held(today)] as const] : []),
+    ...(week && week !== today ? [[trans.__('this week'), held(week)] as const] : [])
   ];
 }
 

@@ -1,0 +1,78 @@
+// The line of what was used of a GPU, with the value at the pointer, and the button that chooses its span.
+
+import { html, nothing, svg } from 'lit-html';
+import { clock, UNKNOWN, withUnit } from './format';
+import { SPANS, type History, type Span } from './history';
+import type { Look } from './options';
+import type { Gpu } from './wire';
+import type { Translation } from './translation';
+
+const WIDTH = 300;
+const HEIGHT = 24;
+
+/**
+ * Draw a GPU's line.
+ *
+ * @param key - the GPU's in its history.
+ */
+export function trace(key: string, gpu: Gpu, history: History, { trans, unit, span }: Look): unknown {
+  const line = history.path(key, gpu.total ?? 0, WIDTH, HEIGHT, span);
+  if (!line) {
+    return nothing;
+  }
+  const most = withUnit(history.most(key, span), unit);
+  const said = long(span, trans);
+  const label = trans.__('Used in the last %1: %2 at most, of %3', said, most, withUnit(gpu.total, unit));
+  // What is at the pointer is written as the pointer moves, and not each second.
+  const say = (event: PointerEvent): void => {
+    const box = event.currentTarget as HTMLElement;
+    const { left, width } = box.getBoundingClientRect();
+    const place = Math.min(1, Math.max(0, (event.clientX - left) / width));
+    const point = history.at(key, place, span);
+    const value = point?.used === null ? UNKNOWN : withUnit(point?.used, unit);
+    show(box, point ? place : null, point ? trans.__('%1 at %2', value, clock(point.time)) : '');
+  };
+  const quiet = (event: PointerEvent): void => show(event.currentTarget as HTMLElement, null, '');
+  return html`<div class="tfgpu-view-trace">
+    <div class="tfgpu-view-past" @pointermove=${say} @pointerdown=${say} @pointerleave=${quiet}>
+      <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img" aria-label=${label}>
+        ${svg`<path d=${line} vector-effect="non-scaling-stroke" />`}
+      </svg>
+      <span class="tfgpu-view-cursor" hidden></span>
+      <span class="tfgpu-view-at" hidden></span>
+    </div>
+    <button
+      class="tfgpu-view-span"
+      type="button"
+      data-do="span"
+      title=${trans.__('Show the last %1', long(next(span), trans))}
+    >
+      ${said}
+    </button>
+  </div>`;
+}
+
+/** The span that a click chooses. */
+export function next(span: Span): Span {
+  return SPANS[(SPANS.indexOf(span) + 1) % SPANS.length]!;
+}
+
+function long(span: Span, trans: Translation): string {
+  return span < 3600 ? trans.__('%1 min', span / 60) : trans.__('%1 h', span / 3600);
+}
+
+/** Show a text at a place of the line, on the side where there is more room; hide it where the place is null. */
+function show(box: HTMLElement, place: number | null, text: string): void {
+  const [cursor, words] = [...box.querySelectorAll<HTMLElement>('span')];
+  if (!cursor || !words) {
+    return;
+  }
+  cursor.hidden = words.hidden = place === null;
+  words.textContent = text;
+  if (place !== null) {
+    const percent = `${(100 * place).toFixed(1)}%`;
+    cursor.style.left = percent;
+    words.style.left = place < 0.5 ? percent : 'auto';
+    words.style.right = place < 0.5 ? 'auto' : `${(100 - 100 * place).toFixed(1)}%`;
+  }
+}
