@@ -42,6 +42,9 @@ test('of a process that no server knows it is said what it is, what it holds, an
     endingProcess(orphan, there, means),
     'It is process 4711 of this machine, and no kernel of this server. 1.0 GiB on GPU 0 come back. What it has not saved is lost.'
   );
-  assert.match(endingProcess({ ...orphan, state: 'busy' }, there, means), /another server may be using it\. It is busy\./);
+  assert.match(
+    endingProcess({ ...orphan, state: 'busy' }, there, means),
+    /another server may be using it\. It is busy\./
+  );
   assert.match(endingProcess(orphan, there, { ...means, kill: true }), /^It was asked to end, and still runs\./);
 });

@@ -1,4 +1,4 @@
-"""What the reader makes of a driver's figures of use: percentages, samples of processes, sensors, and their oddities."""
+"""What the reader makes of a driver's figures of use: percentages, samples of processes, sensors, and oddities."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ def percentages(reader: Reader) -> dict[int, int | None]:
 
 def test_a_process_with_a_new_sample_uses_the_gpu_and_the_others_do_not(driver: Driver) -> None:
     device = driver.devices[0]
-    device.samples = [(10, 1000, 30, 5, 0, 0), (10, 2000, 20, 5, 0, 0), (11, 1500, 0, 0, 3, 0)]
+    at = int(1e6 * time.time()) - 1000
+    device.samples = [(10, at, 30, 5, 0, 0), (10, at + 2, 20, 5, 0, 0), (11, at + 1, 0, 0, 3, 0)]
     with Reader() as reader:
         first = percentages(reader)
-        device.samples.append((12, 3000, 50, 0, 0, 0))
+        device.samples.append((12, at + 3, 50, 0, 0, 0))
         second = percentages(reader)
         third = percentages(reader)
 
@@ -40,6 +41,24 @@ def test_a_process_with_a_new_sample_uses_the_gpu_and_the_others_do_not(driver: 
     assert second == {10: 0, 11: 0, 12: 50}
     assert third == {10: 0, 11: 0, 12: 0}
     assert driver.calls[PROCESSES] == 3
+
+
+def test_what_the_driver_has_kept_from_before_the_first_reading_is_no_use_now(driver: Driver) -> None:
+    now = int(1e6 * time.time())
+    driver.devices[0].samples = [(10, now - 60 * 10**6, 30, 5, 0, 0), (11, now - 10**6, 30, 5, 0, 0)]
+
+    assert percentages(Reader()) == {10: 0, 11: 30, 12: 0}
+
+
+def test_a_driver_that_counts_from_its_own_start_is_understood(driver: Driver) -> None:
+    device = driver.devices[0]
+    device.samples = [(10, 1000, 30, 5, 0, 0)]
+    with Reader() as reader:
+        first = percentages(reader)
+        device.samples.append((11, 3000, 50, 0, 0, 0))
+        second = percentages(reader)
+
+    assert (first, second) == ({10: 30, 11: 0, 12: 0}, {10: 0, 11: 50, 12: 0})
 
 
 def test_a_driver_that_does_not_tell_leaves_it_unknown(driver: Driver) -> None:

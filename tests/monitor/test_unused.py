@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 HOUR = 3600.0
-WEDNESDAY = datetime(2026, 11, 18).timestamp()  # noqa: DTZ001  days are local
+WEDNESDAY = datetime(2026, 11, 18).timestamp()
 NAMES = {1: "compute.ipynb", 2: "hold.ipynb", 3: "", 4: "other.ipynb"}
 
 
@@ -33,7 +33,9 @@ def reading(
     return Snapshot(time=at, gpus=gpus, processes=rows, listed_at=at)
 
 
-def stepped(ledger: Ledger, times: Iterator[float] | list[float], use: Callable[[float], Mapping[int, int | None]]) -> None:
+def stepped(
+    ledger: Ledger, times: Iterator[float] | list[float], use: Callable[[float], Mapping[int, int | None]]
+) -> None:
     for at in times:
         ledger.step(reading(at, use(at)), about)
 
@@ -135,7 +137,7 @@ def test_days_end_at_midnight_and_weeks_on_monday() -> None:
 def test_days_before_this_week_are_forgotten() -> None:
     ledger = Ledger()
     for day in range(30):
-        start = (datetime.fromtimestamp(WEDNESDAY) + timedelta(days=day)).timestamp()  # noqa: DTZ006
+        start = (datetime.fromtimestamp(WEDNESDAY) + timedelta(days=day)).timestamp()
         stepped(ledger, every(10, start, start + 600), lambda _: {2: 0})
 
     assert len(ledger.record().days["GPU-0"][NAMES[2]]) <= 8
@@ -150,7 +152,9 @@ def test_of_other_users_there_is_a_time_and_no_name_and_no_hours() -> None:
     assert ledger.record().days == {}
 
 
-@pytest.mark.parametrize(("gpu", "alone", "known"), [(0, False, True), (30, True, False), (30, False, False), (None, True, False)])
+@pytest.mark.parametrize(
+    ("gpu", "alone", "known"), [(0, False, True), (30, True, False), (30, False, False), (None, True, False)]
+)
 def test_where_processes_are_not_told_apart_the_gpus_figure_tells_what_it_can(
     gpu: int | None, alone: bool, known: bool
 ) -> None:

@@ -133,7 +133,9 @@ def test_kernels_their_children_and_the_server_itself_are_never_ended(server: Se
                 "p.stdout.readline(); print(p.pid)",
             )
         )
-        found = [post(server, {"pid": one, "began": began(one)}) for one in (pid, child, server.process.pid, os.getpid())]
+        found = [
+            post(server, {"pid": one, "began": began(one)}) for one in (pid, child, server.process.pid, os.getpid())
+        ]
 
         assert found[:2] == [403, 403]
         assert set(found[2:]) <= {403, 404}  # they hold no GPU

@@ -169,4 +169,4 @@ def test_messages_are_json_in_one_line() -> None:
         "state": state,
         "history": {"times": [1.0, 2.0], "used": {"GPU-7": [5, None]}},
     }
-    assert tick == '{"version":2,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'
+    assert tick == '{"version":3,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'

@@ -83,15 +83,14 @@ def merge(
     return processes, dropped
 
 
-def latest(buffer: bytes, count: int) -> tuple[dict[int, int], int]:
-    """Read the first `count` samples of utilisation: each process's percentage, and the time of the last sample.
+def latest(buffer: bytes, count: int) -> dict[int, tuple[int, int]]:
+    """Read the first `count` samples of utilisation as the newest one's (time, percentage) by pid.
 
-    A process may have several samples, of which the newest counts. One that used nothing but the memory or the codecs
-    has 1 percent, so that it counts as one that uses the GPU. Drivers have been seen to give samples of more than
-    100 percent, or of no process, which are left out.
+    A process that used nothing but the memory or the codecs has 1 percent, so that it counts as one that uses the GPU.
+    Drivers have been seen to give samples of more than 100 percent, or of no process, which are left out.
     """
     found: dict[int, tuple[int, int]] = {}
     for pid, time, *parts in SAMPLE.iter_unpack(buffer[: SAMPLE.size * count]):
         if pid and max(parts) <= 100 and time >= found.get(pid, (0, 0))[0]:
             found[pid] = time, parts[0] or int(any(parts))
-    return {pid: percent for pid, (_, percent) in found.items()}, max((time for time, _ in found.values()), default=0)
+    return found

@@ -8,7 +8,6 @@ used, because they make two calls for each list, raise two families of errors, a
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from ctypes import CDLL, byref, c_int, c_uint, c_ulonglong, create_string_buffer
 from dataclasses import dataclass, replace
@@ -29,6 +28,9 @@ LARGEST_PID = 2**22
 """The largest pid that Linux allows. A container's own limit is not the host's, whose pids a list may have."""
 RECOUNT_EVERY = 30.0
 """Seconds between two counts of the devices: GPUs are plugged, lost and cut into instances meanwhile."""
+
+_EPOCH, _RECENT = 10**15, 5 * 10**6
+"""Microseconds: a time that no driver has counted up to from its own start, and how old a first sample may be."""
 
 _LISTS = {
     "C": "nvmlDeviceGetComputeRunningProcesses",
@@ -267,9 +269,12 @@ class Reader:
             self._make_room(2 * max(self._room, min(count.value, 2**16)))
         if code not in (nvml_codes.OK, nvml_codes.NOT_FOUND):
             return None
-        found, last = latest(self._buffer.raw, count.value) if code == nvml_codes.OK else ({}, 0)
-        self._sampled[label] = min(max(last, since.value), int(1e6 * time.time()))
-        return found
+        found = latest(self._buffer.raw, count.value) if code == nvml_codes.OK else {}
+        now = int(1e6 * time.time())
+        # The first call gets what the driver has kept too. Should it count from its own start, all of that is news.
+        old = range(_EPOCH, now - _RECENT) if label not in self._sampled else range(0)
+        self._sampled[label] = min(max((at for at, _ in found.values()), default=since.value), now)
+        return {pid: percent for pid, (at, percent) in found.items() if at not in old}
 
     def _make_room(self, count: int) -> None:
         # Room for the longest rows whatever the version, so that no driver writes beyond the buffer.

@@ -255,7 +255,7 @@ def _sums(days: Mapping[int, int], today: int, monday: int) -> tuple[int, int]:
 
 
 def _day(time: float) -> int:
-    return datetime.fromtimestamp(time).date().toordinal()  # noqa: DTZ006  a day is the user's, in local time
+    return datetime.fromtimestamp(time).date().toordinal()
 
 
 def _by_day(start: float, end: float) -> Iterator[tuple[int, float]]:

@@ -1,4 +1,4 @@
-"""``POST <base>/tfgpu-magic/end``: ends a process of the user's own that holds memory and that this server does not know.
+"""``POST <base>/tfgpu-magic/end``: ends a process of the user's own that holds memory and no server here knows.
 
 A kernel of this server is restarted and shut down by Jupyter's own requests, and an isolated call is ended by `stop`.
 Between the question and the answer a process may end and its pid be given to another one: so a request names when the

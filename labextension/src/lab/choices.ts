@@ -28,7 +28,6 @@ export interface Choices {
 /** The choices that are made in the view too, and kept. */
 export type Kept = Pick<Choices, 'order' | 'span'>;
 
-
 export const USUAL: Choices = {
   every: 1,
   threshold: 90,

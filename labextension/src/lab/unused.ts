@@ -28,7 +28,10 @@ export function followUnused(store: Store, means: Means): () => void {
   let checked = 0;
   const tell = (one: Held, time: number): void => {
     const kernel = one.row.kernel!;
-    shown.set(kernel, notify(one, time, means, () => reminder.notToday(kernel, time)));
+    shown.set(
+      kernel,
+      notify(one, time, means, () => reminder.notToday(kernel, time))
+    );
   };
   return store.subscribe(() => {
     const { state, link } = store;

@@ -129,7 +129,9 @@ struct process_utilization {
     unsigned multiprocessors, memory, encoder, decoder;
 };
 
-/* One sample for each process that has run kernels since a time. */
+static const uint64_t SAMPLES_KEPT_US = 60u * 1000 * 1000;
+
+/* One sample for each process that has run kernels since a time, in the last minute. */
 API(nvmlDeviceGetProcessUtilization, nvmlDevice d, struct process_utilization *to, unsigned *count,
     unsigned long long since)
 {
@@ -147,7 +149,8 @@ API(nvmlDeviceGetProcessUtilization, nvmlDevice d, struct process_utilization *t
         bool told = row->utilisation != SIM_UNSET;
         uint64_t at = told ? now : row->launched_us;
         unsigned percent = sim_utilisation(row, told ? now : at); /* as it was at that time */
-        if (row->kind == SIM_EMPTY || row->echo || row->device != device || !percent || at <= since)
+        if (row->kind == SIM_EMPTY || row->echo || row->device != device || !percent || at <= since ||
+            now - at > SAMPLES_KEPT_US)
             continue;
         if (found < room)
             to[found] = (struct process_utilization){(unsigned)sim_shown_pid(nvml_machine, row->pid), at, percent,
