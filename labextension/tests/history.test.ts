@@ -120,7 +120,7 @@ test('a full message fills both spans', () => {
   history.fill({ times, used: { a: times } });
 
   assert.equal(history.times.length <= 640, true);
-  assert.equal(history.at('a', 0.25, 3600)?.used, 10_899);
+  assert.equal(history.at('a', 0.25, 3600)?.used, 10_890);
   assert.equal(history.most('a', 3600), 13_599 - 9);
   assert.equal(history.most('a', 600), 13_599);
 });

@@ -41,6 +41,11 @@ def counted(machine: Machine, *pids: int, ago: float = 30.0, late: int = 0) -> N
         unused_file.keep(place, Record(now - ago, {uuid: lines}))
 
 
+def counting_since(watcher: Watcher, time: float) -> bool:
+    record = watcher.live.unused()
+    return record is not None and record.time > time
+
+
 def rows(table: Table) -> dict[int | None, ProcessRow]:
     return {row.pid: row for row in table.processes}
 
@@ -59,8 +64,9 @@ def test_a_collector_goes_on_where_one_before_it_was_killed(machine: Machine, li
         ]
 
     until(told, lambda now: now == [(True, True), (False, True)], despite=KeyError)
+    killed = time.time()
     collectors(machine)[0].kill()
-    until(lambda: collectors(machine) and told() == [(True, True), (False, True)], despite=KeyError)
+    until(told, lambda now: now == [(True, True), (False, True)] and counting_since(watcher, killed), despite=KeyError)
     seen = rows(watcher.see())
 
     assert seen[computes.pid].utilisation == 60
@@ -71,7 +77,8 @@ def test_a_process_that_has_the_pid_of_one_that_was_counted_begins_anew(machine:
     holds = machine.add_neighbour("2GiB@0")
     counted(machine, holds.pid, late=-1)
     watcher = Watcher(live)
-    until(lambda: watcher.live.unused(), lambda record: record and record.time > time.time() - 20)
+    begun = time.time()
+    until(watcher.see, lambda _: counting_since(watcher, begun))
 
     assert rows(watcher.see())[holds.pid].unused_since is None
 

@@ -50,8 +50,8 @@ class EndHandler(APIHandler):
         """Send the signal."""
         body: object = self.get_json_body()
         fields = body if isinstance(body, dict) else {}
-        pid, start = fields.get("pid"), fields.get("began")
-        if not (_is_number(pid) and _is_number(start)):
+        pid, start = _number(fields.get("pid")), _number(fields.get("began"))
+        if pid is None or start is None:
             raise web.HTTPError(400, "pid and began are no process")
         number = signal.SIGKILL if fields.get("kill") is True else signal.SIGTERM
         kernels = set(await self._kernels())
@@ -94,5 +94,5 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
     return 204
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
