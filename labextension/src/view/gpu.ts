@@ -111,11 +111,11 @@ function header(label: string, gpu: Gpu, look: Look): TemplateResult {
       <span class="tfgpu-view-name" title=${cut(gpu.name, 1000)}><bdi>${cut(gpu.name, 200)}</bdi></span>
       ${gpu.mig ? tag(trans.__('MIG'), trans.__('Cut into instances, which have lines of their own')) : nothing}
       ${gpu.unified ? tag(trans.__('unified'), trans.__('It shares its memory with the processor')) : nothing}
-      ${look.show.sensors ? html`<span class="tfgpu-view-sensors" title=${said}>${said}</span>` : nothing}
       <span class="tfgpu-view-logical" title=${kernel}>${kernel}</span>
       ${full === undefined ? nothing : html`<span class="tfgpu-view-full" title=${trans.__('Nearly full: %1 free', withUnit(gpu.free, unit))}>${trans.__('%1%', full)}</span>`}
       <span class="tfgpu-view-figure">${figures(gpu, unit)}</span>
     </div>
+    ${said ? html`<div class="tfgpu-view-sensors">${said}</div>` : nothing}
     ${
       trouble
         ? html`<div class="tfgpu-view-trouble">${unknown ? trans.__('N/A: %1', trouble) : trouble}</div>`
