@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import holders, lockfile, takeover, unused_file
 from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
+from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.driver_sleep import ASLEEP, DriverSleep
 from tfgpu_magic.monitor.fill_in import fill_in
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tfgpu_magic.monitor.source import Reader
+    from tfgpu_magic.monitor.unused import Holder
 
+PROCESS_TIMEOUT = 0.5
+"""Seconds to wait for what is read of a process once; it takes a fraction of a millisecond."""
 LISTS_WHEN_MOVED = 16 * 2**20
 """The largest change of the bytes in use that does not cause the lists to be read again."""
 _PAUSE = 0.5  # seconds between two checks whether a sleeping GPU was woken, or a driver that fails is due
@@ -175,7 +179,7 @@ class _Readings:
         self._schedule.done(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
         self._snapshot = snapshot
         self._writer.publish(snapshot, self._schedule.next())
-        if self._ledger.step(snapshot, holders.about, self._quiet):
+        if self._ledger.step(snapshot, _about, self._quiet):
             self.keep()
         if kind != "memory" and self._driver_sleep.begins(snapshot, now):  # an old list lacks newer processes
             with _alarm(self._patience):
@@ -184,6 +188,11 @@ class _Readings:
         if not self._succeeded:
             lockfile.succeed(self._lock)
             self._succeeded = True
+
+
+def _about(pid: int) -> Holder | None:
+    """Read of a process what is kept of it, unless that takes too long: a driver may hold it, and its files with it."""
+    return within(PROCESS_TIMEOUT, partial(holders.about, pid))
 
 
 @contextlib.contextmanager
