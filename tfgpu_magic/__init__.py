@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Unpicklable,
         WorkerDied,
     )
+    from tfgpu_magic.insight.why.showing import why
     from tfgpu_magic.isolate.executor import IsolatedExecutor
     from tfgpu_magic.isolate.isolated import isolated
     from tfgpu_magic.monitor.look import look
@@ -56,6 +57,7 @@ __all__ = [
     "plan",
     "status",
     "unload_ipython_extension",
+    "why",
 ]
 
 # The module of each public name; nothing is imported before it is used.
@@ -78,6 +80,7 @@ _HOMES = {
     "look": "monitor.look",
     "plan": "control",
     "status": "control",
+    "why": "insight.why.showing",
 }
 
 

@@ -55,6 +55,7 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
     shell.register_magics(magics)
     shell.Completer.custom_matchers.append(matcher)
     magics.watch.start()
+    magics.failures.start()  # after the watch, which notes what a failure has broken
     magics.reporter.start()
     claims.announced_by(magics.reporter.announce)
     return magics
@@ -65,6 +66,7 @@ def unload(shell: InteractiveShell) -> None:
     magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
     if magics is not None:
         magics.watch.stop()
+        magics.failures.stop()
         magics.reporter.stop()
         claims.announced_by(None)
         if magics in shell.configurables:

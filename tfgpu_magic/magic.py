@@ -14,6 +14,7 @@ from traitlets import Bool, Dict, Float, Unicode, observe
 
 from tfgpu_magic.config.first_use import FirstUseWatch
 from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.failure_watch import FailureWatch
 from tfgpu_magic.host import starting
 from tfgpu_magic.reporter import Reporter
 
@@ -72,6 +73,11 @@ class TfGpuMagics(Magics):
         "as they are. To set it to False in a cell shows what was kept out of TensorFlow's import.",
     ).tag(config=True)
 
+    why = Bool(
+        True,
+        help="Whether `%tf_gpu why` is shown by itself under a cell that a lack of GPU memory has ended.",
+    ).tag(config=True)
+
     warm = Bool(
         False,
         help="Whether to get ready for isolated cells when the extension is loaded: a process of some 600 MB beside "
@@ -87,6 +93,7 @@ class TfGpuMagics(Magics):
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.watch = FirstUseWatch(shell)
+        self.failures = FailureWatch(shell, lambda: self.why)
         self.reporter = Reporter(shell, running=not starting(shell))
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
         self.observe(self._on_ceiling, "ceiling")

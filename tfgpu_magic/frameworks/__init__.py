@@ -6,21 +6,25 @@ They are queried only where the user's own code has imported and started them: n
 from __future__ import annotations
 
 import contextlib
+import traceback
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.frameworks.jax import Jax
+from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.frameworks.tensorflow import TensorFlow
 from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.frameworks.versions import installed
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted
     from tfgpu_magic.config.runtime import Runtime
+    from tfgpu_magic.frameworks.shortage import PoolState
     from tfgpu_magic.monitor.report import Figure
 
 
@@ -78,6 +82,17 @@ class Limited(Framework, Protocol):
         """Tell it, where it is imported, what variables cannot tell it any more; it is not started for that."""
 
 
+@runtime_checkable
+class Explained(Framework, Protocol):
+    """A framework whose errors and pools tell why a GPU had no memory left."""
+
+    def shortage(self, text: str) -> Shortage | None:
+        """Return what an error's text says of memory that was missing; None where it is another error's. Pure."""
+
+    def pools(self) -> Sequence[PoolState]:
+        """Return its pools as they are now; called only while its stage is `Stage.READY`."""
+
+
 FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch(), Jax())
 """The frameworks, in the order in which views show their figures."""
 
@@ -126,3 +141,28 @@ def out_of_memory(error: BaseException) -> bool:
     Only its text is matched: an error of another process has no type or traceback that would show its framework.
     """
     return any(framework.out_of_memory.search(str(error)) for framework in FRAMEWORKS)
+
+
+def shortage(error: BaseException) -> Shortage | None:
+    """Return what an error says of memory that a GPU did not have; None where it is about something else.
+
+    Frameworks share words: the one that raised it is asked first, as far as its type and its traceback show that.
+    TensorFlow's words are the most general, and it is asked last.
+    """
+    text = str(error)
+    for framework in sorted(reversed(FRAMEWORKS), key=lambda one: not _raised(one, error)):
+        if isinstance(framework, Explained):
+            found = framework.shortage(text)
+        else:
+            found = Shortage(framework=framework.name) if framework.out_of_memory.search(text) else None
+        if found is not None:
+            return found
+    return None
+
+
+def _raised(framework: Framework, error: BaseException) -> bool:
+    """Tell whether an error's type or traceback shows that a framework raised it."""
+    roots = {module for module, name in NAMES.items() if name == framework.name}
+    roots |= {f"{module}lib" for module in roots}  # JAX raises in jaxlib
+    frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(str(name).partition(".")[0] in roots for name in (type(error).__module__, *frames))

@@ -7,6 +7,7 @@ backends of all platforms, for good; `import jax` starts none. With `JAX_PLATFOR
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from typing import Any
@@ -15,7 +16,8 @@ from tfgpu_magic.config import cuda
 from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted, phrase
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import jax_settings
+from tfgpu_magic.frameworks import jax_errors, jax_settings
+from tfgpu_magic.frameworks.shortage import PoolState, Shortage
 from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
 
@@ -53,6 +55,32 @@ class Jax:
             told = device.memory_stats() or {}
             if told.get("peak_bytes_in_use") or told.get("pool_bytes"):
                 found[shown[device.local_hardware_id]] = tuple(self._figures(told))
+        return found
+
+    def shortage(self, text: str) -> Shortage | None:
+        """Return what an error's text says of memory that was missing."""
+        return jax_errors.shortage(text)
+
+    def pools(self) -> list[PoolState]:
+        """Return its pool on each GPU; not every allocator has a limit, or tells its largest free block."""
+        shown, grows = cuda.shown(), jax_settings.grows(os.environ)
+        found = []
+        for device in _bridge()._backends["cuda"].local_devices():
+            told, number = device.memory_stats() or {}, device.local_hardware_id
+            found.append(
+                PoolState(
+                    framework=self.name,
+                    name=f"cuda:{number}",
+                    gpu=shown[number],
+                    in_use=told.get("bytes_in_use", 0),
+                    peak=told.get("peak_bytes_in_use", 0),
+                    limit=told.get("bytes_limit") or None,
+                    capped=bool(told.get("bytes_limit")),
+                    grows=grows,
+                    taken=told.get("pool_bytes"),
+                    largest=told.get("largest_free_block_bytes") or None,
+                )
+            )
         return found
 
     def version(self) -> tuple[int, ...]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.config import runtime
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, devices
+from tfgpu_magic.frameworks import tensorflow_errors
+from tfgpu_magic.frameworks.shortage import PoolState
 from tfgpu_magic.monitor.report import TENSORFLOW, Figure
 
 if TYPE_CHECKING:
@@ -13,14 +16,19 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.config.process_state import Stage
     from tfgpu_magic.config.runtime.devices import Pool
+    from tfgpu_magic.frameworks.shortage import Shortage
 
 
 class TensorFlow:
     """TensorFlow as a `Framework`."""
 
     name = TENSORFLOW
-    # "CUDA_ERROR_OUT_OF_MEMORY", "Status: out of memory", "OOM when allocating tensor with shape[...]".
-    out_of_memory = re.compile(r"out.of.memory|\bOOM\b", re.IGNORECASE)
+    # "CUDA_ERROR_OUT_OF_MEMORY", "Status: out of memory", "OOM when allocating tensor with shape[...]", "failed to
+    # allocate memory [Op:AddV2]", "Dst tensor is not initialized."
+    out_of_memory = re.compile(
+        r"out.of.memory|\bOOM\b|failed to allocate memory\b.*\[(Op:|\[)|Dst tensor is not initialized",
+        re.IGNORECASE | re.DOTALL,
+    )
     runtime = RUNTIME
 
     @property
@@ -39,6 +47,29 @@ class TensorFlow:
     def figures(self) -> dict[str, tuple[Figure, ...]]:
         """Return its figures by the UUID of each GPU: those of all logical GPUs on it together."""
         return {uuid: self._figures(pools) for uuid, pools in devices.pools().items()}
+
+    def shortage(self, text: str) -> Shortage | None:
+        """Return what an error's text says of memory that was missing."""
+        return tensorflow_errors.shortage(text)
+
+    def pools(self) -> list[PoolState]:
+        """Return the pool of each logical GPU; it tells neither what they have taken nor how their free part lies."""
+        limits, grows = runtime.limits_now(), runtime.growth_in_force(RUNTIME.observe((), timeout=0.0))
+        figures = devices.pools()
+        return [
+            PoolState(
+                framework=self.name,
+                name=one.name,
+                gpu=uuid,
+                in_use=pool.in_use,
+                peak=pool.peak,
+                limit=pool.limit or None,
+                capped=bool(limits.get(uuid)),
+                grows=grows,
+            )
+            for uuid, logical in devices.logical().items()
+            for one, pool in zip(logical, figures[uuid], strict=True)
+        ]
 
     def _figures(self, pools: Sequence[Pool]) -> tuple[Figure, ...]:
         in_use, peaks = sum(pool.in_use for pool in pools), [pool.peak for pool in pools if pool.peak]

@@ -20,6 +20,8 @@ from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.frameworks import torch_errors
+from tfgpu_magic.frameworks.shortage import PoolState, Shortage
 from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
 from tfgpu_magic.units import rounded
@@ -69,6 +71,31 @@ class Torch:
                     Figure(framework=self.name, what="peak", size=peak, peak=True),
                     Figure(framework=self.name, what="reserved", size=reserved, taken=True),
                     *(Figure(framework=self.name, what="limit", size=size) for size in _limit(module, number)),
+                )
+        return found
+
+    def shortage(self, text: str) -> Shortage | None:
+        """Return what an error's text says of memory that was missing."""
+        return torch_errors.shortage(text)
+
+    def pools(self) -> list[PoolState]:
+        """Return its pool on each GPU that it has taken memory of; it does not tell the largest free block."""
+        module, found = _cuda(), []
+        for number, uuid in enumerate(cuda.shown()):
+            limit = next(iter(_limit(module, number)), None)
+            if (reserved := int(module.memory_reserved(number))) or limit is not None:
+                found.append(
+                    PoolState(
+                        framework=self.name,
+                        name=f"cuda:{number}",
+                        gpu=uuid,
+                        in_use=int(module.memory_allocated(number)),
+                        peak=int(module.max_memory_allocated(number)),
+                        limit=limit,
+                        capped=limit is not None,
+                        grows=True,
+                        taken=reserved,
+                    )
                 )
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tfgpu_magic.config.vocabulary import POLICY_WORDS
 from tfgpu_magic.config.word import Word
-from tfgpu_magic.words import code, env, help, isolate, jobs, plan, policy, status, top  # noqa: A004  # help is one
+from tfgpu_magic.words import code, env, help, isolate, jobs, plan, policy, status, top, why  # noqa: A004  # a word
 
 WORDS: tuple[Word, ...] = (
     *map(policy.word, POLICY_WORDS),
@@ -13,6 +13,7 @@ WORDS: tuple[Word, ...] = (
     top.WORD,
     isolate.WORD,
     jobs.WORD,
+    why.WORD,
     plan.WORD,
     code.WORD,
     env.WORD,

@@ -1,0 +1,198 @@
+"""`%tf_gpu why` below errors of the real TensorFlow on simulated machines, and what its first line does for a cell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.insight.why_on_machine import AWAKE, RAISES, first_line, followed, lets_go, seen, with_a_defect
+from tests.machines import machine_of
+from tests.magic.shell import Seen, cells
+from tests.processes import run
+from tests.sizes import CONTEXT, GIB, MIB
+from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.views.why import NONE
+
+machine = machine_of("1x8GiB")
+
+TWO_GIB = "import tensorflow as tf\nbig = tf.zeros((512, 1024, 1024))\nprint('made', big.shape)"
+COPIED = "import numpy as np, tensorflow as tf\nbig = tf.constant(np.zeros((512, 2**20), 'float32'))\nprint('made')"
+
+
+def test_a_tensor_that_does_not_fit_into_a_limit(machine: Machine) -> None:
+    before, found, again = run(machine, followed, "%tf_gpu limit 1GiB", AWAKE, TWO_GIB, fresh=True)
+
+    assert before[2].error == "ResourceExhaustedError"
+    assert "Traceback" in before[2].text
+    assert before[2].text.index("Traceback") < before[2].text.index("Out of GPU memory (In [4], ")
+    assert (found.cause, found.shortage.size, found.shortage.shape) == ("limit", 2 * GIB, (512, 1024, 1024))
+    assert (found.pool.limit, found.pool.capped, found.gpu.gpu) == (GIB, True, "0")
+    assert [process.who for process in found.processes] == ["this"]
+    assert found.processes[0].held == GIB + CONTEXT
+    assert before[3].value == before[2].value  # %tf_gpu why shows it again
+    assert before[3].html == before[2].html
+    assert "made (512, 1024, 1024)" in again[0].text
+    assert [way.kind for way in found.ways] == ["isolate", "restart", "smaller"]
+
+
+def test_the_policy_for_a_restart_has_room_for_what_failed_also_for_an_array_that_was_copied(machine: Machine) -> None:
+    (*_, failed), found = run(machine, seen, "%tf_gpu limit 1GiB", COPIED)
+    (policy,) = (way.words for way in found.ways if way.kind == "restart")
+    _, made = run(machine, cells, f"%tf_gpu {policy}", COPIED)
+
+    assert "Dst tensor is not initialized" in failed.text
+    assert "2 GiB did not fit into TensorFlow's pool on GPU:0, which is limited to 1 GiB" in failed.text
+    assert (found.shortage.size, found.shortage.device) == (2 * GIB, "GPU:0")
+    assert made.error == ""
+    assert "made" in made.text
+
+
+def test_a_first_op_on_a_full_gpu_is_explained_and_tensorflow_is_let_alone() -> None:
+    with Machine.create("2x8GiB") as two:
+        two.add_neighbour("7.8GiB@0")
+        first = "import tensorflow as tf\nx = tf.constant(1)\nprint('made')"
+        (failed, again), found = run(two, seen, first, "%tf_gpu why")
+        passed: list[Seen] = run(two, cells, first_line(again.value), first)
+
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in failed.text
+    assert "TensorFlow could not start on GPU 0" in failed.text
+    assert "may hang for good" in failed.text
+    assert (found.cause, found.pool, found.biggest) == ("start", None, ())
+    assert first_line(again.value) == "%tf_gpu pick"
+    assert "made" in passed[1].text
+
+
+def test_a_gpu_that_others_hold_is_left_for_one_that_is_free() -> None:
+    with Machine.create("2x8GiB") as two:
+        two.add_neighbour("5GiB@0")
+        before, found, again = run(two, followed, "%tf_gpu growth", AWAKE, TWO_GIB, fresh=True)
+
+    assert found.cause == "pool"
+    assert "free of GPU 0 when TensorFlow started" in before[2].text
+    assert [row.held for row in found.processes][0] == 5 * GIB
+    assert found.ways[0].gpus == 1
+    assert "made" in again[0].text
+
+
+def test_an_isolated_cell_tells_what_its_process_had(machine: Machine) -> None:
+    before, found, again = run(machine, _isolated, fresh=True)
+
+    assert before.error == "ResourceExhaustedError"
+    assert before.text.count("Out of GPU memory") == 1
+    assert (found.call, found.cause, found.pool.limit) == (True, "limit", 256 * MIB)
+    assert found.processes[0].held == 256 * MIB + CONTEXT  # as it was when it failed
+    assert found.ways[0].words == "growth"
+    assert "made" in again.text
+
+
+def _isolated() -> tuple[Seen, object, Seen]:
+    (failed,), found = seen(f"%%tf_gpu isolate limit 256MiB\n{TWO_GIB}")
+    assert found is not None, failed.text
+    (again,) = cells(f"{first_line(failed.text)}\n{TWO_GIB}")
+    return failed, found, again
+
+
+@pytest.fixture(scope="module")
+def broken_cublas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a cuBLAS that cannot be started, as of a full GPU: its code is in a variable."""
+    folder = tmp_path_factory.mktemp("cublas")
+    source = folder / "cublas.c"
+    source.write_text(
+        "#include <stdlib.h>\nint cublasCreate_v2(void **to) { *to = 0; return atoi(getenv(\"CUBLAS_CODE\")); }\n"
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "libcublas.so.12", source], check=True)
+    return folder
+
+
+@pytest.mark.parametrize(("neighbour", "shown"), [("", False), ("5.9GiB@0", True)])
+def test_cublas_that_cannot_start_is_explained_where_next_to_nothing_is_free(
+    broken_cublas: Path, neighbour: str, shown: bool
+) -> None:
+    with Machine.create("1x8GiB") as full:
+        if neighbour:
+            full.add_neighbour(neighbour)
+        path = f"{broken_cublas}{os.pathsep}{full.environ()['LD_LIBRARY_PATH']}"
+        product = "import tensorflow as tf\na = tf.zeros((64, 64))\na @ a"
+        env = {"LD_LIBRARY_PATH": path, "CUBLAS_CODE": "1"}  # CUBLAS_STATUS_NOT_INITIALIZED
+        (_, failed), found = run(full, seen, "%tf_gpu limit 1.5GiB", product, env=env, fresh=True)
+
+    assert failed.error
+    assert ("cuBLAS found no room beside the memory that is taken already" in failed.text) == shown
+    assert (found is not None) == shown
+
+
+OTHERS = {
+    "another error": "1 / 0",
+    "one that the cell has caught": f"try:\n    {RAISES}\nexcept tf.errors.ResourceExhaustedError:\n    pass",
+    "one that came up while that was handled": (
+        f"try:\n    {RAISES}\nexcept tf.errors.ResourceExhaustedError:\n    1 / 0"
+    ),
+    "SQLite's": "import sqlite3; raise sqlite3.OperationalError('out of memory')",
+    "the machine's own memory": "raise MemoryError('out of memory')",
+    "a framework that uses no GPU here": "raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB.')",
+    "a mistake in a line": "%tf_gpu limit 1",
+}
+
+
+def test_other_errors_are_left_alone(machine: Machine) -> None:
+    (*_, nothing), found = run(machine, seen, AWAKE, *OTHERS.values(), "%tf_gpu why")
+
+    assert found is None
+    assert nothing.value == NONE
+
+
+def test_it_is_below_an_error_that_was_raised_from_one(machine: Machine) -> None:
+    chained = f"try:\n    {RAISES}\nexcept tf.errors.OpError as error:\n    raise ValueError('failed') from error"
+    (*_, failed), found = run(machine, seen, "%tf_gpu growth", AWAKE, chained)
+
+    assert failed.error == "ValueError"
+    assert failed.text.index("ValueError: failed") < failed.text.index("Out of GPU memory")
+    assert found.shortage.size == 2 * GIB
+
+
+def test_it_keeps_nothing_of_the_error(machine: Machine) -> None:
+    assert run(machine, lets_go) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "tfgpu_magic.insight.why.explaining:_look",
+        "tfgpu_magic.insight.why.errors:shortage",
+        "tfgpu_magic.insight.why.showing:display",
+    ],
+)
+def test_a_defect_of_ours_is_not_seen(machine: Machine, where: str) -> None:
+    *_, failed = run(machine, with_a_defect, where, AWAKE, RAISES)
+
+    assert failed.error == "ResourceExhaustedError"
+    assert "defect" not in failed.text
+    assert "Out of GPU memory" not in failed.text
+
+
+def test_a_trial_that_fails_leaves_its_way_out(machine: Machine) -> None:
+    *_, failed = run(machine, with_a_defect, "tfgpu_magic.control:foresee", "%tf_gpu limit 1GiB", AWAKE, RAISES)
+
+    assert "Out of GPU memory" in failed.text
+    assert "%%tf_gpu isolate growth" in failed.text
+    assert "%tf_gpu limit" not in failed.text.partition("Out of GPU memory")[2]
+
+
+def test_a_setting_leaves_it_out_and_the_word_answers_still(machine: Machine) -> None:
+    off = "%config TfGpuMagics.why = False"
+    shown: list[Seen] = run(machine, cells, AWAKE, off, RAISES, "%unload_ext tfgpu_magic", RAISES)
+
+    assert [one.text.count("Out of GPU memory") for one in shown] == [0] * 5
+
+
+def test_python_asks_for_it_too(machine: Machine) -> None:
+    handled = "except tf.errors.OpError as error:\n    print(tfgpu_magic.why(error))"
+    ask = f"import tfgpu_magic\ntry:\n    {RAISES}\n{handled}"
+    none = "print(tfgpu_magic.why(ValueError()), tfgpu_magic.why().explanation.shortage.size)"
+    _, asked, other = run(machine, cells, AWAKE, ask, none)
+
+    assert "Out of GPU memory: 2 GiB did not fit" in asked.text
+    assert other.text.strip() == f"None {2 * GIB}"

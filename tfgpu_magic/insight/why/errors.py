@@ -1,0 +1,78 @@
+"""Finds in a cell's error, and in those that it came from, what is said of missing memory. It keeps no error."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tfgpu_magic import frameworks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfgpu_magic.frameworks.shortage import Shortage
+
+MOST = 100
+"""How many errors are looked at: a group may have any number."""
+
+
+_BESIDE = "\nDuring handling of the above exception, another exception occurred:\n"
+"""What stands in a traceback between an error and one that came up beside it."""
+
+
+def shortage(error: BaseException) -> Shortage | None:
+    """Return what an error says of missing memory; None where it does not.
+
+    An error that a program has caught counts where another one was raised *from* it, and as a part of a group. One
+    that another came up beside, while it was handled, is the program's own affair.
+    """
+    for one in _related(error):
+        found = frameworks.shortage(one)
+        if found is not None:
+            return _with_size(found, one)
+    return None
+
+
+def from_call(error: BaseException) -> bool:
+    """Tell whether an error was raised in the process of an isolated call."""
+    return any(_is_traceback(one.__cause__) for one in (error, error.__cause__) if one is not None)
+
+
+def _is_traceback(error: BaseException | None) -> bool:
+    """Tell whether an error only has the text of a traceback that another process has seen."""
+    sent: Any = sys.modules.get("tfgpu_magic.isolate.values.failure")
+    return sent is not None and isinstance(error, sent.ChildTraceback)
+
+
+def _related(error: BaseException) -> Iterator[BaseException]:
+    """Give an error, those that it was raised from, and those of a group."""
+    waiting, seen = [error], set[int]()
+    while waiting and len(seen) < MOST:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if _is_traceback(one):
+            yield RuntimeError(str(one).rpartition(_BESIDE)[2])  # what it was raised from, in words
+            continue
+        yield one
+        parts = getattr(one, "exceptions", ())  # of an ExceptionGroup, which Python 3.10 has not
+        if isinstance(parts, tuple):
+            waiting += [part for part in reversed(parts) if isinstance(part, BaseException)]
+        if one.__cause__ is not None:
+            waiting.append(one.__cause__)
+
+
+def _with_size(found: Shortage, error: BaseException) -> Shortage:
+    """Return the same with the size of the array that TensorFlow was to copy, which its text does not tell."""
+    if found.size is not None:
+        return found
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "convert_to_eager_tensor":
+            value = frame.f_locals.get("value")
+            size, shape = getattr(value, "nbytes", None), getattr(value, "shape", None)
+            if type(size) is int and type(shape) is tuple:
+                return replace(found, size=size, shape=shape, dtype=str(getattr(value, "dtype", "")))
+    return found
