@@ -42,9 +42,7 @@ class FailureWatch:
 
     def _after(self, result: Any) -> None:
         error = result.error_in_exec
-        if error is None or not (NAMES.keys() | {_CALLS}) & sys.modules.keys():
-            return
-        if not self._wanted():
+        if error is None or not (NAMES.keys() | {_CALLS}) & sys.modules.keys() or not self._wanted():
             return
         with contextlib.suppress(Exception, KeyboardInterrupt):  # the user's error is what must be seen
             from tfgpu_magic.insight.why import showing  # few cells end so, and loading the extension needs none of it

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.frameworks.cells_on_machine import stage
 from tests.insight.why_on_machine import AWAKE, RAISES, first_line, followed, lets_go, seen, with_a_defect
+from tests.isolate.notebook import notebook
 from tests.machines import machine_of
 from tests.magic.shell import Seen, cells
 from tests.processes import run
@@ -19,6 +21,8 @@ from tfgpu_magic.views.why import NONE
 machine = machine_of("1x8GiB")
 
 TWO_GIB = "import tensorflow as tf\nbig = tf.zeros((512, 1024, 1024))\nprint('made', big.shape)"
+WHY, RAISE = "%tf_gpu why", "%gpu limit 3GiB"
+TAKE = "import torch; x = torch.zeros(2 * 2**30, 'cuda:0')"
 COPIED = "import numpy as np, tensorflow as tf\nbig = tf.constant(np.zeros((512, 2**20), 'float32'))\nprint('made')"
 
 
@@ -72,7 +76,7 @@ def test_a_gpu_that_others_hold_is_left_for_one_that_is_free() -> None:
 
     assert found.cause == "pool"
     assert "free of GPU 0 when TensorFlow started" in before[2].text
-    assert [row.held for row in found.processes][0] == 5 * GIB
+    assert found.processes[0].held == 5 * GIB
     assert found.ways[0].gpus == 1
     assert "made" in again[0].text
 
@@ -196,3 +200,27 @@ def test_python_asks_for_it_too(machine: Machine) -> None:
 
     assert "Out of GPU memory: 2 GiB did not fit" in asked.text
     assert other.text.strip() == f"None {2 * GIB}"
+
+
+def test_in_a_notebook_it_comes_after_the_error_and_restarts_are_lines_of_it(machine: Machine, tmp_path: Path) -> None:
+    with notebook(machine, tmp_path) as book:
+        ran = book.run(f"%tf_gpu limit 1GiB\n{AWAKE}\n{RAISES}")
+
+    kinds = [kind for _, kind, _ in ran.messages if kind in ("error", "display_data")]
+    (told,) = (data["text/plain"] for data in ran.shown() if data["text/plain"].startswith("Out of GPU memory"))
+    assert kinds[-2:] == ["error", "display_data"]
+    assert ran.error["ename"] == "ResourceExhaustedError"
+    assert "GPU:0 by allocator GPU_0_bfc" in ran.error["evalue"]
+    assert "  %tf_gpu limit 3.1GiB --restart   " in told
+
+
+def test_a_cap_of_pytorchs_is_raised_at_once(machine: Machine) -> None:
+    """PyTorch is a stand-in that takes its memory of the simulated driver, and heeds a fraction."""
+    with stage(machine) as play:
+        *_, capped, told, raised, taken = play({}, ["%load_ext tfgpu_magic", "%gpu limit 1GiB", TAKE, WHY, RAISE, TAKE])
+
+    assert "CUDA out of memory" in capped
+    assert "2 GiB did not fit into PyTorch's pool on cuda:0, which is limited to 1 GiB" in capped
+    assert first_line(told) == RAISE
+    assert "PyTorch takes up to 3 GiB" in raised
+    assert "Error" not in taken

@@ -16,13 +16,14 @@ ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import json, IPython
+from tests.insight.why_on_machine import RAISES
 from tests.magic.shell import cells
 from IPython.core.interactiveshell import InteractiveShell
 
 seen = cells(
     "%tf_gpu limit 1GiB", "import tensorflow as tf; x = tf.ones(3)", "%tf_gpu", "%tf_gpu growth", "y = 3",
     "%%tf_gpu isolate -o z --limit 1GiB\\nimport tensorflow as tf\\nz = y + int(tf.ones(3).shape[0])\\nz", "z",
-    "def broken(x):\\n    return 1 / x", "%%tf_gpu isolate\\nbroken(0)", "%%tf_gpu isolate\\n5;",
+    "def broken(x):\\n    return 1 / x", "%%tf_gpu isolate\\nbroken(0)", "%%tf_gpu isolate\\n5;", RAISES,
 )
 offered = InteractiveShell.instance().complete(None, "%tf_gpu gr")[1]
 last = cells("%unload_ext tfgpu_magic")[-1]
@@ -40,7 +41,7 @@ def seven(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_policies_status_completion_and_isolated_cells_work_there(seven: Path) -> None:
+def test_policies_status_completion_isolated_cells_and_explanations_work_there(seven: Path) -> None:
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
     with Machine.create("1x8GiB") as machine:
         environment = machine.environ({**os.environ, **quiet, "PYTHONPATH": f"{seven}{os.pathsep}{ROOT}"})
@@ -61,5 +62,6 @@ def test_policies_status_completion_and_isolated_cells_work_there(seven: Path) -
     assert errors[8] == "ZeroDivisionError"
     assert "return 1 / x" in texts[8]  # the lines of an earlier cell's function
     assert "5" not in texts[9].partition("Isolated")[0]
+    assert "Out of GPU memory" in texts[10]
     assert "growth" in offered
-    assert [error for error in errors if error] == ["UsageError", "ZeroDivisionError"]
+    assert [error for error in errors if error] == ["UsageError", "ZeroDivisionError", "ResourceExhaustedError"]

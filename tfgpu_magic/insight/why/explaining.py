@@ -72,7 +72,8 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
         return None  # it uses no GPU here
     pools = _pools(framework) if started and not of_call else ()
     snapshot, table = _look()
-    case = _case(shortage, type(error).__name__, number, pools, table, started=started or of_call)
+    shown = () if of_call else cuda.shown()
+    case = _case(shortage, type(error).__name__, number, pools, table, started=started or of_call, shown=shown)
     if case is None:
         return None
     if not of_call:
@@ -114,7 +115,7 @@ def explain_call(
         for use in uses
         for pool in _reported(shortage.framework, use, limited, held.get(labels.get(use.gpu, "")))
     ]
-    case = _case(shortage, type(error).__name__, number, pools, table, started=True)
+    case = _case(shortage, type(error).__name__, number, pools, table)
     if case is None:
         return None
     now = look(LOOK_TIMEOUT)
@@ -178,11 +179,32 @@ def _reported(framework: str, use: GpuUse, limited: Collection[str], held: int |
 
 
 def _case(
-    shortage: Shortage, error: str, number: int | None, pools: Sequence[PoolState], table: Table, *, started: bool
+    shortage: Shortage,
+    error: str,
+    number: int | None,
+    pools: Sequence[PoolState],
+    table: Table,
+    *,
+    started: bool = True,
+    shown: Collection[str] = (),
 ) -> Explanation | None:
-    """Return what is known of a lack of memory; None where a library failed for another reason."""
+    """Return what is known of a lack of memory; None where a library failed for another reason.
+
+    Args:
+        shortage: what the error says.
+        error: the name of its class.
+        number: the number of the cell that it has ended.
+        pools: the framework's pools.
+        table: the GPUs.
+        started: whether the framework had started.
+        shown: the UUIDs of the GPUs that its process sees, if they are known.
+    """
     pool = _pool(shortage, pools)
-    gpu = _gpu(table, None if pool is None else pool.gpu)
+    if pool is None or shortage.kind == "library":  # what counts is the room beside the pools
+        gpu = _gpu(table, {one.gpu for one in pools} or shown)
+        pool = next((one for one in pools if gpu is not None and one.gpu == gpu.uuid), None)
+    else:
+        gpu = _gpu(table, {pool.gpu})
     if not causes.is_memory(shortage, gpu):
         return None
     return Explanation(
@@ -211,10 +233,9 @@ def _pool(shortage: Shortage, pools: Sequence[PoolState]) -> PoolState | None:
     return min(named or pools, key=room, default=None)
 
 
-def _gpu(table: Table, uuid: str | None) -> GpuRow | None:
-    """Return the GPU with a UUID; where that is unknown, of those that this process sees the one with least free."""
-    shown = {uuid} if uuid is not None else set(cuda.shown())
-    seen = [row for row in table.gpus if row.uuid in shown] or [row for row in table.gpus if uuid is None]
+def _gpu(table: Table, uuids: Collection[str]) -> GpuRow | None:
+    """Return of these GPUs the one with least free; where none is known, the only one of the machine, if it is that."""
+    seen = [row for row in table.gpus if row.uuid in uuids or (not uuids and len(table.gpus) == 1)]
     known = [row for row in seen if row.free is not None]
     return min(known, key=lambda row: row.free or 0, default=next(iter(seen), None))
 
