@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tfgpu_magic import frameworks
@@ -22,18 +24,23 @@ from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.insight.why.trial import Planned
 from tfgpu_magic.insight.why.ways import ways
 from tfgpu_magic.monitor import one_look, rows
+from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tfgpu_magic.frameworks.shortage import Shortage
-    from tfgpu_magic.monitor.report import GpuUse, Report
+    from tfgpu_magic.monitor.report import GpuUse
     from tfgpu_magic.monitor.rows import GpuRow, Table
 
 LOOK_TIMEOUT = 1.5
 """Seconds to wait for the driver, and as long again for this machine's processes."""
+
+TRIAL_TIMEOUT = 5.0
+"""Seconds to wait for the planner, which may look up who holds memory, and how CUDA numbers GPUs."""
 
 
 class Kept:
@@ -142,7 +149,9 @@ def _look() -> tuple[Snapshot, Table]:
 
     def report(snapshot: Snapshot) -> Report:
         seen.append(snapshot)
-        return self_report.report(snapshot)
+        with contextlib.suppress(Exception):  # whatever state the failure has left behind, the GPUs are shown
+            return self_report.report(snapshot)
+        return Report(pid=os.getpid(), summary="")
 
     table = one_look.table(report, timeout=LOOK_TIMEOUT)
     return seen[-1], table
@@ -241,6 +250,7 @@ def _gpu(table: Table, uuids: Collection[str]) -> GpuRow | None:
 
 
 def _with_ways(case: Explanation, snapshot: Snapshot) -> Explanation:
-    gpu = None if case.gpu is None else case.gpu.uuid
-    trial = Planned(snapshot, case.shortage.framework, gpu)
-    return replace(case, ways=ways(case, trial, frees=own_memory.frees() and not case.call))
+    """Return the explanation with the ways out; without any where to try them takes too long."""
+    trial = Planned(snapshot, case.shortage.framework, None if case.gpu is None else case.gpu.uuid)
+    found = within(TRIAL_TIMEOUT, partial(ways, case, trial, frees=own_memory.frees() and not case.call))
+    return replace(case, ways=found or ())

@@ -126,7 +126,7 @@ def _without(case: Explanation, trial: Trial) -> Iterator[Way]:
     pool, size = case.pool, case.shortage.size or 0
     grows = case.cause == "gpu" and pool is not None and pool.grows
     fits = pool is not None and (pool.limit is None or pool.level + size <= pool.limit)
-    for row in mine:
+    for row in mine[:MOST]:
         if grows and fits and case.gpu is not None and (case.gpu.free or 0) + (row.held or 0) >= size:
             yield Way(kind="shut", row=row)
         elif case.call:
