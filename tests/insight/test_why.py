@@ -105,7 +105,7 @@ def broken_cublas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cublas")
     source = folder / "cublas.c"
     source.write_text(
-        "#include <stdlib.h>\nint cublasCreate_v2(void **to) { *to = 0; return atoi(getenv(\"CUBLAS_CODE\")); }\n"
+        '#include <stdlib.h>\nint cublasCreate_v2(void **to) { *to = 0; return atoi(getenv("CUBLAS_CODE")); }\n'
     )
     subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "libcublas.so.12", source], check=True)
     return folder

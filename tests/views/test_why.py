@@ -48,8 +48,10 @@ def test_it_is_read_in_lines() -> None:
         "              0 MiB  without a name (tensor)",
         "  Before   200 MiB in use, then 400 MiB; 900 MiB at most, in 4 min 0 s",
         TRIED,
-        "  %%tf_gpu isolate --gpus 1 growth   "
-        "above the cell: it runs in a process of its own; this notebook keeps what it holds",
+        (
+            "  %%tf_gpu isolate --gpus 1 growth   "
+            "above the cell: it runs in a process of its own; this notebook keeps what it holds"
+        ),
         "  %tf_gpu limit 3.8GiB --restart     then run the cell again (variables are lost)",
         "  A smaller batch: shape [128, 1048576], 512 MiB, would fit.",
     ]
@@ -85,8 +87,11 @@ def test_nothing_yet_is_said() -> None:
     [
         (
             {"cause": "start", "pool": None, "shortage": shortage(None, kind="driver"), "gpu": gpu(free=0.1)},
-            "TensorFlow could not start on GPU 0, of which 102 MiB are free, and needs about 512 MiB for CUDA's "
-            "context. TensorFlow may hang for good if it is used again in this notebook: leave it alone, and restart.",
+            (
+                "TensorFlow could not start on GPU 0, of which 102 MiB are free, and needs about 512 MiB for CUDA's "
+                "context. TensorFlow may hang for good if it is used again in this notebook: leave it alone, and "
+                "restart."
+            ),
         ),
         (
             {"cause": "start", "pool": None, "shortage": shortage(None, framework="PyTorch")},
@@ -95,14 +100,18 @@ def test_nothing_yet_is_said() -> None:
         ({"cause": "size", "shortage": shortage(20)}, "20 GiB is more than GPU 0 has in all, 16 GiB."),
         (
             {"cause": "pool", "pool": pool(6, 6.5)},
-            "2 GiB did not fit into TensorFlow's pool on GPU:0, with 6 GiB in use. It may take 6.5 GiB, which was free "
-            "of GPU 0 when TensorFlow started.",
+            (
+                "2 GiB did not fit into TensorFlow's pool on GPU:0, with 6 GiB in use. It may take 6.5 GiB, which "
+                "was free of GPU 0 when TensorFlow started."
+            ),
         ),
         ({"cause": "gpu"}, "2 GiB could not be had: 4 GiB of GPU 0's 16 GiB are free."),
         (
             {"cause": "pieces", "pool": pool(1, 8)},
-            "7 GiB of TensorFlow's pool on GPU:0 were free, but not 2 GiB in one piece. TensorFlow does not tell how "
-            "large the largest is.",
+            (
+                "7 GiB of TensorFlow's pool on GPU:0 were free, but not 2 GiB in one piece. TensorFlow does not tell "
+                "how large the largest is."
+            ),
         ),
         (
             {"cause": "pieces", "pool": pool(1, 8, largest=GIB)},

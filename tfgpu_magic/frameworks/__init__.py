@@ -150,7 +150,7 @@ def shortage(error: BaseException) -> Shortage | None:
     TensorFlow's words are the most general, and it is asked last.
     """
     text = str(error)
-    for framework in sorted(reversed(FRAMEWORKS), key=lambda one: not _raised(one, error)):
+    for framework in sorted(FRAMEWORKS[::-1], key=lambda one: not _raised(one, error)):
         if isinstance(framework, Explained):
             found = framework.shortage(text)
         else:

@@ -147,7 +147,7 @@ def _facts(case: Explanation) -> Iterator[tuple[str, str]]:
         yield from (("", line) for line in _holders(case))
     for number, held in enumerate(case.biggest):
         name = phrases.plain(held.name, longest=_LONGEST) if held.name else "without a name"
-        yield "" if number else "Largest", f"{rounded(held.size):>8}  {name} ({held.what})"
+        yield "" if number else "Largest", f"{rounded(held.size):>8}  {name} ({phrases.plain(held.what)})"
     if len(case.past) > 1:
         (begin, first), (end, last) = case.past[0], case.past[-1]
         highest = max(size for _, size in case.past)

@@ -118,9 +118,7 @@ def explain_call(
     held = {row.gpu: row.held for row in table.processes if row.pid == pid}
     labels = {gpu.uuid: gpu.label for gpu in then.gpus}
     pools = [
-        pool
-        for use in uses
-        for pool in _reported(shortage.framework, use, limited, held.get(labels.get(use.gpu, "")))
+        pool for use in uses for pool in _reported(shortage.framework, use, limited, held.get(labels.get(use.gpu, "")))
     ]
     case = _case(shortage, type(error).__name__, number, pools, table)
     if case is None:

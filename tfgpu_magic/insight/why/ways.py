@@ -76,9 +76,7 @@ def _lines(case: Explanation, trial: Trial, *, frees: bool) -> Iterator[Way]:
         )
     if not case.call:
         yield from _first(
-            Way(kind="restart", words=words, size=need)
-            for words, need in _restarts(case)
-            if trial.anew(words, need)
+            Way(kind="restart", words=words, size=need) for words, need in _restarts(case) if trial.anew(words, need)
         )
     yield from _first(_without(case, trial))
 
