@@ -84,8 +84,8 @@ LIBRARIES = (
 _FAILED = re.compile(
     r"_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR)|initialization failed|failed to initialize|[Ff]ailed to create|"
     r"(?:[Cc]ould not|[Uu]nable to) (?:create|find a valid)|(?:without|[Nn]o) (?:BLAS|DNN) support|"
-    r"Blas \w*GEMM\w* launch failed|[Nn]o algorithm worked|[Uu]nable to find an engine|best cudnn convolution algorithm|"
-    r"Create\(&handle\) failed"
+    r"Blas \w*GEMM\w* launch failed|[Nn]o algorithm worked|[Uu]nable to find an engine|"
+    r"best cudnn convolution algorithm|Create\(&handle\) failed"
 )
 # "Resource allocation failed inside the cuBLAS library, usually caused by a cudaMalloc() failure" (cuBLAS, "Status").
 _ALLOCATION = re.compile(r"(?:CUDNN|CUBLAS|CUSOLVER|CUFFT)_(?:STATUS_)?ALLOC_FAILED")
