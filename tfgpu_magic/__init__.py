@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Unpicklable,
         WorkerDied,
     )
+    from tfgpu_magic.giving_back import give_back
     from tfgpu_magic.insight.why.showing import why
     from tfgpu_magic.isolate.executor import IsolatedExecutor
     from tfgpu_magic.isolate.isolated import isolated
@@ -51,6 +52,7 @@ __all__ = [
     "Unpicklable",
     "WorkerDied",
     "apply",
+    "give_back",
     "isolated",
     "load_ipython_extension",
     "look",
@@ -76,6 +78,7 @@ _HOMES = {
     "Unpicklable": "errors",
     "WorkerDied": "errors",
     "apply": "control",
+    "give_back": "giving_back",
     "isolated": "isolate.isolated",
     "look": "monitor.look",
     "plan": "control",

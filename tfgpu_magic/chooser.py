@@ -148,7 +148,10 @@ def _gpu(gpu: Gpu) -> dict[str, object]:
 
 def _planned(plan: Plan) -> dict[str, object]:
     """Return a plan's facts: the whole policy and what the other frameworks have, what each GPU gives, and notes."""
-    takes = [{"gpu": device.gpu.label, "takes": in_words(device.limits, grows=plan.grows)} for device in plan.devices]
+    takes = [
+        {"gpu": device.gpu.label, "takes": in_words(device.limits, grows=plan.grows, releases=plan.releases)}
+        for device in plan.devices
+    ]
     others = str(administrator.said_to_others(plan))
     return {"policy": str(plan.asked) or "default", "others": others, "takes": takes, "notes": list(plan.notes)}
 

@@ -57,6 +57,7 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
     magics.watch.start()
     magics.failures.start()  # after the watch, which notes what a failure has broken
     magics.reporter.start()
+    magics.idle_release.start()
     claims.announced_by(magics.reporter.announce)
     return magics
 
@@ -68,6 +69,7 @@ def unload(shell: InteractiveShell) -> None:
         magics.watch.stop()
         magics.failures.stop()
         magics.reporter.stop()
+        magics.idle_release.stop()
         claims.announced_by(None)
         if magics in shell.configurables:
             shell.configurables.remove(magics)  # %config would find this instance and not the next one

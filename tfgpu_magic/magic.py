@@ -16,6 +16,7 @@ from tfgpu_magic.config.first_use import FirstUseWatch
 from tfgpu_magic.errors import TfGpuError
 from tfgpu_magic.failure_watch import FailureWatch
 from tfgpu_magic.host import starting
+from tfgpu_magic.idle_release import IdleRelease
 from tfgpu_magic.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -90,11 +91,19 @@ class TfGpuMagics(Magics):
         help="Seconds after an interrupt or a timeout until an isolated call that does not react to it is killed.",
     ).tag(config=True)
 
+    release_after = Float(
+        60.0,
+        min=0.0,
+        help="Seconds without a running cell after which, under `growth --release`, GPU memory that TensorFlow does "
+        "not use is given back to the driver; with 0 it is given back only by `tfgpu_magic.give_back()`.",
+    ).tag(config=True)
+
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.watch = FirstUseWatch(shell)
         self.failures = FailureWatch(shell, lambda: self.why)
         self.reporter = Reporter(shell, running=not starting(shell))
+        self.idle_release = IdleRelease(shell, lambda: self.release_after)
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
         self.observe(self._on_ceiling, "ceiling")
 

@@ -10,7 +10,7 @@ from tfgpu_magic.config import advice, environment, fit, promises, refusal
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.policy import NOTHING, Policy
-from tfgpu_magic.config.process_state import GROWTH, ProcessState, Stage
+from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, GROWTH, ProcessState, Stage
 from tfgpu_magic.config.request import Memory, Request, reference
 from tfgpu_magic.config.resolver import Resolved, resolve
 from tfgpu_magic.errors import Refused
@@ -86,6 +86,11 @@ class Plan:
         return any(device.limits and device.words for device in self.devices)
 
     @property
+    def releases(self) -> bool:
+        """Whether memory that TensorFlow does not use can go back to the driver while it lives."""
+        return self.environment.get(ALLOCATOR) == ASYNC
+
+    @property
     def asked_of_all(self) -> Policy:
         """What is asked of every framework; of TensorFlow alone, where nothing is asked of the others."""
         return _of_all(self.asked, self.others)
@@ -132,10 +137,10 @@ def _of_all(own: Policy, others: Policy) -> Policy:
     return Policy((*rest, *others)) if others.requests else own
 
 
-def in_words(limits: Sequence[int], *, grows: bool) -> str:
+def in_words(limits: Sequence[int], *, grows: bool, releases: bool = False) -> str:
     """Return what is taken of a GPU as a short text: ``limit 2 GiB``, ``split 2 × 1 GiB, grows``, ``growth``."""
     if not limits:
-        return "growth" if grows else "all that is free"
+        return f"growth{', gives back' * releases}" if grows else "all that is free"
     if len(limits) == 1:
         return f"limit {rounded(limits[0])}{', grows' * grows}"
     alike = len(set(limits)) == 1

@@ -15,8 +15,9 @@ from tfgpu_magic.errors import UnknownWord
 POLICY_WORDS = tuple(request.WORD for request in REQUESTS)
 
 _GIVES_BACK = (
-    "TensorFlow gives memory back to the driver only when its process ends. Restart the kernel, or run such work in a "
-    "cell that begins with `%%tf_gpu isolate`: its process ends with it."
+    "TensorFlow gives memory back to the driver only when its process ends, unless `%tf_gpu growth --release` was said "
+    "before its first use. Restart the kernel, or run such work in a cell that begins with `%%tf_gpu isolate`: its "
+    "process ends with it."
 )
 _IMPOSSIBLE = {
     **dict.fromkeys(("free", "release", "empty_cache", "gc"), _GIVES_BACK),

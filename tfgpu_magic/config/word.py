@@ -22,6 +22,7 @@ class Word:
         usage: the forms in which it is written.
         meaning: what it does, for the help and for the table of the words in the documentation.
         flags: its flags, each with whether a value follows.
+        apart: those of its flags that other policies cannot have, each with the reason, one sentence.
         offers: returns what may follow the tokens that stand behind the word; it may call for the labels of the GPUs.
             None where no value stands behind the word.
         also: other ways to write the name; "" is the line without a word.
@@ -37,6 +38,7 @@ class Word:
     usage: tuple[str, ...]
     meaning: str
     flags: tuple[tuple[str, bool], ...] = ()
+    apart: tuple[tuple[str, str], ...] = ()
     offers: Callable[[Sequence[str], Callable[[], Sequence[str]]], list[str]] | None = None
     also: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()

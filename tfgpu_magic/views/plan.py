@@ -59,7 +59,7 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
     for device in plan.devices:
         names = [f"GPU:{number + n}" for n in range(max(len(device.limits), 1))]
         number += len(names)
-        takes, gpu = in_words(device.limits, grows=plan.grows), device.gpu
+        takes, gpu = in_words(device.limits, grows=plan.grows, releases=plan.releases), device.gpu
         rows.append((f"GPU {gpu.label}", " ".join(names), takes, rounded(gpu.total), rounded(gpu.free)))
     if plan.cpus is not None:
         rows.append(("CPU", " ".join(f"CPU:{n}" for n in range(plan.cpus)), "logical CPUs", "", ""))
