@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         WorkerDied,
     )
     from tfgpu_magic.giving_back import give_back
+    from tfgpu_magic.insight.measuring import measure
+    from tfgpu_magic.insight.session import timeline
     from tfgpu_magic.insight.why.showing import why
     from tfgpu_magic.isolate.executor import IsolatedExecutor
     from tfgpu_magic.isolate.isolated import isolated
@@ -56,8 +58,10 @@ __all__ = [
     "isolated",
     "load_ipython_extension",
     "look",
+    "measure",
     "plan",
     "status",
+    "timeline",
     "unload_ipython_extension",
     "why",
 ]
@@ -81,8 +85,10 @@ _HOMES = {
     "give_back": "giving_back",
     "isolated": "isolate.isolated",
     "look": "monitor.look",
+    "measure": "insight.measuring",
     "plan": "control",
     "status": "control",
+    "timeline": "insight.session",
     "why": "insight.why.showing",
 }
 

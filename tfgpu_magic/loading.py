@@ -77,6 +77,9 @@ def unload(shell: InteractiveShell) -> None:
             for name in MAGICS:
                 shell.magics_manager.magics[kind].pop(name, None)
         shell.Completer.custom_matchers.remove(matcher)
+    tracking = sys.modules.get("tfgpu_magic.insight.tracker")
+    if tracking is not None:
+        tracking.stop()
     used = sys.modules.get("tfgpu_magic.isolate.pool")
     if used is not None and host() != "cell":  # the isolated calls of a cell may outlive the extension
         used.FORK_SERVER.stop()  # it holds 600 MB, and the next call, if any, starts another

@@ -81,8 +81,12 @@ class Reporter:
     def _before(self, _: Any) -> None:
         self._turn(busy=True)
 
-    def _after(self, _: Any) -> None:
+    def _after(self, result: Any) -> None:
         self._turn(busy=False)
+        # The first report imports it; before that nothing was sampled.
+        sampling: Any = sys.modules.get("tfgpu_magic.insight.sampling")
+        if sampling is not None and result.error_in_exec is not None:
+            sampling.keep_if_out_of_memory(result.error_in_exec, result.execution_count)
 
     def _turn(self, *, busy: bool) -> None:
         self._busy, self._active = busy, time.time()

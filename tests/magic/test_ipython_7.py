@@ -23,7 +23,8 @@ from IPython.core.interactiveshell import InteractiveShell
 seen = cells(
     "%tf_gpu limit 1GiB", "import tensorflow as tf; x = tf.ones(3)", "%tf_gpu", "%tf_gpu growth", "y = 3",
     "%%tf_gpu isolate -o z --limit 1GiB\\nimport tensorflow as tf\\nz = y + int(tf.ones(3).shape[0])\\nz", "z",
-    "def broken(x):\\n    return 1 / x", "%%tf_gpu isolate\\nbroken(0)", "%%tf_gpu isolate\\n5;", RAISES,
+    "def broken(x):\\n    return 1 / x", "%%tf_gpu isolate\\nbroken(0)", "%%tf_gpu isolate\\n5;",
+    "%%tf_gpu measure\\n6 * 7", "%tf_gpu measure {'a': 5}['a']", "%%tf_gpu measure\\n1 / 0", RAISES,
 )
 offered = InteractiveShell.instance().complete(None, "%tf_gpu gr")[1]
 last = cells("%unload_ext tfgpu_magic")[-1]
@@ -41,7 +42,7 @@ def seven(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_policies_status_completion_isolated_cells_and_explanations_work_there(seven: Path) -> None:
+def test_policies_status_completion_isolated_and_measured_cells_and_explanations_work_there(seven: Path) -> None:
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
     with Machine.create("1x8GiB") as machine:
         environment = machine.environ({**os.environ, **quiet, "PYTHONPATH": f"{seven}{os.pathsep}{ROOT}"})
@@ -62,6 +63,9 @@ def test_policies_status_completion_isolated_cells_and_explanations_work_there(s
     assert errors[8] == "ZeroDivisionError"
     assert "return 1 / x" in texts[8]  # the lines of an earlier cell's function
     assert "5" not in texts[9].partition("Isolated")[0]
-    assert "Out of GPU memory" in texts[10]
+    assert ["Measured:" in text for text in texts[10:13]] == [True] * 3
+    assert [text.split()[-1] for text in texts[10:12]] == ["42", "5"]
+    assert "Out of GPU memory" in texts[13]
     assert "growth" in offered
-    assert [error for error in errors if error] == ["UsageError", "ZeroDivisionError", "ResourceExhaustedError"]
+    raised = ["UsageError", "ZeroDivisionError", "ZeroDivisionError", "ResourceExhaustedError"]
+    assert [error for error in errors if error] == raised

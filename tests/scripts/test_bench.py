@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts import _bench_isolate, _bench_load, _bench_report
+from scripts import _bench_isolate, _bench_load, _bench_report, _bench_track
 from tests.slack import SLACK
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +97,14 @@ def test_a_kernels_report_on_itself_is_measured_in_loops_with_it_and_without() -
     assert re.findall(r"^  (a [\w ]+?)  +\d+ +\d+ ", said, re.MULTILINE) == list(_bench_report._NAMES.values())
     (cost, every), *_ = re.findall(r"^A report takes (\d+\.\d+) ms, every (\d+\.\d+) s", said, re.MULTILINE)
     assert float(cost) / 1000 / float(every) * 100 <= COARSELY * _bench_report.MOST  # per cent of a kernel's time
+
+
+def test_a_tracked_cell_is_measured_in_pairs_with_one_that_is_not() -> None:
+    said = bench("track", "-n", "3", "--cells", "10")
+
+    rows = re.findall(r"^  (\S.*?)  +\d+\.\d+ +\d+\.\d+ +-?\d+\.\d+ ", said, re.MULTILINE)
+    assert rows == list(_bench_track._KINDS.values())
+    kept_coarsely(said, 1)
 
 
 def test_isolated_calls_are_measured() -> None:

@@ -13,6 +13,7 @@ from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.frameworks.jax import Jax
+from tfgpu_magic.frameworks.peaks import Counter, Counting, SharedPeaks
 from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.frameworks.tensorflow import TensorFlow
 from tfgpu_magic.frameworks.torch import Torch
@@ -93,8 +94,19 @@ class Explained(Framework, Protocol):
         """Return its pools as they are now; called only while its stage is `Stage.READY`."""
 
 
+@runtime_checkable
+class Counted(Framework, Counting, Protocol):
+    """A framework whose allocator counts what is in use, and the most that was."""
+
+
 FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch(), Jax())
 """The frameworks, in the order in which views show their figures."""
+
+COUNTED: tuple[Counted, ...] = tuple(one for one in FRAMEWORKS if isinstance(one, Counted))
+"""Those that count: found once, since that takes longer than to read the counters."""
+
+PEAKS: dict[str, SharedPeaks] = {one.name: SharedPeaks(one) for one in COUNTED}
+"""The peak counters of each framework that has them, by its name."""
 
 
 def has_tensorflow() -> bool:
@@ -132,6 +144,24 @@ def figures() -> dict[str, tuple[Figure, ...]]:
             if framework.stage() is Stage.READY:
                 for uuid, figures_there in framework.figures().items():
                     found[uuid] = (*found.get(uuid, ()), *figures_there)
+    return found
+
+
+def counters() -> list[Counter]:
+    """Return the counters of the pools of all frameworks that use a GPU; some 10 µs a pool."""
+    found: list[Counter] = []
+    for framework in COUNTED:
+        with contextlib.suppress(Exception):  # as in `figures`
+            found += framework.counters()
+    return found
+
+
+def session_peaks() -> dict[str, tuple[Counter, ...]]:
+    """Return the same by framework, with the peaks of the whole session, whoever has reset the counters since."""
+    found: dict[str, tuple[Counter, ...]] = {}
+    for name, peaks in PEAKS.items():
+        with contextlib.suppress(Exception):  # as in `figures`
+            found[name] = peaks.read(peaks.session)
     return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from tfgpu_magic.config import cuda
@@ -17,6 +18,7 @@ from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import jax_errors, jax_settings
+from tfgpu_magic.frameworks.peaks import Counter
 from tfgpu_magic.frameworks.shortage import PoolState, Shortage
 from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
@@ -30,6 +32,7 @@ class Jax:
     # 2147483648 bytes." and "... Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0".
     out_of_memory = re.compile(r"RESOURCE_EXHAUSTED: (Out of memory|Failed to allocate)")
     runtime = None
+    resets = False  # nothing resets its peaks
     comes_with_tensorflow = True
     fixed_once_used = True
 
@@ -82,6 +85,31 @@ class Jax:
                 )
             )
         return found
+
+    def counters(self) -> tuple[Counter, ...]:
+        """Return the counters of each GPU that it has taken memory of."""
+        if self.stage() is not Stage.READY:
+            return ()
+        shown, found = cuda.shown(), []
+        for device in _bridge()._backends["cuda"].local_devices():
+            told, number = device.memory_stats() or {}, device.local_hardware_id
+            if told.get("peak_bytes_in_use") or told.get("pool_bytes"):
+                found.append(
+                    Counter(
+                        name=f"cuda:{number}",
+                        gpu=shown[number],
+                        in_use=told.get("bytes_in_use", 0),
+                        peak=told.get("peak_bytes_in_use", 0),
+                        limit=told.get("bytes_limit") or None,
+                    )
+                )
+        return tuple(found)
+
+    def reset_peaks(self) -> None:
+        """Do nothing: its peaks are those since it started."""
+
+    def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
+        """Do nothing: nobody resets them."""
 
     def version(self) -> tuple[int, ...]:
         """Return the version of jaxlib that is installed, which reads the variables; empty where none is."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import cuda, runtime
+from tfgpu_magic.config import cuda, import_hook, runtime
 from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.runtime import RUNTIME, current_stage, devices
+from tfgpu_magic.config.runtime import RUNTIME, counters, current_stage, devices
 from tfgpu_magic.frameworks import tensorflow_errors
+from tfgpu_magic.frameworks.peaks import Counter
 from tfgpu_magic.frameworks.shortage import PoolState
 from tfgpu_magic.monitor.report import TENSORFLOW, Figure
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tfgpu_magic.config.runtime.devices import Pool
     from tfgpu_magic.frameworks.shortage import Shortage
@@ -30,6 +31,10 @@ class TensorFlow:
         re.IGNORECASE | re.DOTALL,
     )
     runtime = RUNTIME
+    resets = True
+
+    def __init__(self) -> None:
+        self._between: Callable[[Callable[[], None]], None] = lambda reset: reset()
 
     @property
     def since(self) -> str | None:
@@ -84,6 +89,31 @@ class TensorFlow:
         first use there are no GPUs.
         """
         return cuda.give_back() if self.stage() is Stage.READY else {}
+
+    def counters(self) -> tuple[Counter, ...]:
+        """Return the counters of its logical GPUs; some 10 µs each."""
+        return tuple(
+            Counter(name=one.name, gpu=uuid, in_use=in_use, peak=peak, limit=one.limit)
+            for uuid, logical in devices.logical().items()
+            for one in logical
+            for in_use, peak in [counters.read(one.name)]
+        )
+
+    def reset_peaks(self) -> None:
+        """Reset the counters of its logical GPUs."""
+        for logical in devices.logical().values():
+            for one in logical:
+                counters.reset(one.name)
+
+    def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
+        """Have the resets of others done by a function, from TensorFlow's import on."""
+        self._between = between
+        import_hook.call_at_import(self._share)
+        if current_stage() is not Stage.ABSENT:
+            self._share()  # it may have another context by now
+
+    def _share(self) -> None:
+        counters.share(self._between)
 
     def _figures(self, pools: Sequence[Pool]) -> tuple[Figure, ...]:
         in_use, peaks = sum(pool.in_use for pool in pools), [pool.peak for pool in pools if pool.peak]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -20,7 +20,8 @@ from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import torch_errors
+from tfgpu_magic.frameworks import torch_counters, torch_errors
+from tfgpu_magic.frameworks.peaks import Counter
 from tfgpu_magic.frameworks.shortage import PoolState, Shortage
 from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
@@ -43,6 +44,7 @@ class Torch:
     out_of_memory = re.compile(r"CUDA (error: )?out of memory", re.IGNORECASE)
     runtime = None
     comes_with_tensorflow = False
+    resets = True
     fixed_once_used = False  # a cap may be set at any time before it is passed
 
     def __init__(self) -> None:
@@ -98,6 +100,37 @@ class Torch:
                     )
                 )
         return found
+
+    def counters(self) -> tuple[Counter, ...]:
+        """Return the counters of what it has allocated of each GPU that it has taken memory of."""
+        if self.stage() is not Stage.READY:
+            return ()
+        module, found = _cuda(), []
+        for number, uuid in enumerate(cuda.shown()):
+            stats = torch_counters.read(number)
+            allocated, reserved = (stats[name]["all"] for name in ("allocated_bytes", "reserved_bytes"))
+            if reserved["peak"]:
+                limit = next(iter(_limit(module, number)), None)
+                found.append(
+                    Counter(
+                        name=f"cuda:{number}",
+                        gpu=uuid,
+                        in_use=allocated["current"],
+                        peak=allocated["peak"],
+                        limit=limit,
+                    )
+                )
+        return tuple(found)
+
+    def reset_peaks(self) -> None:
+        """Reset the peaks of every GPU."""
+        for number, _ in enumerate(cuda.shown()):
+            torch_counters.reset(number)
+
+    def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
+        """Have the resets of others done by a function, once PyTorch is imported."""
+        if self.stage() is not Stage.ABSENT:
+            torch_counters.share(between)
 
     def version(self) -> tuple[int, ...]:
         """Return the version that is installed; empty where none is."""

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from tfgpu_magic.config.vocabulary import POLICY_WORDS
 from tfgpu_magic.config.word import Word
-from tfgpu_magic.words import code, env, help, isolate, jobs, plan, policy, status, top, why  # noqa: A004  # a word
+from tfgpu_magic.words import (
+    code,
+    env,
+    help,  # noqa: A004  # it is a word
+    isolate,
+    jobs,
+    measure,
+    plan,
+    policy,
+    status,
+    top,
+    track,
+    why,
+)
 
 WORDS: tuple[Word, ...] = (
     *map(policy.word, POLICY_WORDS),
     help.WORD,
     status.WORD,
     top.WORD,
+    measure.WORD,
+    track.WORD,
+    why.WORD,
     isolate.WORD,
     jobs.WORD,
-    why.WORD,
     plan.WORD,
     code.WORD,
     env.WORD,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfgpu_magic import control, frameworks
+from tfgpu_magic.cell_source import as_numbered, title
 from tfgpu_magic.errors import TfGpuError, Unpicklable
 from tfgpu_magic.insight.why.explaining import explain_call
 from tfgpu_magic.isolate import allocation
@@ -63,12 +64,12 @@ class Cell:
 
     def __init__(self, shell: Any, line: CellLine, body: str, sink: Sink) -> None:
         self._shell, self._line, self.sink = shell, line, sink
-        self.title = _title(body)
+        self.title = title(body)
         self._before: Snapshot | None = None
         seen = names(shell.transform_cell(body))
         self._number: int = shell.displayhook.prompt_count  # not execution_count, which newer IPythons raise too early
         settings = CellSettings(
-            source=_as_numbered(body),
+            source=as_numbered(body, "%%tf_gpu isolate"),
             number=self._number,
             outputs=line.outputs,
             passing=seen.imports | seen.turns,
@@ -272,17 +273,6 @@ class Cell:
             show()
         else:
             afterwards(self._shell, show)
-
-
-def _as_numbered(body: str) -> str:
-    """Return the cell's text with its lines numbered as in the notebook, where the first line is the magic's."""
-    return body if body.lstrip().startswith("%%") else f"# %%tf_gpu isolate\n{body}"
-
-
-def _title(body: str) -> str:
-    lines = [line.strip() for line in body.splitlines() if line.strip()]
-    first = [line for line in lines if not line.startswith(("#", "import ", "from ", "%"))]
-    return next(iter([*first, *lines]), "")
 
 
 def _cells(shell: Any) -> dict[str, tuple[int, str]]:

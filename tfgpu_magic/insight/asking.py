@@ -1,0 +1,14 @@
+"""Answers how much to ask for, from this session's peaks and the machine's GPUs."""
+
+from __future__ import annotations
+
+from tfgpu_magic import frameworks
+from tfgpu_magic.insight.fit import fit
+from tfgpu_magic.monitor.look import look
+from tfgpu_magic.views.fit import FitAnswer
+
+
+def answer() -> FitAnswer:
+    """Return how much to ask for; the driver is asked for the GPUs' sizes."""
+    snapshot = look()
+    return FitAnswer(fit(frameworks.session_peaks(), snapshot), snapshot.simulated)
