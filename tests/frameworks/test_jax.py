@@ -151,3 +151,10 @@ def test_a_gpu_that_jax_itself_was_told_to_use_is_known(machine: Machine) -> Non
 
 def test_it_compiles_and_runs_kernels_that_compute_nothing(machine: Machine) -> None:
     assert on(machine, on_machine.computed, env={PREALLOCATE: "false"}) == (["gpu"], 0.0)
+
+
+def test_its_arrays_are_found_by_name(machine: Machine) -> None:
+    found, unaccounted = run(machine, on_machine.by_name, fresh=True)
+
+    assert found == {"x": 64, "pair['a'][0]": 32}
+    assert unaccounted == [("cuda:0", 0), ("cuda:1", 0)]

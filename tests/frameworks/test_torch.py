@@ -86,3 +86,10 @@ def test_asking_for_its_stage_memory_and_version_starts_nothing(machine: Machine
 
 def test_the_stand_ins_have_its_functions_and_their_arguments(machine: Machine) -> None:
     assert run(machine, on_machine.unlike_the_stand_ins, fresh=True) == []
+
+
+def test_its_tensors_and_gradients_are_found_by_name_and_views_count_once(machine: Machine) -> None:
+    found, in_use = run(machine, on_machine.by_name, fresh=True)
+
+    assert found == {"w": 4 * MIB, "w.grad": 4 * MIB, "batch[0]": 2 * MIB}
+    assert in_use == ALLOCATED

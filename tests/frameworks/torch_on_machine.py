@@ -10,6 +10,7 @@ import ctypes
 import importlib.util
 import inspect
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -20,6 +21,7 @@ from tests.frameworks import torch_stand_in
 from tests.sizes import MIB
 from tfgpu_magic import frameworks
 from tfgpu_magic.frameworks.torch import Torch
+from tfgpu_magic.insight.tensors import inventory
 from tfgpu_magic.monitor.report import Figure
 
 ALLOCATED, PEAK, RESERVED = 64 * MIB, 128 * MIB, 256 * MIB
@@ -142,3 +144,34 @@ def _stand_ins() -> dict[str, Callable[..., object]]:
     spec.loader.exec_module(module)
     of_machine = {name: found for name, found in vars(module).items() if inspect.isfunction(found) and name != "take"}
     return {**of_machine, **vars(torch_stand_in.torch(allocated=[], reserved=[], fractions=[]).cuda)}
+
+
+def by_name() -> tuple[dict[str, int], int | None]:
+    """Return bytes of tensors by the names that lead to them, and what is in use by PyTorch's figure.
+
+    The tensors are in the computer's memory, and of a class that says that they are on a GPU.
+    """
+    torch = imported()
+    torch.cuda.init()
+
+    class OnGpu(torch.Tensor):  # type: ignore[misc]  # mypy does not know it
+        is_cuda = True
+
+        def get_device(self) -> int:
+            return 0
+
+        @classmethod
+        def __torch_function__(cls, *_: object, **__: object) -> Any:
+            raise AssertionError("code of the user's was run")
+
+    def on_gpu(size: int) -> Any:
+        return torch.zeros(size // 4).as_subclass(OnGpu)
+
+    main: Any = sys.modules["__main__"]
+    with torch._C.DisableTorchFunctionSubclass():
+        main.w = on_gpu(4 * MIB).requires_grad_()
+        main.w.grad = on_gpu(4 * MIB)
+        main.batch = [on_gpu(2 * MIB)]
+        main.row = main.batch[0][16:32]
+    taken = inventory()
+    return {one.name.expression: one.size for one in taken.holdings}, taken.accounts[0].in_use

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts import _bench_isolate, _bench_load, _bench_report, _bench_track
+from scripts import _bench_isolate, _bench_load, _bench_report, _bench_tensors, _bench_track
 from tests.slack import SLACK
 
 ROOT = Path(__file__).parents[2]
@@ -115,3 +115,11 @@ def test_isolated_calls_are_measured() -> None:
     assert warm <= COARSELY * 1000 * _bench_isolate.WARM
     assert trivial <= COARSELY * 1000 * _bench_isolate.TRIVIAL
     assert speed >= _bench_isolate.SPEED / COARSELY
+
+
+def test_naming_very_many_arrays_is_measured() -> None:
+    said = bench("tensors", "-n", "3")
+
+    rows = re.findall(r"^  ([a-z].*?)  +(\d+\.\d+) +(\d+\.\d+) +(\d+\.\d+)$", said, re.MULTILINE)
+    assert [name for name, *_ in rows] == list(_bench_tensors._NAMES.values())
+    kept_coarsely(said, 1)

@@ -21,10 +21,11 @@ from tfgpu_magic.frameworks.versions import installed
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted
     from tfgpu_magic.config.runtime import Runtime
+    from tfgpu_magic.frameworks.array import Array
     from tfgpu_magic.frameworks.shortage import PoolState
     from tfgpu_magic.monitor.report import Figure
 
@@ -97,6 +98,33 @@ class Explained(Framework, Protocol):
 @runtime_checkable
 class Counted(Framework, Counting, Protocol):
     """A framework whose allocator counts what is in use, and the most that was."""
+
+
+@runtime_checkable
+class Holder(Framework, Protocol):
+    """A framework that tells which objects of Python's are its arrays; called only while its stage is `Stage.READY`."""
+
+    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:
+        """Return its arrays on GPUs; no code of the user's runs for that.
+
+        Args:
+            objects: all objects that Python's garbage collector knows, for a framework that has no list of its own.
+        """
+
+    def in_use(self) -> Mapping[str, int]:
+        """Return the bytes that its arrays take of each GPU by its own figure, by the names that its arrays have."""
+
+
+@runtime_checkable
+class Freeing(Framework, Protocol):
+    """A framework that can give memory back to the driver while it lives; called only at `Stage.READY`."""
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether it was set up so that it can."""
+
+    def give_back(self) -> Mapping[str, int]:
+        """Give the driver what no array uses; return the bytes that went back, by the UUID of each GPU."""
 
 
 FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch(), Jax())

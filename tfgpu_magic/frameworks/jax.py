@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tfgpu_magic.config import cuda
 from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted, phrase
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import jax_errors, jax_settings
+from tfgpu_magic.frameworks import jax_arrays, jax_errors, jax_settings
+from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.peaks import Counter
 from tfgpu_magic.frameworks.shortage import PoolState, Shortage
 from tfgpu_magic.frameworks.versions import installed
@@ -110,6 +111,17 @@ class Jax:
 
     def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
         """Do nothing: nobody resets them."""
+
+    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:  # noqa: ARG002  # it has a list of its own
+        """Return its arrays on GPUs."""
+        return jax_arrays.arrays()
+
+    def in_use(self) -> dict[str, int]:
+        """Return the bytes in use on each GPU."""
+        return {
+            f"cuda:{device.id}": (device.memory_stats() or {}).get("bytes_in_use", 0)
+            for device in _bridge()._backends["cuda"].local_devices()
+        }
 
     def version(self) -> tuple[int, ...]:
         """Return the version of jaxlib that is installed, which reads the variables; empty where none is."""

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.config import cuda, import_hook, runtime
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME, counters, current_stage, devices
-from tfgpu_magic.frameworks import tensorflow_errors
+from tfgpu_magic.frameworks import tensorflow_arrays, tensorflow_errors
 from tfgpu_magic.frameworks.peaks import Counter
 from tfgpu_magic.frameworks.shortage import PoolState
 from tfgpu_magic.monitor.report import TENSORFLOW, Figure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tfgpu_magic.config.runtime.devices import Pool
+    from tfgpu_magic.frameworks.array import Array
     from tfgpu_magic.frameworks.shortage import Shortage
 
 
@@ -114,6 +115,19 @@ class TensorFlow:
 
     def _share(self) -> None:
         counters.share(self._between)
+
+    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:
+        """Return its tensors and variables on GPUs."""
+        return tensorflow_arrays.arrays(objects)
+
+    def in_use(self) -> dict[str, int]:
+        """Return the bytes in use by logical GPU."""
+        pools = devices.pools()
+        return {
+            gpu.name: pool.in_use
+            for uuid, gpus in devices.logical().items()
+            for gpu, pool in zip(gpus, pools[uuid], strict=True)
+        }
 
     def _figures(self, pools: Sequence[Pool]) -> tuple[Figure, ...]:
         in_use, peaks = sum(pool.in_use for pool in pools), [pool.peak for pool in pools if pool.peak]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -20,7 +20,8 @@ from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import torch_counters, torch_errors
+from tfgpu_magic.frameworks import torch_arrays, torch_counters, torch_errors
+from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.peaks import Counter
 from tfgpu_magic.frameworks.shortage import PoolState, Shortage
 from tfgpu_magic.frameworks.versions import installed
@@ -45,6 +46,7 @@ class Torch:
     runtime = None
     comes_with_tensorflow = False
     resets = True
+    gives_back = True
     fixed_once_used = False  # a cap may be set at any time before it is passed
 
     def __init__(self) -> None:
@@ -131,6 +133,22 @@ class Torch:
         """Have the resets of others done by a function, once PyTorch is imported."""
         if self.stage() is not Stage.ABSENT:
             torch_counters.share(between)
+
+    def arrays(self, objects: Sequence[object]) -> list[Array]:
+        """Return its tensors on GPUs, and their gradients."""
+        return torch_arrays.arrays(objects)
+
+    def in_use(self) -> dict[str, int]:
+        """Return the bytes that are allocated on each GPU."""
+        module = _cuda()
+        return {f"cuda:{number}": int(module.memory_allocated(number)) for number in range(module.device_count())}
+
+    def give_back(self) -> dict[str, int]:
+        """Give the driver what its allocator keeps and no tensor uses; return the bytes by the UUID of each GPU."""
+        before = self.held()
+        _cuda().empty_cache()
+        after = self.held()
+        return {uuid: max(0, size - after.get(uuid, 0)) for uuid, size in before.items()}
 
     def version(self) -> tuple[int, ...]:
         """Return the version that is installed; empty where none is."""

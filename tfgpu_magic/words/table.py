@@ -7,6 +7,7 @@ from tfgpu_magic.config.word import Word
 from tfgpu_magic.words import (
     code,
     env,
+    free,
     help,  # noqa: A004  # it is a word
     isolate,
     jobs,
@@ -14,6 +15,7 @@ from tfgpu_magic.words import (
     plan,
     policy,
     status,
+    tensors,
     top,
     track,
     why,
@@ -26,6 +28,8 @@ WORDS: tuple[Word, ...] = (
     top.WORD,
     measure.WORD,
     track.WORD,
+    tensors.WORD,
+    free.WORD,
     why.WORD,
     isolate.WORD,
     jobs.WORD,

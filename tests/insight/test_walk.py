@@ -1,0 +1,296 @@
+"""The walk finds objects wherever Python keeps them, by the names that people write, and runs no code of theirs."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import weakref
+from collections import defaultdict, deque, namedtuple
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tfgpu_magic.insight.names import Name, Scope, Step
+from tfgpu_magic.insight.walk import Walk
+from tfgpu_magic.views.tensors import called
+
+
+class Array:
+    """What is looked for."""
+
+
+class Box:
+    """A class of a user's, with attributes."""
+
+    shared: object = None
+
+    def __init__(self, **attributes: object) -> None:
+        vars(self).update(attributes)
+
+
+class Slotted:
+    __slots__ = ("_own", "x")
+
+    def __init__(self, x: object) -> None:
+        self.x = x
+
+
+Pair = namedtuple("Pair", "left right")  # as users make them
+
+
+def found(array: object, **names: object) -> str | None:
+    """Return how the array is called, found from these names."""
+    walk = Walk({id(array)}, [globals(), sys.modules])
+    walk.start((Step(name), value) for name, value in names.items())
+    walk.run(to_the_end=True)
+    name = walk.name(array)
+    return None if name is None else called(name)
+
+
+def closing(array: object) -> Callable[[], object]:
+    def function() -> object:
+        return array
+
+    return function
+
+
+def generating(array: object) -> Iterator[object]:
+    batch = [array]
+    yield len(batch)
+
+
+async def awaiting(array: object) -> None:
+    batch = {"x": array}
+    await Pause()
+    del batch
+
+
+class Pause:
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
+def failing(array: object) -> None:
+    batch = (0, array)
+    raise ValueError(len(batch))
+
+
+def failed(array: object) -> ValueError:
+    try:
+        failing(array)
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+def started(thing: Any) -> Any:
+    thing.send(None)
+    return thing
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda array: array, "x"),
+        (lambda array: [0, array], "x[1]"),
+        (lambda array: {"a": {3: (array,)}}, "x['a'][3][0]"),
+        (lambda array: {("a", 1): array}, "x['a', 1]"),
+        (lambda array: {Array: array}, "x[<type>]"),
+        (lambda array: {"k" * 100: array}, f"x['{'k' * 35}...']"),
+        (lambda array: defaultdict(list, {"a": [array]}), "x['a'][0]"),
+        (lambda array: deque([array]), "x[0]"),
+        (lambda array: Pair(1, array), "x.right"),
+        (lambda array: Box(kernel=array), "x.kernel"),
+        (lambda array: Box(_private=[array]), "x._private[0]"),
+        (lambda array: Box(inner=Box(inner={"a": array})), "x.inner.inner['a']"),
+        (lambda array: Slotted(array), "x.x"),
+        (lambda array: SimpleNamespace(kernel=array), "x.kernel"),
+        (lambda array: functools.partial(print, array, end=""), "x.args[0]"),
+        (lambda array: type("Own", (Box,), {"shared": array, "__module__": __name__}), "x.shared"),
+        (lambda array: type("Own", (Box,), {"shared": array, "__module__": __name__})(), "x.shared"),
+        (lambda array: Box(method=Box(kernel=array).__init__), "x.method.__self__.kernel"),
+        (closing, "array, closed over by x"),
+        (lambda array: [closing([array])], "array[0], closed over by x[0]"),
+        (lambda array: started(generating(array)), "array, in the generator x"),
+        (lambda array: failed(array), "array, in failed(), kept by x"),
+        (lambda array: {array}, "x (inside)"),
+        (lambda array: iter([array]), "x (inside)"),
+        (lambda array: weakref.WeakValueDictionary({"a": array}), None),
+    ],
+)
+def test_it_is_found_by_the_name_that_leads_to_it(make: Callable[[object], object], name: str | None) -> None:
+    array = Array()
+
+    assert found(array, x=make(array)) == name
+
+
+def test_what_a_coroutine_waits_with_is_found() -> None:
+    array = Array()
+    waiting = started(awaiting([array]))
+
+    assert found(array, x=waiting) == "array[0], in the coroutine x"
+    waiting.close()
+
+
+def test_the_shortest_name_wins_and_others_are_told() -> None:
+    array = Array()
+    walk = Walk({id(array)})
+    walk.start([(Step("deep"), [[array]]), (Step("x"), array), (Step("y"), array), (Step("box"), {"a": array})])
+    walk.run(to_the_end=True)
+
+    assert walk.name(array) == Name(("x",))
+    assert [name.expression for name in walk.others(array)] == ["y", "box['a']", "deep[0][0]"]
+
+
+def test_another_name_of_what_leads_to_it_is_told() -> None:
+    array = Array()
+    model = Box(kernel=array)
+    walk = Walk({id(array)})
+    walk.start([(Step("model"), model), (Step("Out[3]"), model)])
+    walk.run(to_the_end=True)
+
+    assert [name.expression for name in walk.others(array)] == ["Out[3].kernel"]
+
+
+def test_it_stops_where_all_is_found() -> None:
+    array, far = Array(), Array()
+    walk = Walk({id(array)})
+    walk.start([(Step("x"), array), (Step("y"), [[far]])])
+    walk.run(to_the_end=False)
+
+    assert walk.missing == set()
+    assert walk.name(far) is None
+
+
+def test_it_enters_no_module_and_nothing_that_is_closed() -> None:
+    array, shut = Array(), [Array()]
+    walk = Walk({id(array), id(shut[0])}, [shut])
+    walk.start([(Step("x"), [sys, shut, closing])])
+    walk.run(to_the_end=True)
+
+    assert walk.missing == {id(array), id(shut[0])}
+
+
+class Touched(BaseException):
+    """What is raised where code of an object's runs; no code of ours swallows it."""
+
+
+def touch(*_: object, **__: object) -> Any:
+    raise Touched
+
+
+def hostile() -> tuple[Any, Any]:
+    """Return an object of classes that have code for all that can be asked of them, and a place for one in it.
+
+    The classes are made here, since pytest asks all that a module has.
+    """
+
+    class Meta(type):
+        """A class whose classes cannot be hashed, compared or asked for an attribute."""
+
+        __hash__ = __eq__ = __instancecheck__ = __subclasscheck__ = __getattribute__ = touch  # type: ignore[assignment]
+
+    class Touchy(metaclass=Meta):
+        __getattr__ = __getattribute__ = __repr__ = __str__ = __len__ = __iter__ = __bool__ = touch
+        __eq__ = __hash__ = touch  # type: ignore[assignment]
+        __class__ = property(touch)  # type: ignore[assignment]
+        kernel = property(touch)
+
+    class WithDict:
+        __slots__ = ("x",)
+        __dict__ = property(touch)  # type: ignore[assignment]
+
+    class TouchyList(list[Any]):
+        __iter__ = __getitem__ = __len__ = touch  # type: ignore[assignment]
+
+    class TouchyDict(dict[Any, Any]):
+        __iter__ = __getitem__ = __len__ = items = values = keys = touch  # type: ignore[assignment]
+
+    class Key:
+        __repr__ = __str__ = touch
+
+    place: Any = TouchyDict()
+    touchy = object.__new__(Touchy)
+    object.__setattr__(touchy, "inner", {Key(): TouchyList([place])})
+    slotted: Any = WithDict()
+    slotted.x = touchy
+    return slotted, place
+
+
+def test_no_code_of_the_users_is_run() -> None:
+    array = Array()
+    slotted, place = hostile()
+    dict.__setitem__(place, "a", array)
+
+    assert found(array, x=[slotted]) == "x[0].x.inner[<Key>][0]['a']"
+
+
+def test_what_is_found_and_passed_is_not_kept() -> None:
+    array, box = Array(), Box()
+    box.x = [array]  # type: ignore[attr-defined]
+    before = [sys.getrefcount(one) for one in (array, box, box.x)]  # type: ignore[attr-defined]
+    gone = weakref.ref(array)
+
+    assert found(array, x=box) == "x.x[0]"
+    assert [sys.getrefcount(one) for one in (array, box, box.x)] == before  # type: ignore[attr-defined]
+    del array, box
+    assert gone() is None
+
+
+def test_local_variables_that_are_read_do_not_outlive_their_function() -> None:
+    array = Array()
+    gone = weakref.ref(array)
+    generator = generating(array)
+    next(generator)
+    assert found(array, x=generator) == "array, in the generator x"
+    del array
+    generator.close()
+
+    assert gone() is None
+
+
+def test_what_a_function_has_of_its_own_locals_stays() -> None:
+    def function(array: object) -> Iterator[dict[str, object]]:
+        yield locals()
+
+    array = Array()
+    generator = function(array)
+    mine = next(generator)
+    found(array, x=generator)
+
+    assert mine == {"array": array}
+
+
+def test_garbage_is_no_way_to_an_object() -> None:
+    gc.collect()
+    array = Array()
+    cycle: list[object] = [array]
+    cycle.append(cycle)
+    assert found(array, x=cycle) == "x[0]"
+    del cycle
+
+    assert found(array, x=[]) is None
+    gc.collect()
+
+
+def test_a_scope_within_a_scope_says_both() -> None:
+    name = Name(("x",), (Scope("function", "train"), Scope("error")))
+
+    assert called(name) == "x, in train(), kept by the last error"
+
+
+def test_a_chain_longer_than_pythons_stack_is_followed_to_its_end() -> None:
+    array = Array()
+    chain: list[object] = [array]
+    for _ in range(2 * sys.getrecursionlimit()):
+        chain = [chain]
+    walk = Walk({id(array)})
+    walk.start([(Step("x"), chain)])
+    walk.run(to_the_end=True)
+
+    name = walk.name(array)
+    assert name is not None
+    assert name.expression == "x" + "[0]" * (2 * sys.getrecursionlimit() + 1)

@@ -1,0 +1,101 @@
+"""What `%tf_gpu tensors` and `%tf_gpu free` say, from inventories and outcomes that are made up."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.insight.made import holding
+from tests.sizes import GIB, MIB
+from tfgpu_magic.insight.accounts import Account
+from tfgpu_magic.insight.freeing import Change, Outcome
+from tfgpu_magic.insight.names import Name, Scope
+from tfgpu_magic.insight.tensors import Inventory
+from tfgpu_magic.views.freed import Freed
+from tfgpu_magic.views.tensors import Tensors, called, size
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (Name(("model", ".layers[2]", ".kernel")), "model.layers[2].kernel"),
+        (Name(("f",), inner=True), "f (inside)"),
+        (Name(("x",), (Scope("function", "train"), Scope("error"))), "x, in train(), kept by the last error"),
+        (Name((), (Scope("temporary", "<module>"), Scope("error"))), "a temporary of the cell, kept by the last error"),
+        (Name(("x",), (Scope("running", "train"),)), "x, in train(), which is running"),
+        (Name((), (Scope("object", "Trainer"),)), "in a Trainer that no name leads to"),
+        (Name(), "no name leads to it"),
+        (Name(("x", "['a\u202eb']")), "x['a?b']"),
+    ],
+)
+def test_a_name_is_written_as_people_say_it(name: Name, text: str) -> None:
+    assert called(name) == text
+
+
+def test_small_sizes_are_not_nothing() -> None:
+    sizes = {256: "1 KiB", 1024: "1 KiB", 3 * MIB: "3 MiB", 5 * GIB // 2: "2.5 GiB", None: "N/A"}
+
+    assert {one: size(one) for one in sizes} == sizes
+
+
+def test_what_no_array_takes_is_a_row_and_explained() -> None:
+    taken = Inventory(
+        holdings=(holding("x", MIB, 0),),
+        accounts=(Account(framework="TensorFlow", device="GPU:0", in_use=9 * MIB, found=MIB),),
+    )
+
+    *lines, explained = repr(Tensors(taken)).splitlines()
+    assert explained.startswith("What is unaccounted has no object of Python's")
+    assert lines == [
+        " Name  What                   On      Size",
+        " x     tensor float32 262144  GPU:0  1 MiB",
+        "       unaccounted            GPU:0  8 MiB",
+        "TensorFlow has 9 MiB in use on GPU:0.",
+    ]
+
+
+def test_several_frameworks_are_told_apart_and_a_silent_one_is_named() -> None:
+    taken = Inventory(
+        holdings=(holding("x", MIB, 0), holding("y", MIB, 0, framework="JAX", device="cuda:0")),
+        accounts=(
+            Account(framework="JAX", device="cuda:0", in_use=None, found=MIB),
+            Account(framework="TensorFlow", device="GPU:0", in_use=MIB, found=MIB),
+        ),
+        silent=("Novum",),
+    )
+    text = repr(Tensors(taken))
+
+    assert "TensorFlow GPU:0" in text
+    assert "JAX cuda:0" in text
+    assert "JAX does not tell how much it has in use on cuda:0." in text
+    assert "Novum does not tell which objects hold its memory." in text
+    assert "unaccounted" not in text
+
+
+def test_html_has_the_rows_of_the_text_and_escapes_names() -> None:
+    html = Tensors(Inventory(holdings=(holding("x['<b>']", MIB, 0),)))._repr_html_()
+
+    assert "<td>x[&#x27;&lt;b&gt;&#x27;]</td>" in html
+    assert '<td class="tfgpu-n">1 MiB</td>' in html
+
+
+def test_what_became_free_and_what_went_back_are_said_apart() -> None:
+    in_use = {("PyTorch", "cuda:0"): (3 * GIB, GIB), ("TensorFlow", "GPU:0"): (0, 0)}
+    outcome = Outcome(
+        names=(),
+        in_use={device: Change(before=before, after=after) for device, (before, after) in in_use.items()},
+        held={"0": Change(before=4 * GIB, after=2 * GIB)},
+    )
+
+    assert repr(Freed(outcome)).splitlines() == [
+        "PyTorch on cuda:0: 2 GiB became free, and 1 GiB are in use still.",
+        "GPU 0: 2 GiB went back to the driver, of which this process holds 2 GiB.",
+        "`%tf_gpu tensors` shows what holds the rest.",
+    ]
+    assert Freed(outcome).to_driver == Freed(outcome).in_pools == 2 * GIB
+
+
+def test_a_driver_that_does_not_tell_is_said() -> None:
+    outcome = Outcome(names=(), in_use={("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}, held={})
+
+    assert "What went back to the driver is not known" in repr(Freed(outcome))
+    assert Freed(outcome).to_driver is None

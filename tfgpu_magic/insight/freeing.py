@@ -1,0 +1,117 @@
+"""Lets go of memory: of names, what IPython keeps, Keras' session, garbage and caches; and tells what became free."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tfgpu_magic import frameworks
+from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.config.vocabulary import nearest
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.frameworks import Freeing, keras
+from tfgpu_magic.insight import shell
+from tfgpu_magic.insight.accounts import Device, Holding
+from tfgpu_magic.insight.tensors import figures, inventory
+from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A figure before and after.
+
+    Attributes:
+        before: bytes.
+        after: bytes.
+    """
+
+    before: int
+    after: int
+
+    @property
+    def freed(self) -> int:
+        """Bytes that became free; none where others took more meanwhile."""
+        return max(self.before - self.after, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became free.
+
+    Attributes:
+        names: the names that were deleted.
+        in_use: what each framework has in use on each GPU.
+        held: what the driver says that this process holds, by GPU as `nvidia-smi` numbers it; empty where it does not
+            tell.
+        remaining: arrays that the deleted names led to, and that something else keeps.
+        gives_back: whether a framework was asked to give memory back to the driver.
+    """
+
+    names: tuple[str, ...]
+    in_use: Mapping[Device, Change]
+    held: Mapping[str, Change]
+    remaining: tuple[Holding, ...] = ()
+    gives_back: bool = False
+
+
+def free(names: Sequence[str] = ()) -> Outcome:
+    """Let go of memory.
+
+    Args:
+        names: names of the notebook to delete.
+
+    Raises:
+        PolicyError: one of them is not there; nothing is let go of then.
+    """
+    known = shell.names()
+    for name in names:
+        if name not in known:
+            near = nearest(name, known) if known else ""
+            suggested = near if near.startswith(" Did you mean") else ""
+            raise PolicyError(f"`free {name}` cannot be done: there is no name {name!r} here to delete.{suggested}")
+    del known
+    led_to = _under(names)
+    in_use, held = figures(), _held()
+    shell.forget_names(list(names))
+    shell.forget()
+    keras.clear_session()
+    gc.collect()
+    gives_back = _give_back()
+    in_use_after, held_after = figures(), _held()
+    return Outcome(
+        names=tuple(dict.fromkeys(names)),
+        in_use={device: Change(before=size, after=in_use_after.get(device, 0)) for device, size in in_use.items()},
+        held={gpu: Change(before=size, after=held_after[gpu]) for gpu, size in held.items() if gpu in held_after},
+        remaining=tuple(one for one in inventory().holdings if one.identity in led_to) if led_to else (),
+        gives_back=gives_back,
+    )
+
+
+def _under(names: Sequence[str]) -> set[tuple[object, ...]]:
+    """Return the identities of the arrays that names lead to."""
+    return {
+        one.identity
+        for one in (inventory().holdings if names else ())
+        if any(name.parts and name.parts[0] in names and not name.scopes for name in (one.name, *one.others))
+    }
+
+
+def _give_back() -> bool:
+    """Have each framework that can give memory back to the driver; tell whether there was one."""
+    able = [one for one in frameworks.FRAMEWORKS if isinstance(one, Freeing) and one.stage() is Stage.READY]
+    for framework in able:
+        with contextlib.suppress(Exception):  # their errors have no common root; the figures tell what came of it
+            framework.give_back()
+    return bool(able)
+
+
+def _held() -> dict[str, int]:
+    """Return what the driver says that this process holds of each GPU."""
+    found: dict[str, int] = {}
+    for process in look(LOOK_TIMEOUT).processes:
+        if process.pid == os.getpid() and process.held is not None:
+            found[process.gpu] = found.get(process.gpu, 0) + process.held
+    return found

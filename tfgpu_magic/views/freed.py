@@ -1,0 +1,85 @@
+"""The result of `%tf_gpu free`: what became free in the frameworks' pools, and what went back to the driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.views import html
+from tfgpu_magic.views.tensors import called, size
+
+if TYPE_CHECKING:
+    from tfgpu_magic.insight.accounts import Device
+    from tfgpu_magic.insight.freeing import Change, Outcome
+
+_MOST_NAMES = 5
+_KEEPS = (
+    "TensorFlow keeps what became free for its next tensors, until its process ends. "
+    "A cell that begins with `%%tf_gpu isolate` gives back all of it."
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Freed:
+    """What became free; IPython shows it as HTML or as text, and `print` as text.
+
+    Attributes:
+        outcome: the figures before and after, and what is still kept of what the deleted names led to.
+    """
+
+    outcome: Outcome
+
+    @property
+    def in_pools(self) -> int:
+        """Bytes that became free in the frameworks' pools."""
+        return sum(change.freed for change in self.outcome.in_use.values())
+
+    @property
+    def to_driver(self) -> int | None:
+        """Bytes that went back to the driver; None where it does not tell what this process holds."""
+        held = self.outcome.held
+        return sum(change.freed for change in held.values()) if held else None
+
+    def __repr__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _repr_html_(self) -> str:
+        return html.page("".join(map(html.remark, self._lines())))
+
+    def _lines(self) -> list[str]:
+        outcome = self.outcome
+        lines = [_in_pool(device, change) for device, change in outcome.in_use.items() if change.before or change.after]
+        lines = lines or ["No framework has memory of a GPU in use here."]
+        lines += [_to_driver(gpu, change) for gpu, change in outcome.held.items()]
+        if lines and outcome.in_use and not outcome.held:
+            lines.append("What went back to the driver is not known: it does not tell what this process holds.")
+        kept = any(framework == TENSORFLOW and change.freed for (framework, _), change in outcome.in_use.items())
+        if kept and not self.to_driver:
+            lines.append(_KEEPS)
+        if outcome.remaining:
+            lines.append(_remaining(outcome))
+        if any(change.after for change in outcome.in_use.values()):
+            lines.append("`%tf_gpu tensors` shows what holds the rest.")
+        return lines
+
+
+def _in_pool(device: Device, change: Change) -> str:
+    framework, gpu = device
+    if not change.freed:
+        return f"{framework} on {gpu}: nothing became free, and {size(change.after)} are in use."
+    return f"{framework} on {gpu}: {size(change.freed)} became free, and {size(change.after)} are in use still."
+
+
+def _to_driver(gpu: str, change: Change) -> str:
+    went = size(change.freed) if change.freed else "Nothing"
+    return f"GPU {gpu}: {went} went back to the driver, of which this process holds {size(change.after)}."
+
+
+def _remaining(outcome: Outcome) -> str:
+    names = ", ".join(f"`{name}`" for name in outcome.names)
+    kept = "; ".join(called(one.name, one.others) for one in outcome.remaining[:_MOST_NAMES])
+    more = len(outcome.remaining) - _MOST_NAMES
+    total = size(sum(one.size for one in outcome.remaining))
+    beside = f"; and {more} more" if more > 0 else ""
+    return f"{names}: {total} of what was there is kept by other names: {kept}{beside}."

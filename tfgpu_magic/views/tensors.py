@@ -1,0 +1,156 @@
+"""The result of `%tf_gpu tensors`: what holds memory of the GPUs, by name, as text and as HTML."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.insight import fold
+from tfgpu_magic.units import BINARY, rounded
+from tfgpu_magic.views import html, phrases, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tfgpu_magic.insight.accounts import Account, Holding
+    from tfgpu_magic.insight.fold import Row
+    from tfgpu_magic.insight.names import Name, Scope
+    from tfgpu_magic.insight.tensors import Inventory
+
+_HEADS = ("<Name", "<What", "<On", ">Size")
+_NOTHING = "Nothing of this process takes memory of a GPU."
+_UNACCOUNTED = "unaccounted"
+_NO_OBJECT = (
+    "What is unaccounted has no object of Python's: what a running function computes with, what TensorFlow keeps for "
+    "itself, and what allocators round up."
+)
+_REST = "A dataset iterator does not tell how much it has prefetched: it is given what no array takes."
+_LONGEST = 80  # characters of a name
+_SOME = BINARY["MiB"]
+"""Bytes from which on what is unaccounted is worth a sentence."""
+
+_WHERE = {
+    "error": "kept by the last error",
+    "result": "the last cell's result, kept by IPython",
+    "running": "in {}, which is running",
+    "function": "in {}",
+    "closure": "closed over by {}",
+    "generator": "in the generator {}",
+    "coroutine": "in the coroutine {}",
+    "temporary": "a temporary of {}",
+    "holder": "kept by {}",
+    "object": "in a {} that no name leads to",
+}
+_CALLED = ("running", "function", "temporary")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Tensors:
+    """What holds this process's memory of the GPUs; IPython shows it as HTML or as text, and `print` as text.
+
+    It holds none of it: it has names, sizes and devices.
+
+    Attributes:
+        inventory: the arrays with their names, the largest first, and what each framework has in use.
+        everything: whether each array is shown in a row of its own.
+    """
+
+    inventory: Inventory
+    everything: bool = False
+
+    @property
+    def holdings(self) -> tuple[Holding, ...]:
+        """The arrays, the largest first; none shares memory with another."""
+        return self.inventory.holdings
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """What each framework has in use on each GPU, and how much of it the arrays take."""
+        return self.inventory.accounts
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        lines = text.columns(_HEADS, rows) if rows else [_NOTHING]
+        return "\n".join([*lines, *self._remarks()])
+
+    def _repr_html_(self) -> str:
+        rows = ["".join(map(html.cell, _HEADS, row)) for row in self._rows()]
+        table = html.grid("Memory by name", _HEADS, rows) if rows else f"<p>{_NOTHING}</p>"
+        return html.page(table + "".join(map(html.remark, self._remarks())))
+
+    def _rows(self) -> list[list[str]]:
+        several = len({account.framework for account in self.accounts}) > 1
+        rows = [_row(row, several) for row in fold.rows(self.holdings, everything=self.everything)]
+        rows += [
+            ["", _UNACCOUNTED, _on(account.framework, account.device, several), size(account.unaccounted)]
+            for account in self.accounts
+            if account.unaccounted
+        ]
+        return rows
+
+    def _remarks(self) -> list[str]:
+        remarks = [_of_account(account) for account in self.accounts]
+        if any((account.unaccounted or 0) >= _SOME for account in self.accounts):
+            remarks.append(_NO_OBJECT)
+        if any(one.rest for one in self.holdings):
+            remarks.append(_REST)
+        if len(self.holdings) > fold.MOST and not self.everything:
+            remarks.append(f"`%tf_gpu tensors --all` shows each of the {len(self.holdings):,} arrays.")
+        return remarks + [f"{name} does not tell which objects hold its memory." for name in self.inventory.silent]
+
+
+def called(name: Name, others: Sequence[Name] = ()) -> str:
+    """Write the name of an array: ``x``, ``x, in train(), kept by the last error``, ``x, also Out[3]``.
+
+    Args:
+        name: the name.
+        others: other names that lead to it.
+    """
+    parts = [f"{name.expression} (inside)" if name.inner and name.parts else name.expression]
+    parts += map(_where, name.scopes)
+    text = phrases.plain(", ".join(part for part in parts if part) or "no name leads to it", longest=_LONGEST)
+    return f"{text}; also {'; '.join(map(called, others))}" if others else text
+
+
+def _where(scope: Scope) -> str:
+    of = scope.of if scope.kind not in _CALLED else "the cell" if scope.of == "<module>" else f"{scope.of}()"
+    return _WHERE[scope.kind].format(of)
+
+
+def size(bytes_: int | None) -> str:
+    """Write a size for people, a small one in KiB: ``1.2 GiB``, ``64 MiB``, ``3 KiB``."""
+    if bytes_ is None or bytes_ >= BINARY["MiB"]:
+        return rounded(bytes_)
+    return f"{-(bytes_ // -BINARY['KiB'])} KiB"
+
+
+def _row(row: Row, several: bool) -> list[str]:
+    on = dict.fromkeys(_on(one.framework, one.device, several) for one in row.members)
+    if len(row.members) == 1:
+        (one,) = row.members
+        return [called(one.name, one.others), _what(one), *on, size(row.size)]
+    unnamed = row.rest and not (row.name.parts or row.name.scopes)
+    name = "others" if unnamed else called(row.name)
+    return [name, _counted(row.members, rest=row.rest), ", ".join(on), size(row.size)]
+
+
+def _what(one: Holding) -> str:
+    shape = "×".join(map(str, one.shape))
+    return " ".join(part for part in (one.what, one.dtype, shape) if part)
+
+
+def _counted(members: Sequence[Holding], *, rest: bool) -> str:
+    kinds = Counter(one.what for one in members)
+    what = f"{next(iter(kinds))}s" if len(kinds) == 1 else "arrays"
+    return f"{len(members):,} {'other ' if rest else ''}{what}"
+
+
+def _on(framework: str, device: str, several: bool) -> str:
+    return f"{framework} {device}" if several else device
+
+
+def _of_account(account: Account) -> str:
+    if account.in_use is None:
+        return f"{account.framework} does not tell how much it has in use on {account.device}."
+    return f"{account.framework} has {size(account.in_use)} in use on {account.device}."
