@@ -70,3 +70,14 @@ def test_a_limit_that_could_not_be_left_for_cudas_start_is_left_at_the_next_word
     framework.configure(plan)
 
     assert told == [framework._tell]
+
+
+def test_it_gives_back_what_it_keeps_and_tells_how_much_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    reserved = [8 * GIB, 0]
+    module = torch(allocated=[3 * GIB, 0], reserved=reserved)
+    module.cuda.empty_cache = lambda: reserved.__setitem__(0, 3 * GIB)
+    monkeypatch.setitem(sys.modules, "torch", module)
+
+    assert isinstance(Torch(), frameworks.Freeing)
+    assert Torch().give_back() == {"GPU-1": 5 * GIB}
+    assert Torch().give_back() == {"GPU-1": 0}

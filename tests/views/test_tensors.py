@@ -94,6 +94,14 @@ def test_what_became_free_and_what_went_back_are_said_apart() -> None:
     assert Freed(outcome).to_driver == Freed(outcome).in_pools == 2 * GIB
 
 
+@pytest.mark.parametrize(("asked", "kept"), [((), True), (("TensorFlow",), False)])
+def test_that_tensorflow_keeps_it_is_said_unless_it_gives_back(asked: tuple[str, ...], kept: bool) -> None:
+    in_use = {("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}
+    outcome = Outcome(names=(), in_use=in_use, held={"0": Change(before=GIB, after=GIB)}, asked=asked)
+
+    assert ("TensorFlow keeps what became free" in repr(Freed(outcome))) == kept
+
+
 def test_a_driver_that_does_not_tell_is_said() -> None:
     outcome = Outcome(names=(), in_use={("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}, held={})
 

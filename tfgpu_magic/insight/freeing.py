@@ -47,14 +47,14 @@ class Outcome:
         held: what the driver says that this process holds, by GPU as `nvidia-smi` numbers it; empty where it does not
             tell.
         remaining: arrays that the deleted names led to, and that something else keeps.
-        gives_back: whether a framework was asked to give memory back to the driver.
+        asked: the names of the frameworks that were asked to give memory back to the driver; others cannot.
     """
 
     names: tuple[str, ...]
     in_use: Mapping[Device, Change]
     held: Mapping[str, Change]
     remaining: tuple[Holding, ...] = ()
-    gives_back: bool = False
+    asked: tuple[str, ...] = ()
 
 
 def free(names: Sequence[str] = ()) -> Outcome:
@@ -79,14 +79,14 @@ def free(names: Sequence[str] = ()) -> Outcome:
     shell.forget()
     keras.clear_session()
     gc.collect()
-    gives_back = _give_back()
+    asked = _give_back()
     in_use_after, held_after = figures(), _held()
     return Outcome(
         names=tuple(dict.fromkeys(names)),
         in_use={device: Change(before=size, after=in_use_after.get(device, 0)) for device, size in in_use.items()},
         held={gpu: Change(before=size, after=held_after[gpu]) for gpu, size in held.items() if gpu in held_after},
         remaining=tuple(one for one in inventory().holdings if one.identity in led_to) if led_to else (),
-        gives_back=gives_back,
+        asked=asked,
     )
 
 
@@ -99,13 +99,14 @@ def _under(names: Sequence[str]) -> set[tuple[object, ...]]:
     }
 
 
-def _give_back() -> bool:
-    """Have each framework that can give memory back to the driver; tell whether there was one."""
-    able = [one for one in frameworks.FRAMEWORKS if isinstance(one, Freeing) and one.stage() is Stage.READY]
+def _give_back() -> tuple[str, ...]:
+    """Have each framework that can give memory back to the driver; return the names of those."""
+    awake = [one for one in frameworks.FRAMEWORKS if isinstance(one, Freeing) and one.stage() is Stage.READY]
+    able = [one for one in awake if one.gives_back]
     for framework in able:
         with contextlib.suppress(Exception):  # their errors have no common root; the figures tell what came of it
             framework.give_back()
-    return bool(able)
+    return tuple(one.name for one in able)
 
 
 def _held() -> dict[str, int]:
