@@ -44,7 +44,7 @@ class FailureWatch:
         error = result.error_in_exec
         if error is None or not (NAMES.keys() | {_CALLS}) & sys.modules.keys() or not self._wanted():
             return
-        with contextlib.suppress(Exception, KeyboardInterrupt):  # the user's error is what must be seen
+        with contextlib.suppress(BaseException):  # the user's error is what must be seen, and its class may have code
             from tfgpu_magic.insight.why import showing  # few cells end so, and loading the extension needs none of it
 
             showing.show(error, result.execution_count)

@@ -11,6 +11,7 @@ import pytest
 from tests.sizes import GIB
 from tfgpu_magic.insight.why import errors
 from tfgpu_magic.isolate.values import failure
+from tfgpu_magic.isolate.values.failure import ChildTraceback
 
 OOM = "CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -81,3 +82,71 @@ def test_an_array_that_was_to_be_copied_tells_what_was_asked_for() -> None:
 
     assert found is not None
     assert (found.size, found.shape, found.dtype) == (3 * GIB, (3, 2**28), "float32")
+
+
+class Hostile(Exception):
+    """An error whose own code fails."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    @property
+    def exceptions(self) -> tuple[BaseException, ...]:
+        raise RuntimeError("no parts")
+
+
+def test_an_error_whose_own_code_fails_is_none_and_hides_no_other() -> None:
+    error, part = Hostile(), RuntimeError("a part")
+    part.exceptions = (Hostile(), RuntimeError(OOM))  # type: ignore[attr-defined]
+
+    assert errors.shortage(error) is None
+    assert errors.shortage(part) is not None
+
+
+def test_an_array_whose_own_code_fails_has_no_size() -> None:
+    class Array:
+        @property
+        def nbytes(self) -> int:
+            raise RuntimeError("no size")
+
+    def convert_to_eager_tensor(value: object) -> None:
+        assert value is not None
+        raise RuntimeError("Dst tensor is not initialized.")
+
+    with pytest.raises(RuntimeError) as caught:
+        convert_to_eager_tensor(Array())
+    found = errors.shortage(caught.value)
+
+    assert found is not None
+    assert found.size is None
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "train.py", line 3, in train
+    raise {code}
+{said}
+"""
+GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "train.py", line 3, in train
+  |     raise {code}
+  | ExceptionGroup: two (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "train.py", line 4, in train
+    |     raise {code}
+    | {said}
+    +------------------------------------
+"""
+
+
+@pytest.mark.parametrize("text", [TRACEBACK, GROUP])
+@pytest.mark.parametrize(
+    ("code", "said", "counts"), [(f"full  # {OOM}", "ValueError: no", False), ("full", f"RuntimeError: {OOM}", True)]
+)
+def test_a_program_of_another_process_that_speaks_of_memory_is_no_error_of_it(
+    text: str, code: str, said: str, counts: bool
+) -> None:
+    error = ValueError("no")
+    error.__cause__ = ChildTraceback(text.format(code=code, said=said))
+
+    assert (errors.shortage(error) is not None) == counts

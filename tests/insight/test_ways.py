@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from tests.insight.cases import case, gpu, pool, row, shortage
+from tests.insight.made import holding
 from tests.sizes import GIB, MIB
 from tfgpu_magic.config import parser
-from tfgpu_magic.insight.why.explanation import Explanation, Held
+from tfgpu_magic.insight.accounts import Holding
+from tfgpu_magic.insight.names import Name, Scope
+from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.insight.why.ways import ways
 from tfgpu_magic.monitor.rows import ProcessRow
 
@@ -40,8 +43,8 @@ class Fits:
         return self.gpus
 
 
-def _kinds(found: Explanation, trial: Fits, **options: Any) -> list[tuple[str, str]]:
-    return [(way.kind, way.words) for way in ways(found, trial, **options)]
+def _kinds(found: Explanation, trial: Fits) -> list[tuple[str, str]]:
+    return [(way.kind, way.words) for way in ways(found, trial)]
 
 
 def test_what_is_tried_has_headroom_and_less_of_it_where_that_does_not_fit() -> None:
@@ -57,13 +60,32 @@ def test_what_loses_nothing_comes_before_a_restart() -> None:
     assert _kinds(case(), trial) == [("isolate", "growth"), ("restart", "limit 3.8GiB"), ("smaller", "")]
 
 
-def test_what_ipython_keeps_is_let_go_first_if_that_is_enough() -> None:
-    kept = (Held(name="Out[3]", what="tensor", size=GIB // 2, kept=True), Held(name="x", what="tensor", size=GIB))
-    short = case(shortage=shortage(0.9), biggest=kept)
+OUT = holding("Out[3]", GIB // 2)
 
-    assert _kinds(short, Fits(), frees=True)[0] == ("free", "free")
-    assert _kinds(short, Fits()) == [("smaller", "")]  # there is no such word
-    assert _kinds(case(shortage=shortage(1.1), biggest=kept), Fits(), frees=True) == [("smaller", "")]
+@pytest.mark.parametrize(
+    ("held", "facts", "first"),
+    [
+        ([OUT], {}, "free"),
+        ([holding("", GIB // 2, scopes=(Scope("result"),))], {}, "free"),  # of a display hook
+        ([OUT], {"cell": 3}, "smaller"),  # which makes it again
+        ([OUT], {"shortage": shortage(1.1)}, "smaller"),  # that is not enough
+        ([OUT], {"shortage": shortage(None)}, "smaller"),
+        ([holding("x", GIB)], {}, "smaller"),
+        ([holding("Out[3]", GIB, others=(Name(("x",)),))], {}, "smaller"),
+        ([holding("x", GIB, scopes=(Scope("function", "train"), Scope("error")))], {}, "smaller"),  # made again, too
+        ([holding("Out[3]", GIB, device="GPU:1")], {}, "smaller"),
+        ([holding("Out[3]", GIB, framework="JAX")], {}, "smaller"),
+        ([OUT, OUT], {"cause": "gpu", "pool": pool(2, 12, grows=True)}, "smaller"),  # in two pieces
+        ([holding("Out[3]", GIB)], {"cause": "gpu", "pool": pool(2, 12, grows=True)}, "free"),
+        ([holding("Out[3]", GIB)], {"cause": "pieces", "pool": pool(2, 12)}, "free"),
+    ],
+)
+def test_what_only_ipython_keeps_is_let_go_first_if_that_is_enough(
+    held: list[Holding], facts: dict[str, Any], first: str
+) -> None:
+    short = case(**({"shortage": shortage(0.9), "biggest": tuple(held)} | facts))
+
+    assert ways(short, Fits())[0].kind == first
 
 
 def test_a_cap_that_can_be_raised_at_once_is() -> None:
@@ -95,9 +117,15 @@ def test_a_start_without_room_is_tried_on_another_gpu_and_then_without_a_neighbo
 
 def test_a_part_of_a_split_is_made_larger() -> None:
     trial = Fits()
-    _kinds(case(parts=(2 * GIB, GIB), pool=pool(0.4, 1, capped=True, name="GPU:1")), trial)
+    _kinds(case(parts=(GIB, GIB), part=1, pool=pool(0.4, 1, capped=True, name="GPU:1")), trial)
 
-    assert "split 2GiB 3.6GiB" in [words for words, _ in trial.tried]
+    assert "split 1GiB 3.6GiB" in [words for words, _ in trial.tried]
+
+
+def test_growth_that_gives_back_stays_so() -> None:
+    full = case(cause="gpu", pool=pool(1, None, grows=True, releases=True))
+
+    assert _kinds(full, Fits(words=["growth --release"]))[0] == ("restart", "growth --release")
 
 
 def test_a_library_without_room_wants_a_smaller_pool() -> None:

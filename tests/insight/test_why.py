@@ -54,6 +54,67 @@ def test_the_policy_for_a_restart_has_room_for_what_failed_also_for_an_array_tha
     assert "made" in made.text
 
 
+ADDED = "y = x + x\nprint('made')"
+IN_A_GRAPH = "f = tf.function(lambda: tf.zeros((64, 2**20)) + 1)\ny = f()\nprint('made')"
+TRAINED = """
+import keras
+model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(2**22)])
+model.compile('sgd', 'mse')
+print('made')
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "cell", "size"),
+    [
+        ("x = tf.zeros((40, 2**20))", ADDED, None),  # an error that tells no size
+        ("pass", IN_A_GRAPH, 256 * MIB),
+        ("pass", TRAINED, 256 * MIB),
+    ],
+)
+def test_each_way_to_run_out_of_memory_ends_with_a_line_that_helps(
+    machine: Machine, before: str, cell: str, size: int | None
+) -> None:
+    (*_, failed, _), found, again = run(
+        machine, followed, "%tf_gpu limit 256MiB", AWAKE, before, cell, fresh=True
+    )
+
+    assert failed.error
+    assert (found.cause, found.shortage.size) == ("limit", size)
+    assert "made" not in failed.text
+    assert "made" in again[0].text
+
+
+def test_what_only_out_keeps_is_let_go_of(machine: Machine) -> None:
+    half = "big = tf.zeros((32, 2**20))\nprint('made')"
+    before, found, again = run(
+        machine, followed, "%tf_gpu limit 256MiB", AWAKE, "tf.zeros((40, 2**20))", half, fresh=True
+    )
+
+    assert found.biggest[0].name.expression == "Out[4]"
+    assert first_line(before[-1].value) == "%tf_gpu free"
+    assert "made" in again[1].text
+
+
+def test_growth_that_gives_back_is_explained_by_what_cuda_has_taken() -> None:
+    with Machine.create("2x8GiB") as two:
+        two.add_neighbour("7GiB@0")
+        before, found, again = run(two, followed, "%tf_gpu growth --release", AWAKE, TWO_GIB, fresh=True)
+
+    assert (found.cause, found.pool.limit, found.pool.releases) == ("gpu", None, True)
+    assert found.pool.taken >= found.pool.in_use
+    assert "taken from the driver, grows" in before[2].text
+    assert [way.words for way in found.ways if way.kind == "restart"] == ["pick --need 3.1GiB; growth --release"]
+    assert "made" in again[0].text
+
+
+def test_a_part_of_a_split_that_is_full_is_made_larger(machine: Machine) -> None:
+    (*_, failed), found = run(machine, seen, "%tf_gpu split 1GiB 1GiB", AWAKE, RAISES.replace("GPU:0", "GPU:1"))
+
+    assert found.pool.name == "GPU:1"
+    assert "%tf_gpu split 1GiB 3.1GiB" in failed.text
+
+
 def test_a_first_op_on_a_full_gpu_is_explained_and_tensorflow_is_let_alone() -> None:
     with Machine.create("2x8GiB") as two:
         two.add_neighbour("7.8GiB@0")
@@ -138,12 +199,15 @@ OTHERS = {
     "the machine's own memory": "raise MemoryError('out of memory')",
     "a framework that uses no GPU here": "raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB.')",
     "a mistake in a line": "%tf_gpu limit 1",
+    "one of a thread": f"import threading\ndef f():\n    {RAISES}\nt = threading.Thread(target=f); t.start(); t.join()",
+    "one whose own code fails": "class Mute(Exception):\n    def __str__(self): 1 / 0\nraise Mute()",
 }
 
 
 def test_other_errors_are_left_alone(machine: Machine) -> None:
-    (*_, nothing), found = run(machine, seen, AWAKE, *OTHERS.values(), "%tf_gpu why")
+    (*others, nothing), found = run(machine, seen, AWAKE, *OTHERS.values(), "%tf_gpu why")
 
+    assert "Error in callback" not in "".join(one.text for one in others)
     assert found is None
     assert nothing.value == NONE
 
@@ -175,6 +239,17 @@ def test_a_defect_of_ours_is_not_seen(machine: Machine, where: str) -> None:
     assert failed.error == "ResourceExhaustedError"
     assert "defect" not in failed.text
     assert "Out of GPU memory" not in failed.text
+
+
+def test_a_driver_that_hangs_is_not_waited_for(machine: Machine) -> None:
+    hang = "from tfgpu_magic.simgpu import Machine; Machine.current().hang('nvmlDeviceGetMemoryInfo', 60)"
+    try:
+        *_, failed = run(machine, cells, "%tf_gpu limit 1GiB", AWAKE, hang, RAISES)
+    finally:
+        machine.clear_faults()
+
+    assert "Out of GPU memory" in failed.text
+    assert "2 GiB did not fit into TensorFlow's pool on GPU:0, which is limited to 1 GiB" in failed.text
 
 
 def test_a_trial_that_fails_leaves_its_way_out(machine: Machine) -> None:

@@ -8,18 +8,20 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 
 from tests.insight.cases import case, gpu, pool, row, shortage
+from tests.insight.made import holding
 from tests.sizes import GIB, MIB
 from tests.views.tables import HOSTILE
-from tfgpu_magic.insight.why.explanation import Held, Way
-from tfgpu_magic.views.why import NONE, NOTHING, TRIED, Why
+from tfgpu_magic.insight.why.explanation import Way
+from tfgpu_magic.views.ways_out import NOTHING, TRIED
+from tfgpu_magic.views.why import NONE, Why
 
 LIMITED = case(
     cell=5,
     shortage=shortage(2, shape=(512, 2**20), dtype="float"),
     processes=(row(1.3, "this notebook", who="this", pid=1), row(6.9, pid=2)),
     biggest=(
-        Held(name="model.layers[3].kernel", what="variable", size=300 * MIB),
-        Held(name="", what="tensor", size=9),
+        holding("model.layers[3].kernel", 300 * MIB, what="variable"),
+        holding("", 9),
     ),
     past=((9_760.0, 200 * MIB), (9_999.0, 900 * MIB), (10_000.0, 400 * MIB)),
     ways=(
@@ -45,8 +47,8 @@ def test_it_is_read_in_lines() -> None:
         "            1.3 GiB  this notebook",
         "            6.9 GiB  eval.ipynb, idle 2 h",
         "  Largest   300 MiB  model.layers[3].kernel (variable)",
-        "              0 MiB  without a name (tensor)",
-        "  Before   200 MiB in use, then 400 MiB; 900 MiB at most, in 4 min 0 s",
+        "              0 MiB  no name leads to it (tensor)",
+        "  Before   ▂█▄ 200 MiB in use, then 400 MiB; 900 MiB at most, in 4 min 0 s",
         TRIED,
         (
             "  %%tf_gpu isolate --gpus 1 growth   "
@@ -68,7 +70,7 @@ def test_ipython_shows_both_forms() -> None:
 def test_names_are_harmless() -> None:
     hostile = case(
         processes=(row(1, HOSTILE), row(1, HOSTILE, who="other")),
-        biggest=(Held(name=HOSTILE, what=HOSTILE, size=GIB),),
+        biggest=(holding(HOSTILE, GIB),),
         ways=(Way(kind="shut", row=row(1, HOSTILE)),),
     )
     page, text = Why(hostile)._repr_html_(), repr(Why(hostile))
@@ -101,7 +103,7 @@ def test_nothing_yet_is_said() -> None:
         (
             {"cause": "pool", "pool": pool(6, 6.5)},
             (
-                "2 GiB did not fit into TensorFlow's pool on GPU:0, with 6 GiB in use. It may take 6.5 GiB, which "
+                "2 GiB did not fit into TensorFlow's pool on GPU:0, with 6 GiB in use. It may take 6.5 GiB of what "
                 "was free of GPU 0 when TensorFlow started."
             ),
         ),

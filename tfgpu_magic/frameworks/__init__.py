@@ -198,7 +198,8 @@ def out_of_memory(error: BaseException) -> bool:
 
     Only its text is matched: an error of another process has no type or traceback that would show its framework.
     """
-    return any(framework.out_of_memory.search(str(error)) for framework in FRAMEWORKS)
+    text = _text(error)
+    return any(framework.out_of_memory.search(text) for framework in FRAMEWORKS)
 
 
 def shortage(error: BaseException) -> Shortage | None:
@@ -207,7 +208,7 @@ def shortage(error: BaseException) -> Shortage | None:
     Frameworks share words: the one that raised it is asked first, as far as its type and its traceback show that.
     TensorFlow's words are the most general, and it is asked last.
     """
-    text = str(error)
+    text = _text(error)
     for framework in sorted(FRAMEWORKS[::-1], key=lambda one: not _raised(one, error)):
         if isinstance(framework, Explained):
             found = framework.shortage(text)
@@ -216,6 +217,14 @@ def shortage(error: BaseException) -> Shortage | None:
         if found is not None:
             return found
     return None
+
+
+def _text(error: BaseException) -> str:
+    """Return an error's text; of a class whose own code fails, none."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def _raised(framework: Framework, error: BaseException) -> bool:

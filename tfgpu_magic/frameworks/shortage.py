@@ -51,6 +51,7 @@ class PoolState:
         limit: what it may take; None where nothing limits it.
         capped: whether a setting limits it, and not what the framework found free when it started.
         grows: whether it takes memory as it needs it; else it has taken all that it may.
+        releases: whether what it does not use can go back to the driver while its framework lives.
         taken: what it has of the driver.
         largest: its largest free block.
     """
@@ -63,6 +64,7 @@ class PoolState:
     limit: int | None = None
     capped: bool = False
     grows: bool = False
+    releases: bool = False
     taken: int | None = None
     largest: int | None = None
 

@@ -59,9 +59,9 @@ class TensorFlow:
         return tensorflow_errors.shortage(text)
 
     def pools(self) -> list[PoolState]:
-        """Return the pool of each logical GPU; it tells neither what they have taken nor how their free part lies."""
+        """Return the pool of each logical GPU; it rarely tells what it has taken, and never the largest piece."""
         limits, grows = runtime.limits_now(), runtime.growth_in_force(RUNTIME.observe((), timeout=0.0))
-        figures = devices.pools()
+        figures, taken = devices.pools(), cuda.pools() if self.gives_back else {}
         return [
             PoolState(
                 framework=self.name,
@@ -69,9 +69,11 @@ class TensorFlow:
                 gpu=uuid,
                 in_use=pool.in_use,
                 peak=pool.peak,
-                limit=pool.limit or None,
+                limit=None if self.gives_back else pool.limit or None,  # CUDA's own pool keeps to none
                 capped=bool(limits.get(uuid)),
                 grows=grows,
+                releases=self.gives_back,
+                taken=taken.get(uuid),
             )
             for uuid, logical in devices.logical().items()
             for one, pool in zip(logical, figures[uuid], strict=True)

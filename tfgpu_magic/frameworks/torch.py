@@ -98,6 +98,7 @@ class Torch:
                         limit=limit,
                         capped=limit is not None,
                         grows=True,
+                        releases=True,
                         taken=reserved,
                     )
                 )

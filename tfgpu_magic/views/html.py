@@ -125,6 +125,21 @@ def grid(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
     )
 
 
+def rows(caption: str, rows: Sequence[str]) -> str:
+    """Draw a table without heads above its columns; nothing where there are no rows.
+
+    Args:
+        caption: its name; empty where the text above it names it.
+        rows: the cells of each row, as HTML.
+    """
+    if not rows:
+        return ""
+    return (
+        f'<div class="tfgpu-scroll"><table>{f"<caption>{_safe(caption)}</caption>" if caption else ""}'
+        f"<tbody><tr>{'</tr><tr>'.join(rows)}</tr></tbody></table></div>"
+    )
+
+
 def cell(head: str, text: str) -> str:
     """Draw a cell of text, aligned as its head."""
     return f"<td{_side(head)}>{_safe(text)}</td>"

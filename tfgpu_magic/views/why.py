@@ -7,21 +7,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import rounded
-from tfgpu_magic.views import html, phrases
+from tfgpu_magic.views import chart, html, phrases, ways_out
+from tfgpu_magic.views.chart import Curve
+from tfgpu_magic.views.tensors import called
 
 if TYPE_CHECKING:
-    from tfgpu_magic.insight.why.explanation import Cause, Explanation, Way
+    from tfgpu_magic.insight.why.explanation import Cause, Explanation
     from tfgpu_magic.monitor.rows import ProcessRow
 
 NONE = "Nothing has run out of GPU memory here since tfgpu_magic was loaded."
-TRIED = "What would help, tried with the GPUs as they are:"
-NOTHING = "Nothing was found that would help with the GPUs as they are, but this:"
 
-_LONGEST = 40  # characters of a name
 _MOST_PROCESSES = 5
 
 
@@ -39,24 +37,34 @@ class Why:
         case = self.explanation
         if case is None:
             return NONE
-        facts = list(_facts(case))
+        facts = [*_facts(case), *_before(case)]
         width = max((len(label) for label, _ in facts), default=0)
         lines = [f"  {label:<{width}}  {text}" for label, text in facts]
-        ways = list(_ways(case))
+        ways = list(ways_out.lines(case))
         column = max((len(line) for line, _ in ways if line), default=0)
         shown = [f"  {line:<{column}}   {text}".rstrip() if line else f"  {text}" for line, text in ways]
-        return "\n".join([_headline(case), *lines, *([_lead(case)] if ways else []), *shown, *_remarks(case)])
+        return "\n".join([_headline(case), *lines, *([ways_out.lead(case)] if ways else []), *shown, *_remarks(case)])
 
     def _repr_html_(self) -> str:
         case = self.explanation
         if case is None:
             return html.page(f"<p>{html.prose(NONE)}</p>")
-        facts = [f"<strong>{html.prose(label)}</strong> {html.prose(text)}".strip() for label, text in _facts(case)]
-        ways = [html.prose(f"`{line}` {text}" if line else text) for line, text in _ways(case)]
-        lead = [f"<strong>{html.prose(_lead(case))}</strong>"] if ways else []
-        parts = [f"<strong>{html.prose(_headline(case))}</strong>", "<br>".join(facts), "<br>".join([*lead, *ways])]
-        remarks = "".join(map(html.remark, _remarks(case)))
-        return html.page("".join(f"<p>{part}</p>" for part in parts if part) + remarks)
+        rows = [f'<th scope="row">{html.prose(label)}</th><td>{html.prose(text)}</td>' for label, text in _facts(case)]
+        curve = _curve(case)
+        parts = [
+            f"<p><strong>{html.prose(_headline(case))}</strong></p>",
+            html.rows("", rows),
+            "" if curve is None else chart.STYLE + chart.draw(curve),
+            html.rows(ways_out.lead(case), [_way(line, text) for line, text in ways_out.lines(case)]),
+        ]
+        return html.page("".join(parts) + "".join(map(html.remark, _remarks(case))))
+
+
+def _way(line: str, text: str) -> str:
+    """Draw a way out as the cells of a row."""
+    if not line:
+        return f'<td colspan="2">{html.prose(text)}</td>'
+    return f"<td><code>{html.prose(line)}</code></td><td>{html.prose(text)}</td>"
 
 
 def _headline(case: Explanation) -> str:
@@ -68,7 +76,7 @@ def _headline(case: Explanation) -> str:
 def _start(case: Explanation) -> str:
     name = case.shortage.framework
     then = (
-        f" {name} may hang for good if it is used again in this {_here(case)}: leave it alone, and restart."
+        f" {name} may hang for good if it is used again in this {ways_out.here(case)}: leave it alone, and restart."
         if name == TENSORFLOW
         else ""
     )
@@ -89,8 +97,8 @@ def _full(case: Explanation) -> str:
     if pool is None:
         return _unknown(case)
     return (
-        f"{_asked(case)} did not fit into {_pool(case)}, {_filled(case)}. It may take {rounded(pool.limit)}, which was "
-        f"free of {_gpu(case)} when {case.shortage.framework} started."
+        f"{_asked(case)} did not fit into {_pool(case)}, {_filled(case)}. It may take {rounded(pool.limit)} of what "
+        f"was free of {_gpu(case)} when {case.shortage.framework} started."
     )
 
 
@@ -136,7 +144,7 @@ def _facts(case: Explanation) -> Iterator[tuple[str, str]]:
     if shortage.shape is not None:
         of = f"{shortage.dtype} " if shortage.dtype else ""
         on = f" on {shortage.device}" if shortage.device else ""
-        yield "Asked", f"{rounded(shortage.size)}, a {of}tensor of shape {_shape(shortage.shape)}{on}"
+        yield "Asked", f"{rounded(shortage.size)}, a {of}tensor of shape {ways_out.shape(shortage.shape)}{on}"
     if pool is not None:
         limit = "" if pool.limit is None else f" of {rounded(pool.limit)}"
         took = "" if pool.taken is None else f", {rounded(pool.taken)} taken from the driver"
@@ -146,96 +154,27 @@ def _facts(case: Explanation) -> Iterator[tuple[str, str]]:
         yield f"GPU {gpu.gpu}", f"{phrases.held(gpu)} held, {phrases.with_unit(gpu.free)} free"
         yield from (("", line) for line in _holders(case))
     for number, held in enumerate(case.biggest):
-        name = phrases.plain(held.name, longest=_LONGEST) if held.name else "without a name"
-        yield "" if number else "Largest", f"{rounded(held.size):>8}  {name} ({phrases.plain(held.what)})"
-    if len(case.past) > 1:
-        (begin, first), (end, last) = case.past[0], case.past[-1]
-        highest = max(size for _, size in case.past)
-        path = f"{rounded(first)} in use, then {rounded(last)}; {rounded(highest)} at most"
-        yield "Before", f"{path}, in {phrases.seconds(max(end - begin, 0.0))}"
+        yield "" if number else "Largest", f"{rounded(held.size):>8}  {called(held.name, held.others)} ({held.what})"
+
+
+def _before(case: Explanation) -> Iterator[tuple[str, str]]:
+    """Give what was in use in the last minutes, as a curve and in words."""
+    curve = _curve(case)
+    if curve is not None:
+        (begin, first), (end, last) = curve.points[0], curve.points[-1]
+        path = f"{rounded(first)} in use, then {rounded(last)}; {rounded(curve.highest)} at most"
+        yield "Before", f"{chart.line(curve)} {path}, in {phrases.seconds(end - begin)}"
+
+
+def _curve(case: Explanation) -> Curve | None:
+    """Return what was in use of the GPU in the last minutes; None where that was not noted."""
+    return Curve(_gpu(case), case.past, sum(case.parts) or None) if len(case.past) > 1 else None
 
 
 def _holders(case: Explanation) -> list[str]:
-    rows = [f"{rounded(row.held):>8}  {_owner(case, row)}" for row in case.processes[:_MOST_PROCESSES]]
+    rows = [f"{rounded(row.held):>8}  {ways_out.owner(case, row)}" for row in case.processes[:_MOST_PROCESSES]]
     more = len(case.processes) - _MOST_PROCESSES
     return [*rows, f"{'':>8}  and {more} more"] if more > 0 else rows
-
-
-def _lead(case: Explanation) -> str:
-    return TRIED if any(way.kind != "smaller" for way in case.ways) else NOTHING
-
-
-def _ways(case: Explanation) -> Iterator[tuple[str, str]]:
-    """Give the ways out, each a line to paste and what is to be known of it; one without a line is a sentence."""
-    for way in case.ways:
-        yield from _WAYS[way.kind](case, way)
-
-
-def _free_names(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
-    text = f"lets go of {rounded(way.size)} that only IPython keeps; then run the cell again"
-    yield f"%{_magic(case)} {way.words}", text
-
-
-def _now(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
-    if case.host == "program":
-        yield _apply(case, way), f"now, for {rounded(way.size)}"
-    else:
-        yield f"%{_magic(case)} {way.words}", "now; then run the cell again"
-
-
-def _isolate(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
-    if case.host == "program":
-        gpus = f"gpus={way.gpus}, " if way.gpus else ""
-        yield f'@tfgpu_magic.isolated({gpus}policy="{way.words}")', "for one function, in a process of its own"
-        return
-    gpus = f"--gpus {way.gpus} " if way.gpus else ""
-    keeps = "" if case.call else f"; this {_here(case)} keeps what it holds"
-    yield f"%%{_magic(case)} isolate {gpus}{way.words}", f"above the cell: it runs in a process of its own{keeps}"
-
-
-def _restart(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
-    if case.host == "program":
-        yield _apply(case, way), f"before {case.shortage.framework}'s first operation, when it is started again"
-    elif case.host == "session":
-        yield f"%{_magic(case)} {way.words}", "first, when IPython is started again (variables are lost)"
-    else:
-        yield f"%{_magic(case)} {way.words} {RESTART}", "then run the cell again (variables are lost)"
-
-
-def _shut(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
-    if way.row is None:
-        return
-    what = f"Shut down {_owner(case, way.row)}, which holds {rounded(way.row.held)}"
-    if not way.words:
-        yield "", f"{what}, and run the cell again."
-    else:
-        yield "", f"{what}; then:"
-        yield from _restart(case, way)
-
-
-def _smaller(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
-    del case
-    if way.shape is not None:
-        yield "", f"A smaller batch: shape {_shape(way.shape)}, {rounded(way.size)}, would fit."
-    elif way.size is not None:
-        yield "", f"A smaller batch: {rounded(way.size)} would fit."
-    else:
-        yield "", "A smaller batch needs less."
-
-
-_WAYS: dict[str, Callable[[Explanation, Way], Iterator[tuple[str, str]]]] = {
-    "free": _free_names,
-    "now": _now,
-    "isolate": _isolate,
-    "restart": _restart,
-    "shut": _shut,
-    "smaller": _smaller,
-}
-
-
-def _apply(case: Explanation, way: Way) -> str:
-    for_all = "" if _magic(case) == "tf_gpu" else ', frameworks="all"'
-    return f'tfgpu_magic.apply("{way.words}"{for_all})'
 
 
 def _remarks(case: Explanation) -> list[str]:
@@ -270,23 +209,6 @@ def _free(case: Explanation) -> str:
 
 def _total(case: Explanation) -> str:
     return rounded(None if case.gpu is None else case.gpu.total)
-
-
-def _owner(case: Explanation, row: ProcessRow) -> str:
-    name = phrases.owner(row, case.seen, longest=_LONGEST)
-    return name.replace("this notebook", f"this {_here(case)}", 1) if row.who == "this" else name
-
-
-def _here(case: Explanation) -> str:
-    return "notebook" if case.host == "kernel" else case.host
-
-
-def _magic(case: Explanation) -> str:
-    return "tf_gpu" if case.shortage.framework == TENSORFLOW else "gpu"
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return f"[{', '.join(map(str, shape))}]"
 
 
 def _clock(at: float) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import sys
+import contextlib
+import re
 import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic import frameworks
+from tfgpu_magic.insight.frame_locals import local_variables
+from tfgpu_magic.isolate.values.failure import ChildTraceback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,9 +20,11 @@ if TYPE_CHECKING:
 MOST = 100
 """How many errors are looked at: a group may have any number."""
 
-
 _BESIDE = "\nDuring handling of the above exception, another exception occurred:\n"
 """What stands in a traceback between an error and one that came up beside it."""
+
+_CODE = re.compile(r"^(?: *\|)? {4,}[^|\s].*$", re.MULTILINE)
+"""A line of the program in a traceback, also in that of a group; what it says is no error's."""
 
 
 def shortage(error: BaseException) -> Shortage | None:
@@ -37,13 +42,7 @@ def shortage(error: BaseException) -> Shortage | None:
 
 def from_call(error: BaseException) -> bool:
     """Tell whether an error was raised in the process of an isolated call."""
-    return any(_is_traceback(one.__cause__) for one in (error, error.__cause__) if one is not None)
-
-
-def _is_traceback(error: BaseException | None) -> bool:
-    """Tell whether an error only has the text of a traceback that another process has seen."""
-    sent: Any = sys.modules.get("tfgpu_magic.isolate.values.failure")
-    return sent is not None and isinstance(error, sent.ChildTraceback)
+    return any(isinstance(one.__cause__, ChildTraceback) for one in (error, error.__cause__) if one is not None)
 
 
 def _related(error: BaseException) -> Iterator[BaseException]:
@@ -54,15 +53,19 @@ def _related(error: BaseException) -> Iterator[BaseException]:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if _is_traceback(one):
-            yield RuntimeError(str(one).rpartition(_BESIDE)[2])  # what it was raised from, in words
+        if isinstance(one, ChildTraceback):  # the text of a traceback of another process
+            yield RuntimeError(_CODE.sub("", str(one).rpartition(_BESIDE)[2]))  # what it was raised from, in words
             continue
         yield one
-        parts = getattr(one, "exceptions", ())  # of an ExceptionGroup, which Python 3.10 has not
-        if isinstance(parts, tuple):
-            waiting += [part for part in reversed(parts) if isinstance(part, BaseException)]
-        if one.__cause__ is not None:
-            waiting.append(one.__cause__)
+        with contextlib.suppress(Exception):  # a class of the user's may have code of its own for them
+            waiting += reversed(_parts(one))
+
+
+def _parts(error: BaseException) -> list[BaseException]:
+    """Return what an error was raised from, and the parts of a group."""
+    parts = getattr(error, "exceptions", ())  # of an ExceptionGroup, which Python 3.10 has not
+    found = [error.__cause__, *(parts if isinstance(parts, tuple) else ())]
+    return [one for one in found if isinstance(one, BaseException)]
 
 
 def _with_size(found: Shortage, error: BaseException) -> Shortage:
@@ -71,8 +74,9 @@ def _with_size(found: Shortage, error: BaseException) -> Shortage:
         return found
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_code.co_name == "convert_to_eager_tensor":
-            value = frame.f_locals.get("value")
-            size, shape = getattr(value, "nbytes", None), getattr(value, "shape", None)
-            if type(size) is int and type(shape) is tuple:
-                return replace(found, size=size, shape=shape, dtype=str(getattr(value, "dtype", "")))
+            value: Any = local_variables(frame).get("value")
+            with contextlib.suppress(Exception):  # it may be of any class
+                size, shape = value.nbytes, value.shape
+                if type(size) is int and type(shape) is tuple:
+                    return replace(found, size=size, shape=shape, dtype=str(value.dtype))
     return found

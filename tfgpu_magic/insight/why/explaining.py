@@ -19,7 +19,10 @@ from tfgpu_magic.config import cuda, self_report
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.shortage import PoolState
 from tfgpu_magic.host import host
-from tfgpu_magic.insight.why import causes, errors, own_memory
+from tfgpu_magic.insight import sampling
+from tfgpu_magic.insight.tensors import holders
+from tfgpu_magic.insight.timeline import BEFORE_FAILURE, TIMELINE
+from tfgpu_magic.insight.why import causes, errors
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.insight.why.trial import Planned
 from tfgpu_magic.insight.why.ways import ways
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tfgpu_magic.frameworks.shortage import Shortage
+    from tfgpu_magic.insight.accounts import Holding
     from tfgpu_magic.monitor.report import GpuUse
     from tfgpu_magic.monitor.rows import GpuRow, Table
 
@@ -41,6 +45,11 @@ LOOK_TIMEOUT = 1.5
 
 TRIAL_TIMEOUT = 5.0
 """Seconds to wait for the planner, which may look up who holds memory, and how CUDA numbers GPUs."""
+
+MOST_HOLDERS = 5
+"""How much of what holds memory is named, the largest first."""
+
+_LOOKED_AT = 100  # so that enough is left without what is on other GPUs
 
 
 class Kept:
@@ -83,12 +92,9 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
     case = _case(shortage, type(error).__name__, number, pools, table, started=started or of_call, shown=shown)
     if case is None:
         return None
-    if not of_call:
-        case = replace(
-            case,
-            biggest=own_memory.biggest() if started else (),
-            past=own_memory.past(None if case.gpu is None else case.gpu.uuid),
-        )
+    if started and not of_call:
+        sampling.sample()
+        case = replace(case, biggest=_biggest(case.pool), past=_past(case.gpu))
     return _keep(_with_ways(replace(case, call=of_call), snapshot), error)
 
 
@@ -139,6 +145,20 @@ def _pools(framework: frameworks.Framework) -> Sequence[PoolState]:
         if isinstance(framework, frameworks.Explained):
             return framework.pools()
     return ()
+
+
+def _biggest(pool: PoolState | None) -> tuple[Holding, ...]:
+    """Return what of the user's holds most memory beside what had none: of a framework's GPUs only the one."""
+    found = holders(_LOOKED_AT)
+    if pool is not None:
+        found = tuple(one for one in found if one.framework != pool.framework or one.device == pool.name)
+    return found[:MOST_HOLDERS]
+
+
+def _past(gpu: GpuRow | None) -> tuple[tuple[float, int], ...]:
+    """Return what was in use of a GPU in the last minutes: seconds since the epoch, and bytes."""
+    samples = TIMELINE.samples(BEFORE_FAILURE)
+    return tuple((one.time, level.in_use) for one in samples for level in one.levels if gpu and level.gpu == gpu.uuid)
 
 
 def _look() -> tuple[Snapshot, Table]:
@@ -214,6 +234,7 @@ def _case(
         gpu = _gpu(table, {pool.gpu})
     if not causes.is_memory(shortage, gpu):
         return None
+    beside = [one for one in pools if pool is not None and one.gpu == pool.gpu]
     return Explanation(
         time=time.time(),
         cell=number,
@@ -221,7 +242,8 @@ def _case(
         shortage=shortage,
         cause=causes.find(shortage, pool, gpu, started=started),
         pool=pool,
-        parts=tuple(one.limit or 0 for one in pools if pool is not None and one.gpu == pool.gpu),
+        parts=tuple(one.limit or 0 for one in beside),
+        part=beside.index(pool) if pool in beside else 0,
         gpu=gpu,
         seen=table.time,
         processes=tuple(row for row in table.processes if gpu is not None and row.gpu == gpu.gpu),
@@ -250,5 +272,6 @@ def _gpu(table: Table, uuids: Collection[str]) -> GpuRow | None:
 def _with_ways(case: Explanation, snapshot: Snapshot) -> Explanation:
     """Return the explanation with the ways out; without any where to try them takes too long."""
     trial = Planned(snapshot, case.shortage.framework, None if case.gpu is None else case.gpu.uuid)
-    found = within(TRIAL_TIMEOUT, partial(ways, case, trial, frees=own_memory.frees() and not case.call))
-    return replace(case, ways=found or ())
+    with contextlib.suppress(Exception):  # what is known is shown without them
+        return replace(case, ways=within(TRIAL_TIMEOUT, partial(ways, case, trial)) or ())
+    return case

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from tfgpu_magic.frameworks.shortage import PoolState, Shortage
     from tfgpu_magic.host import Host
+    from tfgpu_magic.insight.accounts import Holding
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow
 
 Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "library", "unknown"]
@@ -48,25 +49,6 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """Something of the user's that holds memory.
-
-    Attributes:
-        name: how it is reached; empty where no name leads to it.
-        what: ``tensor``, ``variable``, ``array``.
-        size: bytes.
-        device: the GPU, as its framework names it.
-        kept: whether only IPython keeps it: as a result that was shown, or for the last error.
-    """
-
-    name: str
-    what: str
-    size: int
-    device: str = ""
-    kept: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Why a GPU ran out of memory. Sizes are bytes.
 
@@ -78,6 +60,7 @@ class Explanation:
         cause: why there was none.
         pool: the pool that had none; None where that is not known.
         parts: the limits of all pools of the framework on the same GPU.
+        part: which of them that pool is, counted from 0.
         gpu: the GPU; None where that is not known.
         seen: when the GPU was read, in seconds since the epoch.
         processes: those that hold memory of it, the largest first.
@@ -97,10 +80,11 @@ class Explanation:
     cause: Cause = "unknown"
     pool: PoolState | None = None
     parts: tuple[int, ...] = ()
+    part: int = 0
     gpu: GpuRow | None = None
     seen: float = 0.0
     processes: tuple[ProcessRow, ...] = ()
-    biggest: tuple[Held, ...] = ()
+    biggest: tuple[Holding, ...] = ()
     past: tuple[tuple[float, int], ...] = ()
     ways: tuple[Way, ...] = ()
     host: Host = "kernel"

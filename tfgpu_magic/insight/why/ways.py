@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Protocol
 
 from tfgpu_magic.config.memory import LEAST_LIMIT, whole
+from tfgpu_magic.insight.names import Scope
 from tfgpu_magic.insight.why.causes import LIBRARY_ROOM
 from tfgpu_magic.insight.why.explanation import Way
 from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import BINARY, MIB
 
 if TYPE_CHECKING:
+    from tfgpu_magic.insight.accounts import Holding
+    from tfgpu_magic.insight.names import Name
     from tfgpu_magic.insight.why.explanation import Explanation
     from tfgpu_magic.monitor.rows import ProcessRow
 
@@ -23,6 +27,8 @@ MOST = 3
 
 _HEADROOM = (Fraction(3, 2), Fraction(11, 10))
 """How much more than is known to be needed is asked for, the first that can be had: the rest of the cell wants some."""
+
+_RESULT = re.compile(r"Out\[(\d+)\]")
 
 
 class Trial(Protocol):
@@ -48,21 +54,20 @@ class Trial(Protocol):
         """
 
 
-def ways(case: Explanation, trial: Trial, *, frees: bool = False) -> tuple[Way, ...]:
+def ways(case: Explanation, trial: Trial) -> tuple[Way, ...]:
     """Return the ways out that are open, the one that costs least first.
 
     Args:
         case: what is known.
         trial: tries them.
-        frees: whether `%tf_gpu free` is there, which lets go of what IPython keeps.
     """
-    found = list(itertools.islice(_lines(case, trial, frees=frees), MOST))
+    found = list(itertools.islice(_lines(case, trial), MOST))
     return (*found, _smaller(case)) if len(found) < MOST and case.cause != "start" else tuple(found)
 
 
-def _lines(case: Explanation, trial: Trial, *, frees: bool) -> Iterator[Way]:
+def _lines(case: Explanation, trial: Trial) -> Iterator[Way]:
     """Give the ways that are lines to paste, and then what else can be done to others."""
-    if frees and (kept := _kept(case)) is not None:
+    if kept := _kept(case):
         yield Way(kind="free", words="free", size=kept)
     needs = _needs(case)
     if case.cause == "limit" and not case.call:
@@ -88,25 +93,25 @@ def _first(found: Iterator[Way]) -> Iterator[Way]:
 def _restarts(case: Explanation) -> Iterator[tuple[str, int]]:
     """Give the policies that may have room in a new process, with what they must have room for, the nearest first."""
     needs, pool, is_tensorflow = _needs(case), case.pool, case.shortage.framework == TENSORFLOW
+    growth = "growth --release" if pool is not None and pool.releases else "growth"
     if case.cause == "start":
         yield "pick", LEAST_LIMIT
         return
     if case.cause == "library":
         level = LIBRARY_ROOM + (0 if pool is None else pool.level)
         if is_tensorflow:
-            yield "growth", level
-            yield "pick; growth", level
+            yield growth, level
+            yield f"pick; {growth}", level
         yield from ((f"limit {_text(need)}", need) for need in [0 if pool is None else pool.level] if need)
         return
     if len(case.parts) > 1 and pool is not None:
         for need, text in needs:
-            place = case.parts.index(pool.limit or 0) if pool.limit in case.parts else 0
-            sizes = [text if at == place else _text(part) for at, part in enumerate(case.parts)]
+            sizes = [text if at == case.part else _text(part) for at, part in enumerate(case.parts)]
             yield f"split {' '.join(sizes)}{_grow(case)}", need
         return
     if pool is not None and pool.grows and not pool.capped and is_tensorflow:
-        yield from (("growth", need) for need, _ in needs)
-        yield from ((f"pick --need {text}; growth", need) for need, text in needs)
+        yield from ((growth, need) for need, _ in needs)
+        yield from ((f"pick --need {text}; {growth}", need) for need, text in needs)
         return
     if case.cause != "size":
         yield from ((f"limit {text}{_grow(case)}", need) for need, text in needs)
@@ -137,13 +142,33 @@ def _without(case: Explanation, trial: Trial) -> Iterator[Way]:
             )
 
 
-def _kept(case: Explanation) -> int | None:
-    """Return the bytes that IPython alone keeps, if these would have been enough."""
-    kept = sum(one.size for one in case.biggest if one.kept)
+def _kept(case: Explanation) -> int:
+    """Return the bytes that IPython alone keeps, if these would have been enough; else 0."""
     pool, size = case.pool, case.shortage.size
-    if not kept or pool is None or pool.limit is None or size is None:
-        return None
-    return kept if pool.level - kept + size <= pool.limit else None
+    if pool is None or size is None:
+        return 0
+    on = pool.framework, pool.name
+    kept = [one.size for one in case.biggest if one.on == on and _is_a_result(one, case.cell)]
+    if case.cause in ("limit", "pool") and pool.limit is not None:
+        enough = pool.level - sum(kept) + size <= pool.limit
+    else:  # the pool cannot grow, or its free memory is in pieces: one that is large enough has to come free
+        enough = case.cause in ("gpu", "pieces") and max(kept, default=0) >= size
+    return sum(kept) if enough else 0
+
+
+def _is_a_result(holding: Holding, cell: int | None) -> bool:
+    """Tell whether only IPython keeps an array, as the result of another cell.
+
+    What the last error keeps does not count: once it is let go of, the same cell makes it again.
+    """
+    return all(_gives_a_result(name, cell) for name in (holding.name, *holding.others))
+
+
+def _gives_a_result(name: Name, cell: int | None) -> bool:
+    if name.scopes:
+        return name.scopes == (Scope("result"),)
+    found = _RESULT.fullmatch(name.parts[0]) if name.parts else None
+    return found is not None and int(found[1]) != cell
 
 
 def _needs(case: Explanation) -> list[tuple[int, str]]:
