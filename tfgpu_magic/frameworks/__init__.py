@@ -78,6 +78,22 @@ class Limited(Framework, Protocol):
         """Tell it, where it is imported, what variables cannot tell it any more; it is not started for that."""
 
 
+@runtime_checkable
+class Freeing(Framework, Protocol):
+    """A framework that can give GPU memory back to the driver while it lives."""
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether it does, as it is set up in this process."""
+
+    def give_back(self) -> Mapping[str, int]:
+        """Give back what it keeps and no array uses; called only while its stage is `Stage.READY`.
+
+        Returns:
+            The bytes that went back, by the UUID of each GPU.
+        """
+
+
 FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch(), Jax())
 """The frameworks, in the order in which views show their figures."""
 
@@ -95,6 +111,11 @@ def awake() -> list[Framework]:
 def limited() -> list[Limited]:
     """Return the frameworks beside TensorFlow that are installed and can be told what they may take."""
     return [one for one in FRAMEWORKS if isinstance(one, Limited) and one.version()]
+
+
+def freeing() -> list[Freeing]:
+    """Return the frameworks that use a GPU and can give back what they keep of it."""
+    return [one for one in FRAMEWORKS if isinstance(one, Freeing) and one.stage() is Stage.READY and one.gives_back]
 
 
 def imported() -> set[str]:

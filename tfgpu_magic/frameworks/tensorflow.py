@@ -6,13 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import cuda
-from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.runtime import RUNTIME, current_stage, devices
+from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC
+from tfgpu_magic.config.runtime import RUNTIME, current_stage, devices, environment
 from tfgpu_magic.monitor.report import TENSORFLOW, Figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tfgpu_magic.config.process_state import Stage
     from tfgpu_magic.config.runtime.devices import Pool
 
 
@@ -43,17 +44,12 @@ class TensorFlow:
 
     @property
     def gives_back(self) -> bool:
-        """Whether it was set up so that memory that it does not use can go back to the driver while it lives."""
-        return RUNTIME.plan is not None and RUNTIME.plan.releases
+        """Whether its memory comes from CUDA's own pools: under `growth --release`, or by the user's own variable."""
+        return environment().get(ALLOCATOR) == ASYNC
 
     def give_back(self) -> dict[str, int]:
-        """Give memory that it does not use back to the driver; return the bytes by the UUID of each GPU.
-
-        By the driver's account of the pools from which it allocates under `growth --release`. Under any other policy
-        its memory is not from there, and nothing goes back. It waits for the GPUs' work, and starts nothing: before
-        first use there are no GPUs.
-        """
-        return cuda.give_back() if self.stage() is Stage.READY else {}
+        """Have CUDA's pools give back what none of its tensors uses; return the bytes by the UUID of each GPU."""
+        return cuda.give_back()
 
     def _figures(self, pools: Sequence[Pool]) -> tuple[Figure, ...]:
         in_use, peaks = sum(pool.in_use for pool in pools), [pool.peak for pool in pools if pool.peak]
