@@ -66,8 +66,7 @@ def _kept(plan: Plan) -> Iterator[str]:
     """Give a note on the frameworks that keep what they have taken, where TensorFlow gives back."""
     if plan.releases and any(request.releases for request in plan.others.memory):
         others = _all([part.framework for part in plan.frameworks])
-        keep = "keeps" if len(plan.frameworks) == 1 else "keep"
-        yield f"--release is TensorFlow's alone: {others} {keep} what is taken."
+        yield f"--release is TensorFlow's alone: nothing that {others} took goes back by itself."
 
 
 def _together(plan: Plan, process: ProcessState) -> Iterator[str]:

@@ -6,7 +6,6 @@ imported holds no memory, and loading the extension is to be quick.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 from collections.abc import Callable
@@ -17,10 +16,9 @@ PATIENCE = 1.0
 
 
 class IdleRelease:
-    """The thread that waits beside a shell until no cell has run for so long.
+    """The timer that runs while a shell is idle, and only where memory can go back.
 
-    There is none before the first cell that ends under `growth --release`, and it sleeps until its time is over. It
-    sends nothing and makes no report, so for its server the kernel is as idle as it was.
+    It sends nothing and makes no report, so for its server the kernel is as idle as it was.
 
     Args:
         shell: IPython's shell, whose cells are watched.
@@ -30,10 +28,7 @@ class IdleRelease:
     def __init__(self, shell: Any, after: Callable[[], float]) -> None:
         self._shell = shell
         self._seconds = after
-        self._thread: threading.Thread | None = None
-        self._over, self._begun, self._done = threading.Event(), threading.Event(), threading.Event()
-        self._done.set()
-        self._stopped = False
+        self._timer: threading.Timer | None = None
         self._running = 0  # cells may run cells
 
     def start(self) -> None:
@@ -42,52 +37,37 @@ class IdleRelease:
         self._shell.events.register("post_run_cell", self._after)
 
     def stop(self) -> None:
-        """Watch no more; what is being given back goes on."""
+        """Watch no more; a giving back that has begun goes on."""
         self._shell.events.unregister("pre_run_cell", self._before)
         self._shell.events.unregister("post_run_cell", self._after)
-        self._stopped = True
-        self._begun.set()
-        self._over.set()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _before(self, _: Any) -> None:
         self._running += 1
-        self._begun.set()
-        self._done.wait(PATIENCE)
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+            timer.join(PATIENCE)  # a wait for the GPUs would spoil a CUDA graph that the cell records
 
-    def _after(self, _: Any) -> None:
+    def _after(self, result: Any) -> None:
+        if result is not None and not (result.info.raw_cell or "").strip():
+            return  # IPython tells the end of an empty cell, and not its beginning
         self._running = max(0, self._running - 1)  # the cell that loads the extension has begun before it
-        if self._running:
-            return
-        self._begun.clear()
-        if self._seconds() and _gives_back():
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="tfgpu_magic-idle-release", daemon=True)
-                self._thread.start()
-            self._over.set()
-
-    def _run(self) -> None:
-        while not self._stopped:
-            self._over.wait()
-            self._over.clear()
-            if self._begun.wait(self._seconds() or None):
-                continue
-            self._done.clear()
-            try:
-                if not self._begun.is_set():  # a cell that begins from here on waits
-                    _give_back()
-            finally:
-                self._done.set()
+        seconds = self._seconds()
+        if seconds and not self._running and _is_asked():
+            self._timer = threading.Timer(min(threading.TIMEOUT_MAX, seconds), _give_back)
+            self._timer.name, self._timer.daemon = "tfgpu_magic-idle-release", True
+            self._timer.start()
 
 
-def _gives_back() -> bool:
-    """Tell whether TensorFlow was set up to give memory back."""
+def _is_asked() -> bool:
+    """Tell whether `growth --release` is in force."""
     runtime: Any = sys.modules.get("tfgpu_magic.config.runtime")
-    plan = getattr(getattr(runtime, "RUNTIME", None), "plan", None)
+    plan = getattr(getattr(runtime, "RUNTIME", None), "plan", None)  # another thread may have imported half of it
     return plan is not None and bool(plan.releases)
 
 
 def _give_back() -> None:
-    """Have CUDA's pools give back what nobody uses, where CUDA runs; where that fails, what fails next tells of it."""
-    cuda: Any = sys.modules.get("tfgpu_magic.config.cuda")
-    with contextlib.suppress(Exception):
-        cuda.give_back()
+    cuda: Any = sys.modules["tfgpu_magic.config.cuda"]  # the runtime has imported it
+    cuda.give_back()

@@ -102,13 +102,13 @@ def _apply(
     shell: InteractiveShell, words: str, others: str, say: Callable[[InteractiveShell, str, TextIO], None]
 ) -> None:
     """Apply the words of a restart, and report on them."""
-    from tfgpu_magic import control  # only a restarted kernel needs these
+    from tfgpu_magic import after_restart, control  # only a restarted kernel needs these
     from tfgpu_magic.config.runtime import current_stage
 
     try:
-        plan = control.resume(words, others)
+        plan = after_restart.resume(words, others)
     except TfGpuError as error:
-        verdict = control.not_resumed(f"`{words}`, asked for with {RESTART},", others)
+        verdict = after_restart.not_resumed(f"`{words}`, asked for with {RESTART},", others)
         _warn(shell, f"tfgpu_magic: {verdict}\n{error}")
     else:
         say(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)

@@ -66,7 +66,7 @@ SCENES = {
     # Memory that goes back
     "memory that goes back, every framework": Scene(
         (
-            *("%gpu growth --release", "--release is TensorFlow's alone: PyTorch and JAX keep what is taken."),
+            *("%gpu growth --release", "TensorFlow's alone: nothing that PyTorch and JAX took goes back by itself."),
             *("os.environ['XLA_PYTHON_CLIENT_PREALLOCATE']", "'false'"),
             *("os.environ['TF_GPU_ALLOCATOR']", "'cuda_malloc_async'"),
         ),

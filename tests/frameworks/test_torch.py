@@ -77,6 +77,13 @@ def test_an_allocator_that_reads_no_limit_in_its_options_is_told_at_its_start(ma
     assert [limits(those) for those in figures.values()] == [[2 * GIB // MIB]] * 2
 
 
+def test_what_its_cache_gives_back_is_told_by_gpu(machine: Machine) -> None:
+    gone = run(machine, on_machine.given_back, fresh=True)
+
+    first, second = (gpu.uuid for gpu in machine.gpus())
+    assert gone == {first: RESERVED - ALLOCATED, second: 2 * (RESERVED - ALLOCATED)}
+
+
 def test_asking_for_its_stage_memory_and_version_starts_nothing(machine: Machine) -> None:
     stage, memory, started, version = run(machine, on_machine.asked_without_a_start, fresh=True)
 

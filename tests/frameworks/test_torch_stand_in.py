@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import tfgpu_magic
 from tests.figures import pytorch
 from tests.frameworks.torch_stand_in import torch
 from tests.sizes import GIB
@@ -37,6 +38,13 @@ def test_a_limit_is_shown_in_bytes_where_there_is_one(monkeypatch: pytest.Monkey
 
     assert shown["GPU-1"][-1] == Figure(framework="PyTorch", what="limit", size=4 * GIB)
     assert shown["GPU-2"] == pytorch(3, 8, peak=6)
+
+
+def test_what_its_cache_gives_back_is_told_by_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", torch(allocated=[3, 4], reserved=[8, 4]))
+
+    assert tfgpu_magic.give_back() == 5
+    assert Torch().give_back() == {"GPU-1": 0, "GPU-2": 0}
 
 
 def test_one_that_has_not_started_cuda_is_asked_for_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,14 +78,3 @@ def test_a_limit_that_could_not_be_left_for_cudas_start_is_left_at_the_next_word
     framework.configure(plan)
 
     assert told == [framework._tell]
-
-
-def test_it_gives_back_what_it_keeps_and_tells_how_much_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    reserved = [8 * GIB, 0]
-    module = torch(allocated=[3 * GIB, 0], reserved=reserved)
-    module.cuda.empty_cache = lambda: reserved.__setitem__(0, 3 * GIB)
-    monkeypatch.setitem(sys.modules, "torch", module)
-
-    assert isinstance(Torch(), frameworks.Freeing)
-    assert Torch().give_back() == {"GPU-1": 5 * GIB}
-    assert Torch().give_back() == {"GPU-1": 0}

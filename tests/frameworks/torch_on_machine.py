@@ -37,10 +37,12 @@ class Library:
         self._torch = torch
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._fractions: dict[int, float] = {}
+        self._reserved = RESERVED
 
     def fill_in(self) -> None:
         """Give `torch._C` what it lacks, by the names and types of `torch/_C/__init__.pyi`."""
         functions = {
+            "emptyCache": self._empty,
             "init": self._init,
             "getDeviceCount": self._count,
             "getMemoryFraction": lambda device: self._fractions[device],
@@ -66,8 +68,11 @@ class Library:
         times = device + 1
         return {
             "allocated_bytes": {"all": {"current": times * ALLOCATED, "peak": times * PEAK}},
-            "reserved_bytes": {"all": {"current": times * RESERVED}},
+            "reserved_bytes": {"all": {"current": times * self._reserved}},
         }
+
+    def _empty(self) -> None:
+        self._reserved = ALLOCATED
 
     def _set(self, fraction: float, device: int) -> None:
         assert device in self._fractions
@@ -111,6 +116,12 @@ def told(steps: Sequence[str]) -> tuple[dict[str, tuple[Figure, ...]], str, str]
             except tfgpu_magic.Refused as error:
                 refused = str(error)
     return frameworks.figures(), options(imported()), refused
+
+
+def given_back() -> dict[str, int]:
+    """Return what PyTorch gives back of what it has reserved, by the UUID of each GPU."""
+    imported().cuda.init()
+    return Torch().give_back()
 
 
 def asked_without_a_start() -> tuple[str, list[int], bool, tuple[int, ...]]:

@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from tests.magic.shell import cells
 from tests.processes import program, run
 from tests.sizes import CONTEXT, GIB, MIB
+from tests.slack import SLACK
 from tests.tf.on_machine import held
 from tests.waiting import until
 from tfgpu_magic import idle_release
@@ -25,7 +26,9 @@ UP_AND_DOWN = (
     "import tensorflow as tf, time; from tests.tf.on_machine import held\n"
     "lives = tf.zeros(2**26); more = tf.zeros(2**28); del more; (before,) = held()"
 )
-SOON, NEVER = "%config TfGpuMagics.release_after = 0.2", "%config TfGpuMagics.release_after = 0"
+SOON, LATER, FOR_EVER, NEVER = (
+    f"%config TfGpuMagics.release_after = {seconds}" for seconds in ("0.2", "600", "float('inf')", "0")
+)
 LIVES = range(256 * MIB + CONTEXT, 300 * MIB + CONTEXT)
 ALL = range(GIB + 256 * MIB + CONTEXT, GIB + 300 * MIB + CONTEXT)
 
@@ -36,20 +39,26 @@ def test_an_idle_kernel_gives_back_and_what_lives_stays() -> None:
         until(lambda: machine.held(pid=kernel.pid) in LIVES)
 
 
-@pytest.mark.parametrize("lines", [(SOON, "%tf_gpu growth"), (NEVER, RELEASE)])
-def test_nobody_else_gives_back_and_no_thread_waits_for_it(lines: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("lines", "waits"),
+    [
+        ((RELEASE, LATER), True),
+        ((RELEASE, FOR_EVER), True),
+        ((RELEASE, NEVER), False),
+        ((LATER, "%tf_gpu growth"), False),
+        ((LATER,), False),
+    ],
+)
+def test_a_timer_runs_only_where_it_is_asked_for(lines: tuple[str, ...], waits: bool) -> None:
     with Machine.create("8GiB") as machine:
-        threads, calls = run(machine, _threads, *lines, UP_AND_DOWN, "import time; time.sleep(0.5)", "pass")
-
-    assert not [name for name in threads if "idle-release" in name]
-    assert calls == 0
+        assert run(machine, _waits_after, *lines, UP_AND_DOWN) is waits
 
 
 def test_beside_a_running_cell_nothing_is_given_back() -> None:
     with Machine.create("8GiB") as machine:
-        inside, nested, after = run(machine, _during_a_cell)
+        inside, after = run(machine, _during_cells)
 
-    assert inside == nested == 0
+    assert inside == [0, 0, 0]
     assert after == 1  # and once they are over, it is
 
 
@@ -66,12 +75,14 @@ def test_where_tensorflow_has_not_begun_nothing_is_begun() -> None:
     assert held == 0
 
 
-def test_each_idle_time_gives_back_anew_and_unloading_ends_it() -> None:
+def test_each_idle_time_gives_back_once() -> None:
     with Machine.create("8GiB") as machine:
-        times, left = run(machine, _again_and_again)
+        assert run(machine, _again_and_again) == [1, 1, 1]
 
-    assert times == [1, 1, 1]
-    assert not [name for name in left if "idle-release" in name]
+
+def test_unloading_ends_it() -> None:
+    with Machine.create("8GiB") as machine:
+        assert run(machine, _unloaded) == (True, False)
 
 
 # --- what runs in a kernel on the machine ---
@@ -85,7 +96,7 @@ def _cells(*sources: str) -> int:
 
 
 def _counted() -> list[None]:
-    """Have each giving back counted."""
+    """Have each giving back counted, and cells wait for it however slow the machine is."""
     calls: list[None] = []
     give_back = cuda.give_back
 
@@ -95,25 +106,33 @@ def _counted() -> list[None]:
         return gone
 
     mock.patch.object(cuda, "give_back", counting).start()
+    mock.patch.object(idle_release, "PATIENCE", 30 * SLACK).start()
     return calls
 
 
-def _threads(*sources: str) -> tuple[list[str], int]:
-    calls = _counted()
-    cells(*sources)
-    return [thread.name for thread in threading.enumerate()], len(calls)
+def _timers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "tfgpu_magic-idle-release"]
 
 
-def _during_a_cell() -> tuple[int, int, int]:
-    """Return how often it was given back amid a long cell, amid one that has run another, and in the end."""
+def _waits_after(*sources: str) -> bool:
+    """Return whether a timer runs after cells, and goes on to."""
+    _cells(*sources)
+    for timer in _timers():
+        timer.join(0.5)
+    return bool(_timers())
+
+
+def _during_cells() -> tuple[list[int], int]:
+    """Return how often it was given back amid a long cell, amid two that have run others, and after the last one."""
     calls = _counted()
     names = InteractiveShell.instance().user_ns
     names["calls"] = calls
+    _cells(RELEASE, SOON, UP_AND_DOWN)
     found = []
-    for inner in ("pass", "get_ipython().run_cell('pass')"):
-        cells(RELEASE, SOON, UP_AND_DOWN, f"begin = len(calls); {inner}; time.sleep(1); during = len(calls) - begin")
+    for inner in ("pass", "get_ipython().run_cell('pass')", "get_ipython().run_cell('')"):
+        _cells(f"begin = len(calls); {inner}; time.sleep(1); during = len(calls) - begin")
         found.append(names["during"])
-    return found[0], found[1], until(lambda: len(calls) - names["begin"])
+    return found, until(lambda: len(calls) - names["begin"])
 
 
 def _begin_meanwhile() -> bool:
@@ -122,15 +141,15 @@ def _begin_meanwhile() -> bool:
 
     def slow() -> dict[str, int]:
         begun.set()
-        may_end.wait(30)
+        may_end.wait()
         ended.set()
         return {}
 
     cells(RELEASE, UP_AND_DOWN)
     mock.patch.object(cuda, "give_back", slow).start()
-    mock.patch.object(idle_release, "PATIENCE", 60.0).start()
+    mock.patch.object(idle_release, "PATIENCE", 30 * SLACK).start()
     cells(SOON)
-    assert begun.wait(30)
+    begun.wait()
     threading.Timer(0.2, may_end.set).start()
     InteractiveShell.instance().user_ns["ended"] = ended
     (seen,) = cells("print(ended.is_set())")
@@ -145,17 +164,23 @@ def _before_first_use() -> tuple[list[Any], int]:
     return [before, current_stage()], sum(held())
 
 
-def _again_and_again() -> tuple[list[int], list[str]]:
+def _again_and_again() -> list[int]:
     calls = _counted()
-    names = InteractiveShell.instance().user_ns
-    names["calls"] = calls
+    InteractiveShell.instance().user_ns["calls"] = calls
     times = []
     for _ in range(3):
-        cells(RELEASE, SOON, UP_AND_DOWN, "calls.clear()")
+        _cells(RELEASE, SOON, UP_AND_DOWN, "calls.clear()")
         until(lambda: calls)
         time.sleep(1)  # there would be more by then, if one idle time gave back again and again
         times.append(len(calls))
-    thread = next(one for one in threading.enumerate() if "idle-release" in one.name)
+    return times
+
+
+def _unloaded() -> tuple[bool, bool]:
+    """Return whether a timer runs before the extension is unloaded, and after it."""
+    _cells(RELEASE, LATER, UP_AND_DOWN)
+    timers = _timers()
     InteractiveShell.instance().run_line_magic("unload_ext", "tfgpu_magic")
-    thread.join(30)
-    return times, [one.name for one in threading.enumerate()]
+    for timer in timers:
+        timer.join()
+    return bool(timers), bool(_timers())

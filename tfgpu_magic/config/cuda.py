@@ -70,16 +70,17 @@ def has_context() -> bool:
 def pools() -> dict[str, int]:
     """Return the bytes that each GPU's default memory pool holds, by UUID: of the GPUs that have a context here."""
     library = loaded()
-    known = [] if library is None else [(_uuid(library, one), _reserved(library, one)) for one in _active(library)]
-    return dict(known)
+    if library is None:
+        return {}
+    return {_uuid(library, device): _reserved(library, _pool(library, device)) for device in _active(library)}
 
 
 def give_back() -> dict[str, int]:
     """Have each GPU's default memory pool give back to the driver what is not in use; return the bytes, by UUID.
 
     It waits for all work of the GPU first, as only then the driver knows what is free. Whatever is in use stays where
-    it is, so other threads may go on. GPUs without a context in this process are left alone, and so are those that
-    fail.
+    it is, so other threads may go on; only a CUDA graph that one of them records meanwhile is lost. GPUs without a
+    context in this process are left alone, and so are those that fail.
     """
     library = loaded()
     return {} if library is None else {_uuid(library, device): _trim(library, device) for device in _active(library)}
@@ -127,26 +128,31 @@ def _active(library: ctypes.CDLL) -> list[ctypes.c_int]:
     ]
 
 
+def _pool(library: ctypes.CDLL, device: ctypes.c_int) -> ctypes.c_void_p:
+    """Return a device's default memory pool; a null pointer where it has none."""
+    pool = ctypes.c_void_p()
+    library.cuDeviceGetDefaultMemPool(ctypes.byref(pool), device)
+    return pool
+
+
 _RESERVED = 5  # CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
 
 
-def _reserved(library: ctypes.CDLL, device: ctypes.c_int) -> int:
-    """Return the bytes that a device's default pool holds, in use or not."""
-    pool, size = ctypes.c_void_p(), ctypes.c_uint64()
-    library.cuDeviceGetDefaultMemPool(ctypes.byref(pool), device)
+def _reserved(library: ctypes.CDLL, pool: ctypes.c_void_p) -> int:
+    """Return the bytes that a pool holds, in use or not."""
+    size = ctypes.c_uint64()
     known = pool and library.cuMemPoolGetAttribute(pool, _RESERVED, ctypes.byref(size)) == 0
     return size.value if known else 0
 
 
 def _trim(library: ctypes.CDLL, device: ctypes.c_int) -> int:
-    """Return the bytes that a device's default pool has given back."""
-    pool = ctypes.c_void_p()
-    library.cuDeviceGetDefaultMemPool(ctypes.byref(pool), device)
-    before = _reserved(library, device)
+    """Have a device's default pool give back what is not in use; return the bytes."""
+    pool = _pool(library, device)
+    before = _reserved(library, pool)
     if not (before and _synchronise(library, device)):
         return 0
     library.cuMemPoolTrimTo(pool, ctypes.c_size_t(0))
-    return max(0, before - _reserved(library, device))  # another thread may have taken some meanwhile
+    return max(0, before - _reserved(library, pool))  # another thread may have taken some meanwhile
 
 
 def _synchronise(library: ctypes.CDLL, device: ctypes.c_int) -> bool:

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config import cuda, import_hook, runtime
-from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.config.runtime import RUNTIME, counters, current_stage, devices
+from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, Stage
+from tfgpu_magic.config.runtime import RUNTIME, counters, current_stage, devices, environment
 from tfgpu_magic.frameworks import tensorflow_arrays, tensorflow_errors
 from tfgpu_magic.frameworks.peaks import Counter
 from tfgpu_magic.frameworks.shortage import PoolState
@@ -61,7 +61,8 @@ class TensorFlow:
     def pools(self) -> list[PoolState]:
         """Return the pool of each logical GPU; it rarely tells what it has taken, and never the largest piece."""
         limits, grows = runtime.limits_now(), runtime.growth_in_force(RUNTIME.observe((), timeout=0.0))
-        figures, taken = devices.pools(), cuda.pools() if self.gives_back else {}
+        figures, releases = devices.pools(), self.gives_back
+        taken = cuda.pools() if releases else {}
         return [
             PoolState(
                 framework=self.name,
@@ -69,10 +70,10 @@ class TensorFlow:
                 gpu=uuid,
                 in_use=pool.in_use,
                 peak=pool.peak,
-                limit=None if self.gives_back else pool.limit or None,  # CUDA's own pool keeps to none
+                limit=None if releases else pool.limit or None,  # CUDA's own pool keeps to none
                 capped=bool(limits.get(uuid)),
                 grows=grows,
-                releases=self.gives_back,
+                releases=releases,
                 taken=taken.get(uuid),
             )
             for uuid, logical in devices.logical().items()
@@ -81,17 +82,12 @@ class TensorFlow:
 
     @property
     def gives_back(self) -> bool:
-        """Whether it was set up so that memory that it does not use can go back to the driver while it lives."""
-        return RUNTIME.plan is not None and RUNTIME.plan.releases
+        """Whether its memory comes from CUDA's own pools: under `growth --release`, or by the user's own variable."""
+        return environment().get(ALLOCATOR) == ASYNC
 
     def give_back(self) -> dict[str, int]:
-        """Give memory that it does not use back to the driver; return the bytes by the UUID of each GPU.
-
-        By the driver's account of the pools from which it allocates under `growth --release`. Under any other policy
-        its memory is not from there, and nothing goes back. It waits for the GPUs' work, and starts nothing: before
-        first use there are no GPUs.
-        """
-        return cuda.give_back() if self.stage() is Stage.READY else {}
+        """Have CUDA's pools give back what none of its tensors uses; return the bytes by the UUID of each GPU."""
+        return cuda.give_back()
 
     def counters(self) -> tuple[Counter, ...]:
         """Return the counters of its logical GPUs; some 10 µs each."""

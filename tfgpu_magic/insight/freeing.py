@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfgpu_magic import frameworks
-from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.vocabulary import nearest
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.frameworks import Freeing, keras
+from tfgpu_magic.frameworks import keras
 from tfgpu_magic.insight import shell
 from tfgpu_magic.insight.accounts import Device, Holding
 from tfgpu_magic.insight.tensors import figures, inventory
@@ -101,8 +100,7 @@ def _under(names: Sequence[str]) -> set[tuple[object, ...]]:
 
 def _give_back() -> tuple[str, ...]:
     """Have each framework that can give memory back to the driver; return the names of those."""
-    awake = [one for one in frameworks.FRAMEWORKS if isinstance(one, Freeing) and one.stage() is Stage.READY]
-    able = [one for one in awake if one.gives_back]
+    able = frameworks.freeing()
     for framework in able:
         with contextlib.suppress(Exception):  # their errors have no common root; the figures tell what came of it
             framework.give_back()
