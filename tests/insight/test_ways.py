@@ -62,6 +62,7 @@ def test_what_loses_nothing_comes_before_a_restart() -> None:
 
 OUT = holding("Out[3]", GIB // 2)
 
+
 @pytest.mark.parametrize(
     ("held", "facts", "first"),
     [

@@ -75,9 +75,7 @@ print('made')
 def test_each_way_to_run_out_of_memory_ends_with_a_line_that_helps(
     machine: Machine, before: str, cell: str, size: int | None
 ) -> None:
-    (*_, failed, _), found, again = run(
-        machine, followed, "%tf_gpu limit 256MiB", AWAKE, before, cell, fresh=True
-    )
+    (*_, failed, _), found, again = run(machine, followed, "%tf_gpu limit 256MiB", AWAKE, before, cell, fresh=True)
 
     assert failed.error
     assert (found.cause, found.shortage.size) == ("limit", size)

@@ -18,6 +18,7 @@ from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.frameworks.tensorflow import TensorFlow
 from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.frameworks.versions import installed
+from tfgpu_magic.monitor.report import TENSORFLOW
 
 if TYPE_CHECKING:
     import re
@@ -218,7 +219,7 @@ def shortage(error: BaseException) -> Shortage | None:
     TensorFlow's words are the most general, and it is asked last.
     """
     text = _text(error)
-    for framework in sorted(FRAMEWORKS[::-1], key=lambda one: not _raised(one, error)):
+    for framework in sorted(FRAMEWORKS, key=lambda one: (not _raised(one, error), one.name == TENSORFLOW)):
         if isinstance(framework, Explained):
             found = framework.shortage(text)
         else:

@@ -55,7 +55,7 @@ class Freed:
         if lines and outcome.in_use and not outcome.held:
             lines.append("What went back to the driver is not known: it does not tell what this process holds.")
         kept = any(framework == TENSORFLOW and change.freed for (framework, _), change in outcome.in_use.items())
-        if kept and not self.to_driver:
+        if kept and TENSORFLOW not in outcome.asked and not self.to_driver:
             lines.append(_KEEPS)
         if outcome.remaining:
             lines.append(_remaining(outcome))

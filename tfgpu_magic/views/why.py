@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,6 @@ from tfgpu_magic.views.tensors import called
 
 if TYPE_CHECKING:
     from tfgpu_magic.insight.why.explanation import Cause, Explanation
-    from tfgpu_magic.monitor.rows import ProcessRow
 
 NONE = "Nothing has run out of GPU memory here since tfgpu_magic was loaded."
 
@@ -39,7 +38,8 @@ class Why:
             return NONE
         facts = [*_facts(case), *_before(case)]
         width = max((len(label) for label, _ in facts), default=0)
-        lines = [f"  {label:<{width}}  {text}" for label, text in facts]
+        named = ((label if at == 0 else "", line) for label, of_it in facts for at, line in enumerate(of_it))
+        lines = [f"  {label:<{width}}  {line}" for label, line in named]
         ways = list(ways_out.lines(case))
         column = max((len(line) for line, _ in ways if line), default=0)
         shown = [f"  {line:<{column}}   {text}".rstrip() if line else f"  {text}" for line, text in ways]
@@ -49,15 +49,20 @@ class Why:
         case = self.explanation
         if case is None:
             return html.page(f"<p>{html.prose(NONE)}</p>")
-        rows = [f'<th scope="row">{html.prose(label)}</th><td>{html.prose(text)}</td>' for label, text in _facts(case)]
         curve = _curve(case)
         parts = [
             f"<p><strong>{html.prose(_headline(case))}</strong></p>",
-            html.rows("", rows),
+            html.rows("", [_row(label, lines) for label, lines in _facts(case)]),
             "" if curve is None else chart.STYLE + chart.draw(curve),
             html.rows(ways_out.lead(case), [_way(line, text) for line, text in ways_out.lines(case)]),
         ]
         return html.page("".join(parts) + "".join(map(html.remark, _remarks(case))))
+
+
+def _row(label: str, lines: Sequence[str]) -> str:
+    """Draw a fact as the cells of a row."""
+    text = "<br>".join(map(html.prose, lines))
+    return f'<th scope="row">{html.prose(label)}</th><td class="tfgpu-name">{text}</td>'
 
 
 def _way(line: str, text: str) -> str:
@@ -138,32 +143,32 @@ _CAUSES: dict[Cause, Callable[[Explanation], str]] = {
 }
 
 
-def _facts(case: Explanation) -> Iterator[tuple[str, str]]:
-    """Give what is known, each a label and a text; what belongs to the label before has none."""
+def _facts(case: Explanation) -> Iterator[tuple[str, list[str]]]:
+    """Give what is known, each a label and lines of text."""
     shortage, pool, gpu = case.shortage, case.pool, case.gpu
     if shortage.shape is not None:
         of = f"{shortage.dtype} " if shortage.dtype else ""
         on = f" on {shortage.device}" if shortage.device else ""
-        yield "Asked", f"{rounded(shortage.size)}, a {of}tensor of shape {ways_out.shape(shortage.shape)}{on}"
+        yield "Asked", [f"{rounded(shortage.size)}, a {of}tensor of shape {ways_out.shape(shortage.shape)}{on}"]
     if pool is not None:
         limit = "" if pool.limit is None else f" of {rounded(pool.limit)}"
         took = "" if pool.taken is None else f", {rounded(pool.taken)} taken from the driver"
         text = f"{rounded(pool.in_use)} in use, peak {rounded(pool.peak)}{limit}{took}{', grows' * pool.grows}"
-        yield "Pool", f"{pool.framework} {pool.name}: {text}"
+        yield "Pool", [f"{pool.framework} {pool.name}: {text}"]
     if gpu is not None:
-        yield f"GPU {gpu.gpu}", f"{phrases.held(gpu)} held, {phrases.with_unit(gpu.free)} free"
-        yield from (("", line) for line in _holders(case))
-    for number, held in enumerate(case.biggest):
-        yield "" if number else "Largest", f"{rounded(held.size):>8}  {called(held.name, held.others)} ({held.what})"
+        yield f"GPU {gpu.gpu}", [f"{phrases.held(gpu)} held, {phrases.with_unit(gpu.free)} free", *_holders(case)]
+    if case.biggest:
+        sized = ((f"{rounded(one.size):>8}", called(one.name, one.others), one.what) for one in case.biggest)
+        yield "Largest", [f"{size}  {name} ({what})" for size, name, what in sized]
 
 
-def _before(case: Explanation) -> Iterator[tuple[str, str]]:
+def _before(case: Explanation) -> Iterator[tuple[str, list[str]]]:
     """Give what was in use in the last minutes, as a curve and in words."""
     curve = _curve(case)
     if curve is not None:
         (begin, first), (end, last) = curve.points[0], curve.points[-1]
         path = f"{rounded(first)} in use, then {rounded(last)}; {rounded(curve.highest)} at most"
-        yield "Before", f"{chart.line(curve)} {path}, in {phrases.seconds(end - begin)}"
+        yield "Before", [f"{chart.line(curve)} {path}, in {phrases.seconds(end - begin)}"]
 
 
 def _curve(case: Explanation) -> Curve | None:
