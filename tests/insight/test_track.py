@@ -45,11 +45,11 @@ def test_a_line_stands_below_each_cell_that_changes_much_or_is_higher_than_all_b
 
     assert "in use by 64 MiB or more" in on.text
     assert lines(seen) == [
-    "+100 MiB": "100 MiB",
+        ("+100 MiB", "100 MiB"),
         None,
-    "0": "400 MiB",
+        (None, "400 MiB"),
         None,
-    "-100 MiB": "100 MiB",
+        ("-100 MiB", "100 MiB"),
         None,
         None,
         None,
