@@ -26,9 +26,9 @@ def pool(in_use: float = 0, limit: float | None = 1, *, peak: float = 0, **facts
 
 def gpu(free: float | None = 4, total: float | None = 16) -> GpuRow:
     """Return a GPU, in GiB."""
-    sizes = {name: None if size is None else int(size * GIB) for name, size in (("free", free), ("total", total))}
     used = None if free is None or total is None else int((total - free) * GIB)
-    return GpuRow(gpu="0", name="A100", uuid="GPU-0", used=used, **sizes)
+    sizes = {name: None if size is None else int(size * GIB) for name, size in (("free", free), ("total", total))}
+    return GpuRow(gpu="0", name="A100", uuid="GPU-0", used=used, free=sizes["free"], total=sizes["total"])
 
 
 def row(held: float, owner: str = "eval.ipynb", *, who: Any = "mine", state: str = "idle", pid: int = 7) -> ProcessRow:
@@ -39,6 +39,6 @@ def row(held: float, owner: str = "eval.ipynb", *, who: Any = "mine", state: str
 
 def case(**facts: Any) -> Explanation:
     """Return a lack of 2 GiB where the limit is 1 GiB, with facts of its own."""
-    given = {"time": 10_000.0, "seen": 10_000.0, "error": "ResourceExhaustedError", "shortage": shortage()}
-    given |= {"cause": "limit", "pool": pool(0.4, peak=0.5, capped=True), "gpu": gpu()}
+    given: dict[str, Any] = {"time": 10_000.0, "seen": 10_000.0, "error": "ResourceExhaustedError"}
+    given |= {"shortage": shortage(), "cause": "limit", "pool": pool(0.4, peak=0.5, capped=True), "gpu": gpu()}
     return Explanation(**(given | facts))
