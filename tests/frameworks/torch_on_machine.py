@@ -35,6 +35,7 @@ class Library:
         self._torch = torch
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._fractions: dict[int, float] = {}
+        self._allocated: dict[int, tuple[int, int]] = {}  # now, and at most, where it was told
 
     def fill_in(self) -> None:
         """Give `torch._C` what it lacks, by the names and types of `torch/_C/__init__.pyi`."""
@@ -43,6 +44,7 @@ class Library:
             "getDeviceCount": self._count,
             "getMemoryFraction": lambda device: self._fractions[device],
             "memoryStats": self._stats,
+            "resetPeakMemoryStats": self._reset,
             "setMemoryFraction": self._set,
         }
         for name, function in functions.items():
@@ -60,12 +62,23 @@ class Library:
         self._driver.cuDeviceGetCount(ctypes.byref(count))
         return count.value
 
+    def use(self, device: int, size: int) -> None:
+        """Have so many bytes allocated of a GPU from now on."""
+        self._allocated[device] = size, max(size, self._counted(device)[1])
+
     def _stats(self, device: int) -> dict[str, Any]:
-        times = device + 1
+        (allocated, peak), reserved = self._counted(device), (device + 1) * RESERVED
         return {
-            "allocated_bytes": {"all": {"current": times * ALLOCATED, "peak": times * PEAK}},
-            "reserved_bytes": {"all": {"current": times * RESERVED}},
+            "allocated_bytes": {"all": {"current": allocated, "peak": peak}},
+            "reserved_bytes": {"all": {"current": reserved, "peak": reserved}},
         }
+
+    def _reset(self, device: int) -> None:
+        allocated, _ = self._counted(device)
+        self._allocated[device] = allocated, allocated
+
+    def _counted(self, device: int) -> tuple[int, int]:
+        return self._allocated.get(device, ((device + 1) * ALLOCATED, (device + 1) * PEAK))
 
     def _set(self, fraction: float, device: int) -> None:
         assert device in self._fractions
@@ -109,6 +122,27 @@ def told(steps: Sequence[str]) -> tuple[dict[str, tuple[Figure, ...]], str, str]
             except tfgpu_magic.Refused as error:
                 refused = str(error)
     return frameworks.figures(), options(imported()), refused
+
+
+def measured() -> tuple[int, int, int]:
+    """Import PyTorch in a block that is measured, and reset its peaks as its users do in one within it.
+
+    Returns:
+        The peaks of both, and what PyTorch itself tells afterwards.
+    """
+    with tfgpu_magic.measure(driver=False) as outer:
+        torch = imported()
+        torch.cuda.init()
+        library = torch.cuda._cudart
+        library.use(0, 700 * MIB)
+        library.use(0, 50 * MIB)
+        with tfgpu_magic.measure(driver=False) as inner:
+            library.use(0, 300 * MIB)
+            library.use(0, 100 * MIB)
+            torch.cuda.reset_peak_memory_stats(0)
+            library.use(0, 200 * MIB)
+            library.use(0, 10 * MIB)
+    return outer.peak, inner.peak, torch.cuda.max_memory_allocated(0)
 
 
 def asked_without_a_start() -> tuple[str, list[int], bool, tuple[int, ...]]:
