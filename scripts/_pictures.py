@@ -1,4 +1,4 @@
-"""Takes the pictures of the documentation: the panel beside a notebook, light and dark, and `%tf_gpu` in a cell."""
+"""Takes the pictures of the documentation: the panel beside a notebook, light and dark, and what cells show."""
 
 from __future__ import annotations
 
@@ -37,6 +37,14 @@ _IMAGES = """import tensorflow as tf
 images = tf.zeros([64, 1024, 1024])"""
 
 
+_EPOCHS = """for epoch in range(3):
+    for step in range(6):
+        batch = images[:48] * 0.5
+        time.sleep(0.4)
+    del batch
+    time.sleep(0.8)"""
+
+
 def main() -> None:
     """Take them all."""
     os.environ |= {SIMULATED_USER: OTHER, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
@@ -44,6 +52,7 @@ def main() -> None:
         browser = chromium(playwright)
         _take_panel(browser)
         _take_status(browser)
+        _take_track(browser)
         browser.close()
 
 
@@ -79,6 +88,26 @@ def _take_status(browser: Browser) -> None:
         )
         page = _run_all(browser, scene, "tour.ipynb", cells)
         _last(page).screenshot(path=FOLDER / "status.png", style=_PLAIN)
+        page.close()
+
+
+_TRACKED = (
+    "%tf_gpu visible 0; limit 4GiB",
+    "%tf_gpu track on",
+    "import time\n\nimport tensorflow as tf\n\nimages = tf.zeros([128, 1024, 1024]); time.sleep(2)",
+    "weights = [tf.Variable(tf.zeros([16, 1024, 1024])) for _ in range(4)]; time.sleep(1)",
+    _EPOCHS,
+    "del images; time.sleep(2)",
+    "%tf_gpu track",
+)
+
+
+def _take_track(browser: Browser) -> None:
+    with simulated() as machine, _server(machine) as scene:
+        page = _run_all(browser, scene, "train.ipynb", _TRACKED)
+        last = _last(page)
+        last.locator(".tfgpu-slots > i").nth(9).hover()  # the values there are shown
+        last.screenshot(path=FOLDER / "track.png", style=_PLAIN)
         page.close()
 
 

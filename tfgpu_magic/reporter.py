@@ -83,10 +83,11 @@ class Reporter:
 
     def _after(self, result: Any) -> None:
         self._turn(busy=False)
+        error = getattr(result, "error_in_exec", None)  # an interrupted cell that awaits has no result
         # The first report imports it; before that nothing was sampled.
         sampling: Any = sys.modules.get("tfgpu_magic.insight.sampling")
-        if sampling is not None and result.error_in_exec is not None:
-            sampling.keep_if_out_of_memory(result.error_in_exec, result.execution_count)
+        if sampling is not None and error is not None:
+            sampling.keep_if_out_of_memory(error, result.execution_count)
 
     def _turn(self, *, busy: bool) -> None:
         self._busy, self._active = busy, time.time()

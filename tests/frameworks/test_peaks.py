@@ -17,7 +17,7 @@ class Pool:
 
     def __init__(self, *, resets: bool = True) -> None:
         self.resets = resets
-        self.in_use = self.peak = 0
+        self.in_use = self.peak = self.times_reset = 0
         self.awake = True
         self.between: Callable[[Callable[[], None]], None] = lambda reset: reset()
 
@@ -26,6 +26,7 @@ class Pool:
 
     def reset_peaks(self) -> None:
         assert self.resets
+        self.times_reset += 1
         self.peak = self.in_use
 
     def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
@@ -56,6 +57,19 @@ def test_every_reader_has_the_highest_since_it_began(steps: list[int | str]) -> 
             pool.between(pool.reset_peaks)
         for mark, since in readers:
             assert peaks.read(mark)[0].peak == max(history[since:])
+
+
+def test_the_counter_is_reset_only_where_that_changes_it() -> None:
+    pool = Pool()
+    peaks = SharedPeaks(pool)
+    pool.use(5)
+    peaks.end(peaks.begin())
+    assert pool.times_reset == 0
+
+    pool.use(3)
+    peaks.end(peaks.begin())
+    peaks.end(peaks.begin())
+    assert pool.times_reset == 1
 
 
 def test_a_pool_that_comes_later_counts_from_its_own_beginning() -> None:

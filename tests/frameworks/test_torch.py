@@ -91,6 +91,12 @@ def test_asking_for_its_stage_memory_and_version_starts_nothing(machine: Machine
     assert version >= (2, 13)
 
 
+def test_its_peaks_are_shared_with_those_who_reset_them(machine: Machine) -> None:
+    outer, inner, theirs = run(machine, on_machine.measured, fresh=True)
+
+    assert (outer, inner, theirs) == (700 * MIB, 300 * MIB, 200 * MIB)
+
+
 def test_the_stand_ins_have_its_functions_and_their_arguments(machine: Machine) -> None:
     assert run(machine, on_machine.unlike_the_stand_ins, fresh=True) == []
 

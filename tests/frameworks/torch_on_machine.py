@@ -38,6 +38,7 @@ class Library:
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._fractions: dict[int, float] = {}
         self._reserved = RESERVED
+        self._allocated: dict[int, tuple[int, int]] = {}  # now, and at most, where it was told
 
     def fill_in(self) -> None:
         """Give `torch._C` what it lacks, by the names and types of `torch/_C/__init__.pyi`."""
@@ -47,6 +48,7 @@ class Library:
             "getDeviceCount": self._count,
             "getMemoryFraction": lambda device: self._fractions[device],
             "memoryStats": self._stats,
+            "resetPeakMemoryStats": self._reset,
             "setMemoryFraction": self._set,
         }
         for name, function in functions.items():
@@ -64,12 +66,23 @@ class Library:
         self._driver.cuDeviceGetCount(ctypes.byref(count))
         return count.value
 
+    def use(self, device: int, size: int) -> None:
+        """Have so many bytes allocated of a GPU from now on."""
+        self._allocated[device] = size, max(size, self._counted(device)[1])
+
     def _stats(self, device: int) -> dict[str, Any]:
-        times = device + 1
+        (allocated, peak), reserved = self._counted(device), (device + 1) * self._reserved
         return {
-            "allocated_bytes": {"all": {"current": times * ALLOCATED, "peak": times * PEAK}},
-            "reserved_bytes": {"all": {"current": times * self._reserved}},
+            "allocated_bytes": {"all": {"current": allocated, "peak": peak}},
+            "reserved_bytes": {"all": {"current": reserved, "peak": reserved}},
         }
+
+    def _reset(self, device: int) -> None:
+        allocated, _ = self._counted(device)
+        self._allocated[device] = allocated, allocated
+
+    def _counted(self, device: int) -> tuple[int, int]:
+        return self._allocated.get(device, ((device + 1) * ALLOCATED, (device + 1) * PEAK))
 
     def _empty(self) -> None:
         self._reserved = ALLOCATED
@@ -122,6 +135,27 @@ def given_back() -> dict[str, int]:
     """Return what PyTorch gives back of what it has reserved, by the UUID of each GPU."""
     imported().cuda.init()
     return Torch().give_back()
+
+
+def measured() -> tuple[int, int, int]:
+    """Import PyTorch in a block that is measured, and reset its peaks as its users do in one within it.
+
+    Returns:
+        The peaks of both, and what PyTorch itself tells afterwards.
+    """
+    with tfgpu_magic.measure(driver=False) as outer:
+        torch = imported()
+        torch.cuda.init()
+        library = torch.cuda._cudart
+        library.use(0, 700 * MIB)
+        library.use(0, 50 * MIB)
+        with tfgpu_magic.measure(driver=False) as inner:
+            library.use(0, 300 * MIB)
+            library.use(0, 100 * MIB)
+            torch.cuda.reset_peak_memory_stats(0)
+            library.use(0, 200 * MIB)
+            library.use(0, 10 * MIB)
+    return outer.peak, inner.peak, torch.cuda.max_memory_allocated(0)
 
 
 def asked_without_a_start() -> tuple[str, list[int], bool, tuple[int, ...]]:

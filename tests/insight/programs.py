@@ -1,4 +1,4 @@
-"""Programs for the real TensorFlow whose peaks are measured, and found in runs of their own by its own functions.
+"""Programs for the real TensorFlow whose peaks are known, are measured, and are counted by its allocator.
 
 Each is called with a function that gives a `with` block for a name. Memory is taken of two logical GPUs of 4 GiB.
 """
@@ -15,6 +15,7 @@ import tfgpu_magic
 from tests.sizes import MIB
 from tests.tf.on_machine import touch_every_gpu
 from tfgpu_magic.insight.measuring import Measuring
+from tfgpu_magic.simgpu import Machine
 
 Marked = Callable[[str], AbstractContextManager[object]]
 Peaks = dict[str, dict[str, int]]
@@ -23,13 +24,16 @@ Peaks = dict[str, dict[str, int]]
 PATIENCE = 30.0
 GPUS = ("GPU:0", "GPU:1")
 
+unit = MIB
+"""Bytes for each MiB of a program: fewer in a rehearsal."""
+
 
 def take(mib: int, gpu: int = 0) -> Any:
     """Return a tensor of so many MiB."""
     import tensorflow as tf
 
     with tf.device(f"GPU:{gpu}"):
-        return tf.zeros(mib * MIB // 4, tf.float32)
+        return tf.zeros(mib * unit // 4, tf.float32)
 
 
 def kept(marked: Marked) -> None:
@@ -154,7 +158,7 @@ def a_variable(marked: Marked) -> None:
     import tensorflow as tf
 
     with marked("variable"), tf.device("GPU:0"):
-        variable = tf.Variable(tf.zeros(64 * MIB // 4))
+        variable = tf.Variable(take(64))
         variable.assign(variable * 2.0)
         del variable
 
@@ -209,6 +213,17 @@ def another_logical_gpu(marked: Marked) -> None:
         take(320, gpu=1)
 
 
+def a_neighbour_that_allocates(marked: Marked) -> None:
+    machine = Machine.current()
+    assert machine is not None
+    with marked("beside it"):
+        first = take(64)
+        neighbour = machine.add_neighbour("2GiB@0")
+        second = take(96)
+        neighbour.stop()
+        del first, second
+
+
 def both_logical_gpus(marked: Marked) -> None:
     with marked("outer"):
         first = take(128, gpu=0)
@@ -217,32 +232,62 @@ def both_logical_gpus(marked: Marked) -> None:
         del first
 
 
-PROGRAMS = (
-    *(kept, freed, one_after_the_other, one_beside_the_other, given_back, nothing),
-    *(nested_and_higher_within, nested_and_higher_before, nested_and_higher_after, nested_thrice, twice_in_a_block),
-    *(an_error, an_error_within, out_of_memory, a_function, a_variable, a_gradient),
-    *(another_thread, two_threads_that_measure, another_logical_gpu, both_logical_gpus),
-)
+PROGRAMS: dict[Callable[[Marked], None], dict[str, tuple[int, int]]] = {
+    kept: {"kept": (100, 0)},
+    freed: {"freed": (300, 0)},
+    one_after_the_other: {"one after the other": (300, 0)},
+    one_beside_the_other: {"beside": (450, 0)},
+    given_back: {"given back": (500, 0)},
+    nothing: {"nothing": (200, 0)},
+    nested_and_higher_within: {"outer": (400, 0), "inner": (400, 0)},
+    nested_and_higher_before: {"outer": (700, 0), "inner": (150, 0)},
+    nested_and_higher_after: {"outer": (600, 0), "inner": (150, 0)},
+    nested_thrice: {"first": (500, 0), "second": (350, 0), "third": (170, 0)},
+    twice_in_a_block: {"outer": (350, 0), "small": (50, 0), "large": (350, 0)},
+    an_error: {"failed": (256, 0)},
+    an_error_within: {"outer": (384, 0), "failed": (384, 0)},
+    out_of_memory: {"out of memory": (1024, 0)},
+    a_function: {"traced and run": (384, 0), "run": (384, 0)},
+    a_variable: {"variable": (128, 0)},
+    a_gradient: {"gradient": (320, 0)},
+    another_thread: {"both": (448, 0)},
+    two_threads_that_measure: {"first": (350, 0), "second": (350, 0)},
+    another_logical_gpu: {"the second": (0, 320)},
+    a_neighbour_that_allocates: {"beside it": (160, 0)},
+    both_logical_gpus: {"outer": (128, 512), "inner": (128, 512)},
+}
+"""The peaks of each program's blocks in MiB, by arithmetic, of each logical GPU."""
 
 
 def compared() -> dict[str, tuple[Peaks, Peaks]]:
-    """Return the peaks of each program's blocks as they are measured, and as TensorFlow's own functions have them."""
+    """Return the peaks of each program's blocks as they are measured, and as TensorFlow's allocator counts them."""
     tfgpu_magic.apply("split 4GiB 4GiB")
     touch_every_gpu()
-    return {program.__name__: _compared(program) for program in PROGRAMS}
+    _rehearse()
+    return {program.__name__: (_measured(program), _truth(program)) for program in PROGRAMS}
 
 
-def _compared(program: Callable[[Marked], None]) -> tuple[Peaks, Peaks]:
-    names: list[str] = []
+def _rehearse() -> None:
+    """Run each program with little memory: what TensorFlow keeps for good is then at the beginning of its pool.
 
-    def named(name: str) -> AbstractContextManager[object]:
-        names.append(name)
-        return contextlib.nullcontext()
+    Otherwise it lies between the programs' tensors, and the allocator gives out whole a piece that is not much larger
+    than what was asked for.
+    """
+    global unit
+    unit = 2**10
+    for program in PROGRAMS:
+        program(lambda _: contextlib.nullcontext())
+    unit = MIB
 
-    program(named)  # also what is kept after a first run is there by now
+
+def _truth(program: Callable[[Marked], None]) -> Peaks:
     truth: Peaks = {}
-    for name in names:
+    for name in PROGRAMS[program]:
         program(_alone(name, truth))
+    return truth
+
+
+def _measured(program: Callable[[Marked], None]) -> Peaks:
     measurings: dict[str, Measuring] = {}
 
     def measured(name: str) -> Measuring:
@@ -250,23 +295,24 @@ def _compared(program: Callable[[Marked], None]) -> tuple[Peaks, Peaks]:
         return measurings[name]
 
     program(measured)
-    return {name: {one.name: one.peak for one in it.result.pools} for name, it in measurings.items()}, truth
+    return {name: {one.name: one.peak for one in it.result.pools} for name, it in measurings.items()}
 
 
 def _alone(only: str, truth: Peaks) -> Marked:
-    """Return what looks at the block of one name, with TensorFlow's own functions, and leaves the others alone."""
-    import tensorflow as tf
+    """Return what looks at the block of one name, by the allocator's counters, and leaves the others alone."""
+    from tensorflow.python import pywrap_tfe  # below all that may be wrapped
+    from tensorflow.python.eager import context
 
-    tell = tf.config.experimental
+    handle = context.context()._context_handle
 
     @contextlib.contextmanager
     def block(name: str) -> Any:
         for gpu in GPUS if name == only else ():
-            tell.reset_memory_stats(gpu)
+            pywrap_tfe.TFE_ResetMemoryStats(handle, gpu)
         try:
             yield
         finally:
             if name == only:
-                truth[name] = {gpu: tell.get_memory_info(gpu)["peak"] for gpu in GPUS}
+                truth[name] = {gpu: pywrap_tfe.TFE_GetMemoryInfo(handle, gpu)["peak"] for gpu in GPUS}
 
     return block

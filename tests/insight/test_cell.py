@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tests.machines import machine_of
-from tests.magic.shell import Seen, cells
+from tests.insight.shell import cells
+from tests.magic.shell import Seen
 from tests.processes import run
 from tfgpu_magic.simgpu import Machine
 
@@ -32,7 +33,7 @@ def value(seen: Seen) -> str:
 def test_a_cell_shows_its_peak_what_stayed_and_what_the_driver_gave_above_its_value(machine: Machine) -> None:
     (seen,) = told(machine, f"%%tf_gpu measure\nx = {TAKE}\nprint('within')\n6 * 7")
 
-    assert re.search(r"^Measured: \d+\.\d s, peak 64 MiB, 64 MiB stayed\.$", seen.text, re.MULTILINE)
+    assert re.search(r"^Measured: \d+\.\d+ s, peak 64 MiB, 64 MiB stayed\.$", seen.text, re.MULTILINE)
     assert re.search(r"^ GPU:0 +\d+ \w+ +64 MiB +\+64 MiB +64 MiB +2 GiB$", seen.text, re.MULTILINE)
     assert re.search(r"^ GPU 0 +2\.\d GiB +2\.\d GiB +0$", seen.text, re.MULTILINE)
     assert "Simulated GPUs" in seen.text

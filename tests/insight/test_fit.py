@@ -9,7 +9,7 @@ import pytest
 import tfgpu_magic
 from tests.insight.programs import take
 from tests.machines import machine_of
-from tests.magic.shell import cells
+from tests.insight.shell import cells
 from tests.processes import run
 from tests.sizes import GIB, MIB
 from tfgpu_magic.config import parser
@@ -63,6 +63,13 @@ def test_without_a_peak_it_says_what_to_do() -> None:
 
         assert "no peaks to go by. Run the cells that count" in repr(answer)
         assert "no peaks to go by" in answer._repr_html_()
+
+
+def test_where_the_driver_says_nothing_it_says_so_and_not_that_nothing_was_used() -> None:
+    answer = FitAnswer(fit({"TensorFlow": [pool(0, GIB)]}, Snapshot(time=0.0, error="it hangs.")), trouble="it hangs.")
+
+    assert repr(answer) == "How much to ask for is not known: it hangs."
+    assert "it hangs." in answer._repr_html_()
 
 
 def test_what_the_gpu_is_to_have_free_counts_one_context_for_all_frameworks() -> None:

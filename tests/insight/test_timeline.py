@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import pairwise
 
 import pytest
 
 from tests.sizes import GIB, MIB
-from tfgpu_magic.frameworks.peaks import Counter
 from tfgpu_magic.insight import timeline
 from tfgpu_magic.insight.timeline import CellUse, Level, Sample, Timeline, levels
 from tfgpu_magic.insight.usage import PoolUse
@@ -24,12 +24,9 @@ def cell(number: int, **options: object) -> CellUse:
 
 
 def test_levels_are_those_of_each_gpu_over_all_pools_and_frameworks() -> None:
-    def counter(gpu: str, in_use: int, limit: int | None) -> Counter:
-        return Counter(name="", gpu=gpu, in_use=in_use, peak=in_use, limit=limit)
+    found = levels([("a", 1, 10), ("b", 2, 20), ("a", 3, 30), ("b", 4, None), ("b", 5, 50)])
 
-    found = levels([counter("a", 1, 10), counter("b", 2, 20), counter("a", 3, 30), counter("b", 4, None)])
-
-    assert found == (Level("a", 4, 40), Level("b", 6, None))
+    assert found == (Level("a", 4, 40), Level("b", 11, None))
 
 
 def test_a_level_line_takes_two_samples_however_long_it_is() -> None:
@@ -49,31 +46,43 @@ def test_nothing_is_kept_before_a_gpu_is_used() -> None:
 
 def test_it_does_not_grow_for_ever() -> None:
     line = Timeline()
-    for number in range(timeline.SAMPLES + 10):
+    for number in range(3 * (timeline.RECENT + timeline.OLDER)):
         line.add(sample(number, number))
     for number in range(timeline.CELLS + 10):
         line.add_cell(cell(number))
     for _ in range(timeline.FAILURES + 10):
         line.keep(None)
 
-    assert len(line.samples()) == timeline.SAMPLES
+    assert len(line.samples()) <= timeline.RECENT + timeline.OLDER
     assert len(line.cells()) == timeline.CELLS
     assert len(line.failures()) == timeline.FAILURES
     assert line.cells()[-1].number == timeline.CELLS + 9
 
 
-def test_the_way_to_an_error_stays_when_newer_samples_displace_it() -> None:
+def test_of_a_long_session_all_is_there_the_newest_as_it_was_and_the_highest() -> None:
+    line, count = Timeline(), 10 * timeline.RECENT
+    for number in range(count):
+        line.add(sample(number, GIB if number == 70 else number))
+    times = [one.time for one in line.samples()]
+
+    assert times == sorted(times)
+    assert times[0] < 70
+    assert max(later - earlier for earlier, later in pairwise(times)) <= 2 * 16  # seconds: 5 h in 1800 samples
+    assert times[-timeline.RECENT :] == list(range(count - timeline.RECENT, count))
+    assert max(one.levels[0].in_use for one in line.samples()) == GIB
+
+
+def test_the_minutes_before_an_error_are_kept_as_they_were() -> None:
     line, now = Timeline(), time.time()
-    for ago in (5000.0, 300.0, 1.0):
+    for ago in (5000.0, 300.0, 299.5, 1.0):
         line.add(sample(now - ago, round(ago)))
     line.keep(7)
-    for number in range(timeline.SAMPLES):
+    for number in range(10 * timeline.RECENT):
         line.add(sample(now + number, number))
     (failure,) = line.failures()
 
     assert failure.number == 7
-    assert [one.levels[0].in_use for one in failure.samples] == [300, 1]
-    assert line.samples(10.0)[0].levels[0].in_use != 300
+    assert [one.levels[0].in_use for one in failure.samples] == [300, 300, 1]
 
 
 def test_it_is_written_as_json_and_read_again() -> None:

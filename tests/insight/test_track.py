@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from IPython.utils.capture import capture_output
 
 import tfgpu_magic
 from tests.machines import machine_of
-from tests.magic.shell import Seen, cells
+from tests.insight.shell import cells
+from tests.magic.shell import Seen
 from tests.processes import run
 from tests.waiting import until
 from tfgpu_magic.insight.timeline import TIMELINE, CellUse, Failure
@@ -19,7 +22,7 @@ from tfgpu_magic.simgpu import Machine
 machine = machine_of("1x8GiB")
 
 READY = "%tf_gpu limit 2GiB\nimport tensorflow as tf; small = tf.zeros(10)"
-LINE = re.compile(r"GPU:0 ([+-]?\d+(?: MiB)?): \d+ \w+ in use, peak (\d+ MiB)")
+LINE = re.compile(r"^GPU:0: (?:([+-]\d+ MiB), )?\d+ \w+ in use, peak (\d+ MiB)$", re.MULTILINE)
 
 
 def lines(seen: list[Seen]) -> list[tuple[str, ...] | None]:
@@ -86,6 +89,13 @@ def test_what_each_cell_did_is_kept_with_its_number_and_its_error(machine: Machi
     assert [round(pool.peak / 2**20) for pool in measuring.pools] == [120]  # also with a measurement in the cell
 
 
+def test_a_cell_that_is_interrupted_while_it_awaits_is_one_too(machine: Machine) -> None:
+    said, cell = run(machine, _interrupted)
+
+    assert (cell.number, cell.title, cell.error) == (None, "await later()", "KeyboardInterrupt")
+    assert not re.search(r"insight|reporter", said)
+
+
 def test_cells_within_a_cell_are_cells_and_the_outer_one_counts_all(machine: Machine) -> None:
     found: tuple[CellUse, ...] = run(machine, _nested_cells)
 
@@ -105,12 +115,12 @@ def test_the_session_is_shown_as_a_chart_and_by_cell(machine: Machine) -> None:
     )
 
     assert re.search(r"^GPU 0: 100 MiB in use, highest 400 MiB, limit 2 GiB\n  [▁-█]+$", seen.value, re.MULTILINE)
-    rows = re.findall(r"^ (In \[\d\]) +(\S.*?)  +\d+\.\d s +GPU:0 +(\d+) MiB +(\S+)", seen.value, re.MULTILINE)
+    rows = re.findall(r"^ (In \[\d\]) +(\S.*?)  +\d+\.\d+ s +GPU:0 +(\d+) MiB +(\S+)", seen.value, re.MULTILINE)
     assert [row[0] for row in rows] == ["In [4]", "In [6]"]
     assert rows[0][1:] == ("x = tf.zeros(100 * 2**18)", "100", "+100")
     assert "Simulated GPUs" in seen.value
     assert "<svg" in seen.html
-    assert "In [4] x = tf.zeros(100 * 2**18): GPU:0 peak 100 MiB</title>" in seen.html
+    assert 'In [4] x = tf.zeros(100 * 2**18): GPU:0 peak 100 MiB"' in seen.html
 
 
 def test_without_tracking_the_session_is_there_and_says_what_is_missing(machine: Machine) -> None:
@@ -243,3 +253,15 @@ def _out_of_memory() -> Failure:
     assert seen.error == "ResourceExhaustedError"
     (failure,) = TIMELINE.failures()
     return failure
+
+
+def _interrupted() -> tuple[str, CellUse]:
+    """Do what ipykernel does at the end of a cell that was interrupted while it awaited: it has no result for it."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    cells(READY, "%tf_gpu track on")
+    events = InteractiveShell.instance().events
+    with capture_output() as heard:
+        events.trigger("pre_run_cell", SimpleNamespace(raw_cell="await later()"))  # type: ignore[no-untyped-call]
+        events.trigger("post_run_cell", None)  # type: ignore[no-untyped-call]
+    return heard.stdout + heard.stderr, TIMELINE.cells()[-1]

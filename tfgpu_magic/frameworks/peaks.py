@@ -7,12 +7,11 @@ between that reading and the reset, within microseconds, is not seen: allocators
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
-
-T = TypeVar("T")
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,7 @@ class Counting(Protocol):
         """Reset its counters; what its own functions tell of them stays."""
 
     def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
-        """Have the resets of others done by `between`; called often, and with the same function each time."""
+        """Have the resets of others done by `between`, from its import on; called often, always with that function."""
 
 
 @dataclass(slots=True)
@@ -86,9 +85,11 @@ class SharedPeaks:
         with self._lock:
             # Before the framework starts, so that a reset within its first cell is seen too.
             self._framework.share_peaks(self._between)
-            mark = Mark({one.name: one for one in self._fold()})
-            if mark.began and self._framework.resets:
+            counters = self._fold()
+            # Where the peak is what is in use now, the counter begins anew as it is.
+            if self._framework.resets and any(one.peak > one.in_use for one in counters):
                 self._framework.reset_peaks()
+            mark = Mark({one.name: one for one in counters})
             self._marks.append(mark)
             return mark
 
@@ -108,7 +109,8 @@ class SharedPeaks:
     def _between(self, reset: Callable[[], None]) -> None:
         """Reset counters for somebody else."""
         with self._lock:
-            self._fold()
+            with contextlib.suppress(Exception):  # a framework that fails is to fail by its own function
+                self._fold()
             reset()
 
     def _fold(self) -> Sequence[Counter]:
@@ -124,4 +126,5 @@ class SharedPeaks:
             # It has risen since, or it has stayed as high as it was before.
             before = mark.began.get(counter.name)
             return replace(counter, exact=before is None or counter.peak > before.peak)
-        return replace(counter, peak=max(counter.peak, mark.highest.get(counter.name, 0)))
+        highest = mark.highest.get(counter.name, 0)
+        return counter if counter.peak >= highest else replace(counter, peak=highest)

@@ -108,8 +108,6 @@ class TensorFlow:
         """Have the resets of others done by a function, from TensorFlow's import on."""
         self._between = between
         import_hook.call_at_import(self._share)
-        if current_stage() is not Stage.ABSENT:
-            self._share()  # it may have another context by now
 
     def _share(self) -> None:
         counters.share(self._between)

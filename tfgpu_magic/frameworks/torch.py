@@ -53,6 +53,7 @@ class Torch:
         self.since: str | None = None
         self._plan = FrameworkPlan(framework=self.name)
         self._queued = False
+        self._between: Callable[[Callable[[], None]], None] = lambda reset: reset()
         self._told: dict[int, tuple[float, float]] = {}
         """The fraction of each GPU that would hold without ours, and ours, by PyTorch's number."""
 
@@ -131,9 +132,12 @@ class Torch:
             torch_counters.reset(number)
 
     def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
-        """Have the resets of others done by a function, once PyTorch is imported."""
-        if self.stage() is not Stage.ABSENT:
-            torch_counters.share(between)
+        """Have the resets of others done by a function, from PyTorch's import on."""
+        self._between = between
+        import_hook.call_at_import(self._share, self.module)
+
+    def _share(self) -> None:
+        torch_counters.share(self._between)
 
     def arrays(self, objects: Sequence[object]) -> list[Array]:
         """Return its tensors on GPUs, and their gradients."""

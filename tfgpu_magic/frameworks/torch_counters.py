@@ -1,8 +1,9 @@
 """PyTorch's peak counters, several for each GPU; `peaks` shares them among those who reset them.
 
 PyTorch's own functions go on to tell what they would without our resets: two functions of its module are wrapped for
-that, as long as the process lives. Source: PyTorch 2.13, `torch/cuda/memory.py`: all figures come from the first of
-the two, and all resets of peaks go to the second.
+that, as long as the process lives. Source: PyTorch 2.13, `torch/cuda/memory.py`: all figures of `torch.cuda` come from
+the first of the two, and all its resets of peaks go to the second. `torch.accelerator` asks the allocator by itself: a
+reset through it is not seen, and what it tells is since the last reset by anybody.
 """
 
 from __future__ import annotations

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tfgpu_magic import frameworks
 from tfgpu_magic.insight.fit import fit
-from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.views.fit import FitAnswer
 
 
 def answer() -> FitAnswer:
-    """Return how much to ask for; the driver is asked for the GPUs' sizes."""
-    snapshot = look()
-    return FitAnswer(fit(frameworks.session_peaks(), snapshot), snapshot.simulated)
+    """Return how much to ask for; the driver is asked for the GPUs' numbers and sizes."""
+    snapshot = look(LOOK_TIMEOUT)
+    found = fit(frameworks.session_peaks(), snapshot)
+    return FitAnswer(found, trouble=snapshot.error or "", simulated=snapshot.simulated)

@@ -41,6 +41,11 @@ class Pools:
         """The frameworks that used a GPU then."""
         return {name for name, _, mark in self._marks if mark.began}
 
+    @property
+    def began(self) -> list[Counter]:
+        """The counters then."""
+        return [one for _, _, mark in self._marks for one in mark.began.values()]
+
     def read(self) -> tuple[PoolUse, ...]:
         """Return what has happened in each pool since then."""
         return tuple(use for name, peaks, mark in self._marks for use in _uses(name, mark, peaks.read))

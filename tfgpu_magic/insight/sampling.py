@@ -1,4 +1,4 @@
-"""Adds what is in use now to the timeline: `publisher` does so with each report, `tracker` at each end of a cell."""
+"""Adds what is in use now to the timeline: for `publisher` with each report, for `reporter` where memory ran out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
 
 def sample() -> None:
     """Sample now; some 10 µs a logical GPU."""
-    TIMELINE.add(Sample(time.time(), levels(frameworks.counters())))
+    found = frameworks.counters()
+    TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
 
 
 def keep_if_out_of_memory(error: BaseException, number: int | None) -> None:

@@ -8,10 +8,12 @@ cells are tracked, `tracker` adds one at each end of a cell, and a `CellUse`. Re
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.insight.usage import PoolUse
@@ -19,10 +21,9 @@ from tfgpu_magic.insight.usage import PoolUse
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tfgpu_magic.frameworks.peaks import Counter
-
-SAMPLES, CELLS, FAILURES = 3600, 10_000, 10
-"""How many are kept of each; a level line takes two samples, however long it is."""
+RECENT, OLDER, CELLS, FAILURES = 1800, 1800, 10_000, 10
+"""How many are kept at most: of the newest samples, of those before, which are the further apart the longer the session
+is, of cells and of failures. A level line takes two samples, however long it is."""
 
 BEFORE_FAILURE = 600.0
 """Seconds before an out-of-memory error that are kept for good."""
@@ -99,14 +100,15 @@ class Timeline:
         self, samples: Iterable[Sample] = (), cells: Iterable[CellUse] = (), failures: Iterable[Failure] = ()
     ) -> None:
         self._lock = threading.Lock()
-        self._samples = deque(samples, SAMPLES)
+        self._older, self._recent = list(samples), deque[Sample]()
+        self._apart = 1.0  # seconds for which one of the older samples stands
         self._cells = deque(cells, CELLS)
         self._failures = deque(failures, FAILURES)
 
     def samples(self, seconds: float | None = None) -> tuple[Sample, ...]:
         """Return what was sampled in the last seconds; all of it where None is said."""
         with self._lock:
-            return tuple(self._samples) if seconds is None else _last(self._samples, seconds)
+            return self._last(math.inf if seconds is None else seconds)
 
     def cells(self) -> tuple[CellUse, ...]:
         """Return what each tracked cell did."""
@@ -121,11 +123,13 @@ class Timeline:
     def add(self, sample: Sample) -> None:
         """Add a sample; of equal ones in a row the first and the last stay."""
         with self._lock:
-            kept = self._samples
+            kept = self._recent
             if len(kept) > 1 and kept[-1].levels == kept[-2].levels == sample.levels:
                 kept.pop()
             if sample.levels or kept:  # nothing is kept before a GPU is used
                 kept.append(sample)
+            if len(kept) > RECENT:
+                self._age(kept.popleft())
 
     def add_cell(self, cell: CellUse) -> None:
         """Add a cell that has ended."""
@@ -139,8 +143,27 @@ class Timeline:
             number: the cell in which it did, if that is known.
         """
         with self._lock:
-            samples = _last(self._samples, BEFORE_FAILURE)
+            samples = self._last(BEFORE_FAILURE)
             self._failures.append(Failure(time=time.time(), number=number, samples=samples))
+
+    def _last(self, seconds: float) -> tuple[Sample, ...]:
+        since = time.time() - seconds
+        return tuple(one for one in (*self._older, *self._recent) if one.time >= since)
+
+    def _age(self, sample: Sample) -> None:
+        """Add a sample to the older ones; of those that one is to stand for, that with most in use does."""
+
+        def place(one: Sample) -> int:
+            return int(one.time // self._apart)
+
+        older = self._older
+        if older and place(older[-1]) == place(sample):
+            older[-1] = max(older[-1], sample, key=_in_use)
+        else:
+            older.append(sample)
+        while len(older) > OLDER:
+            self._apart *= 2
+            older[:] = [max(there, key=_in_use) for _, there in groupby(older, place)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as what JSON can write."""
@@ -164,22 +187,24 @@ class Timeline:
             raise ValueError(f"not the record of a session: {error}") from error
 
 
-def levels(counters: Iterable[Counter]) -> tuple[Level, ...]:
-    """Return the level of each GPU, from the counters of all pools."""
-    by_gpu: dict[str, list[Counter]] = {}
-    for one in counters:
-        by_gpu.setdefault(one.gpu, []).append(one)
-    return tuple(Level(gpu, sum(one.in_use for one in pools), _limit(pools)) for gpu, pools in by_gpu.items())
+def levels(pools: Iterable[tuple[str, int, int | None]]) -> tuple[Level, ...]:
+    """Return the level of each GPU.
+
+    Args:
+        pools: the GPU, what is in use and the limit of each pool.
+    """
+    found: dict[str, Level] = {}
+    for gpu, in_use, limit in pools:
+        other = found.get(gpu)
+        if other is not None:
+            in_use += other.in_use
+            limit = None if limit is None or other.limit is None else limit + other.limit
+        found[gpu] = Level(gpu, in_use, limit)
+    return tuple(found.values())
 
 
-def _limit(pools: Iterable[Counter]) -> int | None:
-    limits = [one.limit for one in pools]
-    return None if None in limits else sum(limit for limit in limits if limit is not None)
-
-
-def _last(samples: Iterable[Sample], seconds: float) -> tuple[Sample, ...]:
-    since = time.time() - seconds
-    return tuple(one for one in samples if one.time >= since)
+def _in_use(sample: Sample) -> int:
+    return sum(level.in_use for level in sample.levels)
 
 
 def _samples(found: Iterable[Any]) -> tuple[Sample, ...]:

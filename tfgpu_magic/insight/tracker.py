@@ -9,9 +9,8 @@ from typing import Any
 from IPython.display import display
 
 from tfgpu_magic.cell_source import title
-from tfgpu_magic.insight import sampling
 from tfgpu_magic.insight.measuring import Pools
-from tfgpu_magic.insight.timeline import TIMELINE, CellUse
+from tfgpu_magic.insight.timeline import TIMELINE, CellUse, Sample, levels
 from tfgpu_magic.insight.usage import PoolUse
 from tfgpu_magic.units import MIB
 from tfgpu_magic.views.track import CellLine
@@ -61,24 +60,18 @@ class Tracker:
             self._begun.pop().pools.end()
 
     def _before(self, info: Any) -> None:
-        sampling.sample()
-        self._begun.append(_Begun(title(info.raw_cell or "")[:LONGEST], time.time(), Pools()))
+        now, pools = time.time(), Pools()
+        TIMELINE.add(Sample(now, levels((one.gpu, one.in_use, one.limit) for one in pools.began)))
+        self._begun.append(_Begun(title(info.raw_cell or "")[:LONGEST], now, pools))
 
     def _after(self, result: Any) -> None:
         if not self._begun:  # the cell that said `track on`
             return
         begun = self._begun.pop()
-        pools = begun.pools.end()
-        sampling.sample()
-        error = result.error_in_exec or result.error_before_exec
-        cell = CellUse(
-            number=result.execution_count,
-            title=begun.title,
-            began=begun.time,
-            ended=time.time(),
-            pools=pools,
-            error="" if error is None else type(error).__name__,
-        )
+        now, pools = time.time(), begun.pools.end()
+        TIMELINE.add(Sample(now, levels((one.gpu, one.after, one.limit) for one in pools)))
+        number, error = _outcome(result)
+        cell = CellUse(number=number, title=begun.title, began=begun.time, ended=now, pools=pools, error=error)
         TIMELINE.add_cell(cell)
         changed = tuple(pool for pool in pools if self._is_much(pool))
         if changed:
@@ -90,6 +83,14 @@ class Tracker:
         before = max(pool.before, self._highest.get(key, 0))
         self._highest[key] = max(before, pool.peak if pool.exact else pool.after)
         return abs(pool.delta) >= self.least or self._highest[key] - before >= self.least
+
+
+def _outcome(result: Any) -> tuple[int | None, str]:
+    """Return a cell's number, and the name of the error that ended it."""
+    if result is None:  # ipykernel's, of a cell that was interrupted while it awaited something
+        return None, KeyboardInterrupt.__name__
+    error = result.error_in_exec or result.error_before_exec
+    return result.execution_count, "" if error is None else type(error).__name__
 
 
 _tracker: Tracker | None = None

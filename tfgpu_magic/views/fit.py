@@ -26,23 +26,31 @@ class FitAnswer:
 
     Attributes:
         fit: the figures, and the words.
+        trouble: why the driver has not said which GPUs there are, in words; empty where it has.
         simulated: whether the GPUs are those of a simulated machine.
     """
 
     fit: Fit
+    trouble: str = ""
     simulated: bool = False
 
     def __repr__(self) -> str:
         if not self.fit.words:
-            return _NOTHING
+            return self._nothing
         return "\n".join([_LEAD, f"  {self._line}", *text.columns(_HEADS, self._rows()), *self._remarks()])
 
     def _repr_html_(self) -> str:
         if not self.fit.words:
-            return html.page(f"<p>{html.prose(_NOTHING)}</p>")
+            return html.page(f"<p>{html.prose(self._nothing)}</p>")
         table = html.grid("", _HEADS, ["".join(map(html.cell, _HEADS, row)) for row in self._rows()])
         lead = f"<p><strong>{html.prose(_LEAD)}</strong><br>{html.prose(f'`{self._line}`')}</p>"
         return html.page(lead + table + "".join(map(html.remark, self._remarks())))
+
+    @property
+    def _nothing(self) -> str:
+        if not self.trouble:
+            return _NOTHING
+        return f"How much to ask for is not known: {phrases.plain(self.trouble, longest=400)}"
 
     @property
     def _line(self) -> str:

@@ -68,6 +68,11 @@ def peak(pool: PoolUse) -> str:
     return size(pool.peak) if pool.exact else f"at most {size(pool.peak)}"
 
 
+def took(seconds: float) -> str:
+    """Write how long something took: ``0.042 s``, and from a second on as `phrases.seconds` does."""
+    return phrases.seconds(seconds) if seconds >= 1 else f"{seconds:.3f} s"
+
+
 def _summary(usage: Measurement) -> str:
     what = f"{phrases.plain(usage.what)}: " if usage.what else ""
     ended = f", ended by {phrases.plain(usage.error)}" if usage.error else ""
@@ -76,7 +81,7 @@ def _summary(usage: Measurement) -> str:
         highest = max(usage.pools, key=lambda pool: pool.peak)
         where = f" on {pool_name(highest.framework, highest.name)}" if len(usage.pools) > 1 else ""
         figures = f", peak {peak(highest)}{where}, {_stayed(usage.delta)}"
-    return f"{what}Measured: {phrases.seconds(usage.seconds)}{ended}{figures}."
+    return f"{what}Measured: {took(usage.seconds)}{ended}{figures}."
 
 
 def _stayed(delta: int) -> str:

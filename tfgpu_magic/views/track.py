@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.insight.timeline import Timeline
 from tfgpu_magic.views import chart, html, phrases, text
-from tfgpu_magic.views.chart import Curve, cell_name
-from tfgpu_magic.views.measurement import change, peak, pool_name, size
+from tfgpu_magic.views.chart import Curve, cell_name, cell_title
+from tfgpu_magic.views.measurement import change, peak, pool_name, size, took
 
 if TYPE_CHECKING:
     import os
@@ -34,6 +35,12 @@ FORMATS = (".json", ".html")
 """The endings of files that can be saved: the record, to be read again, and a page to look at."""
 
 
+_QUIET = (  # by itself: a notebook has many such lines, and each would carry the style of all tables
+    "font: var(--jp-ui-font-size0, .85em) var(--jp-ui-font-family, system-ui, sans-serif); "
+    "color: var(--jp-ui-font-color1, inherit); opacity: .75"
+)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class CellLine:
     """The line below a cell that changed memory; IPython shows it as HTML or as text.
@@ -45,13 +52,10 @@ class CellLine:
     pools: tuple[PoolUse, ...]
 
     def __repr__(self) -> str:
-        return "; ".join(
-            f"{pool_name(pool.framework, pool.name)} {change(pool.delta)}: {size(pool.after)} in use, peak {peak(pool)}"
-            for pool in self.pools
-        )
+        return "; ".join(map(_in_words, self.pools))
 
     def _repr_html_(self) -> str:
-        return html.page(f'<p style="font-size: .85em; opacity: .75">{html.prose(repr(self))}</p>')
+        return f'<div style="{_QUIET}">{escape(repr(self))}</div>'
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -120,7 +124,10 @@ class Session:
             OSError: the file cannot be read.
             ValueError: it has no such record.
         """
-        record = json.loads(Path(path).read_text(encoding="utf-8"))
+        try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError:  # no JSON, or no text
+            record = None
         if not isinstance(record, dict) or record.get("version") != VERSION:
             raise ValueError(f"{str(path)!r} has no record of a session that is known here")
         return cls(Timeline.from_dict(record), record.get("names", {}), simulated=record.get("simulated", False))
@@ -133,7 +140,7 @@ class Session:
 
     def _repr_html_(self) -> str:
         curves, rows = self._curves(), self._rows()
-        figures = chart.STYLE + "".join(map(chart.draw, curves)) if curves else f"<p>{html.prose(NOTHING)}</p>"
+        figures = _charts(curves) if curves else f"<p>{html.prose(NOTHING)}</p>"
         cells = ["".join(map(html.cell, _HEADS, row)) for row in rows[-_MOST:]]
         table = html.grid("By cell", _HEADS, cells) if cells else ""
         return html.page(figures + table + "".join(map(html.remark, self._remarks(rows))))
@@ -159,8 +166,8 @@ class Session:
         return [
             (
                 cell_name(cell),
-                phrases.plain(cell.title, longest=_LONGEST),
-                phrases.seconds(cell.ended - cell.began),
+                cell_title(cell, _LONGEST),
+                took(cell.ended - cell.began),
                 pool_name(pool.framework, pool.name),
                 size(pool.after),
                 change(pool.delta),
@@ -184,6 +191,15 @@ _COLUMNS = (
     *("cell", "code", "began", "seconds", "framework", "pool", "gpu"),
     *("before", "after", "delta", "peak", "exact", "error"),
 )
+
+
+def _in_words(pool: PoolUse) -> str:
+    changed = f"{change(pool.delta)}, " if pool.delta else ""
+    return f"{pool_name(pool.framework, pool.name)}: {changed}{size(pool.after)} in use, peak {peak(pool)}"
+
+
+def _charts(curves: list[Curve]) -> str:
+    return chart.STYLE + "".join(map(chart.draw, curves)) + chart.legend(curves)
 
 
 def _changed(pool: PoolUse) -> bool:
