@@ -17,11 +17,12 @@ from tfgpu_magic.frameworks.versions import installed
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted
     from tfgpu_magic.config.runtime import Runtime
     from tfgpu_magic.frameworks.array import Array
+    from tfgpu_magic.frameworks.objects import Objects
     from tfgpu_magic.monitor.report import Figure
 
 
@@ -83,7 +84,7 @@ class Limited(Framework, Protocol):
 class Holder(Framework, Protocol):
     """A framework that tells which objects of Python's are its arrays; called only while its stage is `Stage.READY`."""
 
-    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:
+    def arrays(self, objects: Objects) -> Iterable[Array]:
         """Return its arrays on GPUs; no code of the user's runs for that.
 
         Args:
@@ -98,8 +99,8 @@ class Holder(Framework, Protocol):
 class Freeing(Framework, Protocol):
     """A framework that can give memory back to the driver while it lives; called only at `Stage.READY`."""
 
-    def give_back(self) -> None:
-        """Give the driver what the framework keeps and no array of it uses."""
+    def give_back(self) -> Mapping[str, int]:
+        """Give the driver what it keeps and no array of it uses; return the bytes by the UUID of each GPU."""
 
 
 FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch(), Jax())

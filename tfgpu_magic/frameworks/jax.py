@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from tfgpu_magic.config import cuda
@@ -18,6 +18,7 @@ from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import jax_arrays, jax_settings
 from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
 
@@ -57,7 +58,7 @@ class Jax:
                 found[shown[device.local_hardware_id]] = tuple(self._figures(told))
         return found
 
-    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:  # noqa: ARG002  # it has a list of its own
+    def arrays(self, objects: Objects) -> Iterable[Array]:  # noqa: ARG002  # it has a list of its own
         """Return its arrays on GPUs."""
         return jax_arrays.arrays()
 

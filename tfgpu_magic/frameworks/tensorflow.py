@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.config.process_state import Stage
     from tfgpu_magic.config.runtime.devices import Pool
     from tfgpu_magic.frameworks.array import Array
+    from tfgpu_magic.frameworks.objects import Objects
 
 
 class TensorFlow:
@@ -42,7 +43,7 @@ class TensorFlow:
         """Return its figures by the UUID of each GPU: those of all logical GPUs on it together."""
         return {uuid: self._figures(pools) for uuid, pools in devices.pools().items()}
 
-    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:
+    def arrays(self, objects: Objects) -> Iterable[Array]:
         """Return its tensors and variables on GPUs."""
         return tensorflow_arrays.arrays(objects)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +22,7 @@ from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import torch_arrays
 from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
 from tfgpu_magic.units import rounded
@@ -74,7 +75,7 @@ class Torch:
                 )
         return found
 
-    def arrays(self, objects: Sequence[object]) -> list[Array]:
+    def arrays(self, objects: Objects) -> list[Array]:
         """Return its tensors on GPUs, and their gradients."""
         return torch_arrays.arrays(objects)
 
@@ -83,9 +84,12 @@ class Torch:
         module = _cuda()
         return {f"cuda:{number}": int(module.memory_allocated(number)) for number in range(module.device_count())}
 
-    def give_back(self) -> None:
-        """Give the driver what its allocator keeps and no tensor uses."""
+    def give_back(self) -> dict[str, int]:
+        """Give the driver what its allocator keeps and no tensor uses; return the bytes by the UUID of each GPU."""
+        before = self.held()
         _cuda().empty_cache()
+        after = self.held()
+        return {uuid: size - after.get(uuid, 0) for uuid, size in before.items()}
 
     def version(self) -> tuple[int, ...]:
         """Return the version that is installed; empty where none is."""

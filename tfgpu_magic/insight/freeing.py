@@ -14,8 +14,10 @@ from tfgpu_magic.config.vocabulary import nearest
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks import Freeing, keras
 from tfgpu_magic.insight import shell
-from tfgpu_magic.insight.accounts import Device, Holding
-from tfgpu_magic.insight.tensors import figures, inventory
+from tfgpu_magic.insight.accounts import Device
+from tfgpu_magic.insight.holding import Holding
+from tfgpu_magic.insight.search import Identity, figures, reached_from
+from tfgpu_magic.insight.tensors import still_there
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 
 
@@ -47,14 +49,12 @@ class Outcome:
         held: what the driver says that this process holds, by GPU as `nvidia-smi` numbers it; empty where it does not
             tell.
         remaining: arrays that the deleted names led to, and that something else keeps.
-        gives_back: whether a framework was asked to give memory back to the driver.
     """
 
     names: tuple[str, ...]
     in_use: Mapping[Device, Change]
     held: Mapping[str, Change]
     remaining: tuple[Holding, ...] = ()
-    gives_back: bool = False
 
 
 def free(names: Sequence[str] = ()) -> Outcome:
@@ -66,46 +66,46 @@ def free(names: Sequence[str] = ()) -> Outcome:
     Raises:
         PolicyError: one of them is not there; nothing is let go of then.
     """
-    known = shell.names()
-    for name in names:
-        if name not in known:
-            near = nearest(name, known) if known else ""
-            suggested = near if near.startswith(" Did you mean") else ""
-            raise PolicyError(f"`free {name}` cannot be done: there is no name {name!r} here to delete.{suggested}")
-    del known
-    led_to = _under(names)
+    unknown = [name for name in names if name not in shell.names()]
+    if unknown:
+        raise PolicyError(_no_such_name(unknown[0]))
+    led_to = _led_to(names)
     in_use, held = figures(), _held()
-    shell.forget_names(list(names))
+    shell.forget_names(names)
     shell.forget()
     keras.clear_session()
     gc.collect()
-    gives_back = _give_back()
+    _give_back()
     in_use_after, held_after = figures(), _held()
     return Outcome(
         names=tuple(dict.fromkeys(names)),
         in_use={device: Change(before=size, after=in_use_after.get(device, 0)) for device, size in in_use.items()},
         held={gpu: Change(before=size, after=held_after[gpu]) for gpu, size in held.items() if gpu in held_after},
-        remaining=tuple(one for one in inventory().holdings if one.identity in led_to) if led_to else (),
-        gives_back=gives_back,
+        remaining=still_there(led_to) if led_to else (),
     )
 
 
-def _under(names: Sequence[str]) -> set[tuple[object, ...]]:
-    """Return the identities of the arrays that names lead to."""
-    return {
-        one.identity
-        for one in (inventory().holdings if names else ())
-        if any(name.parts and name.parts[0] in names and not name.scopes for name in (one.name, *one.others))
-    }
+def _no_such_name(name: str) -> str:
+    """Return what is wrong with a name; no variable of its frame, which an error keeps, has a value of the notebook."""
+    near = nearest(name, shell.names())
+    suggested = near if near.startswith(" Did you mean") else ""
+    return f"`free {name}` cannot be done: there is no name {name!r} here to delete.{suggested}"
 
 
-def _give_back() -> bool:
-    """Have each framework that can give memory back to the driver; tell whether there was one."""
-    able = [one for one in frameworks.FRAMEWORKS if isinstance(one, Freeing) and one.stage() is Stage.READY]
-    for framework in able:
-        with contextlib.suppress(Exception):  # their errors have no common root; the figures tell what came of it
-            framework.give_back()
-    return bool(able)
+def _led_to(names: Sequence[str]) -> set[Identity]:
+    """Return the identities of the arrays to which names lead."""
+    if not names:
+        return set()
+    known = shell.names()
+    return reached_from([known[name] for name in names])
+
+
+def _give_back() -> None:
+    """Have each framework that can give memory back to the driver do so."""
+    for framework in frameworks.FRAMEWORKS:
+        if isinstance(framework, Freeing) and framework.stage() is Stage.READY:
+            with contextlib.suppress(Exception):  # their errors have no common root; the figures tell what came of it
+                framework.give_back()
 
 
 def _held() -> dict[str, int]:
