@@ -40,7 +40,7 @@ def test_each_leak_is_freed_by_tensorflows_figure(machine: Machine, cells: list[
     assert gone.before >= 256 * MIB
     assert gone.after < MIB
     assert "256 MiB became free" in gone.text
-    assert "nothing went back to the driver" in gone.text
+    assert "Nothing went back to the driver" in gone.text
 
 
 def test_what_has_a_name_stays(machine: Machine) -> None:

@@ -90,7 +90,7 @@ def test_what_became_free_and_what_went_back_are_said_apart() -> None:
 
     assert repr(Freed(outcome)).splitlines() == [
         "PyTorch on cuda:0: 2 GiB became free, and 1 GiB are still in use.",
-        "GPU 0: 2 GiB went back to the driver, and this process still holds 2 GiB.",
+        "2 GiB of GPU 0 went back to the driver, and this process still holds 2 GiB.",
         "`%tf_gpu tensors` shows what holds the rest.",
     ]
     assert Freed(outcome).to_driver == Freed(outcome).in_pools == 2 * GIB
@@ -121,3 +121,21 @@ def test_several_arrays_are_counted_and_how_to_see_each_is_said() -> None:
         ["x", "tensor float32 262144", "GPU:0", "1 MiB"],
     ]
     assert every == "`%tf_gpu tensors --all` shows each of the 6,263 arrays."
+
+
+def test_where_nothing_went_back_it_is_said_once_what_is_held() -> None:
+    held = {gpu: Change(before=size, after=size) for gpu, size in {"0": 2 * GIB, "3": GIB}.items()}
+    outcome = Outcome(names=(), in_use={("TensorFlow", "GPU:0"): Change(before=GIB, after=GIB)}, held=held)
+
+    assert repr(Freed(outcome)).splitlines() == [
+        "TensorFlow on GPU:0: nothing became free, and 1 GiB are in use.",
+        "Nothing went back to the driver: this process holds 2 GiB of GPU 0, 1 GiB of GPU 3.",
+        "`%tf_gpu tensors` shows what holds the rest.",
+    ]
+
+
+def test_what_allocators_round_up_has_no_row() -> None:
+    account = Account(framework="TensorFlow", device="GPU:0", in_use=GIB, found=GIB - MIB)
+    taken = Inventory(holdings=(holding("x", GIB - MIB),), accounts=(account,))
+
+    assert " unaccounted " not in repr(Tensors(taken))

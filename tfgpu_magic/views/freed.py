@@ -10,6 +10,8 @@ from tfgpu_magic.views import html
 from tfgpu_magic.views.tensors import called, size
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tfgpu_magic.insight.accounts import Device
     from tfgpu_magic.insight.freeing import Change, Outcome
 
@@ -51,7 +53,7 @@ class Freed:
         outcome = self.outcome
         used = {device: change for device, change in outcome.in_use.items() if change.before or change.after}
         lines = [_in_pool(*one) for one in used.items()] or ["No framework has memory of a GPU in use here."]
-        lines += [_to_driver(gpu, change) for gpu, change in outcome.held.items()]
+        lines += _to_driver(outcome.held)
         if used and not outcome.held:
             lines.append("What went back to the driver is not known: it does not tell what this process holds.")
         kept = any(framework == TENSORFLOW and change.freed for (framework, _), change in used.items())
@@ -71,10 +73,17 @@ def _in_pool(device: Device, change: Change) -> str:
     return f"{framework} on {gpu}: {size(change.freed)} became free, and {size(change.after)} are still in use."
 
 
-def _to_driver(gpu: str, change: Change) -> str:
-    if not change.freed:
-        return f"GPU {gpu}: nothing went back to the driver, and this process holds {size(change.after)}."
-    return f"GPU {gpu}: {size(change.freed)} went back to the driver, and this process still holds {size(change.after)}."
+def _to_driver(held: Mapping[str, Change]) -> list[str]:
+    """Return a line for each GPU of which something went back to the driver; of none of them, what is held."""
+    lines = [
+        f"{size(change.freed)} of GPU {gpu} went back to the driver, and this process still holds {size(change.after)}."
+        for gpu, change in held.items()
+        if change.freed
+    ]
+    if held and not lines:
+        holds = ", ".join(f"{size(change.after)} of GPU {gpu}" for gpu, change in held.items())
+        lines = [f"Nothing went back to the driver: this process holds {holds}."]
+    return lines
 
 
 def _remaining(outcome: Outcome) -> str:

@@ -30,6 +30,8 @@ _REST = (
 _LONGEST = 80  # characters of a name
 _SOME = BINARY["MiB"]
 """Bytes from which on what is unaccounted is worth a sentence."""
+_WORTH = 0.01
+"""The part of what is in use from which on what is unaccounted has a row."""
 
 _WHERE = {
     "error": "kept by the last error",
@@ -84,7 +86,7 @@ class Tensors:
         rows += [
             ["", _UNACCOUNTED, _on(account.framework, account.device, several), size(account.unaccounted)]
             for account in self.accounts
-            if account.unaccounted
+            if account.unaccounted and account.unaccounted >= _WORTH * (account.in_use or 0)
         ]
         return rows
 
