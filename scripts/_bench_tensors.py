@@ -19,7 +19,7 @@ MOST = 1.0
 _NAMES = {
     "few": "a model in training",
     "many": f"and {ARRAYS:,} tensors in a list",
-    "deep": "and as many in dictionaries of objects",
+    "deep": "or as many in dictionaries of objects",
     "nameless": "and one that no name leads to",
 }
 
@@ -42,9 +42,9 @@ def main() -> int:
     print(f"{'':<42}{'median':>9}{'min':>9}{'max':>9}")
     for name, values in times.items():
         print(f"  {_NAMES[name]:<40}{statistics.median(values):9.3f}{min(values):9.3f}{max(values):9.3f}")
-    median = statistics.median(times["many"])
-    good = median <= MOST
-    print(f"\nNaming so many takes {median:.2f} s; at most {MOST:g} s was promised: {'good' if good else 'NOT GOOD'}.")
+    slowest = max(map(statistics.median, times.values()))
+    good = slowest <= MOST
+    print(f"\nNaming so many takes {slowest:.2f} s; at most {MOST:g} s was promised: {'good' if good else 'NOT GOOD'}.")
     return 0 if good else 1
 
 
@@ -61,6 +61,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
     times = {"few": _times(runs)}
     main.many = [tf.zeros([16]) for _ in range(ARRAYS)]
     times["many"] = _times(runs)
+    del main.many
     main.deep = [_Box({"x": tf.zeros([16])}) for _ in range(ARRAYS)]
     times["deep"] = _times(runs)
     cycle: list[Any] = [tf.zeros([1024, 1024])]

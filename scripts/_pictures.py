@@ -32,10 +32,22 @@ images = tf.zeros([64, 2048, 2048])
 with tf.device("GPU:1"):
     masks = tf.zeros([32, 2048, 2048])"""
 
+_TRAINING = """import keras, tensorflow as tf
+
+model = keras.Sequential([keras.Input((4096,)), *(keras.layers.Dense(4096) for _ in range(3))])
+model.compile("adam", "mse")
+model.fit(tf.zeros([64, 4096]), tf.zeros([64, 4096]), verbose=0)"""
+
+_KEPT = """def scaled(images):
+    return lambda factor: images * factor
+
+batches = {"train": [tf.zeros([48, 1024, 1024])], "test": [tf.zeros([16, 1024, 1024])]}
+scale = scaled(tf.zeros([32, 1024, 1024]))
+tf.zeros([96, 1024, 1024])"""
+
 _IMAGES = """import tensorflow as tf
 
 images = tf.zeros([64, 1024, 1024])"""
-
 
 _EPOCHS = """for epoch in range(3):
     for step in range(6):
@@ -51,7 +63,8 @@ def main() -> None:
     with sync_playwright() as playwright:
         browser = chromium(playwright)
         _take_panel(browser)
-        _take_status(browser)
+        for name, cells in _CELLS.items():
+            _take_last_cell(browser, name, cells)
         _take_track(browser)
         browser.close()
 
@@ -78,16 +91,21 @@ _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 _PLAIN = ".jp-cell-toolbar, .jp-Collapser { visibility: hidden }"
 """Hides what JupyterLab adds to the cell that is selected."""
 
+_CELLS = {
+    "status": (
+        "%tf_gpu visible 0; limit 40%",
+        _IMAGES,
+        "%tf_gpu",
+    ),
+    "tensors": ("%tf_gpu visible 0; growth", _TRAINING, _KEPT, "%tf_gpu tensors"),
+}
+"""The cells before each picture of the last one's output, by the picture's name."""
 
-def _take_status(browser: Browser) -> None:
+
+def _take_last_cell(browser: Browser, name: str, cells: tuple[str, ...]) -> None:
     with simulated() as machine, _server(machine) as scene:
-        cells = (
-            "%tf_gpu visible 0; limit 40%",
-            "import tensorflow as tf\n\nimages = tf.zeros([64, 1024, 1024])",
-            "%tf_gpu",
-        )
         page = _run_all(browser, scene, "tour.ipynb", cells)
-        _last(page).screenshot(path=FOLDER / "status.png", style=_PLAIN)
+        _last(page).screenshot(path=FOLDER / f"{name}.png", style=_PLAIN)
         page.close()
 
 

@@ -15,13 +15,14 @@ def tensors(*, everything: bool = False) -> Tensors:
     that run, and from modules of your own.
 
     Args:
-        everything: whether each array is shown in a row of its own, and not the largest only.
+        everything: whether each array stands by itself; else those that are small stand together with their
+            neighbours, as soon as there are more than twenty.
 
     Returns:
-        The arrays of all frameworks that use a GPU, the largest first, sizes in bytes; and what each framework has in
-        use on each GPU by its own figure. It keeps nothing alive.
+        What holds the memory, for all frameworks that use a GPU, the largest first, sizes in bytes; and what each
+        framework has in use on each GPU by its own figure. It keeps nothing alive.
     """
-    return Tensors(inventory(), everything)
+    return Tensors(inventory(everything=everything))
 
 
 def free(*names: str) -> Freed:

@@ -12,6 +12,8 @@ from typing import Any
 
 from tests.magic.shell import Seen, cells
 from tfgpu_magic.insight.accounts import Account
+from tfgpu_magic.insight.fold import Row
+from tfgpu_magic.insight.search import Search
 from tfgpu_magic.insight.tensors import Inventory, holders, inventory
 from tfgpu_magic.views.tensors import called
 
@@ -35,7 +37,7 @@ class Found:
 def found(*sources: str) -> Found:
     """Run cells, and return what holds memory then."""
     cells(SETUP, TENSORFLOW, *sources)
-    return _found(inventory())
+    return _found(inventory(everything=True))
 
 
 def _found(taken: Inventory) -> Found:
@@ -48,13 +50,15 @@ def evaluated(*sources: str) -> dict[str, bool]:
 
     cells(SETUP, TENSORFLOW, *sources)
     names = InteractiveShell.instance().user_ns
+    search = Search()
+    rows = [Row(members=(one,)) for one in search.buffers]
     checked = {}
-    for one in inventory().holdings:
+    for row, one in zip(rows, search.holdings(rows), strict=True):
         if one.name.inner or one.name.scopes or not one.name.parts:
             continue
         value = eval(one.name.expression, names)
-        value = value.value if hasattr(value, "path") else value
-        checked[one.name.expression] = id(value) == one.key
+        value = value.value if hasattr(value, "path") else value  # of a variable of Keras
+        checked[one.name.expression] = value is search._arrays[row.members[0].arrays[0]][1].thing
     return checked
 
 
@@ -69,7 +73,7 @@ def in_a_program() -> Found:
 
     main: Any = sys.modules["__main__"]
     main.x = [tf.zeros([1024, 1024])]
-    return _found(inventory())
+    return _found(inventory(everything=True))
 
 
 def in_threads_and_modules() -> Found:
@@ -91,7 +95,7 @@ def in_threads_and_modules() -> Found:
     thread = threading.Thread(target=train)
     thread.start()
     begun.wait()
-    seen = _found(inventory())
+    seen = _found(inventory(everything=True))
     over.set()
     thread.join()
     return seen
@@ -107,7 +111,7 @@ def nameless() -> Found:
 
     gc.disable()
     Trainer()
-    return _found(inventory())
+    return _found(inventory(everything=True))
 
 
 def before_and_after() -> tuple[list[int], list[int], bool, int]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tfgpu_magic.insight.names import Name, Scope, Step
-from tfgpu_magic.insight.walk import Walk
+from tfgpu_magic.insight.walk import NOWHERE, Walk
 from tfgpu_magic.views.tensors import called
 
 
@@ -46,8 +46,8 @@ def found(array: object, **names: object) -> str | None:
     walk = Walk({id(array)}, [globals(), sys.modules])
     walk.start((Step(name), value) for name, value in names.items())
     walk.run(to_the_end=True)
-    name = walk.name(array)
-    return None if name is None else called(name)
+    place = walk.place(array)
+    return None if place == NOWHERE else called(walk.name(place))
 
 
 def closing(array: object) -> Callable[[], object]:
@@ -141,8 +141,8 @@ def test_the_shortest_name_wins_and_others_are_told() -> None:
     walk.start([(Step("deep"), [[array]]), (Step("x"), array), (Step("y"), array), (Step("box"), {"a": array})])
     walk.run(to_the_end=True)
 
-    assert walk.name(array) == Name(("x",))
-    assert [name.expression for name in walk.others(array)] == ["y", "box['a']", "deep[0][0]"]
+    assert walk.name(walk.place(array)) == Name(("x",))
+    assert [name.expression for name in walk.others(walk.place(array))] == ["y", "box['a']", "deep[0][0]"]
 
 
 def test_another_name_of_what_leads_to_it_is_told() -> None:
@@ -152,7 +152,7 @@ def test_another_name_of_what_leads_to_it_is_told() -> None:
     walk.start([(Step("model"), model), (Step("Out[3]"), model)])
     walk.run(to_the_end=True)
 
-    assert [name.expression for name in walk.others(array)] == ["Out[3].kernel"]
+    assert [name.expression for name in walk.others(walk.place(array))] == ["Out[3].kernel"]
 
 
 def test_it_stops_where_all_is_found() -> None:
@@ -162,7 +162,7 @@ def test_it_stops_where_all_is_found() -> None:
     walk.run(to_the_end=False)
 
     assert walk.missing == set()
-    assert walk.name(far) is None
+    assert walk.place(far) == NOWHERE
 
 
 def test_it_enters_no_module_and_nothing_that_is_closed() -> None:
@@ -291,6 +291,4 @@ def test_a_chain_longer_than_pythons_stack_is_followed_to_its_end() -> None:
     walk.start([(Step("x"), chain)])
     walk.run(to_the_end=True)
 
-    name = walk.name(array)
-    assert name is not None
-    assert name.expression == "x" + "[0]" * (2 * sys.getrecursionlimit() + 1)
+    assert walk.name(walk.place(array)).expression == "x" + "[0]" * (2 * sys.getrecursionlimit() + 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.insight.made import holding
@@ -39,7 +41,7 @@ def test_small_sizes_are_not_nothing() -> None:
 
 def test_what_no_array_takes_is_a_row_and_explained() -> None:
     taken = Inventory(
-        holdings=(holding("x", MIB, 0),),
+        holdings=(holding("x", MIB),),
         accounts=(Account(framework="TensorFlow", device="GPU:0", in_use=9 * MIB, found=MIB),),
     )
 
@@ -55,7 +57,7 @@ def test_what_no_array_takes_is_a_row_and_explained() -> None:
 
 def test_several_frameworks_are_told_apart_and_a_silent_one_is_named() -> None:
     taken = Inventory(
-        holdings=(holding("x", MIB, 0), holding("y", MIB, 0, framework="JAX", device="cuda:0")),
+        holdings=(holding("x", MIB), holding("y", MIB, framework="JAX", device="cuda:0")),
         accounts=(
             Account(framework="JAX", device="cuda:0", in_use=None, found=MIB),
             Account(framework="TensorFlow", device="GPU:0", in_use=MIB, found=MIB),
@@ -72,7 +74,7 @@ def test_several_frameworks_are_told_apart_and_a_silent_one_is_named() -> None:
 
 
 def test_html_has_the_rows_of_the_text_and_escapes_names() -> None:
-    html = Tensors(Inventory(holdings=(holding("x['<b>']", MIB, 0),)))._repr_html_()
+    html = Tensors(Inventory(holdings=(holding("x['<b>']", MIB),)))._repr_html_()
 
     assert "<td>x[&#x27;&lt;b&gt;&#x27;]</td>" in html
     assert '<td class="tfgpu-n">1 MiB</td>' in html
@@ -87,8 +89,8 @@ def test_what_became_free_and_what_went_back_are_said_apart() -> None:
     )
 
     assert repr(Freed(outcome)).splitlines() == [
-        "PyTorch on cuda:0: 2 GiB became free, and 1 GiB are in use still.",
-        "GPU 0: 2 GiB went back to the driver, of which this process holds 2 GiB.",
+        "PyTorch on cuda:0: 2 GiB became free, and 1 GiB are still in use.",
+        "2 GiB of GPU 0 went back to the driver, and this process still holds 2 GiB.",
         "`%tf_gpu tensors` shows what holds the rest.",
     ]
     assert Freed(outcome).to_driver == Freed(outcome).in_pools == 2 * GIB
@@ -107,3 +109,41 @@ def test_a_driver_that_does_not_tell_is_said() -> None:
 
     assert "What went back to the driver is not known" in repr(Freed(outcome))
     assert Freed(outcome).to_driver is None
+
+
+def test_several_arrays_are_counted_and_how_to_see_each_is_said() -> None:
+    together = [
+        holding(("model",), 60 * MIB, what="variable", count=60, partial=True),
+        holding("xs", 5 * MIB, count=5000),
+        holding("", MIB, count=2),
+        holding("", MIB, what="array", count=1200, partial=True),
+        holding("x", MIB),
+    ]
+    *lines, every = repr(Tensors(Inventory(holdings=tuple(together)))).splitlines()
+
+    assert [re.split(" {2,}", line.strip()) for line in lines[1:]] == [
+        ["model", "60 other variables", "GPU:0", "60 MiB"],
+        ["xs", "5,000 tensors", "GPU:0", "5 MiB"],
+        ["no name leads to it", "2 tensors", "GPU:0", "1 MiB"],
+        ["others", "1,200 other arrays", "GPU:0", "1 MiB"],
+        ["x", "tensor float32 262144", "GPU:0", "1 MiB"],
+    ]
+    assert every == "`%tf_gpu tensors --all` shows each of the 6,263 arrays."
+
+
+def test_where_nothing_went_back_it_is_said_once_what_is_held() -> None:
+    held = {gpu: Change(before=size, after=size) for gpu, size in {"0": 2 * GIB, "3": GIB}.items()}
+    outcome = Outcome(names=(), in_use={("TensorFlow", "GPU:0"): Change(before=GIB, after=GIB)}, held=held)
+
+    assert repr(Freed(outcome)).splitlines() == [
+        "TensorFlow on GPU:0: nothing became free, and 1 GiB are in use.",
+        "Nothing went back to the driver: this process holds 2 GiB of GPU 0, 1 GiB of GPU 3.",
+        "`%tf_gpu tensors` shows what holds the rest.",
+    ]
+
+
+def test_what_allocators_round_up_has_no_row() -> None:
+    account = Account(framework="TensorFlow", device="GPU:0", in_use=GIB, found=GIB - MIB)
+    taken = Inventory(holdings=(holding("x", GIB - MIB),), accounts=(account,))
+
+    assert " unaccounted " not in repr(Tensors(taken))

@@ -22,11 +22,12 @@ from tfgpu_magic.monitor.report import TENSORFLOW
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted
     from tfgpu_magic.config.runtime import Runtime
     from tfgpu_magic.frameworks.array import Array
+    from tfgpu_magic.frameworks.objects import Objects
     from tfgpu_magic.frameworks.shortage import PoolState
     from tfgpu_magic.monitor.report import Figure
 
@@ -105,7 +106,7 @@ class Counted(Framework, Counting, Protocol):
 class Holder(Framework, Protocol):
     """A framework that tells which objects of Python's are its arrays; called only while its stage is `Stage.READY`."""
 
-    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:
+    def arrays(self, objects: Objects) -> Iterable[Array]:
         """Return its arrays on GPUs; no code of the user's runs for that.
 
         Args:

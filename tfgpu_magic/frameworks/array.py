@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Array:
-    """One array on one GPU.
+class Array(NamedTuple):
+    """One array on one GPU. There may be very many, and a named tuple is the quickest to make.
 
     Attributes:
         thing: the Python object through which it is held. Whoever reads this lets go of it when the look is over.
-        part: what leads from that object to the array, ``.grad``; empty where the object is the array.
         what: ``tensor``, ``variable``, or what else its framework calls it.
         dtype: the type of its elements, as its framework names it.
         shape: its shape.
         size: bytes that its framework's allocator counts for it.
         device: its GPU, as its framework names it: ``GPU:0``, ``cuda:0``.
         address: where its memory begins there; None where its framework does not tell.
-        rest: whether its size cannot be asked for, so that it takes what is in use beyond all others.
+        part: what leads from that object to the array, ``.grad``; empty where the object is the array.
+        rest: whether its size cannot be asked for. It takes what is in use beyond all others, and at most `size`, if
+            that is not 0.
     """
 
     thing: object
-    part: str = ""
     what: str
     dtype: str
     shape: tuple[int, ...]
     size: int
     device: str
     address: int | None = None
+    part: str = ""
     rest: bool = False
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tfgpu_magic.config import cuda
@@ -19,6 +19,7 @@ from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import jax_arrays, jax_errors, jax_settings
 from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.frameworks.peaks import Counter
 from tfgpu_magic.frameworks.shortage import PoolState, Shortage
 from tfgpu_magic.frameworks.versions import installed
@@ -112,7 +113,7 @@ class Jax:
     def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
         """Do nothing: nobody resets them."""
 
-    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:  # noqa: ARG002  # it has a list of its own
+    def arrays(self, objects: Objects) -> Iterable[Array]:  # noqa: ARG002  # it has a list of its own
         """Return its arrays on GPUs."""
         return jax_arrays.arrays()
 

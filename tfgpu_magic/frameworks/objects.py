@@ -6,7 +6,7 @@ Sources: Python's "Data model", and `inspect.getattr_static`, which does the sam
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import compress
 from types import GetSetDescriptorType, MappingProxyType, MemberDescriptorType
@@ -44,15 +44,22 @@ def class_attributes(kind: type) -> Mapping[str, Any]:
     return _dict(kind)  # type: ignore[no-any-return]
 
 
-def kinds_of(objects: Sequence[object], base: type) -> frozenset[int]:
-    """Return the ids of the classes of objects that are a class or derived from it; a class may have no hash."""
-    kinds = dict(zip(map(id, map(type, objects)), map(type, objects), strict=True))
-    return frozenset(key for key, kind in kinds.items() if derives(kind, base))
+class Objects:
+    """Very many objects by their classes, each of which is asked for once. It keeps the objects."""
 
+    def __init__(self, objects: Sequence[object]) -> None:
+        self._objects = objects
+        # By the ids of the classes: a class may have no hash.
+        self._kinds = list(map(id, map(type, objects)))
+        self._classes = dict(zip(self._kinds, map(type, objects), strict=True))
 
-def of_kinds(objects: Sequence[object], kinds: Container[int]) -> Iterable[object]:
-    """Return those of many objects whose classes have one of these ids."""
-    return compress(objects, map(kinds.__contains__, map(id, map(type, objects))))
+    def derived_from(self, base: type) -> list[type]:
+        """Return the classes of these objects that are a class or derived from it."""
+        return [kind for kind in self._classes.values() if derives(kind, base)]
+
+    def of(self, kinds: Container[int]) -> Iterator[object]:
+        """Return the objects whose classes have one of these ids."""
+        return compress(self._objects, map(kinds.__contains__, self._kinds))
 
 
 def attributes(thing: object) -> Mapping[str, Any]:
@@ -60,7 +67,7 @@ def attributes(thing: object) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for kind in classes(type(thing)):
         for name, member in class_attributes(kind).items():
-            if type(member) is MemberDescriptorType and name not in found:
+            if type(member) is MemberDescriptorType and name != "__dict__" and name not in found:
                 try:
                     found[name] = member.__get__(thing, type(thing))
                 except AttributeError:  # a slot that is empty

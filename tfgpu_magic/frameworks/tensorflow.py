@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.config.runtime.devices import Pool
     from tfgpu_magic.frameworks.array import Array
+    from tfgpu_magic.frameworks.objects import Objects
     from tfgpu_magic.frameworks.shortage import Shortage
 
 
@@ -112,7 +113,7 @@ class TensorFlow:
     def _share(self) -> None:
         counters.share(self._between)
 
-    def arrays(self, objects: Sequence[object]) -> Iterable[Array]:
+    def arrays(self, objects: Objects) -> Iterable[Array]:
         """Return its tensors and variables on GPUs."""
         return tensorflow_arrays.arrays(objects)
 

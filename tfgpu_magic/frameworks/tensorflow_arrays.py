@@ -1,7 +1,8 @@
 """TensorFlow's tensors, variables and dataset iterators on GPUs, found by their types; no operation is run for it.
 
-Sources: TensorFlow 2.16 to 2.21, `framework/ops.py`, `ops/resource_variable_ops.py`, `c/eager/dlpack.cc`; its allocator
-counts in units of 256 bytes (`common_runtime/bfc_allocator.h`, `kMinAllocationSize`).
+Sources: TensorFlow 2.16 to 2.21, `framework/ops.py`, `ops/resource_variable_ops.py`, `data/ops/iterator_ops.py`,
+`data/ops/prefetch_op.py`, `c/eager/dlpack.cc`; its allocator counts in units of 256 bytes
+(`common_runtime/bfc_allocator.h`, `kMinAllocationSize`).
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import ctypes
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array, allocated
-from tfgpu_magic.frameworks.objects import attributes, kinds_of, of_kinds
+from tfgpu_magic.frameworks.objects import Objects, namespace
 
 _UNIT = 256
 _TENSOR = ("tensorflow.python.framework.ops", "EagerTensor")
+_VARIABLES = "tensorflow.python.ops.resource_variable_ops"
+_ITERATOR = ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")
+_PREFETCHING = ("tensorflow.python.data.ops.prefetch_op", "_PrefetchDataset")
 _ELSEWHERE = ("resource", "variant", "string")
 """Types whose tensors are handles, or texts in the computer's own memory."""
 
@@ -28,58 +32,87 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
 )
 
 
-def arrays(objects: Sequence[object]) -> Iterator[Array]:
+def arrays(objects: Objects) -> Iterator[Array]:
     """Return the tensors, variables and iterators among objects that have memory of a GPU, each once.
 
     A variable has no address: to ask for its value may copy it. An iterator does not tell how much it has prefetched.
     """
-    tensor = _class(*_TENSOR)
-    variable = _class("tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable")
+    tensor, variable = _class(*_TENSOR), _class(_VARIABLES, "BaseResourceVariable")
     if tensor is None or variable is None:
         return
-    # What an assignment returns is the same variable once more.
-    again = id(_class("tensorflow.python.ops.resource_variable_ops", "_UnreadVariable"))
-    find: dict[int, Callable[[Any], Array | None]] = dict.fromkeys(kinds_of(objects, variable) - {again}, _variable)
-    find |= {id(tensor): _tensor, id(_class("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")): _iterator}
-    for thing in of_kinds(objects, find):
+    find: dict[int, Callable[[Any], Array | None]] = {id(kind): _variable for kind in objects.derived_from(variable)}
+    find.pop(id(_class(_VARIABLES, "_UnreadVariable")), None)  # what an assignment returns: the variable once more
+    find |= {id(tensor): _tensor, id(_class(*_ITERATOR)): _iterator}
+    # Its errors have no common root; one tensor that cannot be asked hides no other.
+    unless_it_fails = contextlib.suppress(Exception)
+    for thing in objects.of(find):
         found = None
-        # Its errors have no common root; one tensor that cannot be asked hides no other.
-        with contextlib.suppress(Exception):
+        with unless_it_fails:
             found = find[id(type(thing))](thing)
         if found is not None:
             yield found
 
 
 def _tensor(tensor: Any) -> Array | None:
-    device, dtype = _gpu(tensor.backing_device), tensor.dtype
-    if device is None or dtype.name in _ELSEWHERE:
+    device = _gpu(tensor.backing_device)
+    if device is None:
         return None
-    return _array(tensor, "tensor", dtype, tensor._shape_tuple(), device, _address(tensor))
+    return _array(tensor, "tensor", tensor.dtype, tensor._shape_tuple(), device, _address)
 
 
 def _variable(variable: object) -> Array | None:
-    own = attributes(variable)
+    own = namespace(variable)
     device = _gpu(own["_handle"].device) if type(own["_handle"]) is _class(*_TENSOR) else None  # else it is a graph's
-    if device is None or own["_dtype"].name in _ELSEWHERE or not own["_shape"].is_fully_defined():
+    if device is None or not own["_shape"].is_fully_defined():
         return None
     return _array(variable, "variable", own["_dtype"], tuple(own["_shape"].as_list()), device, None)
+
+
+def _array(
+    thing: object,
+    what: str,
+    dtype: Any,
+    shape: tuple[int, ...],
+    device: str,
+    address: Callable[[object], int | None] | None,
+) -> Array | None:
+    size = allocated(math.prod(shape) * dtype.size, _UNIT)
+    if not size or dtype.name in _ELSEWHERE:
+        return None
+    return Array(thing, what, dtype.name, shape, size, device, address and address(thing))
 
 
 def _iterator(iterator: Any) -> Array | None:
     device = _gpu(iterator._iterator_resource.device)
     if device is None:
         return None
-    return Array(thing=iterator, what="dataset iterator", dtype="", shape=(), size=0, device=device, rest=True)
+    return Array(iterator, "dataset iterator", "", (), _prefetched_at_most(iterator), device, rest=True)
 
 
-def _array(
-    thing: object, what: str, dtype: Any, shape: tuple[int, ...], device: str, address: int | None
-) -> Array | None:
-    size = math.prod(shape) * dtype.size
-    if not size:
-        return None
-    size = allocated(size, _UNIT)
-    return Array(thing=thing, what=what, dtype=dtype.name, shape=shape, size=size, device=device, address=address)
+def _prefetched_at_most(iterator: Any) -> int:
+    """Return the bytes that a dataset iterator prefetches at most; 0 where that follows from no number of it.
+
+    It prefetches elements, as many as its last datasets say: those that are on a GPU, as it is.
+    """
+    shapes, types = iterator._flat_output_shapes, iterator._flat_output_types
+    if not all(shape.is_fully_defined() for shape in shapes):
+        return 0
+    sizes = (math.prod(shape.as_list()) * dtype.size for shape, dtype in zip(shapes, types, strict=True))
+    element = sum(allocated(size, _UNIT) for size in sizes)
+    return element * _elements(getattr(iterator, "_dataset", None))
+
+
+def _elements(dataset: Any) -> int:
+    """Return how many elements datasets on a GPU prefetch; 0 where TensorFlow chooses that."""
+    found = 0
+    while dataset is not None and _gpu(dataset._variant_tensor.backing_device):
+        if type(dataset) is _class(*_PREFETCHING):
+            number = int(dataset._buffer_size)
+            if number < 0:
+                return 0
+            found += number
+        dataset = getattr(dataset, "_input_dataset", None)
+    return found
 
 
 @cache
@@ -89,14 +122,14 @@ def _gpu(name: str) -> str | None:
     return found and found[0]
 
 
-def _address(tensor: Any) -> int | None:
+def _address(tensor: object) -> int | None:
     """Return where a tensor begins on its GPU; None for a type that DLPack does not know."""
     to_dlpack: Callable[[Any], Any] | None = _class("tensorflow.python.dlpack.dlpack", "to_dlpack")
     if to_dlpack is None:
         return None
     try:
         capsule = to_dlpack(tensor)
-    except Exception:  # as above
+    except Exception:  # its errors have no common root
         return None
     # The first field of DLPack's struct is the address of the data.
     return ctypes.c_void_p.from_address(_pointer(capsule, b"dltensor")).value

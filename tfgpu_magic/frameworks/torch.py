@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +22,7 @@ from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import torch_arrays, torch_counters, torch_errors
 from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.frameworks.peaks import Counter
 from tfgpu_magic.frameworks.shortage import PoolState, Shortage
 from tfgpu_magic.frameworks.versions import installed
@@ -139,7 +140,7 @@ class Torch:
     def _share(self) -> None:
         torch_counters.share(self._between)
 
-    def arrays(self, objects: Sequence[object]) -> list[Array]:
+    def arrays(self, objects: Objects) -> list[Array]:
         """Return its tensors on GPUs, and their gradients."""
         return torch_arrays.arrays(objects)
 

@@ -7,31 +7,32 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array, allocated
-from tfgpu_magic.frameworks.objects import kinds_of, of_kinds
+from tfgpu_magic.frameworks.objects import Objects
 
 _UNIT = 512
 
 
-def arrays(objects: Sequence[object]) -> list[Array]:
+def arrays(objects: Objects) -> list[Array]:
     """Return the tensors among objects that have memory of a GPU, with their gradients; views share an address."""
     torch: Any = sys.modules["torch"]
-    kinds = kinds_of(objects, torch.Tensor)
+    kinds = frozenset(map(id, objects.derived_from(torch.Tensor)))
     found: list[Array] = []
+    # Its errors have no common root; one tensor that cannot be asked hides no other.
+    unless_it_fails = contextlib.suppress(Exception)
     # A subclass may have code of its user's for every attribute.
     with torch._C.DisableTorchFunctionSubclass():
-        for thing in of_kinds(objects, kinds):
-            # Its errors have no common root; one tensor that cannot be asked hides no other.
-            with contextlib.suppress(Exception):
+        for thing in objects.of(kinds):
+            with unless_it_fails:
                 found += _tensors(thing)
     return found
 
 
 def _tensors(tensor: Any) -> Iterator[Array]:
-    if tensor.is_cuda:
+    if tensor.is_cuda and tensor.untyped_storage().nbytes():
         yield _array(tensor, tensor, "")
         if tensor.is_leaf and tensor.grad is not None:  # of others PyTorch warns, and has none
             yield _array(tensor, tensor.grad, ".grad")
@@ -41,11 +42,11 @@ def _array(thing: object, tensor: Any, part: str) -> Array:
     storage = tensor.untyped_storage()
     return Array(
         thing=thing,
-        part=part,
         what="gradient" if part else "tensor",
         dtype=str(tensor.dtype).removeprefix("torch."),
         shape=tuple(tensor.shape),
         size=allocated(storage.nbytes(), _UNIT),
         device=f"cuda:{tensor.get_device()}",
         address=storage.data_ptr(),
+        part=part,
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
-from tfgpu_magic.insight.names import Name
+from tfgpu_magic.frameworks.array import Array
 
 Device: TypeAlias = "tuple[str, str]"
 """A framework's name, and that of a GPU as the framework has it."""
+
+Arrays: TypeAlias = Sequence["tuple[str, Array]"]
+"""Arrays, each with its framework's name; those with the best names first. Below, the place in it stands for each."""
 
 _SLACK = 2**20
 """Bytes in use that may belong to no array where arrays come to more than is in use."""
@@ -18,45 +20,18 @@ _GRAIN = 512
 """Bytes to which allocators round up at most: a view seems to end so much later than the array."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
-    """An array on a GPU and what holds it. It holds nothing itself.
+class Buffer(NamedTuple):
+    """Memory of a GPU that belongs together, and the arrays that have it.
 
     Attributes:
-        name: how it is reached; empty where no name leads to it.
-        others: other names that lead to it, or to arrays that share its memory.
-        framework: the name of its framework.
-        device: its GPU, as its framework names it: ``GPU:0``, ``cuda:0``.
-        what: ``tensor``, ``variable``, ``array``, ``gradient``.
-        dtype: the type of its elements.
-        shape: its shape.
-        size: bytes that it takes, as its framework's allocator counts them.
-        address: where its memory begins; None where that is not known.
-        rest: whether its size is not known, and `size` is what is in use on its GPU beyond all others.
-        key: the `id` of its Python object, which says nothing any more once that is gone.
+        on: its framework and its GPU.
+        size: bytes.
+        arrays: the places of the arrays: first the array that it was made for, then its views.
     """
 
-    name: Name
-    others: tuple[Name, ...] = ()
-    framework: str
-    device: str
-    what: str
-    dtype: str
-    shape: tuple[int, ...]
+    on: Device
     size: int
-    address: int | None = None
-    rest: bool = False
-    key: int
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """What tells it from other arrays for as long as it is there."""
-        return (*self.on, self.dtype, self.key) if self.address is None else (*self.on, self.address)
-
-    @property
-    def on(self) -> Device:
-        """Its framework and its GPU."""
-        return self.framework, self.device
+    arrays: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,96 +56,119 @@ class Account:
         return None if self.in_use is None else max(self.in_use - self.found, 0)
 
 
-def shared(holdings: Iterable[Holding]) -> list[Holding]:
-    """Return holdings of which none shares memory with another: views join the array that they are views of.
+def buffers(arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
+    """Return the memory of arrays.
 
     Args:
-        holdings: the arrays, those with the best names first.
+        arrays: the arrays.
+        in_use: bytes in use by each framework's own figure.
     """
-    alone: list[Holding] = []
-    placed: list[Holding] = []
-    for one in holdings:
-        (alone if one.address is None else placed).append(one)
-    # The larger of two at the same address is the array, and the other a view of it; of equal ones the first is.
-    placed.sort(key=lambda one: (one.on, one.address, -one.size))
-    for _, there in groupby(placed, key=lambda one: one.on):
-        alone += _joined(list(there))
+    return rested(settled(shared(arrays), arrays, in_use), arrays, in_use)
+
+
+def shared(arrays: Arrays) -> list[Buffer]:
+    """Return the memory of arrays, of which none overlaps with another: views join the array that they are views of."""
+    alone: list[Buffer] = []
+    placed: dict[Device, list[tuple[int, int, int]]] = {}
+    for place, (framework, one) in enumerate(arrays):
+        if one.address is None:
+            alone.append(Buffer((framework, one.device), one.size, (place,)))
+        else:
+            # The larger of two at the same address is the array, and the other a view of it; of equal ones the first.
+            placed.setdefault((framework, one.device), []).append((one.address, -one.size, place))
+    for on, there in placed.items():
+        there.sort()
+        alone += _joined(on, there)
     return alone
 
 
-def _joined(there: Sequence[Holding]) -> list[Holding]:
-    """Join arrays of one GPU that overlap, in the order of their addresses."""
-    found: list[Holding] = []
-    for one in there:
-        last = found[-1] if found else None
-        if last is None or one.address is None or last.address is None or one.address >= last.address + last.size:
-            found.append(one)
+def _joined(on: Device, there: Iterable[tuple[int, int, int]]) -> Iterator[Buffer]:
+    """Join arrays of one GPU that overlap, from their addresses, sizes and places in the order of the addresses."""
+    begin = end = 0
+    joined: list[int] = []
+    for address, minus_size, place in there:
+        if joined and address < end:
+            beyond = address - minus_size - end
+            end += beyond if beyond >= _GRAIN else 0
+            joined.append(place)
         else:
-            more = one.address + one.size - (last.address + last.size)
-            found[-1] = _with(replace(last, size=last.size + more if more >= _GRAIN else last.size), one)
-    return found
+            if joined:
+                yield Buffer(on, end - begin, tuple(joined))
+            begin, end, joined = address, address - minus_size, [place]
+    if joined:
+        yield Buffer(on, end - begin, tuple(joined))
 
 
-def _with(holding: Holding, view: Holding) -> Holding:
-    """Return an array with the names of a view of it."""
-    names = [name for name in (view.name, *view.others) if name.parts and name != holding.name]
-    if not holding.name.parts and names:
-        return replace(holding, name=names[0], others=(*names[1:], *holding.others))
-    return replace(holding, others=(*holding.others, *(name for name in names if name not in holding.others)))
-
-
-def settled(holdings: Iterable[Holding], in_use: Mapping[Device, int]) -> list[Holding]:
-    """Return holdings of which none is the value of a variable that is there, too.
+def settled(found: list[Buffer], arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
+    """Return the memory of arrays, where a tensor and a variable share one that cannot be there twice.
 
     A tensor may have the memory of a variable: the one that it was made of, or one that was read from it. A variable
     does not tell where its memory is; but where the arrays of a GPU come to more than is in use there, some of them
     must share, and only these can.
 
     Args:
-        holdings: arrays that share no memory as far as addresses tell.
+        found: the memory of the arrays, as far as addresses tell.
+        arrays: the arrays.
         in_use: bytes in use by each framework's own figure.
     """
-    left: dict[int, Holding] = dict(enumerate(sorted(holdings, key=lambda one: -one.size)))
-    excess = {device: -size for device, size in in_use.items()}
+    excess = _sums(one for one in found if one.on in in_use)
+    excess = {on: size - in_use[on] for on, size in excess.items() if size > in_use[on]}
+    if not excess:
+        return found
+    left = dict(enumerate(sorted(found, key=lambda one: -one.size)))
     variables: dict[tuple[Device, str, int], list[int]] = {}
     for place, one in left.items():
-        if one.on in excess:
-            excess[one.on] += one.size
-        if one.what == "variable":
-            variables.setdefault((one.on, one.dtype, one.size), []).append(place)
+        array = arrays[one.arrays[0]][1]
+        if array.what == "variable":
+            variables.setdefault((one.on, array.dtype, one.size), []).append(place)
     for place, one in list(left.items()):
-        like = variables.get((one.on, one.dtype, one.size), [])
-        if one.what != "variable" and like and excess.get(one.on, 0) > max(one.size - _SLACK, 0):
+        array = arrays[one.arrays[0]][1]
+        like = variables.get((one.on, array.dtype, one.size), [])
+        if array.what != "variable" and like and excess.get(one.on, 0) > max(one.size - _SLACK, 0):
             variable = like.pop(0)
-            left[variable] = _with(left[variable], left.pop(place))
+            left[variable] = left[variable]._replace(arrays=left[variable].arrays + left.pop(place).arrays)
             excess[one.on] -= one.size
     return list(left.values())
 
 
-def rested(holdings: Iterable[Holding], in_use: Mapping[Device, int]) -> list[Holding]:
-    """Return holdings with sizes for those that have none of their own: on each GPU they take what is left.
+def rested(found: Iterable[Buffer], arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
+    """Return the memory of arrays, with sizes for those whose own cannot be asked for: they take what is left.
 
     Args:
-        holdings: all others, and those.
+        found: the memory of the arrays; of those, the most that each takes, or 0.
+        arrays: the arrays.
         in_use: bytes in use by each framework's own figure.
     """
-    left, unsized = list[Holding](), dict[Device, list[Holding]]()
-    for one in holdings:
-        (unsized.setdefault(one.on, []) if one.rest else left).append(one)
-    for device, (first, *more) in unsized.items():
-        size = in_use.get(device, 0) - sum(one.size for one in left if one.on == device)
+    sized, bounded, boundless = list[Buffer](), list[Buffer](), dict[Device, Buffer]()
+    for one in found:
+        if not arrays[one.arrays[0]][1].rest:
+            sized.append(one)
+        elif one.size:
+            bounded.append(one)
+        else:  # nothing tells two of these apart
+            first = boundless.setdefault(one.on, one)
+            boundless[one.on] = first if first is one else first._replace(arrays=first.arrays + one.arrays)
+    taken = _sums(sized)
+    for one in (*bounded, *boundless.values()):
+        left = in_use.get(one.on, 0) - taken.get(one.on, 0)
+        size = min(one.size or left, left)
         if size > 0:
-            others = (name for one in more for name in (one.name, *one.others) if name.parts)
-            left.append(replace(first, size=size, others=(*first.others, *others)))
-    return left
+            sized.append(one._replace(size=size))
+            taken[one.on] = taken.get(one.on, 0) + size
+    return sized
 
 
-def accounts(holdings: Iterable[Holding], in_use: Mapping[Device, int]) -> list[Account]:
+def accounts(found: Iterable[Buffer], in_use: Mapping[Device, int]) -> list[Account]:
     """Return the account of each framework on each GPU of which it has something."""
-    found: dict[Device, int] = {}
-    for one in holdings:
-        found[one.on] = found.get(one.on, 0) + one.size
+    taken = _sums(found)
     return [
-        Account(framework=device[0], device=device[1], in_use=in_use.get(device), found=found.get(device, 0))
-        for device in sorted({*found, *(device for device, size in in_use.items() if size)})
+        Account(framework=on[0], device=on[1], in_use=in_use.get(on), found=taken.get(on, 0))
+        for on in sorted({*taken, *(on for on, size in in_use.items() if size)})
     ]
+
+
+def _sums(found: Iterable[Buffer]) -> dict[Device, int]:
+    sums: dict[Device, int] = {}
+    for one in found:
+        sums[one.on] = sums.get(one.on, 0) + one.size
+    return sums

@@ -1,30 +1,32 @@
-"""Few rows for many arrays: what is small beside the rest is taken together with its neighbours. Pure."""
+"""Few rows for very many arrays: what is small beside the rest is taken together with its neighbours. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfgpu_magic.insight.accounts import Holding
-from tfgpu_magic.insight.names import Name
+from tfgpu_magic.insight.accounts import Buffer, Device
 
 MOST = 20
 """Rows that are shown where not all are asked for."""
 
+NOWHERE = -1
+"""The place of what nothing leads to."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One array, or several that have the beginning of their names in common.
+    """The memory of one array, or of several to which the same object leads.
 
     Attributes:
-        name: the name, or its beginning; empty where they have none in common.
-        members: the arrays, the largest first.
-        rest: whether other arrays whose names begin so have rows of their own.
+        members: the memory, the largest first.
+        place: the place of that object in the tree; `NOWHERE` where they have none in common.
+        partial: whether more memory to which that object leads has rows of its own.
     """
 
-    name: Name
-    members: tuple[Holding, ...]
-    rest: bool = False
+    members: tuple[Buffer, ...]
+    place: int = NOWHERE
+    partial: bool = False
 
     @property
     def size(self) -> int:
@@ -32,52 +34,69 @@ class Row:
         return sum(one.size for one in self.members)
 
 
-def rows(holdings: Sequence[Holding], *, everything: bool = False) -> list[Row]:
-    """Return rows that together have all arrays, the largest first and what has no row of its own last.
+def rows(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int], *, everything: bool) -> list[Row]:
+    """Return rows that together have all memory, the largest first and what has no row of its own last.
 
-    Up to `MOST` arrays have a row each. Of more, an array or a part of a model has its own row if it is at least one
-    `MOST`th of everything; what is smaller is one row with what is beside it: a list, a layer, a model.
+    Up to `MOST` arrays have a row each. Of more, an array or an object that leads to some has its own row if it is at
+    least one `MOST`th of everything; what is smaller is one row for what leads to it: a list, a layer, a model. No row
+    has memory of two GPUs, if it has more than one member.
 
     Args:
-        holdings: the arrays.
+        found: the memory, the largest first.
+        leaves: the place in the tree of each; `NOWHERE` of what nothing leads to.
+        parents: the tree: the place of what leads to each object, which is less than its own; `NOWHERE` where a way
+            begins.
         everything: whether each has a row of its own in any case.
     """
-    if everything or len(holdings) <= MOST:
-        return [Row(name=one.name, members=(one,)) for one in holdings]
-    least = sum(one.size for one in holdings) / MOST
-    folded = [row for members in _groups(holdings, 1) for row in _folded(members, 1, least)]
+    if everything or len(found) <= MOST:
+        return [Row(place=leaf, members=(one,)) for one, leaf in zip(found, leaves, strict=True)]
+    sums = _sums(found, leaves, parents)
+    least = sum(one.size for one in found) / MOST
+    row_of: dict[int, int] = {NOWHERE: NOWHERE}
+    for place in sorted(sums):
+        parent = parents[place]
+        row_of[place] = place if parent == NOWHERE or sums[place] >= least else row_of[parent]
+    parted = {row_of[parents[place]] for place, row in row_of.items() if row == place != NOWHERE} - {NOWHERE}
+    members: dict[tuple[Device, int, int], list[Buffer]] = {}
+    for number, (one, leaf) in enumerate(zip(found, leaves, strict=True)):
+        lonely = leaf == NOWHERE and one.size >= least
+        members.setdefault((one.on, row_of[leaf], number if lonely else NOWHERE), []).append(one)
+    folded = [
+        Row(place=place, members=tuple(there), partial=place in parted)
+        for (_, place, _), there in members.items()
+    ]
     folded.sort(key=lambda row: -row.size)
-    if len(folded) <= MOST:
-        return folded
-    shown, left = folded[: MOST - 1], folded[MOST - 1 :]
-    return [*shown, Row(name=Name(), members=_members(one for row in left for one in row.members), rest=True)]
+    return folded if len(folded) <= MOST else _capped(folded)
 
 
-def _folded(members: Sequence[Holding], depth: int, least: float) -> list[Row]:
-    """Return the rows of arrays whose names have so many pieces in common."""
-    inside = _groups(members, depth + 1) if any(len(one.name.parts) > depth for one in members) else []
-    found: list[Row] = []
-    small: list[Holding] = []
-    for group in inside or [members]:
-        if inside and sum(one.size for one in group) >= least:
-            found += _folded(group, depth + 1, least)
-        else:
-            small += group
-    rest = _members(small)
-    if rest:
-        first = rest[0].name
-        common = first if len(rest) == 1 else Name(first.parts[:depth], first.scopes)
-        found.append(Row(name=common, members=rest, rest=bool(found)))
-    return found
+def _sums(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int]) -> dict[int, int]:
+    """Return the bytes to which each object of the tree leads that leads to some."""
+    sums: dict[int, int] = {}
+    for one, leaf in zip(found, leaves, strict=True):
+        if leaf != NOWHERE:
+            sums[leaf] = sums.get(leaf, 0) + one.size
+    waiting = list(sums)
+    while waiting:
+        parent = parents[waiting.pop()]
+        if parent != NOWHERE and parent not in sums:
+            sums[parent] = 0
+            waiting.append(parent)
+    for place in sorted(sums, reverse=True):
+        if parents[place] != NOWHERE:
+            sums[parents[place]] += sums[place]
+    return sums
 
 
-def _groups(holdings: Iterable[Holding], depth: int) -> list[list[Holding]]:
-    """Return arrays by the scopes and the first pieces of their names."""
-    found: dict[tuple[object, ...], list[Holding]] = {}
-    for one in holdings:
-        found.setdefault((one.name.scopes, one.name.parts[:depth]), []).append(one)
-    return list(found.values())
-
-
-def _members(holdings: Iterable[Holding]) -> tuple[Holding, ...]:
-    return tuple(sorted(holdings, key=lambda one: -one.size))
+def _capped(folded: Sequence[Row]) -> list[Row]:
+    """Return as many rows as are shown, the last of them with what the others have, for each GPU."""
+    gpus = {row.members[0].on for row in folded}
+    most = max(MOST - len(gpus), 1)
+    shown, left = folded[:most], folded[most:]
+    others: dict[Device, list[Buffer]] = {}
+    for row in left:
+        others.setdefault(row.members[0].on, []).extend(row.members)
+    last = [
+        Row(place=NOWHERE, members=tuple(sorted(there, key=lambda one: -one.size)), partial=True)
+        for there in others.values()
+    ]
+    return [*shown, *last]

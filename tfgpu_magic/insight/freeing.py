@@ -13,8 +13,10 @@ from tfgpu_magic.config.vocabulary import nearest
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.frameworks import keras
 from tfgpu_magic.insight import shell
-from tfgpu_magic.insight.accounts import Device, Holding
-from tfgpu_magic.insight.tensors import figures, inventory
+from tfgpu_magic.insight.accounts import Device
+from tfgpu_magic.insight.holding import Holding
+from tfgpu_magic.insight.search import Identity, figures, reached_from
+from tfgpu_magic.insight.tensors import still_there
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 
 
@@ -65,16 +67,12 @@ def free(names: Sequence[str] = ()) -> Outcome:
     Raises:
         PolicyError: one of them is not there; nothing is let go of then.
     """
-    known = shell.names()
-    for name in names:
-        if name not in known:
-            near = nearest(name, known) if known else ""
-            suggested = near if near.startswith(" Did you mean") else ""
-            raise PolicyError(f"`free {name}` cannot be done: there is no name {name!r} here to delete.{suggested}")
-    del known
-    led_to = _under(names)
+    unknown = [name for name in names if name not in shell.names()]
+    if unknown:
+        raise PolicyError(_no_such_name(unknown[0]))
+    led_to = _led_to(names)
     in_use, held = figures(), _held()
-    shell.forget_names(list(names))
+    shell.forget_names(names)
     shell.forget()
     keras.clear_session()
     gc.collect()
@@ -84,18 +82,24 @@ def free(names: Sequence[str] = ()) -> Outcome:
         names=tuple(dict.fromkeys(names)),
         in_use={device: Change(before=size, after=in_use_after.get(device, 0)) for device, size in in_use.items()},
         held={gpu: Change(before=size, after=held_after[gpu]) for gpu, size in held.items() if gpu in held_after},
-        remaining=tuple(one for one in inventory().holdings if one.identity in led_to) if led_to else (),
+        remaining=still_there(led_to) if led_to else (),
         asked=asked,
     )
 
 
-def _under(names: Sequence[str]) -> set[tuple[object, ...]]:
-    """Return the identities of the arrays that names lead to."""
-    return {
-        one.identity
-        for one in (inventory().holdings if names else ())
-        if any(name.parts and name.parts[0] in names and not name.scopes for name in (one.name, *one.others))
-    }
+def _no_such_name(name: str) -> str:
+    """Return what is wrong with a name; no variable of its frame, which an error keeps, has a value of the notebook."""
+    near = nearest(name, shell.names())
+    suggested = near if near.startswith(" Did you mean") else ""
+    return f"`free {name}` cannot be done: there is no name {name!r} here to delete.{suggested}"
+
+
+def _led_to(names: Sequence[str]) -> set[Identity]:
+    """Return the identities of the arrays to which names lead."""
+    if not names:
+        return set()
+    known = shell.names()
+    return reached_from([known[name] for name in names])
 
 
 def _give_back() -> tuple[str, ...]:

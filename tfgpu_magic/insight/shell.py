@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tfgpu_magic.frameworks.objects import namespace
@@ -39,7 +39,7 @@ def names() -> dict[str, Any]:
     return {name: value for name, value in list(here.user_ns.items()) if not (name in hidden and hidden[name] is value)}
 
 
-def forget_names(names: list[str]) -> None:
+def forget_names(names: Iterable[str]) -> None:
     """Delete names of the notebook, or of the program's main module; those that are not there are left."""
     here = shell()
     for one in [vars(sys.modules["__main__"])] if here is None else [here.user_ns, here.user_ns_hidden]:

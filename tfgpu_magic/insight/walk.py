@@ -7,7 +7,7 @@ takes Python a pass over all objects each time. It runs no code of the objects t
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from tfgpu_magic.insight.children import LEAVES, Child, children_of
@@ -20,9 +20,17 @@ MOST = 2_000_000
 MOST_NAMES = 4
 """Other ways to an object that are remembered."""
 
+NOWHERE = -1
+"""The place of what led to a beginning, and of what was not reached."""
+
+_CLOSED = -2
+
 
 class Walk:
     """A walk to certain objects, which keeps all objects that it has passed until it is let go.
+
+    Attributes:
+        missing: the ids of the objects that are still to be found.
 
     Args:
         wanted: the ids of the objects to find; they must stay alive meanwhile.
@@ -33,22 +41,27 @@ class Walk:
         self.missing = set(wanted)
         self._wanted = frozenset(wanted)
         self._closed = list(closed)  # so that their ids stay theirs
-        self._place = dict.fromkeys(map(id, self._closed), -1)
-        """The place of each object in the lists below, by its id; -1 of what is closed."""
+        self._place = dict.fromkeys(map(id, self._closed), _CLOSED)
+        """The place of each object in the lists below, by its id."""
         self._things: list[object] = []
-        self._from: list[int] = []  # the place of what led to it; -1 where the walk began
-        self._steps: list[Step | None] = []
+        self._parents: list[int] = []
+        self._steps: dict[int, Step] = {}
+        """What is written for the way to an object, by its place; of others, their labels say it."""
         self._again: dict[int, list[tuple[int, Step | None]]] = {}
+        """Other ways to objects, by the ids of these: the place of what leads there, and what is written for it."""
         self._next = 0
         self._kinds: dict[int, Callable[[Any], Iterable[Child]] | None] = {}
         self._labels = Labels()
-        self._ways: dict[int, list[Step]] = {}
-        """The steps to objects that lead to others, by their places."""
+
+    @property
+    def parents(self) -> Sequence[int]:
+        """The place of what led to each object that was reached, by its own place, which is greater."""
+        return self._parents
 
     def start(self, roots: Iterable[Child]) -> None:
         """Begin, or go on, from objects that are alive by themselves, each with what is written for it."""
         for step, thing in roots:
-            self._reach(thing, -1, step)
+            self._reach(thing, NOWHERE, step)
 
     def run(self, *, to_the_end: bool) -> None:
         """Walk on until nothing is left; or until all that is wanted is found, and what is left then is not passed."""
@@ -58,25 +71,23 @@ class Walk:
         self._next = len(self._things)
 
     def place(self, thing: object) -> int:
-        """Return when an object was reached, as a number that grows; the greatest of all for one that was not."""
-        return self._place.get(id(thing), len(self._things))
+        """Return the place of an object, in the order in which they were reached; `NOWHERE` of one that was not."""
+        return max(self._place.get(id(thing), NOWHERE), NOWHERE)
 
-    def name(self, thing: object) -> Name | None:
-        """Return the name of an object by the first way to it; None where no way was found."""
-        place = self._place.get(id(thing), -1)
-        return None if place < 0 else name(self._way(place))
+    def name(self, place: int) -> Name:
+        """Return the name of the object at a place by the first way to it."""
+        return name(self._way(place))
 
-    def others(self, thing: object) -> list[Name]:
+    def others(self, place: int) -> list[Name]:
         """Return other names of an object: of other ways to it, and by other names of what is on the way."""
         found: list[Name] = []
         below: list[Step] = []
-        place = self._place.get(id(thing), -1) if self._again else -1
-        while place >= 0:
-            for before, step in self._again.get(id(self._things[place]), ()):
-                again = self._step(before, step, self._things[place])
-                found.append(name([*self._way(before), again, *below]))
-            below.insert(0, self._step(self._from[place], self._steps[place], self._things[place]))
-            place = self._from[place]
+        while place != NOWHERE and self._again:
+            thing = self._things[place]
+            for before, step in self._again.get(id(thing), ()):
+                found.append(name([*self._way(before), self._step(before, step, thing), *below]))
+            below.insert(0, self._step(self._parents[place], self._steps.get(place), thing))
+            place = self._parents[place]
         return found[:MOST_NAMES]
 
     def _pass(self, place: int) -> None:
@@ -87,45 +98,55 @@ class Walk:
         if id(kind) not in self._kinds:
             self._kinds[id(kind)] = children_of(kind)
         children = self._kinds[id(kind)]
-        if children is not None:
+        if children is None:
+            self._reach_all(gc.get_referents(thing), place)
+        else:
             for step, child in children(thing):
                 self._reach(child, place, step)
-            return
-        referents = gc.get_referents(thing)
-        if not LEAVES.issuperset(map(id, map(type, referents))):
-            for child in referents:
-                self._reach(child, place, None)
+
+    def _reach_all(self, things: list[object], place: int) -> None:
+        """Reach what an object refers to, of which there may be very much: `_reach` for each, written out."""
+        known, reached, parents, missing = self._place, self._things, self._parents, self.missing
+        for thing in things:
+            if id(type(thing)) in LEAVES:
+                continue
+            key = id(thing)
+            if key not in known:
+                known[key] = len(reached)
+                reached.append(thing)
+                parents.append(place)
+                missing.discard(key)
+            elif key in self._wanted:
+                self._reach_again(key, place, None)
 
     def _reach(self, thing: object, place: int, step: Step | None) -> None:
         if id(type(thing)) in LEAVES:
             return
         key = id(thing)
-        before = self._place.get(key)
-        if before is None:
-            self._place[key] = len(self._things)
-            self._things.append(thing)
-            self._from.append(place)
-            self._steps.append(step)
-            self.missing.discard(key)
-        elif before >= 0 and (place < 0 or key in self._wanted):
-            again = self._again.setdefault(key, [])
-            if len(again) < MOST_NAMES:
-                again.append((place, step))
+        if key in self._place:
+            if place == NOWHERE or key in self._wanted:
+                self._reach_again(key, place, step)
+            return
+        if step is not None:
+            self._steps[len(self._things)] = step
+        self._reach_all([thing], place)
+
+    def _reach_again(self, key: int, place: int, step: Step | None) -> None:
+        again = self._again.setdefault(key, [])
+        if len(again) < MOST_NAMES and self._place[key] != _CLOSED:
+            again.append((place, step))
 
     def _way(self, place: int) -> list[Step]:
         """Return the steps from the beginning to an object; none to the beginning."""
-        back: list[Step] = []
-        at = place
-        while at >= 0 and at not in self._ways:
-            back.append(self._step(self._from[at], self._steps[at], self._things[at]))
-            at = self._from[at]
-        way = [*self._ways.get(at, ()), *reversed(back)]
-        if place >= 0:
-            self._ways.setdefault(self._from[place], way[:-1])
+        way: list[Step] = []
+        while place != NOWHERE:
+            way.append(self._step(self._parents[place], self._steps.get(place), self._things[place]))
+            place = self._parents[place]
+        way.reverse()
         return way
 
     def _step(self, place: int, step: Step | None, thing: object) -> Step:
-        if step is not None or place < 0:
+        if step is not None or place == NOWHERE:
             return step or Step()
-        before = self._from[place]
-        return self._labels.step(self._things[before] if before >= 0 else None, self._things[place], thing)
+        before = self._parents[place]
+        return self._labels.step(self._things[before] if before != NOWHERE else None, self._things[place], thing)

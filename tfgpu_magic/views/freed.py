@@ -10,6 +10,8 @@ from tfgpu_magic.views import html
 from tfgpu_magic.views.tensors import called, size
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tfgpu_magic.insight.accounts import Device
     from tfgpu_magic.insight.freeing import Change, Outcome
 
@@ -49,17 +51,17 @@ class Freed:
 
     def _lines(self) -> list[str]:
         outcome = self.outcome
-        lines = [_in_pool(device, change) for device, change in outcome.in_use.items() if change.before or change.after]
-        lines = lines or ["No framework has memory of a GPU in use here."]
-        lines += [_to_driver(gpu, change) for gpu, change in outcome.held.items()]
-        if lines and outcome.in_use and not outcome.held:
+        used = {device: change for device, change in outcome.in_use.items() if change.before or change.after}
+        lines = [_in_pool(*one) for one in used.items()] or ["No framework has memory of a GPU in use here."]
+        lines += _to_driver(outcome.held)
+        if used and not outcome.held:
             lines.append("What went back to the driver is not known: it does not tell what this process holds.")
-        kept = any(framework == TENSORFLOW and change.freed for (framework, _), change in outcome.in_use.items())
+        kept = any(framework == TENSORFLOW and change.freed for (framework, _), change in used.items())
         if kept and TENSORFLOW not in outcome.asked and not self.to_driver:
             lines.append(_KEEPS)
         if outcome.remaining:
             lines.append(_remaining(outcome))
-        if any(change.after for change in outcome.in_use.values()):
+        if any(change.after for change in used.values()):
             lines.append("`%tf_gpu tensors` shows what holds the rest.")
         return lines
 
@@ -68,12 +70,20 @@ def _in_pool(device: Device, change: Change) -> str:
     framework, gpu = device
     if not change.freed:
         return f"{framework} on {gpu}: nothing became free, and {size(change.after)} are in use."
-    return f"{framework} on {gpu}: {size(change.freed)} became free, and {size(change.after)} are in use still."
+    return f"{framework} on {gpu}: {size(change.freed)} became free, and {size(change.after)} are still in use."
 
 
-def _to_driver(gpu: str, change: Change) -> str:
-    went = size(change.freed) if change.freed else "Nothing"
-    return f"GPU {gpu}: {went} went back to the driver, of which this process holds {size(change.after)}."
+def _to_driver(held: Mapping[str, Change]) -> list[str]:
+    """Return a line for each GPU of which something went back to the driver; of none of them, what is held."""
+    lines = [
+        f"{size(change.freed)} of GPU {gpu} went back to the driver, and this process still holds {size(change.after)}."
+        for gpu, change in held.items()
+        if change.freed
+    ]
+    if held and not lines:
+        holds = ", ".join(f"{size(change.after)} of GPU {gpu}" for gpu, change in held.items())
+        lines = [f"Nothing went back to the driver: this process holds {holds}."]
+    return lines
 
 
 def _remaining(outcome: Outcome) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.insight import fold
 from tfgpu_magic.units import BINARY, rounded
 from tfgpu_magic.views import html, phrases, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tfgpu_magic.insight.accounts import Account, Holding
-    from tfgpu_magic.insight.fold import Row
+    from tfgpu_magic.insight.accounts import Account
+    from tfgpu_magic.insight.holding import Holding
     from tfgpu_magic.insight.names import Name, Scope
     from tfgpu_magic.insight.tensors import Inventory
 
@@ -25,10 +23,15 @@ _NO_OBJECT = (
     "What is unaccounted has no object of Python's: what a running function computes with, what TensorFlow keeps for "
     "itself, and what allocators round up."
 )
-_REST = "A dataset iterator does not tell how much it has prefetched: it is given what no array takes."
+_REST = (
+    "A dataset iterator does not tell how much it has prefetched: it is given what no array takes, up to what its "
+    "buffer has room for."
+)
 _LONGEST = 80  # characters of a name
 _SOME = BINARY["MiB"]
 """Bytes from which on what is unaccounted is worth a sentence."""
+_WORTH = 0.01
+"""The part of what is in use from which on what is unaccounted has a row."""
 
 _WHERE = {
     "error": "kept by the last error",
@@ -52,16 +55,14 @@ class Tensors:
     It holds none of it: it has names, sizes and devices.
 
     Attributes:
-        inventory: the arrays with their names, the largest first, and what each framework has in use.
-        everything: whether each array is shown in a row of its own.
+        inventory: what holds the memory, by name, and what each framework has in use.
     """
 
     inventory: Inventory
-    everything: bool = False
 
     @property
     def holdings(self) -> tuple[Holding, ...]:
-        """The arrays, the largest first; none shares memory with another."""
+        """What holds the memory, the largest first; small arrays are together, unless all are shown."""
         return self.inventory.holdings
 
     @property
@@ -81,11 +82,11 @@ class Tensors:
 
     def _rows(self) -> list[list[str]]:
         several = len({account.framework for account in self.accounts}) > 1
-        rows = [_row(row, several) for row in fold.rows(self.holdings, everything=self.everything)]
+        rows = [_row(one, several) for one in self.holdings]
         rows += [
             ["", _UNACCOUNTED, _on(account.framework, account.device, several), size(account.unaccounted)]
             for account in self.accounts
-            if account.unaccounted
+            if account.unaccounted and account.unaccounted >= _WORTH * (account.in_use or 0)
         ]
         return rows
 
@@ -95,8 +96,9 @@ class Tensors:
             remarks.append(_NO_OBJECT)
         if any(one.rest for one in self.holdings):
             remarks.append(_REST)
-        if len(self.holdings) > fold.MOST and not self.everything:
-            remarks.append(f"`%tf_gpu tensors --all` shows each of the {len(self.holdings):,} arrays.")
+        if any(one.count > 1 for one in self.holdings):
+            number = sum(one.count for one in self.holdings)
+            remarks.append(f"`%tf_gpu tensors --all` shows each of the {number:,} arrays.")
         return remarks + [f"{name} does not tell which objects hold its memory." for name in self.inventory.silent]
 
 
@@ -125,25 +127,16 @@ def size(bytes_: int | None) -> str:
     return f"{-(bytes_ // -BINARY['KiB'])} KiB"
 
 
-def _row(row: Row, several: bool) -> list[str]:
-    on = dict.fromkeys(_on(one.framework, one.device, several) for one in row.members)
-    if len(row.members) == 1:
-        (one,) = row.members
-        return [called(one.name, one.others), _what(one), *on, size(row.size)]
-    unnamed = row.rest and not (row.name.parts or row.name.scopes)
-    name = "others" if unnamed else called(row.name)
-    return [name, _counted(row.members, rest=row.rest), ", ".join(on), size(row.size)]
+def _row(one: Holding, several: bool) -> list[str]:
+    named = one.name.parts or one.name.scopes or not one.partial
+    name = called(one.name, one.others) if named else "others"
+    return [name, _what(one), _on(one.framework, one.device, several), size(one.size)]
 
 
 def _what(one: Holding) -> str:
-    shape = "×".join(map(str, one.shape))
-    return " ".join(part for part in (one.what, one.dtype, shape) if part)
-
-
-def _counted(members: Sequence[Holding], *, rest: bool) -> str:
-    kinds = Counter(one.what for one in members)
-    what = f"{next(iter(kinds))}s" if len(kinds) == 1 else "arrays"
-    return f"{len(members):,} {'other ' if rest else ''}{what}"
+    if one.count > 1:
+        return f"{one.count:,} {'other ' if one.partial else ''}{one.what}s"
+    return " ".join(part for part in (one.what, one.dtype, "×".join(map(str, one.shape))) if part)
 
 
 def _on(framework: str, device: str, several: bool) -> str:

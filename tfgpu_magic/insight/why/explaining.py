@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tfgpu_magic.frameworks.shortage import Shortage
-    from tfgpu_magic.insight.accounts import Holding
+    from tfgpu_magic.insight.holding import Holding
     from tfgpu_magic.monitor.report import GpuUse
     from tfgpu_magic.monitor.rows import GpuRow, Table
 
@@ -49,7 +49,7 @@ TRIAL_TIMEOUT = 5.0
 MOST_HOLDERS = 5
 """How much of what holds memory is named, the largest first."""
 
-_LOOKED_AT = 100  # so that enough is left without what is on other GPUs
+_LOOKED_AT = 40  # so that enough is left without what is on other GPUs
 
 
 class Kept:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from tfgpu_magic.frameworks.shortage import PoolState, Shortage
     from tfgpu_magic.host import Host
-    from tfgpu_magic.insight.accounts import Holding
+    from tfgpu_magic.insight.holding import Holding
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow
 
 Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "library", "unknown"]

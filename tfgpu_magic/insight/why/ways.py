@@ -17,7 +17,7 @@ from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import BINARY, MIB
 
 if TYPE_CHECKING:
-    from tfgpu_magic.insight.accounts import Holding
+    from tfgpu_magic.insight.holding import Holding
     from tfgpu_magic.insight.names import Name
     from tfgpu_magic.insight.why.explanation import Explanation
     from tfgpu_magic.monitor.rows import ProcessRow
@@ -147,8 +147,8 @@ def _kept(case: Explanation) -> int:
     pool, size = case.pool, case.shortage.size
     if pool is None or size is None:
         return 0
-    on = pool.framework, pool.name
-    kept = [one.size for one in case.biggest if one.on == on and _is_a_result(one, case.cell)]
+    here = (one for one in case.biggest if (one.framework, one.device) == (pool.framework, pool.name))
+    kept = [one.size for one in here if _is_a_result(one, case.cell)]
     if case.cause in ("limit", "pool") and pool.limit is not None:
         enough = pool.level - sum(kept) + size <= pool.limit
     else:  # the pool cannot grow, or its free memory is in pieces: one that is large enough has to come free
