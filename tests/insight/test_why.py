@@ -196,6 +196,7 @@ OTHERS = {
     "SQLite's": "import sqlite3; raise sqlite3.OperationalError('out of memory')",
     "the machine's own memory": "raise MemoryError('out of memory')",
     "a framework that uses no GPU here": "raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB.')",
+    "another library's": "raise RuntimeError('Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY')",
     "a mistake in a line": "%tf_gpu limit 1",
     "one of a thread": f"import threading\ndef f():\n    {RAISES}\nt = threading.Thread(target=f); t.start(); t.join()",
     "one whose own code fails": "class Mute(Exception):\n    def __str__(self): 1 / 0\nraise Mute()",
