@@ -75,8 +75,7 @@ class PoolState:
 
 
 DRIVERS = re.compile(r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation:")
-"""What CUDA's driver and its runtime say to any program that they have no memory for, as frameworks, Numba and CuPy pass
-it on."""
+"""What CUDA itself says to a program for which it has no memory; frameworks, Numba and CuPy pass it on."""
 
 LIBRARIES = (
     ("cuDNN", re.compile(r"cudnn|\bDNN library|convolution algorithm|\bDnnSupport\b", re.IGNORECASE)),
