@@ -11,6 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from tests.magic.shell import Seen, cells
+from tfgpu_magic.frameworks import tensorflow_arrays
+from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.insight.accounts import Account
 from tfgpu_magic.insight.fold import Row
 from tfgpu_magic.insight.search import Search
@@ -46,7 +48,7 @@ def in_training(model: str) -> list[Found]:
     import numpy as np
     from IPython.core.interactiveshell import InteractiveShell
 
-    looks = []
+    looks: list[Found] = []
 
     class Look(keras.callbacks.Callback):  # type: ignore[misc]  # mypy does not know it
         def on_train_batch_end(self, *_: object, **__: object) -> None:
@@ -60,6 +62,19 @@ def in_training(model: str) -> list[Found]:
 
 def _found(taken: Inventory) -> Found:
     return Found({called(one.name, one.others): one.size >> 20 for one in taken.holdings}, taken.accounts)
+
+
+def bounds() -> list[int]:
+    """Return the bytes that iterators have at most: of five pairs, of as many as TensorFlow likes, of batches."""
+    import tensorflow as tf
+
+    cells(SETUP)
+    pairs = tf.data.Dataset.range(99).map(lambda _: (tf.zeros([256, 1024]), tf.zeros([10])))
+    found = []
+    for dataset, number in ((pairs, 5), (pairs, None), (pairs.batch(3), 5)):
+        iterator = iter(dataset.apply(tf.data.experimental.prefetch_to_device("GPU:0", number)))
+        found += [one.size for one in tensorflow_arrays.arrays(Objects([iterator])) if one.rest]
+    return found
 
 
 def evaluated(*sources: str) -> dict[str, bool]:

@@ -146,6 +146,13 @@ def test_what_an_iterator_has_prefetched_is_found_by_its_name(machine: Machine) 
     assert seen.share >= ENOUGH
 
 
+def test_an_iterator_has_at_most_what_its_buffer_has_room_for(machine: Machine) -> None:
+    five, chosen, of_any_size = run(machine, on_machine.bounds)
+
+    assert five == 5 * (MIB + 256)
+    assert chosen == of_any_size == 0  # not known
+
+
 def test_what_threads_and_modules_have_is_found(machine: Machine) -> None:
     seen: Found = run(machine, on_machine.in_threads_and_modules)
 
