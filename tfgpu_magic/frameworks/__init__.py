@@ -97,10 +97,18 @@ class Holder(Framework, Protocol):
 
 @runtime_checkable
 class Freeing(Framework, Protocol):
-    """A framework that can give memory back to the driver while it lives; called only at `Stage.READY`."""
+    """A framework that can give GPU memory back to the driver while it lives."""
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether it does, as it is set up in this process."""
 
     def give_back(self) -> Mapping[str, int]:
-        """Give the driver what it keeps and no array of it uses; return the bytes by the UUID of each GPU."""
+        """Give back what it keeps and no array uses; called only while its stage is `Stage.READY`.
+
+        Returns:
+            The bytes that went back, by the UUID of each GPU.
+        """
 
 
 FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch(), Jax())
@@ -120,6 +128,11 @@ def awake() -> list[Framework]:
 def limited() -> list[Limited]:
     """Return the frameworks beside TensorFlow that are installed and can be told what they may take."""
     return [one for one in FRAMEWORKS if isinstance(one, Limited) and one.version()]
+
+
+def freeing() -> list[Freeing]:
+    """Return the frameworks that use a GPU and can give back what they keep of it."""
+    return [one for one in FRAMEWORKS if isinstance(one, Freeing) and one.stage() is Stage.READY and one.gives_back]
 
 
 def imported() -> set[str]:

@@ -45,6 +45,7 @@ class Torch:
     runtime = None
     comes_with_tensorflow = False
     fixed_once_used = False  # a cap may be set at any time before it is passed
+    gives_back = True  # what its cache keeps, at any time
 
     def __init__(self) -> None:
         self.since: str | None = None
@@ -84,13 +85,6 @@ class Torch:
         module = _cuda()
         return {f"cuda:{number}": int(module.memory_allocated(number)) for number in range(module.device_count())}
 
-    def give_back(self) -> dict[str, int]:
-        """Give the driver what its allocator keeps and no tensor uses; return the bytes by the UUID of each GPU."""
-        before = self.held()
-        _cuda().empty_cache()
-        after = self.held()
-        return {uuid: size - after.get(uuid, 0) for uuid, size in before.items()}
-
     def version(self) -> tuple[int, ...]:
         """Return the version that is installed; empty where none is."""
         return installed(self.module)
@@ -100,6 +94,13 @@ class Torch:
         if self.stage() is not Stage.READY:
             return {}
         return {uuid: one.size for uuid, figures in self.figures().items() for one in figures if one.taken}
+
+    def give_back(self) -> dict[str, int]:
+        """Empty its cache; return the bytes that went back, by the UUID of each GPU."""
+        before = self.held()
+        _cuda().empty_cache()
+        now = self.held()
+        return {uuid: max(0, size - now.get(uuid, 0)) for uuid, size in before.items()}
 
     def plan(self, wanted: Wanted, state: FrameworkState) -> FrameworkPlan:
         """Decide what is done about it. Pure.

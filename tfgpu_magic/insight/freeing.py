@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfgpu_magic import frameworks
-from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.vocabulary import nearest
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.frameworks import Freeing, keras
+from tfgpu_magic.frameworks import keras
 from tfgpu_magic.insight import shell
 from tfgpu_magic.insight.accounts import Device
 from tfgpu_magic.insight.holding import Holding
@@ -102,10 +101,9 @@ def _led_to(names: Sequence[str]) -> set[Identity]:
 
 def _give_back() -> None:
     """Have each framework that can give memory back to the driver do so."""
-    for framework in frameworks.FRAMEWORKS:
-        if isinstance(framework, Freeing) and framework.stage() is Stage.READY:
-            with contextlib.suppress(Exception):  # their errors have no common root; the figures tell what came of it
-                framework.give_back()
+    for framework in frameworks.freeing():
+        with contextlib.suppress(Exception):  # their errors have no common root; the figures tell what came of it
+            framework.give_back()
 
 
 def _held() -> dict[str, int]:
