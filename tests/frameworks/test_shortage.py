@@ -117,6 +117,24 @@ def test_the_framework_that_raised_it_is_asked_first() -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["[2] Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation: out of memory"]
+)
+def test_the_drivers_words_count_only_from_a_framework(text: str) -> None:
+    """Numba and CuPy pass them on, too."""
+
+    def raised(module: str) -> BaseException:
+        try:
+            exec("raise RuntimeError(text)", {"__name__": module, "text": text})
+        except RuntimeError as error:
+            return error
+        raise AssertionError("nothing was raised")
+
+    assert frameworks.shortage(raised("numba.cuda.cudadrv.driver")) is None
+    assert frameworks.shortage(raised("jax._src.xla_bridge")) == jax(kind="driver")
+    assert frameworks.shortage(RuntimeError(text)) is not None  # of another process
+
+
+@pytest.mark.parametrize(
     ("text", "size"),
     [
         ("2.00GiB", 2 * GIB),

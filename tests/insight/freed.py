@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +30,9 @@ def in_use() -> int:
 
 def after(sources: Sequence[str], line: str) -> Gone:
     """Run cells, then a line, and tell what became of the memory."""
-    cells("%tf_gpu growth", "import tensorflow as tf", *sources)
+    cells("%tf_gpu growth", "import tensorflow as tf")
+    gc.disable()  # or garbage may go before the line does
+    shown(*sources)
     before = in_use()
     (text,) = shown(line)
     return Gone(before, in_use(), text)

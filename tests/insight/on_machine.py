@@ -11,6 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from tests.magic.shell import Seen, cells
+from tfgpu_magic.frameworks import tensorflow_arrays
+from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.insight.accounts import Account
 from tfgpu_magic.insight.fold import Row
 from tfgpu_magic.insight.search import Search
@@ -40,8 +42,39 @@ def found(*sources: str) -> Found:
     return _found(inventory(everything=True))
 
 
+def in_training(model: str) -> list[Found]:
+    """Train the model that a cell makes, as TensorFlow is by default, and return what holds memory at each step."""
+    import keras
+    import numpy as np
+    from IPython.core.interactiveshell import InteractiveShell
+
+    looks: list[Found] = []
+
+    class Look(keras.callbacks.Callback):  # type: ignore[misc]  # mypy does not know it
+        def on_train_batch_end(self, *_: object, **__: object) -> None:
+            looks.append(_found(inventory(everything=True)))
+
+    cells(TENSORFLOW, model)
+    made = InteractiveShell.instance().user_ns["model"]  # type: ignore[no-untyped-call]  # IPython's
+    made.fit(np.zeros((64, 1024)), np.zeros((64, 10)), batch_size=16, verbose=0, callbacks=[Look()])
+    return looks
+
+
 def _found(taken: Inventory) -> Found:
     return Found({called(one.name, one.others): one.size >> 20 for one in taken.holdings}, taken.accounts)
+
+
+def bounds() -> list[int]:
+    """Return the bytes that iterators have at most: of five pairs, of as many as TensorFlow likes, of batches."""
+    import tensorflow as tf
+
+    cells(SETUP)
+    pairs = tf.data.Dataset.range(99).map(lambda _: (tf.zeros([256, 1024]), tf.zeros([10])))
+    found = []
+    for dataset, number in ((pairs, 5), (pairs, None), (pairs.batch(3), 5)):
+        iterator = iter(dataset.apply(tf.data.experimental.prefetch_to_device("GPU:0", number)))
+        found += [one.size for one in tensorflow_arrays.arrays(Objects([iterator])) if one.rest]
+    return found
 
 
 def evaluated(*sources: str) -> dict[str, bool]:

@@ -16,6 +16,7 @@ from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.simgpu.build import SOURCES
 from tfgpu_magic.views.why import NONE
 
 machine = machine_of("1x8GiB")
@@ -158,33 +159,63 @@ def _isolated() -> tuple[Seen, object, Seen]:
     return failed, found, again
 
 
+BLAS = r"""
+#define _GNU_SOURCE
+#define cublasCreate_v2 create
+#include "blas.c"
+#undef cublasCreate_v2
+#include <dlfcn.h>
+#include <stdlib.h>
+
+EXPORT int cublasCreate_v2(void **to)
+{
+    size_t free = 0, total = 0;
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    int (*info)(size_t *, size_t *) = (int (*)(size_t *, size_t *))dlsym(driver, "cuMemGetInfo_v2");
+    if (!getenv("BROKEN") && !info(&free, &total) && free >= (size_t)512 << 20)
+        return create(to);
+    *to = NULL;
+    return 1; /* CUBLAS_STATUS_NOT_INITIALIZED */
+}
+"""
+
+
 @pytest.fixture(scope="module")
-def broken_cublas(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a cuBLAS that cannot be started, as of a full GPU: its code is in a variable."""
+def blas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a cuBLAS that wants room beside the pool, as the real one does; or that is broken by a variable."""
     folder = tmp_path_factory.mktemp("cublas")
     source = folder / "cublas.c"
-    source.write_text(
-        '#include <stdlib.h>\nint cublasCreate_v2(void **to) { *to = 0; return atoi(getenv("CUBLAS_CODE")); }\n'
-    )
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "libcublas.so.12", source], check=True)
+    source.write_text(BLAS)
+    library = folder / "libcublas.so.12"
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-I", SOURCES, "-o", library, source, "-ldl"], check=True)
     return folder
 
 
-@pytest.mark.parametrize(("neighbour", "shown"), [("", False), ("5.9GiB@0", True)])
-def test_cublas_that_cannot_start_is_explained_where_next_to_nothing_is_free(
-    broken_cublas: Path, neighbour: str, shown: bool
-) -> None:
+PRODUCT = "import tensorflow as tf\na = tf.zeros((64, 64))\nb = a @ a\nprint('made')"
+
+
+def test_cublas_that_finds_no_room_is_explained_and_a_smaller_pool_leaves_some(blas: Path) -> None:
     with Machine.create("1x8GiB") as full:
-        if neighbour:
-            full.add_neighbour(neighbour)
-        path = f"{broken_cublas}{os.pathsep}{full.environ()['LD_LIBRARY_PATH']}"
-        product = "import tensorflow as tf\na = tf.zeros((64, 64))\na @ a"
-        env = {"LD_LIBRARY_PATH": path, "CUBLAS_CODE": "1"}  # CUBLAS_STATUS_NOT_INITIALIZED
-        (_, failed), found = run(full, seen, "%tf_gpu limit 1.5GiB", product, env=env, fresh=True)
+        full.add_neighbour("5.9GiB@0")
+        env = {"LD_LIBRARY_PATH": f"{blas}{os.pathsep}{full.environ()['LD_LIBRARY_PATH']}"}
+        (_, failed, told), found = run(full, seen, "%tf_gpu limit 1.5GiB", PRODUCT, WHY, env=env, fresh=True)
+        passed: list[Seen] = run(full, cells, first_line(told.value), PRODUCT, env=env, fresh=True)
 
     assert failed.error
-    assert ("cuBLAS found no room beside the memory that is taken already" in failed.text) == shown
-    assert (found is not None) == shown
+    assert "cuBLAS found no room beside the memory that is taken already" in failed.text
+    assert found.cause == "library"
+    assert first_line(told.value) == "%tf_gpu growth"
+    assert "made" in passed[1].text
+
+
+def test_cublas_that_fails_with_memory_free_lacks_something_else(machine: Machine, blas: Path) -> None:
+    path = f"{blas}{os.pathsep}{machine.environ()['LD_LIBRARY_PATH']}"
+    env = {"LD_LIBRARY_PATH": path, "BROKEN": "1"}
+    (_, failed), found = run(machine, seen, "%tf_gpu limit 1.5GiB", PRODUCT, env=env, fresh=True)
+
+    assert failed.error
+    assert "Out of GPU memory" not in failed.text
+    assert found is None
 
 
 OTHERS = {
@@ -196,6 +227,7 @@ OTHERS = {
     "SQLite's": "import sqlite3; raise sqlite3.OperationalError('out of memory')",
     "the machine's own memory": "raise MemoryError('out of memory')",
     "a framework that uses no GPU here": "raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB.')",
+    "another library's": "raise RuntimeError('Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY')",
     "a mistake in a line": "%tf_gpu limit 1",
     "one of a thread": f"import threading\ndef f():\n    {RAISES}\nt = threading.Thread(target=f); t.start(); t.join()",
     "one whose own code fails": "class Mute(Exception):\n    def __str__(self): 1 / 0\nraise Mute()",

@@ -14,7 +14,7 @@ from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.frameworks.jax import Jax
 from tfgpu_magic.frameworks.peaks import Counter, Counting, SharedPeaks
-from tfgpu_magic.frameworks.shortage import Shortage
+from tfgpu_magic.frameworks.shortage import DRIVERS, Shortage
 from tfgpu_magic.frameworks.tensorflow import TensorFlow
 from tfgpu_magic.frameworks.torch import Torch
 from tfgpu_magic.frameworks.versions import installed
@@ -217,10 +217,15 @@ def shortage(error: BaseException) -> Shortage | None:
     """Return what an error says of memory that a GPU did not have; None where it is about something else.
 
     Frameworks share words: the one that raised it is asked first, as far as its type and its traceback show that.
-    TensorFlow's words are the most general, and it is asked last.
+    TensorFlow's words are the most general, and it is asked last. What CUDA's driver says to any program counts only
+    where a traceback shows a framework, or there is none.
     """
     text = _text(error)
-    for framework in sorted(FRAMEWORKS, key=lambda one: (not _raised(one, error), one.name == TENSORFLOW)):
+    raising = {one.name for one in FRAMEWORKS if _raised(one, error)}
+    anybodys = error.__traceback__ is not None and DRIVERS.search(text) is not None
+    for framework in sorted(FRAMEWORKS, key=lambda one: (one.name not in raising, one.name == TENSORFLOW)):
+        if anybodys and framework.name not in raising:
+            continue
         if isinstance(framework, Explained):
             found = framework.shortage(text)
         else:

@@ -13,6 +13,7 @@ from typing import Any
 
 from tfgpu_magic.config.keras import other_backend
 from tfgpu_magic.frameworks.objects import attributes, derives, has_property, is_a
+from tfgpu_magic.frameworks.tensorflow_containers import container
 
 _LAYER = ("keras.src.layers.layer", "Layer")
 _MODEL = ("keras.src.models.model", "Model")
@@ -68,6 +69,7 @@ def _layers(kind: type, own: Mapping[str, Any]) -> list[object]:
 
 
 def _numbered(name: str, values: object) -> Iterator[tuple[str, object]]:
+    values = container(values)
     if is_a(values, list):
         elements: Iterator[object] = list.__iter__(values)  # type: ignore[arg-type]  # a list, as `is_a` says
         yield from ((f"{name}[{number}]", value) for number, value in enumerate(elements))

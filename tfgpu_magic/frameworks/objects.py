@@ -5,6 +5,7 @@ Sources: Python's "Data model", and `inspect.getattr_static`, which does the sam
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
@@ -81,7 +82,10 @@ def namespace(thing: object) -> Mapping[str, Any]:
     for kind in classes(type(thing)):
         descriptor = class_attributes(kind).get("__dict__")
         if descriptor is not None:
-            own: Any = descriptor.__get__(thing, type(thing)) if _is_pythons(descriptor) else None
+            own: Any = None
+            if _is_pythons(descriptor):
+                with contextlib.suppress(AttributeError):  # a proxy for an object that has none
+                    own = descriptor.__get__(thing, type(thing))
             return own if own is not None and is_a(own, dict) else _NOTHING
     return _NOTHING
 

@@ -74,6 +74,9 @@ class PoolState:
         return max(self.in_use, self.peak)
 
 
+DRIVERS = re.compile(r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation:")
+"""What CUDA itself says to a program for which it has no memory; frameworks, Numba and CuPy pass it on."""
+
 LIBRARIES = (
     ("cuDNN", re.compile(r"cudnn|\bDNN library|convolution algorithm|\bDnnSupport\b", re.IGNORECASE)),
     ("cuBLAS", re.compile(r"cublas|\bBlas\b.*\b(?:launch|support)|BLAS operation", re.IGNORECASE)),

@@ -76,10 +76,17 @@ def _array(
     device: str,
     address: Callable[[object], int | None] | None,
 ) -> Array | None:
-    size = allocated(math.prod(shape) * dtype.size, _UNIT)
-    if not size or dtype.name in _ELSEWHERE:
+    name, of_one = _type(dtype)
+    size = allocated(math.prod(shape) * of_one, _UNIT)
+    if not size or name in _ELSEWHERE:
         return None
-    return Array(thing, what, dtype.name, shape, size, device, address and address(thing))
+    return Array(thing, what, name, shape, size, device, address and address(thing))
+
+
+@cache
+def _type(dtype: Any) -> tuple[str, int]:
+    """Return the name of a type, and the bytes of one element: TensorFlow takes long to tell, for very many tensors."""
+    return dtype.name, dtype.size
 
 
 def _iterator(iterator: Any) -> Array | None:

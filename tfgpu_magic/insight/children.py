@@ -29,6 +29,7 @@ from weakref import ReferenceType
 
 from tfgpu_magic.frameworks import keras
 from tfgpu_magic.frameworks.objects import derives, is_users
+from tfgpu_magic.frameworks.tensorflow_containers import container, stands_in
 from tfgpu_magic.insight.frame_locals import local_variables
 from tfgpu_magic.insight.names import Kind, Scope, Step
 
@@ -60,6 +61,8 @@ def children_of(kind: type) -> Callable[[Any], Iterable[Child]] | None:
         return _of_exception
     if keras.has_parts(kind):
         return _of_keras
+    if stands_in(kind):
+        return _of_stand_in
     if kind is getattr(sys.modules.get("numpy"), "ndarray", None):
         return _of_ndarray
     return None
@@ -132,6 +135,12 @@ def _of_class(kind: type) -> Iterator[Child]:
 def _of_keras(thing: object) -> Iterator[Child]:
     for text, value in keras.parts(thing):
         yield Step(text), value
+    for value in gc.get_referents(thing):
+        yield None, value
+
+
+def _of_stand_in(thing: object) -> Iterator[Child]:
+    yield Step(), container(thing)
     for value in gc.get_referents(thing):
         yield None, value
 

@@ -21,7 +21,7 @@ _NOTHING = "Nothing of this process takes memory of a GPU."
 _UNACCOUNTED = "unaccounted"
 _NO_OBJECT = (
     "What is unaccounted has no object of Python's: what a running function computes with, what TensorFlow keeps for "
-    "itself, and what allocators round up."
+    "itself, and what its allocator gives beyond what was asked for, which may be as much again."
 )
 _REST = (
     "A dataset iterator does not tell how much it has prefetched: it is given what no array takes, up to what its "

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 NONE = "Nothing has run out of GPU memory here since tfgpu_magic was loaded."
 
 _MOST_PROCESSES = 5
+_WIDTH = 20  # characters of a curve
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -53,7 +54,7 @@ class Why:
         parts = [
             f"<p><strong>{html.prose(_headline(case))}</strong></p>",
             html.rows("", [_row(label, lines) for label, lines in _facts(case)]),
-            "" if curve is None else chart.STYLE + chart.draw(curve),
+            "" if curve is None else chart.STYLE + chart.draw(curve) + chart.legend([curve]),
             html.rows(ways_out.lead(case), [_way(line, text) for line, text in ways_out.lines(case)]),
         ]
         return html.page("".join(parts) + "".join(map(html.remark, _remarks(case))))
@@ -168,7 +169,7 @@ def _before(case: Explanation) -> Iterator[tuple[str, list[str]]]:
     if curve is not None:
         (begin, first), (end, last) = curve.points[0], curve.points[-1]
         path = f"{rounded(first)} in use, then {rounded(last)}; {rounded(curve.highest)} at most"
-        yield "Before", [f"{chart.line(curve)} {path}, in {phrases.seconds(end - begin)}"]
+        yield "Before", [f"{chart.line(curve, _WIDTH)} {path}, in {phrases.seconds(end - begin)}"]
 
 
 def _curve(case: Explanation) -> Curve | None:
