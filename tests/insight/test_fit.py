@@ -8,8 +8,8 @@ import pytest
 
 import tfgpu_magic
 from tests.insight.programs import take
-from tests.machines import machine_of
 from tests.insight.shell import cells
+from tests.machines import machine_of
 from tests.processes import run
 from tests.sizes import GIB, MIB
 from tfgpu_magic.config import parser

@@ -11,8 +11,8 @@ import pytest
 from IPython.utils.capture import capture_output
 
 import tfgpu_magic
-from tests.machines import machine_of
 from tests.insight.shell import cells
+from tests.machines import machine_of
 from tests.magic.shell import Seen
 from tests.processes import run
 from tests.waiting import until
