@@ -55,7 +55,7 @@ def in_training(model: str) -> list[Found]:
             looks.append(_found(inventory(everything=True)))
 
     cells(TENSORFLOW, model)
-    made = InteractiveShell.instance().user_ns["model"]  # type: ignore[no-untyped-call]  # IPython's
+    made = InteractiveShell.instance().user_ns["model"]
     made.fit(np.zeros((64, 1024)), np.zeros((64, 10)), batch_size=16, verbose=0, callbacks=[Look()])
     return looks
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.machines import machine_of
 from tests.insight.shell import cells
+from tests.machines import machine_of
 from tests.magic.shell import Seen
 from tests.processes import run
 from tfgpu_magic.simgpu import Machine

@@ -8,8 +8,8 @@ import pytest
 
 import tfgpu_magic
 from tests.insight.programs import take
-from tests.machines import machine_of
 from tests.insight.shell import cells
+from tests.machines import machine_of
 from tests.processes import run
 from tests.sizes import GIB, MIB
 from tfgpu_magic.config import parser
@@ -38,7 +38,7 @@ def pool(gpu: int, peak: int, name: str = "GPU:0") -> Counter:
         ({"TensorFlow": [pool(0, GIB), pool(1, GIB, "GPU:1")]}, "%tf_gpu visible 0,1; limit 1.2GiB"),
         ({"TensorFlow": [pool(0, GIB), pool(1, 2 * GIB, "GPU:1")]}, "%tf_gpu visible 0,1; limit 0=1.2GiB 1=2.3GiB"),
         ({"TensorFlow": [pool(1, GIB), pool(1, 2 * GIB, "GPU:1")]}, "%tf_gpu visible 1; split 1.2GiB 2.3GiB --gpu 1"),
-        ({"TensorFlow": [pool(0, 8 * GIB)]}, "%tf_gpu visible 0; limit 7.75GiB"),
+        ({"TensorFlow": [pool(0, 8 * GIB)]}, "%tf_gpu visible 0; limit 7936MiB"),
         ({"TensorFlow": [pool(n, GIB, f"GPU:{n}") for n in range(3)]}, "%tf_gpu limit 1.2GiB"),
         ({"TensorFlow": [pool(0, GIB), pool(1, 2048, "GPU:1")]}, "%tf_gpu visible 0; limit 1.2GiB"),
         ({"PyTorch": [pool(0, 2 * GIB)]}, "%gpu visible 0; limit 2.3GiB"),

@@ -62,8 +62,7 @@ def rows(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int],
         lonely = leaf == NOWHERE and one.size >= least
         members.setdefault((one.on, row_of[leaf], number if lonely else NOWHERE), []).append(one)
     folded = [
-        Row(place=place, members=tuple(there), partial=place in parted)
-        for (_, place, _), there in members.items()
+        Row(place=place, members=tuple(there), partial=place in parted) for (_, place, _), there in members.items()
     ]
     folded.sort(key=lambda row: -row.size)
     return folded if len(folded) <= MOST else _capped(folded)

@@ -85,14 +85,17 @@ class Tensors:
         rows = [_row(one, several) for one in self.holdings]
         rows += [
             ["", _UNACCOUNTED, _on(account.framework, account.device, several), size(account.unaccounted)]
-            for account in self.accounts
-            if account.unaccounted and account.unaccounted >= _WORTH * (account.in_use or 0)
+            for account in self._short()
         ]
         return rows
 
+    def _short(self) -> list[Account]:
+        """Return the accounts in which more is missing than allocators round up."""
+        return [one for one in self.accounts if one.unaccounted and one.unaccounted >= _WORTH * (one.in_use or 0)]
+
     def _remarks(self) -> list[str]:
         remarks = [_of_account(account) for account in self.accounts]
-        if any((account.unaccounted or 0) >= _SOME for account in self.accounts):
+        if any((account.unaccounted or 0) >= _SOME for account in self._short()):
             remarks.append(_NO_OBJECT)
         if any(one.rest for one in self.holdings):
             remarks.append(_REST)
