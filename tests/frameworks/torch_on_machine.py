@@ -199,7 +199,7 @@ def by_name() -> tuple[dict[str, int], int | None]:
     torch = imported()
     torch.cuda.init()
 
-    class OnGpu(torch.Tensor):  # type: ignore[misc]  # mypy does not know it
+    class OnGpu(torch.Tensor):  # type: ignore[misc, name-defined]  # mypy does not know it
         is_cuda = True
 
         def get_device(self) -> int:

@@ -7,7 +7,7 @@ import gc
 import sys
 import weakref
 from collections import defaultdict, deque, namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,7 +57,7 @@ def closing(array: object) -> Callable[[], object]:
     return function
 
 
-def generating(array: object) -> Iterator[object]:
+def generating(array: object) -> Generator[object, None, None]:
     batch = [array]
     yield len(batch)
 
@@ -69,7 +69,7 @@ async def awaiting(array: object) -> None:
 
 
 class Pause:
-    def __await__(self) -> Iterator[None]:
+    def __await__(self) -> Generator[None, None, None]:
         yield
 
 
@@ -111,7 +111,7 @@ def started(thing: Any) -> Any:
         (lambda array: functools.partial(print, array, end=""), "x.args[0]"),
         (lambda array: type("Own", (Box,), {"shared": array, "__module__": __name__}), "x.shared"),
         (lambda array: type("Own", (Box,), {"shared": array, "__module__": __name__})(), "x.shared"),
-        (lambda array: Box(method=Box(kernel=array).__init__), "x.method.__self__.kernel"),
+        (lambda array: Box(method=Box(kernel=array).__init__), "x.method.__self__.kernel"),  # type: ignore[misc]
         (closing, "array, closed over by x"),
         (lambda array: [closing([array])], "array[0], closed over by x[0]"),
         (lambda array: started(generating(array)), "array, in the generator x"),
@@ -191,23 +191,23 @@ def hostile() -> tuple[Any, Any]:
     class Meta(type):
         """A class whose classes cannot be hashed, compared or asked for an attribute."""
 
-        __hash__ = __eq__ = __instancecheck__ = __subclasscheck__ = __getattribute__ = touch  # type: ignore[assignment]
+        __hash__ = __eq__ = __instancecheck__ = __subclasscheck__ = __getattribute__ = touch
 
     class Touchy(metaclass=Meta):
         __getattr__ = __getattribute__ = __repr__ = __str__ = __len__ = __iter__ = __bool__ = touch
-        __eq__ = __hash__ = touch  # type: ignore[assignment]
-        __class__ = property(touch)  # type: ignore[assignment]
+        __eq__ = __hash__ = touch
+        __class__ = property(touch)
         kernel = property(touch)
 
     class WithDict:
         __slots__ = ("x",)
-        __dict__ = property(touch)  # type: ignore[assignment]
+        __dict__ = property(touch)
 
     class TouchyList(list[Any]):
-        __iter__ = __getitem__ = __len__ = touch  # type: ignore[assignment]
+        __iter__ = __getitem__ = __len__ = touch
 
     class TouchyDict(dict[Any, Any]):
-        __iter__ = __getitem__ = __len__ = items = values = keys = touch  # type: ignore[assignment]
+        __iter__ = __getitem__ = __len__ = items = values = keys = touch
 
     class Key:
         __repr__ = __str__ = touch

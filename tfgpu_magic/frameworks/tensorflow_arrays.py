@@ -112,7 +112,7 @@ def _prefetched_at_most(iterator: Any) -> int:
 def _elements(dataset: Any) -> int:
     """Return how many elements datasets on a GPU prefetch; 0 where TensorFlow chooses that."""
     found = 0
-    while dataset is not None and _gpu(dataset._variant_tensor.backing_device):
+    while dataset is not None and _gpu(dataset._variant_tensor.device):
         if type(dataset) is _class(*_PREFETCHING):
             number = int(dataset._buffer_size)
             if number < 0:
