@@ -97,15 +97,18 @@ def _row(name: str, values: list[float]) -> None:
 
 def _heap(page: Page, scene: Scene, holders: Sequence[Holder], minutes: float) -> bool:
     states = _soak.record(scene, holders, MOVING, 30 if minutes >= 0.5 else 5)
-    open_panel(page)
+    panel = open_panel(page)
     print(f"\n{minutes:g} minutes at {_soak.RATE} ticks a second, in which processes come and go:\n")
     print(f"{'minute':>9}{'ticks':>9}{'heap, MB':>11}{'nodes':>9}{'listeners':>11}")
-    heaps = []
+    heaps, shown = [], set()
     for sample in _soak.soak(page, states, minutes):
         print(
             f"{sample.minute:9.1f}{sample.ticks:9}{sample.heap:11.2f}{sample.nodes:9}{sample.listeners:11}", flush=True
         )
         heaps.append(sample.heap)
+        shown.add(tuple(panel.rows()))
+    if len(shown) == 1:
+        raise SystemExit("The panel does not show what it is fed: nothing was measured.")
     third = len(heaps) // 3  # the least of several: what code is kept compiled differs from one to the next
     before, after = min(heaps[: third + 1]), min(heaps[-third - 1 :])
     grown = after - before

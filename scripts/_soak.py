@@ -39,15 +39,15 @@ OLD_PAGE = """(() => {
       };
     }
   };
-  window.tfgpuFeed = (state, patches, milliseconds) => {
+  window.tfgpuFeed = (version, state, patches, milliseconds) => {
     const { socket, handler } = stream;
     socket.onmessage = null;
     let sequence = 0;
     const start = state.time;
-    handler({ data: aged(JSON.stringify({ version: 1, type: 'full', sequence, state, history: {} })) });
+    handler({ data: aged(JSON.stringify({ version, type: 'full', sequence, state, history: {} })) });
     setInterval(() => {
       const patch = { ...patches[sequence % patches.length], time: start + sequence + 1 };
-      const tick = { version: 1, type: 'tick', base: sequence, sequence: sequence + 1, patch };
+      const tick = { version, type: 'tick', base: sequence, sequence: sequence + 1, patch };
       sequence += 1;
       window.tfgpuTicks = sequence;
       handler({ data: JSON.stringify(tick) });
@@ -87,7 +87,7 @@ def record(scene: Scene, holders: Sequence[Holder], moving: int, seconds: int) -
 def soak(page: Page, states: Sequence[message.State], minutes: float) -> Iterator[Sample]:
     """Feed the panel with states round and round, and look at the heap after a third of a minute and from then on."""
     patches = [message.patch(before, after) for before, after in zip(states, [*states[1:], states[0]], strict=True)]
-    page.evaluate(f"([state, patches]) => tfgpuFeed(state, patches, {1000 / RATE})", [states[0], patches])
+    page.evaluate("said => tfgpuFeed(...said)", [message.VERSION, states[0], patches, 1000 / RATE])
     devtools = page.context.new_cdp_session(page)
     devtools.send("HeapProfiler.enable")
     begun, warm = time.monotonic(), minutes * 60 / 3 if minutes < 1 else min(20 * minutes, 60)
