@@ -1,23 +1,28 @@
-"""Reads a snapshot from NVML, as the only module that touches it. Whose a pid is, `owners` finds out.
-
-Every function of the driver is called by its name and returns a code (`_call`), so that a failing one costs its
-own figure and nothing else. pynvml finds and opens the library and names structs and codes; its wrappers are not
-used, because they make two calls for each list, raise two families of errors, and gpustat replaces one of them.
-"""
+"""Reads a snapshot from NVML, whose functions `nvml_calls` calls. Whose a pid is, `owners` finds out."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from ctypes import CDLL, byref, c_int, c_uint, c_ulonglong, create_string_buffer
+from ctypes import byref, c_int, c_uint, c_ulonglong, create_string_buffer
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import pynvml
-
 from tfgpu_magic.monitor import nvml_codes
 from tfgpu_magic.monitor.machine_memory import available, total_memory
-from tfgpu_magic.monitor.merge import ROW_OF_535, ROWS, SAMPLE, known, latest, merge, rows
+from tfgpu_magic.monitor.merge import ROW_OF_535, ROWS, SAMPLE, latest, merge, rows
+from tfgpu_magic.monitor.nvml_calls import (
+    call,
+    has,
+    memory,
+    multiprocessors,
+    new_handle,
+    number,
+    preload,
+    rates,
+    sensors,
+    start,
+    text,
+)
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
@@ -38,9 +43,6 @@ _LISTS = {
     "M": "nvmlDeviceGetMPSComputeRunningProcesses",
 }
 
-_CORES_PER_MULTIPROCESSOR = {(6, 0): 64, (8, 0): 64} | {(7, minor): 64 for minor in range(10)}
-"""The exceptions to 128, by compute capability (CUDA C++ Programming Guide, throughput of arithmetic instructions)."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Device:
@@ -54,8 +56,9 @@ class _Device:
 class Reader:
     """An open NVML, for one reading or a reading every second.
 
-    Facts that do not change are read once per UUID; each `read` then costs one call for the memory and one for each
-    list of processes, per GPU. Not thread-safe.
+    Facts that do not change are read once per UUID. Each `read` then costs, per GPU, a call for the memory and one for
+    its use; with processes one for each list and one for their samples; and with graphics two for the sensors. Not
+    thread-safe.
 
     Args:
         folders: where else to look for the driver's library, if the system does not find it.
@@ -85,7 +88,7 @@ class Reader:
     def close(self) -> None:
         """Shut NVML down; a later `read` starts it again."""
         if self._open:
-            _call("nvmlShutdown")
+            call("nvmlShutdown")
         self._open = False
         self._recount_at = 0.0
 
@@ -132,15 +135,15 @@ class Reader:
         """Initialise NVML unless that is done, and return its code."""
         if self._open:
             return nvml_codes.OK
-        code = _init()
-        if code == nvml_codes.NO_LIBRARY and _preload(self._folders):
-            code = _init()
+        code = start()
+        if code == nvml_codes.NO_LIBRARY and preload(self._folders):
+            code = start()
         if code != nvml_codes.OK:
             return code
         self._open = True
-        self._driver = _text("nvmlSystemGetDriverVersion")
+        self._driver = text("nvmlSystemGetDriverVersion")
         # The extra field came with the first of these symbols and went when the second one came.
-        self._row_of_535 = _has("nvmlDeviceGetConfComputeMemSizeInfo") and not _has(
+        self._row_of_535 = has("nvmlDeviceGetConfComputeMemSizeInfo") and not has(
             "nvmlDeviceGetRunningProcessDetailList"
         )
         return nvml_codes.OK
@@ -150,7 +153,7 @@ class Reader:
         if time.monotonic() < self._recount_at:
             return nvml_codes.OK
         count = c_uint()
-        code = _call("nvmlDeviceGetCount_v2", byref(count))
+        code = call("nvmlDeviceGetCount_v2", byref(count))
         if code != nvml_codes.OK or not count.value:
             return code or nvml_codes.NO_GPU
         before = {device.gpu.label: device.gpu for device in self._devices}
@@ -161,21 +164,21 @@ class Reader:
     def _find(self, index: int, before: dict[str, Gpu]) -> list[_Device]:
         """Find the GPU of one index and its MIG instances; `before` has the GPUs by label, for one that is lost now."""
         gpu = before.get(str(index), Gpu(index=index))
-        handle = pynvml.c_nvmlDevice_t()
-        code = _call("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
+        handle = new_handle()
+        code = call("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
         if code != nvml_codes.OK:
             return [_Device(None, gpu, code)]
         mode, pending = c_uint(), c_uint()
-        mig = _call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == nvml_codes.OK and mode.value == 1
+        mig = call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == nvml_codes.OK and mode.value == 1
         gpu = replace(self._learn(handle, gpu), index=index, mig=mig)
         return [_Device(handle, gpu), *(self._instances(handle, gpu) if mig else [])]
 
     def _instances(self, handle: Any, parent: Gpu) -> list[_Device]:
         """Find the MIG instances of a GPU, numbered as nvidia-smi's process table does, by GPU instance."""
-        parts = [pynvml.c_nvmlDevice_t() for _ in range(_number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)]
+        parts = [new_handle() for _ in range(number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)]
         give = "nvmlDeviceGetMigDeviceHandleByIndex"
-        parts = [part for at, part in enumerate(parts) if _call(give, handle, c_uint(at), byref(part)) == nvml_codes.OK]
-        numbers = [_number("nvmlDeviceGetGpuInstanceId", part) for part in parts]
+        parts = [part for at, part in enumerate(parts) if call(give, handle, c_uint(at), byref(part)) == nvml_codes.OK]
+        numbers = [number("nvmlDeviceGetGpuInstanceId", part) for part in parts]
         if None in numbers or len(set(numbers)) < len(numbers):  # one GPU instance may have several compute instances
             numbers = list(range(len(parts)))
         before = replace(parent, uuid=None, multiprocessors=None)
@@ -187,19 +190,19 @@ class Reader:
 
     def _learn(self, handle: Any, before: Gpu) -> Gpu:
         """Read the constant facts of a device, once per UUID; unknown ones are as in `before`."""
-        uuid = _text("nvmlDeviceGetUUID", handle)
+        uuid = text("nvmlDeviceGetUUID", handle)
         if uuid is None:
             return before
         if uuid not in self._facts:
             major, minor = c_int(), c_int()
-            code = _call("nvmlDeviceGetCudaComputeCapability", handle, byref(major), byref(minor))
+            code = call("nvmlDeviceGetCudaComputeCapability", handle, byref(major), byref(minor))
             capability = (major.value, minor.value) if code == nvml_codes.OK else before.capability
             self._facts[uuid] = Gpu(
                 index=before.index,
                 uuid=uuid,
-                name=_text("nvmlDeviceGetName", handle) or before.name,
+                name=text("nvmlDeviceGetName", handle) or before.name,
                 capability=capability,
-                multiprocessors=_multiprocessors(handle, capability),
+                multiprocessors=multiprocessors(handle, capability),
             )
         return self._facts[uuid]
 
@@ -209,10 +212,10 @@ class Reader:
         if handle is None:
             lost = device.code in nvml_codes.LOST
             return replace(gpu, listed=False, lost=lost, error=nvml_codes.reading(device.code)), [], False
-        code, figures = _memory(handle)
+        code, figures = memory(handle)
         if code in nvml_codes.LOST:
             return replace(gpu, listed=False, lost=True, error=nvml_codes.reading(code)), [], False
-        figures |= _rates(handle) | (_sensors(handle) if "G" in kinds else {})
+        figures |= rates(handle) | (sensors(handle) if "G" in kinds else {})
         if gpu.mig:  # its instances have the processes, and only administrators may read the whole GPU
             error = None if code in (nvml_codes.OK, nvml_codes.NO_PERMISSION) else nvml_codes.reading(code)
             return replace(gpu, **figures, listed=False, error=error), [], False
@@ -247,7 +250,7 @@ class Reader:
             layout = ROW_OF_535 if version == "_v3" and self._row_of_535 else row
             for _ in range(4):
                 count = c_uint(self._room)
-                code = _call(function + version, handle, byref(count), self._buffer)
+                code = call(function + version, handle, byref(count), self._buffer)
                 if code != nvml_codes.TOO_SMALL:
                     break
                 self._make_room(2 * max(self._room, min(count.value, 2**16)))
@@ -263,7 +266,7 @@ class Reader:
         for _ in range(4):
             count = c_uint(len(self._buffer) // SAMPLE.size)
             since = c_ulonglong(self._sampled.get(label, 0))
-            code = _call("nvmlDeviceGetProcessUtilization", device.handle, self._buffer, byref(count), since)
+            code = call("nvmlDeviceGetProcessUtilization", device.handle, self._buffer, byref(count), since)
             if code != nvml_codes.TOO_SMALL:
                 break
             self._make_room(2 * max(self._room, min(count.value, 2**16)))
@@ -280,92 +283,6 @@ class Reader:
         # Room for the longest rows whatever the version, so that no driver writes beyond the buffer.
         self._room = count
         self._buffer = create_string_buffer(count * ROW_OF_535.size)
-
-
-def _init() -> int:
-    try:
-        pynvml.nvmlInit()
-    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:  # the second is not an NVMLError
-        return int(getattr(error, "value", nvml_codes.OTHER_VERSION))
-    return nvml_codes.OK
-
-
-def _preload(folders: Iterable[str]) -> bool:
-    """Load the driver's library from the first folder that has it; later loads by name then get this one."""
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            CDLL(f"{folder}/libnvidia-ml.so.1")
-            return True
-    return False
-
-
-def _call(function: str, *arguments: object) -> int:
-    """Call a function of NVML by its name, and return its code: "not found" for one that the library lacks."""
-    try:
-        return int(pynvml._nvmlGetFunctionPointer(function)(*arguments))
-    except pynvml.NVMLError as error:
-        return int(error.value)
-
-
-def _has(function: str) -> bool:
-    try:
-        return bool(pynvml._nvmlGetFunctionPointer(function))
-    except pynvml.NVMLError:
-        return False
-
-
-def _text(function: str, *handle: object) -> str | None:
-    text = create_string_buffer(96)
-    code = _call(function, *handle, text, c_uint(len(text)))
-    return text.value.decode(errors="replace") or None if code == nvml_codes.OK else None
-
-
-def _number(function: str, handle: object) -> int | None:
-    number = c_uint()
-    return number.value if _call(function, handle, byref(number)) == nvml_codes.OK else None
-
-
-def _memory(handle: object) -> tuple[int, dict[str, Any]]:
-    """Read the memory of a device; return NVML's code, and the known fields of `Gpu`, in bytes."""
-    memory = pynvml.c_nvmlMemory_v2_t(version=pynvml.nvmlMemory_v2)
-    code = _call("nvmlDeviceGetMemoryInfo_v2", handle, byref(memory))
-    if code in (nvml_codes.MISSING, nvml_codes.NOT_SUPPORTED, nvml_codes.OTHER_VERSION):
-        memory = pynvml.c_nvmlMemory_t()
-        code = _call("nvmlDeviceGetMemoryInfo", handle, byref(memory))
-    if code != nvml_codes.OK:
-        return code, {}
-    reserved = known(memory.reserved) if hasattr(memory, "reserved") else None
-    return code, {
-        "total": known(memory.total), "used": known(memory.used), "free": known(memory.free), "reserved": reserved
-    }  # fmt: skip
-
-
-def _rates(handle: object) -> dict[str, Any]:
-    """Read the utilisation of a device, as a field of `Gpu`."""
-    rates = pynvml.c_nvmlUtilization_t()
-    code = _call("nvmlDeviceGetUtilizationRates", handle, byref(rates))
-    return {"utilisation": rates.gpu if code == nvml_codes.OK and rates.gpu <= 100 else None}
-
-
-def _sensors(handle: object) -> dict[str, Any]:
-    """Read the temperature and the power of a device, as fields of `Gpu`. To ask for the power takes long."""
-    celsius = c_uint()
-    code = _call("nvmlDeviceGetTemperature", handle, c_uint(pynvml.NVML_TEMPERATURE_GPU), byref(celsius))
-    return {
-        "temperature": celsius.value if code == nvml_codes.OK else None,
-        "power": _number("nvmlDeviceGetPowerUsage", handle),
-    }
-
-
-def _multiprocessors(handle: object, capability: tuple[int, int] | None) -> int | None:
-    """Count a device's multiprocessors: NVML has a GPU's cores, and an instance's multiprocessors."""
-    part = pynvml.c_nvmlDeviceAttributes()
-    if _call("nvmlDeviceGetAttributes_v2", handle, byref(part)) == nvml_codes.OK and part.multiprocessorCount:
-        return int(part.multiprocessorCount)
-    cores = _number("nvmlDeviceGetNumGpuCores", handle)
-    if not cores or capability is None or not (6, 0) <= capability < (13, 0):
-        return None
-    return cores // _CORES_PER_MULTIPROCESSOR.get(capability, 128)
 
 
 def _sum(processes: list[Process]) -> int | None:
