@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.owners import notebook_of
-from tfgpu_magic.monitor.rows import Table, make
+from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.monitor.tabulate import make
 from tfgpu_magic.monitor.self_reported import self_reported
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.owners import Owners
 from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.report_files import AllReportFiles
-from tfgpu_magic.monitor.rows import UNATTRIBUTED, Table
+from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

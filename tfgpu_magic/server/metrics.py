@@ -14,7 +14,8 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import by_user
-from tfgpu_magic.monitor.rows import Table, make
+from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.monitor.tabulate import make
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
