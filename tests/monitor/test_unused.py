@@ -234,9 +234,19 @@ def test_it_is_kept_when_something_begins_to_count_or_ends_and_now_and_then_in_b
     kept = [at - WEDNESDAY for at in every(2, WEDNESDAY, WEDNESDAY + 200) if ledger.step(reading(at, {2: 0}), about)]
     end = WEDNESDAY + 202
 
-    assert kept == [AFTER, *(AFTER + 20 * number for number in range(1, 8))]
+    assert kept == [0, AFTER, *(AFTER + 20 * number for number in range(1, 8))]
     assert ledger.step(reading(end, {2: 50}), about)
     assert not ledger.step(reading(end + 2, {2: 50}), about)
+
+
+def test_a_record_soon_forgets_a_process_that_has_gone_and_knows_one_that_has_come() -> None:
+    ledger = Ledger()
+    kept = []
+    for at in every(2, WEDNESDAY, WEDNESDAY + 100):
+        if ledger.step(reading(at, {2: 50} if at < WEDNESDAY + 30 else {4: 50}), about):
+            kept.append((at - WEDNESDAY, [*ledger.record().lines["GPU-0"]]))
+
+    assert kept == [(0, [2]), (30, [4])]
 
 
 def test_five_hundred_processes_are_counted_each_by_itself() -> None:

@@ -25,7 +25,7 @@ LONGEST_GAP = 180.0
 TRUSTED_FOR = 15.0
 """Seconds in which no pid is reused by another process on the same GPU."""
 SAVE_EVERY = 20.0
-"""Seconds between two records while hours grow and nothing else changes."""
+"""Seconds between two records while nothing begins to count or ends: hours grow, and other processes come and go."""
 TRUE_FOR = 60.0
 """Seconds of which a record may be older than a reading and still tell what is not used."""
 DAYS = 8
@@ -155,15 +155,17 @@ class Ledger:
         self._time, self._lines, self._days = past.time, past.lines, past.days
         self._continues = True  # the processes are those of the record, if they began when those did
         self._interval: tuple[tuple[int, float], ...] = ()  # since the reading before
-        self._saved_at = 0.0
+        self._size, self._counting = _sizes(self._lines)
+        self._news, self._saved_at = False, 0.0
 
     def record(self) -> Record:
         """Return what was counted so far, as it is now."""
         first = _day(self._time) - DAYS
-        days = {
+        self._days = {
             gpu: {name: kept for name, of in names.items() if (kept := {d: s for d, s in of.items() if d > first})}
             for gpu, names in self._days.items()
         }
+        days = {gpu: {name: dict(of) for name, of in names.items()} for gpu, names in self._days.items()}
         return Record(self._time, {gpu: dict(rows) for gpu, rows in self._lines.items() if rows}, days)
 
     def step(
@@ -194,7 +196,7 @@ class Ledger:
         listed = {gpu.label: gpu for gpu in snapshot.gpus if gpu.listed}
         crowd = Counter(row.gpu for row in snapshot.processes)
         known, self._lines = self._lines, {}
-        changed = False
+        changed = arrived = False
         for row in snapshot.processes:
             gpu = listed.get(row.gpu)
             if gpu is None or row.kind == "G":
@@ -208,15 +210,18 @@ class Ledger:
             if line is not None and not seen and idle.get(pid, math.inf) > before:
                 line = None  # nobody saw what it did
             if line is None:
-                holder = holder or about(pid) or Holder(0, "")
+                arrived, holder = True, holder or about(pid) or Holder(0, "")
                 fresh = Line(*holder, row.held, now if _use(row, gpu, crowd[row.gpu]) == 0 else None)
             else:
                 fresh = self._count(key, line, row, _use(row, gpu, crowd[row.gpu]), now)
             self._lines.setdefault(key, {})[pid] = fresh
             changed = changed or fresh.counted != (line is not None and line.counted)
         self._time, self._continues = now, False
-        counted = _counted(self._lines)
-        return self._save(now, changed=changed or bool(_counted(known) - counted), grown=bool(counted))
+        size, counting = _sizes(self._lines)
+        changed = changed or counting != self._counting
+        self._news = self._news or arrived or size != self._size or counting > 0
+        self._size, self._counting = size, counting
+        return self._save(now, changed=changed)
 
     def _count(self, gpu: str, line: Line, row: Process, use: int | None, now: float) -> Line:
         """Return a process's next line, and add what it has held without use since the one before."""
@@ -231,10 +236,11 @@ class Ledger:
         same = (line.since, line.held, line.counted) == (since, row.held, counted)
         return line if same else Line(line.began, line.name, row.held, since, counted)
 
-    def _save(self, now: float, *, changed: bool, grown: bool) -> bool:
-        saves = changed or (grown and not 0 <= now - self._saved_at < SAVE_EVERY)
+    def _save(self, now: float, *, changed: bool) -> bool:
+        """Tell whether the record is to be kept: at once when something begins to count or ends, else now and then."""
+        saves = changed or (self._news and not 0 <= now - self._saved_at < SAVE_EVERY)
         if saves:
-            self._saved_at = now
+            self._news, self._saved_at = False, now
         return saves
 
 
@@ -245,8 +251,12 @@ def _use(row: Process, gpu: Gpu, count: int) -> int | None:
     return gpu.utilisation if gpu.utilisation == 0 or count == 1 else None
 
 
-def _counted(lines: Lines) -> set[tuple[str, int]]:
-    return {(gpu, pid) for gpu, rows in lines.items() for pid, line in rows.items() if line.counted}
+def _sizes(lines: Lines) -> tuple[int, int]:
+    """Return how many processes there are, and of how many of them hours count."""
+    return (
+        sum(len(rows) for rows in lines.values()),
+        sum(line.counted for rows in lines.values() for line in rows.values()),
+    )
 
 
 def _sums(days: Mapping[int, int], today: int, monday: int) -> tuple[int, int]:
