@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import urllib.error
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import psutil
 import pytest
@@ -17,6 +20,7 @@ from tests.server.streaming import State, rows, streaming
 from tests.server.test_kernels import Kernel
 from tests.waiting import until
 from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.server import end as ending
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,23 +96,65 @@ def test_a_process_that_began_at_another_time_is_another(server: Server, orphan:
     assert orphan.poll() is None
 
 
-def test_a_pid_that_another_process_has_meanwhile_ends_nothing(server: Server, machine: Machine) -> None:
-    first = script(machine)
-    asked = {"pid": first.pid, "began": row_of(server, first.pid)["began"]}
+def follow(machine: Machine, first: subprocess.Popen[str]) -> subprocess.Popen[str]:
+    """End a process, and start another one that gets its pid."""
     first.kill()
     first.communicate()
     try:
         LAST_PID.write_text(str(first.pid - 1))
     except OSError as error:
         pytest.skip(f"no pid can be chosen here: {error}")
-    with script(machine) as second:
-        if second.pid != first.pid:
-            second.kill()
-            pytest.skip("another process has got the pid")
+    second = script(machine)
+    if second.pid != first.pid:
+        second.kill()
+        second.communicate()
+        pytest.skip("another process has got the pid")
+    return second
 
+
+def test_a_pid_that_another_process_has_meanwhile_ends_nothing(server: Server, machine: Machine) -> None:
+    first = script(machine)
+    asked = {"pid": first.pid, "began": row_of(server, first.pid)["began"]}
+    with follow(machine, first) as second:
         assert [post(server, asked | {"kill": kill}) for kill in (False, True)] == [404, 404]
         assert second.poll() is None
         second.kill()
+
+
+@pytest.mark.parametrize("descriptors", [True, False])
+def test_a_pid_that_another_process_gets_after_the_last_look_ends_nothing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, descriptors: bool
+) -> None:
+    monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))
+    if not descriptors:  # as in a Python that was built for an older Linux
+        monkeypatch.delattr(os, "pidfd_open")
+    first = script(machine)
+    start = began(first.pid)
+    assert start
+    later: list[subprocess.Popen[str]] = []
+
+    def slow(_: psutil.Process) -> list[psutil.Process]:
+        later.append(follow(machine, first))
+        return []
+
+    monkeypatch.setattr(psutil.Process, "parents", slow)  # the last that is read of it
+    answer = ending.end(first.pid, start, signal.SIGKILL, set())
+    with later[0] as second:
+        assert (answer, second.pid, second.poll()) == (404, first.pid, None)
+        second.kill()
+
+
+def test_where_processes_have_no_descriptors_they_are_ended_all_the_same(
+    machine: Machine, orphan: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))
+    monkeypatch.delattr(os, "pidfd_open")
+    start = began(orphan.pid)
+    assert start
+
+    assert ending.end(orphan.pid, start + 1, signal.SIGTERM, set()) == 404
+    assert ending.end(orphan.pid, start, signal.SIGTERM, set()) == 204
+    assert orphan.wait(30) == -15
 
 
 def test_what_has_ended_and_what_holds_no_gpu_is_not_there(server: Server) -> None:
@@ -153,6 +199,20 @@ def test_what_is_no_request_is_refused(server: Server, body: object) -> None:
     assert post(server, body) == 400
 
 
-def test_strangers_and_other_sites_end_nothing(server: Server, orphan: subprocess.Popen[str]) -> None:
+def test_strangers_end_nothing(server: Server, orphan: subprocess.Popen[str]) -> None:
     assert post(server, {"pid": orphan.pid, "began": began(orphan.pid)}, headers={}) == 403
+    assert orphan.poll() is None
+
+
+def test_another_site_cannot_have_the_users_browser_do_it(server: Server, orphan: subprocess.Popen[str]) -> None:
+    browser = build_opener(HTTPCookieProcessor())
+    token = {"Authorization": f"token {server.token}"}
+    browser.open(Request(f"http://{server.base}api/status", headers=token), timeout=30).close()  # it is logged in
+    with browser.open(f"http://{server.base}api/status", timeout=30) as answer:
+        assert answer.status == 200
+    body = json.dumps({"pid": orphan.pid, "began": began(orphan.pid)}).encode()
+    with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+        browser.open(Request(f"http://{server.base}tfgpu-magic/end", data=body), timeout=30)
+
+    assert "_xsrf" in refused.value.read().decode()
     assert orphan.poll() is None

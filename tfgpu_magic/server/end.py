@@ -76,8 +76,8 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
         kernels: the pids of this server's kernels.
     """
     try:
-        fd = os.pidfd_open(pid)  # from here on it is known by this, and not by its pid
-    except OSError:
+        fd = _descriptor(pid)  # from here on it is known by this, and not by its pid
+    except ProcessLookupError:
         return 404
     try:
         # Whichever process has the pid now has had it since before the descriptor was opened, if it began then.
@@ -86,12 +86,35 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
             return 404
         if pid in family() or not kernels.isdisjoint({pid, *(parent.pid for parent in process.parents())}):
             return 403
-        signal.pidfd_send_signal(fd, number)
+        if fd is not None:
+            signal.pidfd_send_signal(fd, number)
+        elif began(pid) == start:  # it may have ended while all that was read
+            os.kill(pid, number)
+        else:
+            return 404
     except (psutil.Error, OSError):
         return 404  # it has ended meanwhile
     finally:
-        os.close(fd)
+        if fd is not None:
+            os.close(fd)
     return 204
+
+
+def _descriptor(pid: int) -> int | None:
+    """Open a descriptor of a process, by which it is known even when its pid is another's by now.
+
+    Returns:
+        The descriptor; None where there are none: in Linux before 5.3, in some sandboxes and builds of Python.
+
+    Raises:
+        ProcessLookupError: there is no such process.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
+    except (AttributeError, OSError):
+        return None
 
 
 def _number(value: object) -> int | None:
