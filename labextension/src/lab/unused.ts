@@ -28,10 +28,8 @@ export function followUnused(store: Store, means: Means): () => void {
   let checked = 0;
   const tell = (one: Held, time: number): void => {
     const kernel = one.row.kernel!;
-    shown.set(
-      kernel,
-      notify(one, time, means, () => reminder.notToday(kernel, time))
-    );
+    const notToday = (): void => reminder.notToday(kernel, store.state?.time ?? time); // it may be clicked tomorrow
+    shown.set(kernel, notify(one, time, means, notToday));
   };
   return store.subscribe(() => {
     const { state, link } = store;
