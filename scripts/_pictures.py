@@ -95,7 +95,7 @@ def _take_unused(browser: Browser) -> None:
         eval_, train = (scene.notebook(path, f"%tf_gpu {policy}", cell) for path, (policy, cell) in cells.items())
         machine.use(train.pid, 93)
         machine.use(eval_.pid, 0)
-        today = date.today().toordinal()  # noqa: DTZ011  # the user's own day
+        today = date.today().toordinal()  # the user's own day
         hours = {today - 1: 31 * GIB * 3600, today: 12 * GIB * 3600}
         unused(scene, eval_, days={machine.gpus()[0].uuid: {eval_.path: hours}})
         page = browser.new_page(viewport=SIZE, device_scale_factor=2)

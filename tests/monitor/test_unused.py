@@ -54,16 +54,21 @@ def hours(record: Record, pid: int, now: float) -> tuple[float, float]:
     return (found.today / GIB, found.week / GIB) if found else (0.0, 0.0)
 
 
-def test_a_day_of_one_that_computes_and_one_that_holds_is_right_to_a_percent() -> None:
+def test_a_day_of_one_that_computes_one_that_holds_and_one_that_is_there_for_two_hours_is_right_to_a_percent() -> None:
     ledger = Ledger()
 
     def use(at: float) -> dict[int, int | None]:
         hour = (at - WEDNESDAY) / HOUR
-        return {1: 80, 2: 50 if 9 <= hour < 10 else 0}
+        there: dict[int, int | None] = {4: 0} if 12 <= hour < 14 else {}
+        return {1: 80, 2: 50 if 9 <= hour < 10 else 0} | there
 
     stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + 23.9 * HOUR), use)
     now = WEDNESDAY + 23.9 * HOUR
 
+    days = ledger.record().days["GPU-0"]
+    assert {name: sum(of.values()) / HOUR / GIB for name, of in days.items()} == {
+        NAMES[2]: pytest.approx(22.9, rel=0.01), NAMES[4]: pytest.approx(2, rel=0.01),
+    }  # fmt: skip
     assert hours(ledger.record(), 1, now) == (0.0, 0.0)
     assert hours(ledger.record(), 2, now)[0] == pytest.approx(22.9, rel=0.01)
     assert since(ledger, 2, now) == pytest.approx(WEDNESDAY + 10 * HOUR, abs=4)
@@ -241,10 +246,11 @@ def test_it_is_kept_when_something_begins_to_count_or_ends_and_now_and_then_in_b
 
 def test_a_record_soon_forgets_a_process_that_has_gone_and_knows_one_that_has_come() -> None:
     ledger = Ledger()
-    kept = []
-    for at in every(2, WEDNESDAY, WEDNESDAY + 100):
-        if ledger.step(reading(at, {2: 50} if at < WEDNESDAY + 30 else {4: 50}), about):
-            kept.append((at - WEDNESDAY, [*ledger.record().lines["GPU-0"]]))
+    kept = [
+        (at - WEDNESDAY, [*ledger.record().lines["GPU-0"]])
+        for at in every(2, WEDNESDAY, WEDNESDAY + 100)
+        if ledger.step(reading(at, {2: 50} if at < WEDNESDAY + 30 else {4: 50}), about)
+    ]
 
     assert kept == [(0, [2]), (30, [4])]
 

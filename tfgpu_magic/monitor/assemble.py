@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.owners import notebook_of
 from tfgpu_magic.monitor.rows import Table
-from tfgpu_magic.monitor.tabulate import make
 from tfgpu_magic.monitor.self_reported import self_reported
+from tfgpu_magic.monitor.tabulate import make
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
