@@ -16,6 +16,7 @@ import { AtHand, nameOf, obstacle } from './lab/notebook';
 import { followOffers } from './lab/offers';
 import { Panel } from './lab/panel';
 import { place } from './lab/place';
+import type { Keeper } from './lab/reminder';
 import { followRunning } from './lab/running';
 import { keepSaved } from './lab/saved';
 import { StatusItem } from './lab/status';
@@ -32,6 +33,12 @@ const plugin: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   optional: [ILayoutRestorer, ICommandPalette, IStatusBar, ISettingRegistry, ITranslator],
   activate
+};
+
+/** What the pages of this browser share; a browser may refuse it, which is found out when it is used. */
+const PAGES: Keeper = {
+  getItem: key => window.localStorage.getItem(key),
+  setItem: (key, text) => window.localStorage.setItem(key, text)
 };
 
 function activate(
@@ -124,7 +131,7 @@ function activate(
       actions: acts,
       unit: () => choices.unit,
       hours: () => choices.unused,
-      keeper: window.localStorage
+      keeper: PAGES
     }),
     followRunning(stream, trans, () => choices.unit)
   ];

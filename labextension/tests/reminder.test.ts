@@ -49,12 +49,35 @@ test('another page of the same browser does not tell it again', () => {
   assert.deepEqual(told(new Reminder(keeper), [holds()]), []);
 });
 
+test('what was told stays told while its kernel is busy for a moment, whatever is told meanwhile', () => {
+  const reminder = new Reminder(new FakeKeeper());
+  const other = holds({ kernel: 'other', pid: 8 });
+
+  assert.deepEqual(told(reminder, [holds()]), ['k']);
+  assert.deepEqual(told(reminder, [holds({ state: 'busy' }), other]), ['other']);
+  assert.deepEqual(told(reminder, [holds(), other], NOW + 1), []);
+  assert.equal(unused(seen([holds({ state: 'busy' })])).length, 1); // its notification stays
+});
+
+test('what is remembered is bounded, and the newest of it', () => {
+  const keeper = new FakeKeeper();
+  const reminder = new Reminder(keeper);
+  for (let index = 0; index < 300; index += 1) {
+    told(reminder, [holds({ kernel: `k${index}` })]);
+  }
+
+  assert.deepEqual(told(reminder, [holds({ kernel: 'k299' })]), []);
+  assert.ok([...keeper.kept.values()][0]!.length < 10_000);
+});
+
 test('not today is for this kernel and for this day', () => {
   const reminder = new Reminder(new FakeKeeper());
-  reminder.notToday('k', NOW);
+  const other = holds({ kernel: 'other', pid: 8 });
 
-  assert.deepEqual(told(reminder, [holds(), holds({ kernel: 'other', pid: 8 })]), ['other']);
-  assert.deepEqual(told(reminder, [holds({ unused: NOW + 1 })], NOW + 24 * HOUR), ['k']);
+  assert.deepEqual(told(reminder, [holds(), other]), ['k', 'other']);
+  reminder.notToday('k', NOW);
+  assert.deepEqual(told(reminder, [holds({ unused: NOW - 3 * HOUR }), other]), []);
+  assert.deepEqual(told(reminder, [holds(), other], NOW + 24 * HOUR), ['k']);
 });
 
 test('it is for owners alone, and not of what computes, is busy, or is little', () => {

@@ -27,6 +27,9 @@ export type Keeper = Pick<Storage, 'getItem' | 'setItem'>;
 
 const KEY = 'tfgpu-magic:unused';
 
+/** Kernels that are remembered: of all servers of this origin. */
+const MOST = 200;
+
 export class Reminder {
   /** @param keeper - is shared by the pages of a browser, so that only one of them tells. */
   constructor(private keeper: Keeper) {}
@@ -41,22 +44,30 @@ export class Reminder {
       return [];
     }
     const memory = this.memory(state.time);
-    const all = unused(state).filter(({ since, held }) => state.time - since >= 3600 * hours && held >= LEAST);
-    const news = all.filter(({ row: { kernel }, since }) => {
-      const told = memory.told[kernel!];
-      return !memory.quiet.includes(kernel!) && (told === undefined || Math.abs(told - since) > SAME);
+    const news = unused(state).filter(({ row, since, held }) => {
+      const told = memory.told[row.kernel!];
+      return (
+        row.state !== 'busy' &&
+        held >= LEAST &&
+        state.time - since >= 3600 * hours &&
+        !memory.quiet.includes(row.kernel!) &&
+        (told === undefined || Math.abs(told - since) > SAME)
+      );
     });
     if (news.length) {
-      memory.told = Object.fromEntries(all.map(({ row, since }) => [row.kernel!, since]));
-      this.keep(memory);
+      const fresh = new Map(news.map(({ row, since }) => [row.kernel!, since]));
+      const before = Object.entries(memory.told).filter(([kernel]) => !fresh.has(kernel));
+      this.keep({ ...memory, told: Object.fromEntries([...before, ...fresh].slice(-MOST)) });
     }
     return news;
   }
 
-  /** Say no more of a kernel on this day. */
+  /** Say no more of a kernel on this day; on the next it counts as one that was not told. */
   notToday(kernel: string, now: number): void {
     const memory = this.memory(now);
-    this.keep({ ...memory, quiet: [...memory.quiet.filter(other => other !== kernel), kernel] });
+    const told = Object.entries(memory.told).filter(([other]) => other !== kernel);
+    const quiet = [...memory.quiet.filter(other => other !== kernel), kernel];
+    this.keep({ ...memory, quiet, told: Object.fromEntries(told) });
   }
 
   private memory(now: number): Memory {
@@ -94,7 +105,7 @@ export function unused(state: State): Held[] {
     const own = rows.filter(row => !row.child).sort((a, b) => (b.held ?? 0) - (a.held ?? 0))[0];
     const since = rows.map(row => row.unused ?? Infinity);
     const latest = Math.max(...since);
-    return own && own.state !== 'busy' && Number.isFinite(latest)
+    return own && Number.isFinite(latest)
       ? [{ row: own, held: rows.reduce((sum, row) => sum + (row.held ?? 0), 0), since: latest }]
       : [];
   });

@@ -6,7 +6,6 @@ import { ago, cut, withUnit, type Unit } from '../view/format';
 import type { Actions } from '../view/options';
 import type { Store } from '../view/store';
 import type { State } from '../view/wire';
-import { SHOWN } from './ending';
 import { Reminder, unused, type Held, type Keeper } from './reminder';
 
 export interface Means {
@@ -17,6 +16,9 @@ export interface Means {
   hours: () => number;
   keeper: Keeper;
 }
+
+/** Characters of a name: JupyterLab shows 140 of a notification. */
+const SHOWN = 60;
 
 /** Seconds between two checks: what is told is hours old. */
 const CHECK_EVERY = 10;

@@ -25,14 +25,21 @@ export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
   ];
 }
 
-/** How much of its GPU a process uses, and what it has held without using it. */
+/** How much of its GPU a process uses, and what it has held without using it; the unit stands behind the last. */
 function use({ utilisation, today, week }: Row, unit: Unit, trans: Translation): Fact[] {
-  const hours = trans.__('%1·h', unit);
-  const held = (amount: number | undefined): string => `${figure(amount ?? 0, unit)} ${hours}`;
+  const unused: [what: string, amount: number][] = [
+    ...(today ? [[trans.__('unused today'), today] as [string, number]] : []),
+    ...(week && week !== today
+      ? [[today ? trans.__('week') : trans.__('unused this week'), week] as [string, number]]
+      : [])
+  ];
+  const last = unused.length - 1;
   return [
     ...(utilisation ? [[trans.__('use'), trans.__('%1%', utilisation)] as const] : []),
-    ...(today ? [[trans.__('unused today'), held(today)] as const] : []),
-    ...(week && week !== today ? [[trans.__('this week'), held(week)] as const] : [])
+    ...unused.map(([what, amount], index): Fact => {
+      const held = figure(amount, unit);
+      return [what, index === last ? trans.__('%1 %2·h', held, unit) : held];
+    })
   ];
 }
 

@@ -70,9 +70,13 @@ function show(box: HTMLElement, place: number | null, text: string): void {
   cursor.hidden = words.hidden = place === null;
   words.textContent = text;
   if (place !== null) {
-    const percent = `${(100 * place).toFixed(1)}%`;
-    cursor.style.left = percent;
-    words.style.left = place < 0.5 ? percent : 'auto';
-    words.style.right = place < 0.5 ? 'auto' : `${(100 - 100 * place).toFixed(1)}%`;
+    const at = place * box.clientWidth;
+    const width = words.offsetWidth;
+    const beside = place < 0.5 ? at + GAP : at - GAP - width;
+    cursor.style.left = `${at}px`;
+    words.style.left = `${Math.max(0, Math.min(beside, box.clientWidth - width))}px`; // in a narrow panel, over the place
   }
 }
+
+/** Pixels between a place and its text. */
+const GAP = 3;
