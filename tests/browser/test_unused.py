@@ -27,6 +27,12 @@ FORGET = """() => {
   localStorage.setItem('tfgpu-magic:unused', JSON.stringify({ ...kept, told: {} }));
 }"""
 
+SEEN = """label => {
+  const { left, bottom, height } = label.getBoundingClientRect();
+  const line = parseFloat(getComputedStyle(label, '::after').fontSize);
+  return height > 2 * line && label.contains(document.elementFromPoint(left + 5, bottom - line));
+}"""
+"""Tells whether what stands below a label is there, and covered by nothing."""
 
 @pytest.fixture
 def notebook(scene: Scene) -> Iterator[Notebook]:
@@ -47,6 +53,7 @@ def test_its_owner_is_told_gently_and_not_again_today(scene: Scene, page: Page, 
     another = page.locator(TOAST, has_text=HELD % "other.ipynb")
     expect(toast).to_be_visible(timeout=60_000)
     expect(another).to_be_visible()
+    page.wait_for_timeout(1500)  # they come in from the side
     shot(page, f"unused-{scene.application}")
 
     assert toast.locator("button", has_text=re.compile("Open|Restart|Shut Down|Not Today")).all_inner_texts() == [
@@ -71,6 +78,7 @@ def test_the_list_of_running_kernels_says_it_too(scene: Scene, page: Page, noteb
     page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
     label = page.locator(".jp-mod-kernel > .jp-RunningSessions-itemLabel, .jp-mod-kernel .jp-RunningSessions-itemLabel")
     expect(label.first).to_have_attribute("data-tfgpu", "0.5 GiB, unused 2 h", timeout=60_000)
+    assert label.first.evaluate(SEEN)
     shot(page, "unused-running")
     choose(scene)
 

@@ -1,6 +1,7 @@
 // The line of what was used of a GPU, with the value at the pointer, and the button that chooses its span.
 
 import { html, nothing, svg } from 'lit-html';
+import { ref } from 'lit-html/directives/ref.js';
 import { clock, UNKNOWN, withUnit } from './format';
 import { SPANS, type History, type Span } from './history';
 import type { Look } from './options';
@@ -23,18 +24,38 @@ export function trace(key: string, gpu: Gpu, history: History, { trans, unit, sp
   const most = withUnit(history.most(key, span), unit);
   const said = long(span, trans);
   const label = trans.__('Used in the last %1: %2 at most, of %3', said, most, withUnit(gpu.total, unit));
-  // What is at the pointer is written as the pointer moves, and not each second.
-  const say = (event: PointerEvent): void => {
-    const box = event.currentTarget as HTMLElement;
+  // What is at the pointer is written as the pointer moves, and as the line moves below it.
+  const say = (box: HTMLElement): void => {
+    const pointer = box.dataset['pointer'];
     const { left, width } = box.getBoundingClientRect();
-    const place = Math.min(1, Math.max(0, (event.clientX - left) / width));
-    const point = history.at(key, place, span);
+    const place = pointer === undefined ? null : Math.min(1, Math.max(0, (Number(pointer) - left) / width));
+    const point = place === null ? null : history.at(key, place, span);
     const value = point?.used === null ? UNKNOWN : withUnit(point?.used, unit);
-    show(box, point ? place : null, point ? trans.__('%1 at %2', value, clock(point.time)) : '');
+    show(box, point && place, point ? trans.__('%1 at %2', value, clock(point.time)) : '');
   };
-  const quiet = (event: PointerEvent): void => show(event.currentTarget as HTMLElement, null, '');
+  const hover = (event: PointerEvent): void => {
+    const box = event.currentTarget as HTMLElement;
+    box.dataset['pointer'] = String(event.clientX);
+    say(box);
+  };
+  const leave = (event: PointerEvent): void => {
+    const box = event.currentTarget as HTMLElement;
+    delete box.dataset['pointer'];
+    say(box);
+  };
+  const drawn = (box?: Element): void => {
+    if (box instanceof HTMLElement && box.dataset['pointer'] !== undefined) {
+      say(box);
+    }
+  };
   return html`<div class="tfgpu-view-trace">
-    <div class="tfgpu-view-past" @pointermove=${say} @pointerdown=${say} @pointerleave=${quiet}>
+    <div
+      class="tfgpu-view-past"
+      @pointermove=${hover}
+      @pointerdown=${hover}
+      @pointerleave=${leave}
+      ${ref(drawn)}
+    >
       <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img" aria-label=${label}>
         ${svg`<path d=${line} vector-effect="non-scaling-stroke" />`}
       </svg>
