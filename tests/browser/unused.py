@@ -20,15 +20,26 @@ if TYPE_CHECKING:
 LONG_AGO = 2 * 3600 + 100
 
 
-def unused(scene: Scene, *notebooks: Notebook, days: Days | None = None, gpu: int = 0) -> None:
-    """Leave the record of a collector that has counted two hours of each notebook on a GPU, and then was killed."""
+def unused(scene: Scene, *notebooks: Notebook, days: Days | None = None) -> None:
+    """Leave the record of a collector that has counted two hours of each notebook, and then was killed.
+
+    Args:
+        scene: where they are.
+        notebooks: they hold memory now.
+        days: what was so held before, as in `Record`.
+    """
     end_collectors(scene.machine)
     now = time.time()
     lines = {
-        one.pid: Line(began(one.pid) or 0, one.path, scene.held(one, gpu), now - LONG_AGO, True) for one in notebooks
+        gpu.uuid: {
+            one.pid: Line(began(one.pid) or 0, one.path, held, now - LONG_AGO, True)
+            for one in notebooks
+            if (held := scene.held(one, number))
+        }
+        for number, gpu in enumerate(scene.machine.gpus())
     }
     with (
         mock.patch.dict(os.environ, TFGPU_SIMGPU=str(scene.machine.path)),
         BoardDirectory(scene.server.home / "board") as place,
     ):
-        unused_file.keep(place, Record(now - 20, {scene.machine.gpus()[gpu].uuid: lines}, days or {}))
+        unused_file.keep(place, Record(now - 20, lines, days or {}))
