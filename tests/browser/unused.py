@@ -42,4 +42,4 @@ def unused(scene: Scene, *notebooks: Notebook, days: Days | None = None) -> None
         mock.patch.dict(os.environ, TFGPU_SIMGPU=str(scene.machine.path)),
         BoardDirectory(scene.server.home / "board") as place,
     ):
-        unused_file.keep(place, Record(now - 20, lines, days or {}))
+        unused_file.keep(place, Record(now, lines, days or {}))
