@@ -34,6 +34,7 @@ SEEN = """label => {
 }"""
 """Tells whether what stands below a label is there, and covered by nothing."""
 
+
 @pytest.fixture
 def notebook(scene: Scene) -> Iterator[Notebook]:
     notebook = scene.notebook("train.ipynb", HOLD)
