@@ -1,4 +1,4 @@
-"""Takes the pictures of the documentation: the panel beside a notebook, light and dark, and what cells show."""
+"""Takes the documentation's pictures: the panel beside a notebook, what cells show, and unused memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playwright
@@ -13,6 +14,8 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playw
 from scripts._machine import OTHER, simulated
 from tests.browser.panel import open_panel, table_of, visit
 from tests.browser.scene import Scene, chromium, playing
+from tests.browser.unused import unused
+from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
 
@@ -66,6 +69,7 @@ def main() -> None:
         for name, cells in _CELLS.items():
             _take_last_cell(browser, name, cells)
         _take_track(browser)
+        _take_unused(browser)
         browser.close()
 
 
@@ -126,6 +130,27 @@ def _take_track(browser: Browser) -> None:
         last = _last(page)
         last.locator(".tfgpu-slots > i").nth(9).hover()  # the values there are shown
         last.screenshot(path=FOLDER / "track.png", style=_PLAIN)
+        page.close()
+
+
+def _take_unused(browser: Browser) -> None:
+    with Machine.create("2x16GiB") as machine, _server(machine) as scene:
+        machine.sense(0, celsius=61, watts=68)
+        machine.sense(1, celsius=34, watts=11)
+        machine.add_foreign("5GiB@1")
+        cells = {"eval.ipynb": ("growth", _EVAL), "train.ipynb": ("limit 0=8GiB 1=4GiB", _TRAIN)}
+        eval_, train = (scene.notebook(path, f"%tf_gpu {policy}", cell) for path, (policy, cell) in cells.items())
+        machine.use(train.pid, 93)
+        machine.use(eval_.pid, 0)
+        today = date.today().toordinal()  # the user's own day
+        hours = {today - 1: 31 * GIB * 3600, today: 12 * GIB * 3600}
+        unused(scene, eval_, days={machine.gpus()[0].uuid: {eval_.path: hours}})
+        page = browser.new_page(viewport=SIZE, device_scale_factor=2)
+        visit(page, scene, train.path)
+        open_panel(page)
+        page.locator(".Toastify__toast").wait_for(timeout=120_000)
+        page.wait_for_timeout(8_000)  # until there is some history
+        page.screenshot(path=FOLDER / "unused.png")
         page.close()
 
 

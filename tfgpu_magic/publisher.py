@@ -14,7 +14,7 @@ from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.insight import sampling
 from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.process_names import notebook_path
+from tfgpu_magic.monitor.program_names import notebook_path
 from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.monitor.report_files import AT_LEAST_EVERY, ReportFile
 

@@ -1,7 +1,7 @@
-// The panel's actions on a notebook: open it, restart its kernel, shut it down, stop a call.
+// The panel's actions on a notebook: open it, restart its kernel, shut it down, stop a call; and to end other processes.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
+import { Dialog, Notification, showDialog, showErrorMessage } from '@jupyterlab/apputils';
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
@@ -10,7 +10,7 @@ import type { Actions } from '../view/options';
 import type { Store } from '../view/store';
 import type { Row } from '../view/wire';
 import { Asked } from './asked';
-import { ending, SHOWN } from './ending';
+import { ending, endingProcess, SHOWN } from './ending';
 import { kernelOf, nameOf, type NotebookPanel } from './notebook';
 import { restart, rowOf } from './restart';
 
@@ -79,6 +79,31 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
     }
   }
 
+  /** End a process that no server here knows: at first it is asked to end, and killed if it still runs after that. */
+  async function endProcess(row: Row, pid: number, began: number): Promise<void> {
+    const name = cut(row.owner, SHOWN);
+    const kill = asked.has(pid);
+    const ask = {
+      title: kill ? trans.__('Kill %1?', name) : trans.__('End %1?', name),
+      label: kill ? trans.__('Kill') : trans.__('End')
+    };
+    if (!(await confirm(ask, endingProcess(row, store.state, { unit: unit(), trans, kill }), trans))) {
+      return;
+    }
+    const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', 'end');
+    try {
+      const request = { method: 'POST', body: JSON.stringify({ pid, began, kill }) };
+      const response = await asked.ask(pid, () => ServerConnection.makeRequest(url, request, serverSettings));
+      if (response.status === 404) {
+        Notification.info(trans.__('%1 has ended by itself: nothing was done.', name), { autoClose: 5000 });
+      } else if (!response.ok) {
+        throw await ServerConnection.ResponseError.create(response);
+      }
+    } catch (error) {
+      await failed(trans.__('%1 was not ended', name), error);
+    }
+  }
+
   return {
     open(row) {
       void app.commands
@@ -112,6 +137,11 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
     stop(row) {
       if (row.pid !== undefined) {
         void stopCall(row, row.pid);
+      }
+    },
+    end(row) {
+      if (row.pid !== undefined && row.began !== undefined) {
+        void endProcess(row, row.pid, row.began);
       }
     }
   };

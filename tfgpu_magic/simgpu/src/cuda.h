@@ -48,6 +48,9 @@ int cuda_begin(const char *function, int ordinal);
 /* The same for calls on the current context, which is stored in `*context`. */
 int cuda_begin_current(const char *function, CUcontext *context);
 
+/* Records that a kernel is launched in a context, which is all that launching does. Returns CUDA_OK. */
+int cuda_launched(CUcontext);
+
 /* cuda_visible.c: the machine's devices that this process sees, in CUDA's order. Returns how many. */
 int cuda_visible(const struct sim_machine *, int device[CUDA_DEVICES]);
 

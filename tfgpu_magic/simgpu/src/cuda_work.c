@@ -204,9 +204,9 @@ API(cuFuncSetCacheConfig, struct function *f, int config) { BEGIN(-1); return CU
 API(cuFuncGetModule, struct module **to, struct function *f) { BEGIN(-1); return give_module(to); }
 
 /* The caller clears the stack, so a launch needs to name only its first arguments. */
-API(cuLaunchKernel, struct function *f) { BEGIN_CURRENT(c); return CUDA_OK; }
-API(cuLaunchKernelEx, const void *config, struct function *f) { BEGIN_CURRENT(c); return CUDA_OK; }
-API(cuLaunchCooperativeKernel, struct function *f) { BEGIN_CURRENT(c); return CUDA_OK; }
+API(cuLaunchKernel, struct function *f) { BEGIN_CURRENT(c); return cuda_launched(c); }
+API(cuLaunchKernelEx, const void *config, struct function *f) { BEGIN_CURRENT(c); return cuda_launched(c); }
+API(cuLaunchCooperativeKernel, struct function *f) { BEGIN_CURRENT(c); return cuda_launched(c); }
 
 API(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *to, struct function *f, int threads, size_t shared)
 {
