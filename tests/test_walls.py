@@ -22,11 +22,16 @@ MODULES = [
 ]
 
 
-def imported_after(statement: str) -> set[str]:
-    """Return the top-level modules that a fresh interpreter has after a statement."""
+def modules_after(statement: str) -> set[str]:
+    """Return the modules that a fresh interpreter has after a statement."""
     code = f"{statement}\nimport sys; print(*sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in answer.stdout.split()}
+    return set(answer.stdout.split())
+
+
+def imported_after(statement: str) -> set[str]:
+    """Return the top-level ones of them."""
+    return {name.partition(".")[0] for name in modules_after(statement)}
 
 
 def nodes(room: str) -> Iterator[ast.AST]:
@@ -58,12 +63,16 @@ def test_the_whole_house_wakes_neither_tensorflow_nor_nvml() -> None:
 
 
 def test_loading_the_extension_imports_nothing_that_its_words_need() -> None:
-    code = "import tfgpu_magic.loading, sys; print(*sys.modules)"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = modules_after("import tfgpu_magic.loading")
     late = {"words.table", "control", "config.vocabulary", "monitor.snapshot", "isolate.call", "views.text"}
 
-    assert not set(answer.stdout.split()) & {f"tfgpu_magic.{room}" for room in late}
-    assert not set(answer.stdout.split()) & {"tensorflow", "pynvml", "ipywidgets"}
+    assert not modules & {f"tfgpu_magic.{room}" for room in late}
+    assert not modules & {"tensorflow", "pynvml", "ipywidgets"}
+
+
+def test_a_first_line_imports_nothing_that_only_others_need() -> None:
+    assert "tfgpu_magic.monitor.snapshot" not in modules_after("import tfgpu_magic.monitor.look")  # its child begins
+    assert not imported_after("import tfgpu_magic.words.table") & {"fractions", "html"}
 
 
 def test_a_word_is_a_file_and_a_line() -> None:

@@ -1,7 +1,7 @@
 """Bytes to text and back, and text to seconds; in all other modules memory is an int of bytes, None if unknown."""
 
 import re
-from fractions import Fraction
+from decimal import Decimal
 
 from tfgpu_magic.errors import PolicyError
 
@@ -15,7 +15,7 @@ LETTERS = ("k", "m", "g", "t")
 LARGEST = 2**50
 """More bytes than any GPU has; up to this a size is read and written exactly."""
 
-TIMES = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "min": Fraction(60), "h": Fraction(3600)}
+MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 LONGEST = 24 * 24 * 3600
 """The seconds that Linux can wait at once: 2**31 milliseconds, in whole days (epoll_wait(2))."""
 
@@ -43,7 +43,8 @@ def parse_bytes(text: str) -> int:
         raise PolicyError(f"{text!r} may be {number}{binary}, counted in 1024, or {number}{decimal}, in 1000.")
     if unit.lower() not in _BYTES_PER_UNIT:
         raise PolicyError(f"{unit!r} in {text!r} is not a unit. The units are {', '.join(BINARY | DECIMAL)}.")
-    size = int(Fraction(number) * _BYTES_PER_UNIT[unit.lower()])
+    numerator, denominator = Decimal(number).as_integer_ratio()
+    size = numerator * _BYTES_PER_UNIT[unit.lower()] // denominator
     if size > LARGEST:
         raise PolicyError(f"{text!r} is more than any machine has.")
     return size
@@ -57,11 +58,12 @@ def seconds(time: float | str) -> float:
     """
     if isinstance(time, str):
         match = _SIZE.fullmatch(time.strip())
-        if not match or match["unit"].lower() not in ("", *TIMES):
+        if not match or match["unit"].lower() not in ("", *MILLISECONDS):
             raise PolicyError(f"{time!r} is not a time. Write one as 90s, 10m, 1.5h or 500ms.")
         if not match["unit"]:
             raise PolicyError(f"{match['number']} of what? Write {match['number']}s or {match['number']}m.")
-        value = float(Fraction(match["number"]) * TIMES[match["unit"].lower()])
+        numerator, denominator = Decimal(match["number"]).as_integer_ratio()
+        value = numerator * MILLISECONDS[match["unit"].lower()] / (1000 * denominator)
     elif isinstance(time, int | float) and not isinstance(time, bool):
         value = float(time)
     else:

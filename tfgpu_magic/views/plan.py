@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.units import rounded
-from tfgpu_magic.views import html, phrases
+from tfgpu_magic.views import phrases
 
 _HEADS = (">Device", "<TensorFlow", "<Takes", ">Of", ">Free now")
 
@@ -32,6 +32,8 @@ class PlanAnswer:
         return "\n".join([self.standing, *(f"  {line}" for line in lines), *_remarks(self.plan)])
 
     def _repr_html_(self) -> str:
+        from tfgpu_magic.views import html  # speed of a first `%tf_gpu` line: a terminal draws none
+
         rows = _rows(self.plan)
         cells = ("".join(map(html.cell, _HEADS, row)) for row in rows)
         table = html.grid("", _HEADS, cells) if rows else ""

@@ -6,11 +6,10 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from fractions import Fraction
 from typing import ClassVar
 
 from tfgpu_magic.config import arguments, frameworks
-from tfgpu_magic.config.amount import EXACT, Amount, Share, amount_text
+from tfgpu_magic.config.amount import EXACT, Amount, Share, amount_text, total
 from tfgpu_magic.config.memory import Figures, whole
 from tfgpu_magic.config.request import GpuRef, Memory
 from tfgpu_magic.config.word import Word
@@ -210,7 +209,7 @@ def _shares(text: str) -> tuple[tuple[str, Share], ...]:
             known = ", ".join(frameworks.NAMES)
             raise PolicyError(f"{part!r} is no share. Write `--share torch=75%`; the frameworks are {known}.")
         shares[name.lower()] = share
-    taken = sum(Fraction(share.percent) for share in shares.values())
+    taken = total(shares.values())
     named = {frameworks.NAMES[name] for name in shares}
     if len(named) < len(shares) or taken > 100 or (taken == 100 and len(named) < len(set(frameworks.NAMES.values()))):
         raise PolicyError(f"`--share {text}` names a framework twice, or leaves nothing for the others.")
