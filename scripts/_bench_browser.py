@@ -22,6 +22,7 @@ GPUS, PROCESSES, MOVING = 8, 256, 8
 MOST_A_TICK, MOST_GROWTH, MOST_PART = 8.0, 0.5, 5.0
 """Milliseconds of a tick; megabytes and percent by which the heap may grow."""
 
+_MOST_TRACES = 10
 _PARTS = ("script", "style", "layout", "paint")
 
 
@@ -65,8 +66,7 @@ def _ticks(browser: Browser, page: Page, holders: Sequence[Holder], count: int) 
     page.evaluate("jupyterapp.shell.collapseLeft()")
     closed = _traced(browser, page, move, count // 2)
     open_panel(page)
-    opened = _traced(browser, page, move, count)
-    ticks = _trace.ticks(opened)
+    opened, ticks, traces = until_enough(lambda: _traced(browser, page, move, count), max(2, count // 2))
     print(f"{GPUS} GPUs, {PROCESSES} processes, {MOVING} of which move each second; {len(ticks)} ticks.")
     print("The main thread of a page of JupyterLab, in ms:\n")
     print(f"{'':<24}{'median':>9}{'95%':>9}{'max':>9}")
@@ -74,10 +74,29 @@ def _ticks(browser: Browser, page: Page, holders: Sequence[Holder], count: int) 
     for part in _PARTS:
         _row(f"  {part}", [tick.part(part) for tick in ticks])
     _row("a tick, by the clock", [tick.wall for tick in ticks])
-    each = [sum(task.cpu for task in tasks) / seconds for tasks, seconds in ((opened, count), (closed, count // 2))]
+    spans = ((opened, count * traces), (closed, count // 2))
+    each = [sum(task.cpu for task in tasks) / seconds for tasks, seconds in spans]
     print(f"\nAll that it does takes {each[0]:.1f} ms a second, and {each[1]:.1f} while the panel is closed.")
     median = statistics.median(tick.cpu for tick in ticks)
     return _verdict("A tick takes", f"{median:.1f} ms", f"{MOST_A_TICK:g} ms", median <= MOST_A_TICK)
+
+
+def until_enough(
+    traced: Callable[[], Sequence[_trace.Task]], least: int
+) -> tuple[list[_trace.Task], list[_trace.Tick], int]:
+    """Trace until there are so many ticks: a busy machine draws fewer than one a second.
+
+    Returns:
+        All tasks, all ticks, and how many traces it took.
+    """
+    tasks: list[_trace.Task] = []
+    ticks: list[_trace.Tick] = []
+    for traces in range(1, _MOST_TRACES + 1):
+        tasks += (trace := traced())
+        ticks += _trace.ticks(trace)
+        if len(ticks) >= least:
+            return tasks, ticks, traces
+    raise SystemExit("The panel does not follow the stream: nothing was measured.")
 
 
 def _traced(browser: Browser, page: Page, move: Callable[[], None], seconds: int) -> list[_trace.Task]:

@@ -46,7 +46,14 @@ def test_cells_that_change_much_have_a_line(now: dict[str, str]) -> None:
 def test_everything_that_holds_memory_is_named(now: dict[str, str]) -> None:
     shown = now["%tf_gpu tensors"]
 
-    for name in (r"model\.\S+", "images", r"versions\[0\]", "closed over by mean", r"Out\[\d+\]", "kept by the last error"):
+    for name in (
+        r"model\.\S+",
+        "images",
+        r"versions\[0\]",
+        "closed over by mean",
+        r"Out\[\d+\]",
+        "kept by the last error",
+    ):
         assert re.search(name, shown), f"{name} is not in\n{shown}"
 
 

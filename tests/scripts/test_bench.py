@@ -11,7 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from scripts import _bench_isolate, _bench_load, _bench_report, _bench_tensors, _bench_track
+from scripts._bench_browser import until_enough
+from scripts._trace import Task
 from tests.slack import SLACK
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +93,18 @@ def test_a_page_is_measured_tick_by_tick_and_its_heap_afterwards() -> None:
     ]
     assert len(re.findall(r"^ +\d\.\d +\d+ +\d+\.\d+ +\d+ +\d+$", said, re.MULTILINE)) == 11
     kept_coarsely(re.sub("^The heap.*", "", said, flags=re.MULTILINE), 1)  # which settles in minutes only
+
+
+def test_a_page_that_draws_few_ticks_is_traced_again() -> None:
+    tick = Task(start=0.0, wall=1.0, cpu=1.0, message=True)
+    frame = Task(start=2.0, wall=1.0, cpu=1.0, frame=True)
+    traces: list[list[Task]] = [[tick], [], [frame, tick, tick], [tick]]
+
+    tasks, ticks, taken = until_enough(lambda: traces.pop(0), 2)
+
+    assert (len(tasks), len(ticks), taken) == (4, 3, 3)
+    with pytest.raises(SystemExit, match="nothing was measured"):
+        until_enough(list, 2)
 
 
 def test_a_kernels_report_on_itself_is_measured_in_loops_with_it_and_without() -> None:

@@ -22,7 +22,7 @@ from tfgpu_magic.monitor.report import TENSORFLOW
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted
     from tfgpu_magic.config.runtime import Runtime

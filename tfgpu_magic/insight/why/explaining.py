@@ -26,7 +26,7 @@ from tfgpu_magic.insight.why import causes, errors
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.insight.why.trial import Planned
 from tfgpu_magic.insight.why.ways import ways
-from tfgpu_magic.monitor import one_look, rows
+from tfgpu_magic.monitor import one_look, tabulate
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.report import Report
@@ -120,7 +120,7 @@ def explain_call(
     shortage = errors.shortage(error)
     if shortage is None:
         return None
-    table = rows.make(then, one_look.owners({process.pid for process in then.processes}))
+    table = tabulate.make(then, one_look.owners({process.pid for process in then.processes}))
     held = {row.gpu: row.held for row in table.processes if row.pid == pid}
     labels = {gpu.uuid: gpu.label for gpu in then.gpus}
     pools = [
