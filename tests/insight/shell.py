@@ -9,12 +9,17 @@ from tests.magic.shell import Seen
 from tests.slack import SLACK
 from tfgpu_magic.insight import asking, measuring, session
 from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.snapshot import Snapshot
 
 
 def patiently() -> None:
     """Have this process wait for the driver: what it says is tested, and not how soon."""
     for module in (asking, measuring, session):
-        mock.patch.object(module, "look", lambda *_: look(10.0 * SLACK)).start()
+        mock.patch.object(module, "look", _patient).start()
+
+
+def _patient(*_: object) -> Snapshot:
+    return look(10.0 * SLACK)
 
 
 def cells(*sources: str) -> list[Seen]:
