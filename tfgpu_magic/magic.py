@@ -179,14 +179,16 @@ class TfGpuMagics(Magics):
             looking = Looking(LOOK_TIMEOUT)  # a policy's look at the GPUs begins before all words are imported
         from tfgpu_magic.words import line as lines  # it imports all words, and loading the extension needs none
 
+        shell = self.shell
+        assert shell is not None  # noqa: S101  # it was made with one
         self.watch.check()
         if names is not None and not lines.holds_code(line):
-            line = _expanded(line, {**self.shell.user_ns, **names})
+            line = _expanded(line, {**shell.user_ns, **names})
         try:
-            run = None if cell is None else lines.above(line, cell, self.shell, magic)
+            run = None if cell is None else lines.above(line, cell, shell, magic)
             answer = lines.answer(line, looking, magic, names) if run is None else None
         except TfGpuError as error:
-            text = lines.refused(error, line, self.shell, magic)
+            text = lines.refused(error, line, shell, magic)
             raise UsageError(text) from None  # IPython shows no traceback, and stops "run all"
         if run is not None:
             return run()  # its errors are the cell's own

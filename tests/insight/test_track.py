@@ -262,6 +262,6 @@ def _interrupted() -> tuple[str, CellUse]:
     cells(READY, "%tf_gpu track on")
     events = InteractiveShell.instance().events
     with capture_output() as heard:
-        events.trigger("pre_run_cell", SimpleNamespace(raw_cell="await later()"))  # type: ignore[no-untyped-call]
-        events.trigger("post_run_cell", None)  # type: ignore[no-untyped-call]
+        events.trigger("pre_run_cell", SimpleNamespace(raw_cell="await later()"))
+        events.trigger("post_run_cell", None)
     return heard.stdout + heard.stderr, TIMELINE.cells()[-1]

@@ -167,8 +167,11 @@ class Timeline:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as what JSON can write."""
-        record = {"samples": self.samples(), "cells": self.cells(), "failures": self.failures()}
-        return {name: [dataclasses.asdict(one) for one in found] for name, found in record.items()}
+        return {
+            "samples": [dataclasses.asdict(one) for one in self.samples()],
+            "cells": [dataclasses.asdict(one) for one in self.cells()],
+            "failures": [dataclasses.asdict(one) for one in self.failures()],
+        }
 
     @classmethod
     def from_dict(cls, record: Any) -> Timeline:
