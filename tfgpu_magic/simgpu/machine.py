@@ -224,7 +224,7 @@ class Machine:
         self._state.flag(Flag.NO_DRIVER, on)
 
     def clear_faults(self) -> None:
-        """End all faults: error codes, hangs, lost GPUs, hidden memory, foreign pids, the missing driver."""
+        """End all faults: error codes, hangs, lost GPUs, hidden memory, foreign pids, no driver, a hung machine."""
         self._state.clear_faults()
 
     # --- other processes on it ---

@@ -44,6 +44,7 @@ struct cuda_process {
     pid_t pid;                      /* the process that called cuInit; 0 before */
     int count;
     int device[CUDA_DEVICES];       /* by ordinal: the machine's device */
+    int bus[CUDA_DEVICES];          /* the one whose bus id is told: that of cuInit, even after a restore to another */
     int broken;                     /* the error of every call since the contexts died; 0 while they live */
     struct cuda_context primary[CUDA_DEVICES];
 };
@@ -78,6 +79,9 @@ static inline void cuda_end(const int *begun)
     if (*begun == CUDA_OK)
         cuda_leave();
 }
+
+/* cuda_device.c: the 16 bytes of a device's UUID. */
+void cuda_uuid(unsigned char to[16], const struct sim_device *);
 
 /* cuda_visible.c: the machine's devices that this process sees, in CUDA's order. Returns how many. */
 int cuda_visible(const struct sim_machine *, int device[CUDA_DEVICES]);
@@ -155,14 +159,24 @@ int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal);
 void cuda_release(struct cuda_physical *);
 void cuda_unmap(const struct cuda_block *);
 
+/* What another process may ask about this one. */
+enum cuda_call { CALL_STATE, CALL_THREAD, CALL_LOCK, CALL_CHECKPOINT, CALL_RESTORE, CALL_UNLOCK };
+struct cuda_pair { unsigned char from[16], to[16]; }; /* UUIDs of GPUs */
+struct cuda_request {
+    enum cuda_call call;
+    unsigned timeout_ms;    /* of a lock; 0: none */
+    unsigned pairs;         /* of a restore to other GPUs; 0: to its own */
+    struct cuda_pair pair[CUDA_DEVICES];
+};
+
 /* cuda_away.c. Moves this locked process's memory to the host, and back. Return 0 or the error; `*fatal` is set when no
  * later call can mend it. */
-int cuda_move_out(bool *fatal);
-int cuda_move_back(bool *fatal);
+int cuda_move_out(const struct cuda_request *, bool *fatal);
+int cuda_move_back(const struct cuda_request *, bool *fatal);
+/* Ends the process by a signal after a time, as the driver's own faults do, and a partner with it (0: none). */
+void cuda_die(uint64_t after_ns, int number, pid_t partner);
 
 /* cuda_restore.c: a thread of this process serves the calls of others about it; it hears by a socket of this name. */
-enum cuda_call { CALL_STATE, CALL_THREAD, CALL_LOCK, CALL_CHECKPOINT, CALL_RESTORE, CALL_UNLOCK };
-struct cuda_request { enum cuda_call call; unsigned timeout_ms; };
 struct cuda_answer { int outcome, value; };
 struct cuda_address { socklen_t length; struct sockaddr_un socket; };
 struct cuda_address cuda_address(const struct sim_machine *, pid_t, uint64_t start);

@@ -4,6 +4,7 @@
 #include "cuda.h"
 
 #include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,8 +41,7 @@ static void move(uint64_t rate, bool fill)
     }
 }
 
-/* The driver's own faults end the process in a signal, after a time. */
-static void die(uint64_t after_ns, int number, pid_t partner)
+void cuda_die(uint64_t after_ns, int number, pid_t partner)
 {
     struct timespec start;
     clock_gettime(CLOCK_MONOTONIC, &start);
@@ -71,9 +71,9 @@ static int refuse(void)
 {
     pid_t partner = sim_partner(cuda_machine);
     if (partner && sim_driver(cuda_machine) < 610)
-        die(cuda_machine->setting[SIM_IPC_HANG_NS], SIGSEGV, partner);
+        cuda_die(cuda_machine->setting[SIM_IPC_HANG_NS], SIGSEGV, partner);
     if (atomic_load(&sim_marks) & SIM_NCCL && sim_driver(cuda_machine) >= 595)
-        die(NCCL_HANG_NS, SIGABRT, 0);
+        cuda_die(NCCL_HANG_NS, SIGABRT, 0);
     if (any(is_instance))
         return CUDA_NOT_SUPPORTED;
     if (!cuda_has(MEMORY_MANAGED))
@@ -83,7 +83,7 @@ static int refuse(void)
     return CUDA_NOT_SUPPORTED;
 }
 
-int cuda_move_out(bool *fatal)
+int cuda_move_out(const struct cuda_request *request, bool *fatal)
 {
     int refused = refuse();
     if (refused)
@@ -107,10 +107,41 @@ int cuda_move_out(bool *fatal)
     return CUDA_OK;
 }
 
-int cuda_move_back(bool *fatal)
+/* Returns the GPU that memory of this one is restored to, or -1: it must be named, and of the same kind. */
+static int paired(const struct cuda_request *request, int device)
+{
+    unsigned char own[16], other[16];
+    const struct sim_device *from = &cuda_machine->device[device], *to = cuda_machine->device;
+    cuda_uuid(own, from);
+    for (unsigned i = 0; i < request->pairs; i++)
+        for (int gpu = 0; gpu < cuda_machine->gpus; gpu++) {
+            cuda_uuid(other, &to[gpu]);
+            bool named = memcmp(request->pair[i].from, own, 16) == 0 && memcmp(request->pair[i].to, other, 16) == 0;
+            if (named && from->major == to[gpu].major && from->multiprocessors == to[gpu].multiprocessors)
+                return gpu;
+        }
+    return -1;
+}
+
+/* All devices that memory was let go of must be named, or none. */
+static int choose(const struct cuda_request *request)
+{
+    int chosen[CUDA_DEVICES];
+    memcpy(chosen, cuda.device, sizeof chosen);
+    for (int i = 0; i < cuda.count; i++)
+        if (request->pairs && held[i])
+            NEED((chosen[i] = paired(request, cuda.device[i])) >= 0);
+    memcpy(cuda.device, chosen, sizeof chosen);
+    return CUDA_OK;
+}
+
+int cuda_move_back(const struct cuda_request *request, bool *fatal)
 {
     if (stuck)
         return CUDA_OPERATING_SYSTEM;
+    int wrong = choose(request);
+    if (wrong)
+        return wrong;
     if ((*fatal = any(sim_lost)))
         return CUDA_UNKNOWN;
     for (int i = 0; i < cuda.count && !stuck; i++)

@@ -5,11 +5,12 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 struct lock_arguments { unsigned timeout_ms, reserved; uint64_t more[7]; };
-struct restore_arguments { void *pairs; unsigned count; char reserved[44]; uint64_t more; };
+struct restore_arguments { const struct cuda_pair *pair; unsigned pairs; char reserved[44]; uint64_t more; };
 struct arguments { uint64_t reserved[8]; }; /* of the others */
 
 static bool zeros(const void *at, size_t size)
@@ -90,14 +91,15 @@ API(cuCheckpointProcessCheckpoint, int pid, const struct arguments *arguments)
     return ask(pid, (struct cuda_request){.call = CALL_CHECKPOINT}, NULL);
 }
 
-/* To other GPUs than its own nothing can be restored here. */
 API(cuCheckpointProcessRestore, int pid, const struct restore_arguments *arguments)
 {
     BEGIN_BESIDE(-1);
     NEED(!arguments || (zeros(arguments->reserved, sizeof arguments->reserved) && !arguments->more));
-    if (arguments && arguments->count)
-        return CUDA_NOT_SUPPORTED;
-    return ask(pid, (struct cuda_request){.call = CALL_RESTORE}, NULL);
+    struct cuda_request request = {.call = CALL_RESTORE, .pairs = arguments ? arguments->pairs : 0};
+    NEED(!request.pairs || (request.pairs <= CUDA_DEVICES && arguments->pair));
+    if (request.pairs)
+        memcpy(request.pair, arguments->pair, request.pairs * sizeof *request.pair);
+    return ask(pid, request, NULL);
 }
 
 API(cuCheckpointProcessUnlock, int pid, const struct arguments *arguments)

@@ -1,7 +1,7 @@
 /* cuda_init.c: cuInit: which devices this process sees, and the thread that serves checkpoints; and its end. */
 #include "cuda.h"
 
-#include <sys/mman.h>
+#include <string.h>
 #include <unistd.h>
 
 static int start(void)
@@ -19,6 +19,7 @@ static int start(void)
         return CUDA_NO_DEVICE;
     for (int i = 0; i < count; i++)
         cuda.primary[i] = (struct cuda_context){.ordinal = i, .primary = true};
+    memcpy(cuda.bus, cuda.device, sizeof cuda.bus);
     cuda.count = count;
     sim_forget_self(cuda_machine);
     cuda.pid = getpid();

@@ -29,7 +29,7 @@ static int lock(unsigned timeout_ms)
     if (state != RUNNING)
         return CUDA_ILLEGAL_STATE;
     if (atomic_load(&sim_marks) & SIM_NVML_LEFT && sim_driver(cuda_machine) >= 610)
-        kill(getpid(), SIGSEGV); /* NVIDIA/cuda-checkpoint#58 */
+        cuda_die(0, SIGSEGV, 0); /* NVIDIA/cuda-checkpoint#58 */
     if (!cuda_lock(timeout_ms))
         return CUDA_NOT_READY;
     state = LOCKED;
@@ -45,13 +45,15 @@ static int unlock(void)
     return CUDA_OK;
 }
 
+typedef int (*cuda_way)(const struct cuda_request *, bool *fatal);
+
 /* What fails leaves the state as it was, unless it is fatal. */
-static int move(int from, int (*way)(bool *fatal), int to)
+static int move(const struct cuda_request *request, int from, cuda_way way, int to)
 {
     if ((int)state != from)
         return CUDA_ILLEGAL_STATE;
     bool fatal = false;
-    int outcome = way(&fatal);
+    int outcome = way(request, &fatal);
     if (fatal)
         state = FAILED;
     if (outcome)
@@ -61,14 +63,14 @@ static int move(int from, int (*way)(bool *fatal), int to)
     return CUDA_OK;
 }
 
-static struct cuda_answer answer(struct cuda_request request)
+static struct cuda_answer answer(const struct cuda_request *request)
 {
-    switch (request.call) {
+    switch (request->call) {
     case CALL_STATE: return (struct cuda_answer){CUDA_OK, (int)state};
     case CALL_THREAD: return (struct cuda_answer){CUDA_OK, (int)syscall(SYS_gettid)};
-    case CALL_LOCK: return (struct cuda_answer){.outcome = lock(request.timeout_ms)};
-    case CALL_CHECKPOINT: return (struct cuda_answer){.outcome = move(LOCKED, cuda_move_out, CHECKPOINTED)};
-    case CALL_RESTORE: return (struct cuda_answer){.outcome = move(CHECKPOINTED, cuda_move_back, LOCKED)};
+    case CALL_LOCK: return (struct cuda_answer){.outcome = lock(request->timeout_ms)};
+    case CALL_CHECKPOINT: return (struct cuda_answer){.outcome = move(request, LOCKED, cuda_move_out, CHECKPOINTED)};
+    case CALL_RESTORE: return (struct cuda_answer){.outcome = move(request, CHECKPOINTED, cuda_move_back, LOCKED)};
     case CALL_UNLOCK: return (struct cuda_answer){.outcome = unlock()};
     }
     return (struct cuda_answer){.outcome = CUDA_INVALID_VALUE};
@@ -101,7 +103,7 @@ static void *serve(void *listener)
         else if (recv(caller, &request, sizeof request, 0) == sizeof request && !gone(caller)) {
             struct cuda_answer said = {.outcome = CUDA_OPERATING_SYSTEM};
             if (may(caller))
-                said = answer(request);
+                said = answer(&request);
             send(caller, &said, sizeof said, MSG_NOSIGNAL);
         }
         if (caller >= 0)
