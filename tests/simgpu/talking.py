@@ -24,6 +24,9 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 30.0 * SLACK
 """Seconds in which a program must answer."""
 
+MOMENT = 0.3
+"""Seconds in which what waits does not answer."""
+
 _CODE = "from tests.simgpu.checkpoint_on_machine import listen; listen()"
 
 

@@ -24,13 +24,10 @@ from tests.simgpu.checkpoint_on_machine import (
     descriptors,
     resident,
 )
-from tests.simgpu.talking import talker
+from tests.simgpu.talking import MOMENT, talker
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
-
-MOMENT = 0.3
-"""Seconds in which what waits does not answer."""
 
 
 def test_each_step_leads_to_the_next_and_no_other_has_an_effect() -> None:

@@ -24,8 +24,7 @@ from tests.simgpu.checkpoint_on_machine import (
     resident,
     uvm_mappings,
 )
-from tests.simgpu.talking import Talker, talker
-from tests.simgpu.test_checkpoint import MOMENT
+from tests.simgpu.talking import MOMENT, Talker, talker
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
 from tests.waiting import until
