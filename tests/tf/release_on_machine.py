@@ -9,6 +9,7 @@ from typing import Any
 
 import tfgpu_magic
 from tests.sizes import GIB, MIB
+from tests.slack import SLACK
 from tests.tf.on_machine import held, touch_every_gpu
 from tests.tf.test_calls import ready
 from tfgpu_magic import control
@@ -31,6 +32,12 @@ def in_use() -> int:
     import tensorflow as tf
 
     return int(tf.config.experimental.get_memory_info("GPU:0")["current"])
+
+
+def uuids() -> list[str]:
+    machine = Machine.current()
+    assert machine is not None
+    return [gpu.uuid for gpu in machine.gpus()]
 
 
 def up_and_down() -> tuple[list[int], list[int], int, list[int], list[int]]:
@@ -129,8 +136,7 @@ def on_two_gpus() -> tuple[list[int], list[int], list[int]]:
     before = held()
     kept.clear()
     gone = TensorFlow().give_back()
-    uuids = [gpu.uuid for gpu in tfgpu_magic.look().gpus]
-    return before, [gone[str(uuid)] for uuid in uuids], held()
+    return before, [gone[uuid] for uuid in uuids()], held()
 
 
 def give_back_after(words: str, before: object) -> int:
@@ -182,7 +188,6 @@ def with_a_lost_gpu() -> list[bool]:
     tfgpu_magic.apply("growth --release")
     import tensorflow as tf
 
-    uuids = [str(gpu.uuid) for gpu in tfgpu_magic.look().gpus]
     kept = []
     for gpu in (0, 1):
         with tf.device(f"GPU:{gpu}"):
@@ -190,7 +195,7 @@ def with_a_lost_gpu() -> list[bool]:
     kept.clear()
     machine.lose(0)
     gone = TensorFlow().give_back()
-    return [gone.get(uuid, 0) >= GIB for uuid in uuids]
+    return [gone.get(uuid, 0) >= GIB for uuid in uuids()]
 
 
 def run_code() -> tuple[list[int], list[int]]:
@@ -238,7 +243,7 @@ def after_a_restart() -> tuple[int, int]:
     del more
     found = []
     for _ in range(2):
-        snapshot = replace(tfgpu_magic.look(), processes=())
+        snapshot = replace(tfgpu_magic.look(30 * SLACK), processes=())
         found.append(after_exit(snapshot).gpus[0].free or 0)
         found.append(snapshot.gpus[0].free or 0)
         tfgpu_magic.give_back()

@@ -90,7 +90,7 @@ def test_where_it_was_not_asked_for_it_is_refused_and_nothing_is_given_back() ->
         text = run(machine, on_machine.refused, "growth")
 
     assert "Traceback" not in text
-    assert "It gives back what it does not use where `growth --release` was said before its first operation." in text
+    assert "TensorFlow gives back what it does not use where `growth --release` was said before its first" in text
 
 
 def test_after_the_first_op_it_is_too_late_for_it() -> None:
