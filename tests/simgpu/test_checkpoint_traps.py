@@ -34,7 +34,7 @@ from tfgpu_magic.simgpu import Machine
 @contextmanager
 def two(machine: Machine, *first: str) -> Iterator[tuple[Talker, Talker]]:
     """Start a program that holds memory, or does what it is told first, and one that checkpoints it."""
-    with talker(machine, *(first or ("hold(GIB)",))) as held, talker(machine, "cuda('cuInit', 0)") as caller:
+    with talker(machine, *(first or ("hold(256 * MIB)",))) as held, talker(machine, "cuda('cuInit', 0)") as caller:
         yield held, caller
 
 
@@ -88,9 +88,9 @@ def test_a_query_waits_for_what_is_under_way(step: str) -> None:
         assert caller.hear() == OK
 
 
-def begin(machine: Machine, held: Talker, caller: Talker, step: str) -> None:
-    """Have the caller begin a step that takes a second or two, and return while it is under way."""
-    machine.set_checkpoints(out=0.8, back=0.8, host_memory=step == "Checkpoint")
+def begin(machine: Machine, held: Talker, caller: Talker, step: str, *, rate: float = 0.4) -> None:
+    """Have the caller begin a step that takes a second or more, and return while it is under way."""
+    machine.set_checkpoints(out=rate, back=rate, host_memory=step == "Checkpoint")
     size = resident(held.pid)
     if step == "Lock":
         machine.hang("cuLaunchKernel", 2 + 2 * SLACK)
@@ -122,7 +122,7 @@ def test_what_a_caller_began_and_died_in_is_completed(step: str, then: int) -> N
 def test_a_process_killed_midway_gives_everything_back() -> None:
     with Machine.create() as machine, two(machine) as (held, caller):
         assert caller.ask(f"call('Lock', {held.pid})") == OK
-        begin(machine, held, caller, "Checkpoint")
+        begin(machine, held, caller, "Checkpoint", rate=0.01)
         os.kill(held.pid, signal.SIGKILL)
         assert caller.hear() == OPERATING_SYSTEM
         assert caller.ask(f"state({held.pid})")[0] in (NOT_INITIALIZED, OPERATING_SYSTEM)
@@ -224,7 +224,7 @@ def test_on_another_gpu_a_process_keeps_its_contents_and_the_bus_id_of_the_old_o
         assert caller.ask(f"restore_to({held.pid}, {new.uuid!r}, {new.uuid!r})") == INVALID_VALUE  # nothing was there
         assert caller.ask(f"restore_to({held.pid}, {old.uuid!r}, {new.uuid!r})") == OK
         assert caller.ask(f"call('Unlock', {held.pid})") == OK
-        assert [machine.held(gpu=gpu) for gpu in range(3)] == [0, GIB + CONTEXT, 0]
+        assert [machine.held(gpu=gpu) for gpu in range(3)] == [0, 256 * MIB + CONTEXT, 0]
         assert held.ask("intact()")
         assert held.ask("seen()")[1][0] == new.uuid.removeprefix("GPU-").replace("-", "")
         assert held.ask("bus_id(0)") == old.pci
