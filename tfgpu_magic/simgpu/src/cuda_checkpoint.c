@@ -9,6 +9,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434 /* on every machine; headers have it since Linux 5.3 */
+#endif
+
 struct lock_arguments { unsigned timeout_ms, reserved; uint64_t more[7]; };
 struct restore_arguments { const struct cuda_pair *pair; unsigned pairs; char reserved[44]; uint64_t more; };
 struct arguments { uint64_t reserved[8]; }; /* of the others */
