@@ -211,7 +211,7 @@ def export(at: int) -> str:
 
 
 class _Handle(ctypes.Structure):
-    _fields_ = [("bytes", ctypes.c_char * 64)]  # noqa: RUF012
+    _fields_ = (("bytes", ctypes.c_char * 64),)
 
 
 def imported(handle: str) -> int:
