@@ -45,7 +45,7 @@ API(cuInit, unsigned flags)
 }
 
 /* A process that ends by itself closes its contexts; one that is killed leaves them to the kernel module. */
-__attribute__((destructor)) static void finish(void)
+static __attribute__((destructor)) void finish(void)
 {
     if (cuda.pid == getpid())
         sim_forget_self(cuda_machine);

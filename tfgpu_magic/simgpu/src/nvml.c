@@ -70,7 +70,7 @@ API(nvmlShutdown, void)
 }
 
 /* Whoever unloads the library without nvmlShutdown leaves something behind that a later driver trips over. */
-__attribute__((destructor)) static void unload(void)
+static __attribute__((destructor)) void unload(void)
 {
     if (atomic_load(&users) > 0)
         atomic_fetch_or(&sim_marks, SIM_NVML_LEFT);
