@@ -49,13 +49,7 @@ export function trace(key: string, gpu: Gpu, history: History, { trans, unit, sp
     }
   };
   return html`<div class="tfgpu-view-trace">
-    <div
-      class="tfgpu-view-past"
-      @pointermove=${hover}
-      @pointerdown=${hover}
-      @pointerleave=${leave}
-      ${ref(drawn)}
-    >
+    <div class="tfgpu-view-past" @pointermove=${hover} @pointerdown=${hover} @pointerleave=${leave} ${ref(drawn)}>
       <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img" aria-label=${label}>
         ${svg`<path d=${line} vector-effect="non-scaling-stroke" />`}
       </svg>
