@@ -75,7 +75,7 @@ def test_under_growth_release_the_driver_has_all_but_what_lives_each_of_five_tim
 
     assert len(rounds) == 5
     for one in rounds:
-        assert one.trained.endswith("2")  # epochs
+        assert one.trained.endswith(": 2\n")  # epochs
         assert one.up - CONTEXT > 2 * GIB
         assert 0 <= one.down - CONTEXT - one.lives < 2 * MIB  # each tensor takes whole pages
         assert 0 < one.lives < 64 * MIB
