@@ -96,10 +96,11 @@ def test_what_became_free_and_what_went_back_are_said_apart() -> None:
     assert Freed(outcome).to_driver == Freed(outcome).in_pools == 2 * GIB
 
 
-@pytest.mark.parametrize(("asked", "kept"), [((), True), (("TensorFlow",), False)])
-def test_that_tensorflow_keeps_it_is_said_unless_it_gives_back(asked: tuple[str, ...], kept: bool) -> None:
+@pytest.mark.parametrize(("given", "kept"), [({}, True), ({"PyTorch": GIB}, True), ({"TensorFlow": 0}, False)])
+def test_that_tensorflow_keeps_it_is_said_unless_it_gives_back(given: dict[str, int], kept: bool) -> None:
     in_use = {("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}
-    outcome = Outcome(names=(), in_use=in_use, held={"0": Change(before=GIB, after=GIB)}, asked=asked)
+    held = {"0": Change(before=2 * GIB, after=2 * GIB - sum(given.values()))}
+    outcome = Outcome(names=(), in_use=in_use, held=held, given=given)
 
     assert ("TensorFlow keeps what became free" in repr(Freed(outcome))) == kept
 
@@ -109,6 +110,16 @@ def test_a_driver_that_does_not_tell_is_said() -> None:
 
     assert "What went back to the driver is not known" in repr(Freed(outcome))
     assert Freed(outcome).to_driver is None
+
+
+def test_where_the_driver_does_not_tell_the_frameworks_own_account_counts() -> None:
+    in_use = {("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}
+    outcome = Outcome(names=(), in_use=in_use, held={}, given={"TensorFlow": 2 * GIB, "PyTorch": 0})
+
+    (_, back) = repr(Freed(outcome)).splitlines()
+
+    assert back.startswith("TensorFlow gave 2 GiB and PyTorch gave nothing back to the driver, which does not tell")
+    assert Freed(outcome).to_driver == 2 * GIB
 
 
 def test_several_arrays_are_counted_and_how_to_see_each_is_said() -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _MOST_NAMES = 5
 _KEEPS = (
-    "TensorFlow keeps what became free for its next tensors, until its process ends. "
-    "A cell that begins with `%%tf_gpu isolate` gives back all of it."
+    "TensorFlow keeps what became free for its next tensors, until its process ends. What goes back earlier: what is "
+    "not in use under `%tf_gpu growth --release`, and all that a cell takes which begins with `%%tf_gpu isolate`."
 )
 
 
@@ -39,9 +39,12 @@ class Freed:
 
     @property
     def to_driver(self) -> int | None:
-        """Bytes that went back to the driver; None where it does not tell what this process holds."""
-        held = self.outcome.held
-        return sum(change.freed for change in held.values()) if held else None
+        """Bytes that went back to the driver; None where neither it nor a framework tells.
+
+        They are the driver's own figure, or where it does not tell what this process holds, that of the frameworks.
+        """
+        held, given = self.outcome.held, self.outcome.given
+        return sum(change.freed for change in held.values()) if held else sum(given.values()) if given else None
 
     def __repr__(self) -> str:
         return "\n".join(self._lines())
@@ -53,11 +56,12 @@ class Freed:
         outcome = self.outcome
         used = {device: change for device, change in outcome.in_use.items() if change.before or change.after}
         lines = [_in_pool(*one) for one in used.items()] or ["No framework has memory of a GPU in use here."]
-        lines += _to_driver(outcome.held)
-        if used and not outcome.held:
-            lines.append("What went back to the driver is not known: it does not tell what this process holds.")
+        if outcome.held:
+            lines += _to_driver(outcome.held)
+        elif used or any(outcome.given.values()):
+            lines.append(_by_frameworks(outcome.given))
         kept = any(framework == TENSORFLOW and change.freed for (framework, _), change in used.items())
-        if kept and TENSORFLOW not in outcome.asked and not self.to_driver:
+        if kept and TENSORFLOW not in outcome.given:
             lines.append(_KEEPS)
         if outcome.remaining:
             lines.append(_remaining(outcome))
@@ -80,10 +84,18 @@ def _to_driver(held: Mapping[str, Change]) -> list[str]:
         for gpu, change in held.items()
         if change.freed
     ]
-    if held and not lines:
+    if not lines:
         holds = ", ".join(f"{size(change.after)} of GPU {gpu}" for gpu, change in held.items())
         lines = [f"Nothing went back to the driver: this process holds {holds}."]
     return lines
+
+
+def _by_frameworks(given: Mapping[str, int]) -> str:
+    """Return a line on what went back by the frameworks' own account, where the driver does not tell what is held."""
+    if not given:
+        return "What went back to the driver is not known: it does not tell what this process holds."
+    gave = " and ".join(f"{name} gave {size(bytes_) if bytes_ else 'nothing'}" for name, bytes_ in given.items())
+    return f"{gave} back to the driver, which does not tell what this process holds."
 
 
 def _remaining(outcome: Outcome) -> str:
