@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.units import rounded
 from tfgpu_magic.views import html
-from tfgpu_magic.views.tensors import called, size
+from tfgpu_magic.views.tensors import called
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,19 +70,20 @@ class Freed:
 def _in_pool(device: Device, change: Change) -> str:
     framework, gpu = device
     if not change.freed:
-        return f"{framework} on {gpu}: nothing became free, and {size(change.after)} are in use."
-    return f"{framework} on {gpu}: {size(change.freed)} became free, and {size(change.after)} are still in use."
+        return f"{framework} on {gpu}: nothing became free, and {rounded(change.after)} are in use."
+    return f"{framework} on {gpu}: {rounded(change.freed)} became free, and {rounded(change.after)} are still in use."
 
 
 def _to_driver(held: Mapping[str, Change]) -> list[str]:
     """Return a line for each GPU of which something went back to the driver; of none of them, what is held."""
     lines = [
-        f"{size(change.freed)} of GPU {gpu} went back to the driver, and this process still holds {size(change.after)}."
+        f"{rounded(change.freed)} of GPU {gpu} went back to the driver, "
+        f"and this process still holds {rounded(change.after)}."
         for gpu, change in held.items()
         if change.freed
     ]
     if held and not lines:
-        holds = ", ".join(f"{size(change.after)} of GPU {gpu}" for gpu, change in held.items())
+        holds = ", ".join(f"{rounded(change.after)} of GPU {gpu}" for gpu, change in held.items())
         lines = [f"Nothing went back to the driver: this process holds {holds}."]
     return lines
 
@@ -90,6 +92,6 @@ def _remaining(outcome: Outcome) -> str:
     names = ", ".join(f"`{name}`" for name in outcome.names)
     kept = "; ".join(called(one.name, one.others) for one in outcome.remaining[:_MOST_NAMES])
     more = len(outcome.remaining) - _MOST_NAMES
-    total = size(sum(one.size for one in outcome.remaining))
+    total = rounded(sum(one.size for one in outcome.remaining))
     beside = f"; and {more} more" if more > 0 else ""
     return f"{names}: {total} of what was there is kept by other names: {kept}{beside}."
