@@ -13,8 +13,8 @@ from tfgpu_magic.views import html, phrases, text
 if TYPE_CHECKING:
     from tfgpu_magic.insight.usage import PoolUse
 
-_HEADS = ("<In use", ">Before", ">After", ">Stayed", ">Peak", ">Of")
-_HELD_HEADS = ("<Held", ">Before", ">After", ">Came")
+_HEADS = ("<In use", ">Before", ">After", ">Change", ">Peak", ">Limit")
+_HELD_HEADS = ("<Held", ">Before", ">After", ">Change")
 
 NO_POOL = "No framework uses a GPU here: TensorFlow, PyTorch or JAX would have figures."
 _UNLISTED = "The driver does not name this process, as in some containers: what it holds is not known."
@@ -108,7 +108,7 @@ def _remarks(usage: Usage) -> list[str]:
     if any(one.after is None for one in usage.gpus):
         lines.append(_UNLISTED)
     lines += [
-        f"{framework} began to use the GPUs meanwhile, and what came has its CUDA context in it."
+        f"{framework} began to use the GPUs meanwhile, and the change of what is held has its CUDA context in it."
         for framework in usage.started
     ]
     lines += [
