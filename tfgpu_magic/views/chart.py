@@ -82,8 +82,8 @@ class Curve:
     @property
     def caption(self) -> str:
         """The values that matter most, in words."""
-        last = f"{self.name}: {rounded(self.points[-1][1])} in use, highest {rounded(self.highest)}"
-        return last + (f", limit {rounded(self.limit)}" if self.limit else "")
+        words = f"{self.name}: {rounded(self.points[-1][1])} in use, highest {rounded(self.highest)}"
+        return words + (f", limit {rounded(self.limit)}" if self.limit else "")
 
 
 @dataclass(frozen=True, slots=True)
