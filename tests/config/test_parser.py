@@ -262,6 +262,10 @@ def test_later_words_replace_earlier_ones_for_what_they_name(first: str, then: s
     [
         (None, "N/A"),
         (0, "0 MiB"),
+        (256, "256 B"),
+        (2**11, "2 KiB"),
+        (2**19, "512 KiB"),
+        (2**19 + 1, "1 MiB"),
         (322 * 2**20, "322 MiB"),
         (GIB, "1 GiB"),
         (80 * GIB, "80 GiB"),

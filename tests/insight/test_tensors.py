@@ -205,7 +205,7 @@ def test_what_is_shown_has_sizes_devices_and_the_frameworks_figure(machine: Mach
     lines = [line.split() for line in seen.value.splitlines()]
     assert ["x", "tensor", "float32", "64×256×1024", "GPU:0", "64", "MiB"] in lines
     assert ["v", "variable", "float32", "2×256×1024", "GPU:0", "2", "MiB"] in lines
-    assert ["s", "tensor", "float32", "3", "GPU:0", "1", "KiB"] in lines
+    assert ["s", "tensor", "float32", "3", "GPU:0", "12", "B"] in lines
     assert "TensorFlow has 66 MiB in use on GPU:0." in seen.value
     assert "<td>tensor float32 64×256×1024</td>" in seen.html
     assert seen.html.count("<tr>") == len([line for line in lines if "GPU:0" in line]) + 1

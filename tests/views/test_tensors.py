@@ -13,7 +13,7 @@ from tfgpu_magic.insight.freeing import Change, Outcome
 from tfgpu_magic.insight.names import Name, Scope
 from tfgpu_magic.insight.tensors import Inventory
 from tfgpu_magic.views.freed import Freed
-from tfgpu_magic.views.tensors import Tensors, called, size
+from tfgpu_magic.views.tensors import Tensors, called
 
 
 @pytest.mark.parametrize(
@@ -31,12 +31,6 @@ from tfgpu_magic.views.tensors import Tensors, called, size
 )
 def test_a_name_is_written_as_people_say_it(name: Name, text: str) -> None:
     assert called(name) == text
-
-
-def test_small_sizes_are_not_nothing() -> None:
-    sizes = {256: "1 KiB", 1024: "1 KiB", 3 * MIB: "3 MiB", 5 * GIB // 2: "2.5 GiB", None: "N/A"}
-
-    assert {one: size(one) for one in sizes} == sizes
 
 
 def test_what_no_array_takes_is_a_row_and_explained() -> None:

@@ -47,7 +47,7 @@ def test_it_is_read_in_lines() -> None:
         "            1.3 GiB  this notebook",
         "            6.9 GiB  eval.ipynb, idle 2 h",
         "  Largest   300 MiB  model.layers[3].kernel (variable)",
-        "              0 MiB  no name leads to it (tensor)",
+        "                9 B  no name leads to it (tensor)",
         "  Before   ▂█▄ 200 MiB in use, then 400 MiB; 900 MiB at most, in 4 min 0 s",
         TRIED,
         (

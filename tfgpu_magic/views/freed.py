@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.units import rounded
 from tfgpu_magic.views import html
-from tfgpu_magic.views.tensors import called, size
+from tfgpu_magic.views.tensors import called
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,19 +74,20 @@ class Freed:
 def _in_pool(device: Device, change: Change) -> str:
     framework, gpu = device
     if not change.freed:
-        return f"{framework} on {gpu}: nothing became free, and {size(change.after)} are in use."
-    return f"{framework} on {gpu}: {size(change.freed)} became free, and {size(change.after)} are still in use."
+        return f"{framework} on {gpu}: nothing became free, and {rounded(change.after)} are in use."
+    return f"{framework} on {gpu}: {rounded(change.freed)} became free, and {rounded(change.after)} are still in use."
 
 
 def _to_driver(held: Mapping[str, Change]) -> list[str]:
     """Return a line for each GPU of which something went back to the driver; of none of them, what is held."""
     lines = [
-        f"{size(change.freed)} of GPU {gpu} went back to the driver, and this process still holds {size(change.after)}."
+        f"{rounded(change.freed)} of GPU {gpu} went back to the driver, "
+        f"and this process still holds {rounded(change.after)}."
         for gpu, change in held.items()
         if change.freed
     ]
     if not lines:
-        holds = ", ".join(f"{size(change.after)} of GPU {gpu}" for gpu, change in held.items())
+        holds = ", ".join(f"{rounded(change.after)} of GPU {gpu}" for gpu, change in held.items())
         lines = [f"Nothing went back to the driver: this process holds {holds}."]
     return lines
 
@@ -94,7 +96,7 @@ def _by_frameworks(given: Mapping[str, int]) -> str:
     """Return a line on what went back by the frameworks' own account, where the driver does not tell what is held."""
     if not given:
         return "What went back to the driver is not known: it does not tell what this process holds."
-    gave = " and ".join(f"{name} gave {size(bytes_) if bytes_ else 'nothing'}" for name, bytes_ in given.items())
+    gave = " and ".join(f"{name} gave {rounded(bytes_) if bytes_ else 'nothing'}" for name, bytes_ in given.items())
     return f"{gave} back to the driver, which does not tell what this process holds."
 
 
@@ -102,6 +104,6 @@ def _remaining(outcome: Outcome) -> str:
     names = ", ".join(f"`{name}`" for name in outcome.names)
     kept = "; ".join(called(one.name, one.others) for one in outcome.remaining[:_MOST_NAMES])
     more = len(outcome.remaining) - _MOST_NAMES
-    total = size(sum(one.size for one in outcome.remaining))
+    total = rounded(sum(one.size for one in outcome.remaining))
     beside = f"; and {more} more" if more > 0 else ""
     return f"{names}: {total} of what was there is kept by other names: {kept}{beside}."

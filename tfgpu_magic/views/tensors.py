@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.units import BINARY, rounded
+from tfgpu_magic.units import MIB, rounded
 from tfgpu_magic.views import html, phrases, text
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _REST = (
     "buffer has room for."
 )
 _LONGEST = 80  # characters of a name
-_SOME = BINARY["MiB"]
+_SOME = MIB
 """Bytes from which on what is unaccounted is worth a sentence."""
 _WORTH = 0.01
 """The part of what is in use from which on what is unaccounted has a row."""
@@ -84,7 +84,7 @@ class Tensors:
         several = len({account.framework for account in self.accounts}) > 1
         rows = [_row(one, several) for one in self.holdings]
         rows += [
-            ["", _UNACCOUNTED, _on(account.framework, account.device, several), size(account.unaccounted)]
+            ["", _UNACCOUNTED, _on(account.framework, account.device, several), rounded(account.unaccounted)]
             for account in self._short()
         ]
         return rows
@@ -123,17 +123,10 @@ def _where(scope: Scope) -> str:
     return _WHERE[scope.kind].format(of)
 
 
-def size(bytes_: int | None) -> str:
-    """Write a size for people, a small one in KiB: ``1.2 GiB``, ``64 MiB``, ``3 KiB``."""
-    if bytes_ is None or bytes_ >= BINARY["MiB"]:
-        return rounded(bytes_)
-    return f"{-(bytes_ // -BINARY['KiB'])} KiB"
-
-
 def _row(one: Holding, several: bool) -> list[str]:
     named = one.name.parts or one.name.scopes or not one.partial
     name = called(one.name, one.others) if named else "others"
-    return [name, _what(one), _on(one.framework, one.device, several), size(one.size)]
+    return [name, _what(one), _on(one.framework, one.device, several), rounded(one.size)]
 
 
 def _what(one: Holding) -> str:
@@ -149,4 +142,4 @@ def _on(framework: str, device: str, several: bool) -> str:
 def _of_account(account: Account) -> str:
     if account.in_use is None:
         return f"{account.framework} does not tell how much it has in use on {account.device}."
-    return f"{account.framework} has {size(account.in_use)} in use on {account.device}."
+    return f"{account.framework} has {rounded(account.in_use)} in use on {account.device}."

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.insight.timeline import Timeline
+from tfgpu_magic.units import rounded
 from tfgpu_magic.views import chart, html, phrases, text
 from tfgpu_magic.views.chart import Curve, cell_name, cell_title
-from tfgpu_magic.views.measurement import change, peak, pool_name, size, took
+from tfgpu_magic.views.measurement import change, peak, pool_name, took
 
 if TYPE_CHECKING:
     import os
@@ -169,7 +170,7 @@ class Session:
                 cell_title(cell, _LONGEST),
                 took(cell.ended - cell.began),
                 pool_name(pool.framework, pool.name),
-                size(pool.after),
+                rounded(pool.after),
                 change(pool.delta),
                 peak(pool),
                 phrases.plain(cell.error),
@@ -195,7 +196,7 @@ _COLUMNS = (
 
 def _in_words(pool: PoolUse) -> str:
     changed = f"{change(pool.delta)}, " if pool.delta else ""
-    return f"{pool_name(pool.framework, pool.name)}: {changed}{size(pool.after)} in use, peak {peak(pool)}"
+    return f"{pool_name(pool.framework, pool.name)}: {changed}{rounded(pool.after)} in use, peak {peak(pool)}"
 
 
 def _charts(curves: list[Curve]) -> str:
