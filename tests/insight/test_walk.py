@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tfgpu_magic.insight.names import Name, Scope, Step
+from tfgpu_magic.insight.names import Name, Step
 from tfgpu_magic.insight.walk import NOWHERE, Walk
 from tfgpu_magic.views.tensors import called
 
@@ -155,6 +155,16 @@ def test_another_name_of_what_leads_to_it_is_told() -> None:
     assert [name.expression for name in walk.others(walk.place(array))] == ["Out[3].kernel"]
 
 
+def test_other_ways_to_what_wraps_it_are_told() -> None:
+    array = Array()
+    variable = Slotted(array)
+    walk = Walk({id(array)}, wrappers=frozenset({id(Slotted)}))
+    walk.start([(Step("v"), variable), (Step("model"), Box(kernel=variable))])
+    walk.run(to_the_end=True)
+
+    assert [name.expression for name in walk.others(walk.place(array))] == ["model.kernel.x"]
+
+
 def test_it_stops_where_all_is_found() -> None:
     array, far = Array(), Array()
     walk = Walk({id(array)})
@@ -274,12 +284,6 @@ def test_garbage_is_no_way_to_an_object() -> None:
 
     assert found(array, x=[]) is None
     gc.collect()
-
-
-def test_a_scope_within_a_scope_says_both() -> None:
-    name = Name(("x",), (Scope("function", "train"), Scope("error")))
-
-    assert called(name) == "x, in train(), kept by the last error"
 
 
 def test_a_chain_longer_than_pythons_stack_is_followed_to_its_end() -> None:

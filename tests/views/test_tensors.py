@@ -51,7 +51,7 @@ def test_what_no_array_takes_is_a_row_and_explained() -> None:
         " Name  What                   On      Size",
         " x     tensor float32 262144  GPU:0  1 MiB",
         "       unaccounted            GPU:0  8 MiB",
-        "TensorFlow has 9 MiB in use on GPU:0.",
+        "TensorFlow has 9 MiB in use on GPU:0; the arrays take 1 MiB of it.",
     ]
 
 

@@ -45,18 +45,23 @@ def class_attributes(kind: type) -> Mapping[str, Any]:
     return _dict(kind)  # type: ignore[no-any-return]
 
 
+def derived_from(base: type) -> list[type]:
+    """Return a class and all that are derived from it."""
+    found = {id(base): base}  # by their ids: a class may have no hash
+    waiting = [base]
+    while waiting:
+        more = {id(kind): kind for kind in type.__subclasses__(waiting.pop()) if id(kind) not in found}
+        found |= more
+        waiting += more.values()
+    return list(found.values())
+
+
 class Objects:
     """Very many objects by their classes, each of which is asked for once. It keeps the objects."""
 
     def __init__(self, objects: Sequence[object]) -> None:
         self._objects = objects
-        # By the ids of the classes: a class may have no hash.
         self._kinds = list(map(id, map(type, objects)))
-        self._classes = dict(zip(self._kinds, map(type, objects), strict=True))
-
-    def derived_from(self, base: type) -> list[type]:
-        """Return the classes of these objects that are a class or derived from it."""
-        return [kind for kind in self._classes.values() if derives(kind, base)]
 
     def of(self, kinds: Container[int]) -> Iterator[object]:
         """Return the objects whose classes have one of these ids."""

@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array, allocated
-from tfgpu_magic.frameworks.objects import Objects, namespace
+from tfgpu_magic.frameworks.objects import Objects, derived_from, namespace
 
 _UNIT = 256
 _TENSOR = ("tensorflow.python.framework.ops", "EagerTensor")
@@ -40,7 +40,7 @@ def arrays(objects: Objects) -> Iterator[Array]:
     tensor, variable = _class(*_TENSOR), _class(_VARIABLES, "BaseResourceVariable")
     if tensor is None or variable is None:
         return
-    find: dict[int, Callable[[Any], Array | None]] = {id(kind): _variable for kind in objects.derived_from(variable)}
+    find: dict[int, Callable[[Any], Array | None]] = {id(kind): _variable for kind in derived_from(variable)}
     find.pop(id(_class(_VARIABLES, "_UnreadVariable")), None)  # what an assignment returns: the variable once more
     find |= {id(tensor): _tensor, id(_class(*_ITERATOR)): _iterator}
     # Its errors have no common root; one tensor that cannot be asked hides no other.

@@ -16,6 +16,8 @@ from tfgpu_magic.insight.names import Name, Scope, Step, name
 
 _DEPTH = 4
 """Holders that are asked for one after the other; each costs a pass over all objects, some tens of milliseconds."""
+_AT_ONCE = 50
+"""Objects that are asked for at a time: a pass compares each reference with all of them."""
 
 # By the ids of classes: one of the user's may have code of its own for `==`.
 _PLAIN = frozenset(map(id, (CellType, dict, frozenset, list, set, tuple)))
@@ -49,7 +51,7 @@ def names(things: list[object]) -> dict[int, Name]:
                 else:
                     settled |= new
         leads = {holder: left for holder, all_of in above.items() if (left := all_of - settled)}
-        looked = [one for one in holders if id(one) in leads]
+        looked = [one for one in holders if id(one) in leads][:_AT_ONCE]
         del holders  # it would count as one of those that hold them
         if not looked:
             break
