@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfgpu_magic.config.keras import other_backend
-from tfgpu_magic.frameworks.objects import attributes, derived_from, derives, has_property, is_a
+from tfgpu_magic.frameworks.objects import attributes, derived_from, derives, has_property, is_a, items
 from tfgpu_magic.frameworks.tensorflow_containers import container
 
 _LAYER = ("keras.src.layers.layer", "Layer")
@@ -56,7 +56,7 @@ def parts(thing: object) -> Iterator[tuple[str, object]]:
 
 
 def _of_layer(kind: type, own: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    for name, value in own.items():
+    for name, value in items(own):
         if not name.startswith("_"):
             yield f".{name}", value
         elif has_property(kind, name[1:]) and not is_a(value, list):

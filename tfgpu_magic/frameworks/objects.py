@@ -79,7 +79,7 @@ def attributes(thing: object) -> Mapping[str, Any]:
                 except AttributeError:  # a slot that is empty
                     continue
     own = namespace(thing)
-    return {**found, **own} if found else own
+    return found | dict(items(own)) if found else own
 
 
 def namespace(thing: object) -> Mapping[str, Any]:
@@ -93,6 +93,11 @@ def namespace(thing: object) -> Mapping[str, Any]:
                     own = descriptor.__get__(thing, type(thing))
             return own if own is not None and is_a(own, dict) else _NOTHING
     return _NOTHING
+
+
+def items(names: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    """Return what a dictionary or a namespace has at one time: another thread may change it meanwhile."""
+    return list(dict.items(names) if is_a(names, dict) else names.items())  # type: ignore[arg-type]  # as `is_a` says
 
 
 def _is_pythons(descriptor: object) -> bool:
