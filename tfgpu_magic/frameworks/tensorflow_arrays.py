@@ -7,7 +7,6 @@ Sources: TensorFlow 2.16 to 2.21, `framework/ops.py`, `ops/resource_variable_ops
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import math
 import re
@@ -24,6 +23,7 @@ _TENSOR = ("tensorflow.python.framework.ops", "EagerTensor")
 _VARIABLES = "tensorflow.python.ops.resource_variable_ops"
 _ITERATOR = ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")
 _PREFETCHING = ("tensorflow.python.data.ops.prefetch_op", "_PrefetchDataset")
+_DLPACK = "tensorflow.python.dlpack.dlpack"
 _ELSEWHERE = ("resource", "variant", "string")
 """Types whose tensors are handles, or texts in the computer's own memory."""
 
@@ -43,12 +43,11 @@ def arrays(objects: Objects) -> Iterator[Array]:
     find: dict[int, Callable[[Any], Array | None]] = {id(kind): _variable for kind in derived_from(variable)}
     find.pop(id(_class(_VARIABLES, "_UnreadVariable")), None)  # what an assignment returns: the variable once more
     find |= {id(tensor): _tensor, id(_class(*_ITERATOR)): _iterator}
-    # Its errors have no common root; one tensor that cannot be asked hides no other.
-    unless_it_fails = contextlib.suppress(Exception)
     for thing in objects.of(find):
-        found = None
-        with unless_it_fails:
+        try:  # in each turn, of which there are very many: `contextlib.suppress` takes its time
             found = find[id(type(thing))](thing)
+        except Exception:  # its errors have no common root; one tensor that cannot be asked hides no other
+            continue
         if found is not None:
             yield found
 
@@ -57,7 +56,7 @@ def _tensor(tensor: Any) -> Array | None:
     device = _gpu(tensor.backing_device)
     if device is None:
         return None
-    return _array(tensor, "tensor", tensor.dtype, tensor._shape_tuple(), device, _address)
+    return _array(tensor, "tensor", tensor._datatype_enum(), tensor._shape_tuple(), device, _address)
 
 
 def _variable(variable: object) -> Array | None:
@@ -65,13 +64,14 @@ def _variable(variable: object) -> Array | None:
     device = _gpu(own["_handle"].device) if type(own["_handle"]) is _class(*_TENSOR) else None  # else it is a graph's
     if device is None or not own["_shape"].is_fully_defined():
         return None
-    return _array(variable, "variable", own["_dtype"], tuple(own["_shape"].as_list()), device, None)
+    number, shape = own["_dtype"].as_datatype_enum, tuple(own["_shape"].as_list())
+    return _array(variable, "variable", number, shape, device, None)
 
 
 def _array(
     thing: object,
     what: str,
-    dtype: Any,
+    dtype: int,
     shape: tuple[int, ...],
     device: str,
     address: Callable[[object], int | None] | None,
@@ -84,8 +84,9 @@ def _array(
 
 
 @cache
-def _type(dtype: Any) -> tuple[str, int]:
-    """Return the name of a type, and the bytes of one element: TensorFlow takes long to tell, for very many tensors."""
+def _type(number: int) -> tuple[str, int]:
+    """Return the name of a type by its number, and the bytes of one element; to ask each tensor for them takes long."""
+    dtype = _class("tensorflow.python.framework.dtypes", "as_dtype")(number)
     return dtype.name, dtype.size
 
 
@@ -131,12 +132,9 @@ def _gpu(name: str) -> str | None:
 
 def _address(tensor: object) -> int | None:
     """Return where a tensor begins on its GPU; None for a type that DLPack does not know."""
-    to_dlpack: Callable[[Any], Any] | None = _class("tensorflow.python.dlpack.dlpack", "to_dlpack")
-    if to_dlpack is None:
-        return None
     try:
-        capsule = to_dlpack(tensor)
-    except Exception:  # its errors have no common root
+        capsule = sys.modules[_DLPACK].to_dlpack(tensor)
+    except Exception:  # as above
         return None
     # The first field of DLPack's struct is the address of the data.
     return ctypes.c_void_p.from_address(_pointer(capsule, b"dltensor")).value

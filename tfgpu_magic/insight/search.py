@@ -192,6 +192,6 @@ def _walked(arrays: list[tuple[str, Array]]) -> Walk:
     rest: list[Iterable[Child]] = [roots.running(users=True), roots.modules(), roots.running(users=False)]
     for more in rest:
         if walk.missing:
-            walk.start(more)
+            walk.start(child for child in more if walk.place(child[1]) == NOWHERE)  # what has a name needs no other
             walk.run(to_the_end=False)
     return walk
