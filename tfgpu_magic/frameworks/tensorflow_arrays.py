@@ -47,7 +47,7 @@ def arrays(objects: Objects) -> Iterator[Array]:
         try:  # in each turn, of which there are very many: `contextlib.suppress` takes its time
             found = find[id(type(thing))](thing)
         except Exception:  # its errors have no common root; one tensor that cannot be asked hides no other
-            continue
+            found = None
         if found is not None:
             yield found
 
