@@ -25,6 +25,7 @@ from tfgpu_magic.views.tensors import Tensors, called, size
         (Name((), (Scope("temporary", "<module>"), Scope("error"))), "a temporary of the cell, kept by the last error"),
         (Name(("x",), (Scope("running", "train"),)), "x, in train(), which is running"),
         (Name((), (Scope("object", "Trainer"),)), "in a Trainer that no name leads to"),
+        (Name((), (Scope("captures"),)), "captured by a tf.function that no name leads to"),
         (Name(), "no name leads to it"),
         (Name(("x", "['a\u202eb']")), "x['a?b']"),
     ],

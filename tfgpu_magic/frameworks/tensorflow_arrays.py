@@ -24,7 +24,8 @@ _VARIABLES = "tensorflow.python.ops.resource_variable_ops"
 _ITERATOR = ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")
 _PREFETCHING = ("tensorflow.python.data.ops.prefetch_op", "_PrefetchDataset")
 _DLPACK = "tensorflow.python.dlpack.dlpack"
-_ELSEWHERE = ("resource", "variant", "string")
+_HANDLE = "resource"
+_ELSEWHERE = (_HANDLE, "variant", "string")
 """Types whose tensors are handles, or texts in the computer's own memory."""
 
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -36,14 +37,20 @@ def arrays(objects: Objects) -> Iterator[Array]:
     """Return the tensors, variables and iterators among objects that have memory of a GPU, each once.
 
     A variable has no address: to ask for its value may copy it. An iterator does not tell how much it has prefetched.
+    The function that has read a variable keeps its handle, and with it the memory, when the variable itself is gone.
     """
     tensor, variable = _class(*_TENSOR), _class(_VARIABLES, "BaseResourceVariable")
     if tensor is None or variable is None:
         return
     find: dict[int, Callable[[Any], Array | None]] = {id(kind): _variable for kind in derived_from(variable)}
     find.pop(id(_class(_VARIABLES, "_UnreadVariable")), None)  # what an assignment returns: the variable once more
+    variables = frozenset(find)
     find |= {id(tensor): _tensor, id(_class(*_ITERATOR)): _iterator}
-    for thing in objects.of(find):
+    things = list(objects.of(find))
+    handles = {id(namespace(one).get("_handle")) for one in things if id(type(one)) in variables}
+    for thing in things:
+        if id(thing) in handles:
+            continue
         try:  # in each turn, of which there are very many: `contextlib.suppress` takes its time
             found = find[id(type(thing))](thing)
         except Exception:  # its errors have no common root; one tensor that cannot be asked hides no other
@@ -53,10 +60,21 @@ def arrays(objects: Objects) -> Iterator[Array]:
 
 
 def _tensor(tensor: Any) -> Array | None:
-    device = _gpu(tensor.backing_device)
-    if device is None:
+    device, number = _gpu(tensor.backing_device), tensor._datatype_enum()
+    if device is None:  # a handle is in the computer's own memory
+        return _variable_of(tensor) if _type(number)[0] == _HANDLE else None
+    return _array(tensor, "tensor", number, tensor._shape_tuple(), device, _address)
+
+
+def _variable_of(handle: Any) -> Array | None:
+    device, told = _gpu(handle.device), handle._handle_data
+    if device is None or told is None or len(told.shape_and_type) != 1:  # an iterator's or a table's
         return None
-    return _array(tensor, "tensor", tensor._datatype_enum(), tensor._shape_tuple(), device, _address)
+    (one,) = told.shape_and_type
+    shape = tuple(dimension.size for dimension in one.shape.dim)
+    if one.shape.unknown_rank or min(shape, default=0) < 0:
+        return None
+    return _array(handle, "variable", one.dtype, shape, device, None)
 
 
 def _variable(variable: object) -> Array | None:

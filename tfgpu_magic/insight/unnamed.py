@@ -11,6 +11,7 @@ from types import AsyncGeneratorType, CellType, CoroutineType, FrameType, Functi
 
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.objects import class_name
+from tfgpu_magic.frameworks.tensorflow_containers import captures
 from tfgpu_magic.insight.children import children_of
 from tfgpu_magic.insight.names import Name, Scope, Step, name
 
@@ -63,6 +64,8 @@ def _step(holder: object, held: object) -> Step:
     kind = type(holder)
     if type(holder) is FunctionType:
         return Step(scope=Scope("closure", holder.__name__))
+    if captures(kind):
+        return Step(scope=Scope("captures"))
     children = children_of(kind) if id(kind) in _SUSPENDED else None
     steps = [] if children is None else [step for step, child in children(holder) if child is held and step]
     return steps[0] if steps else Step(scope=Scope("object", class_name(kind)))

@@ -44,6 +44,7 @@ _WHERE = {
     "coroutine": "in the coroutine {}",
     "temporary": "a temporary of {}",
     "holder": "kept by {}",
+    "captures": "captured by a tf.function that no name leads to",
     "object": "in a {} that no name leads to",
 }
 _CALLED = ("running", "function", "temporary")
