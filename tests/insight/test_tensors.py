@@ -23,6 +23,8 @@ model = keras.Sequential([keras.Input((1024,)), layers.Dense(2048), layers.Dense
 model.compile("adam", "mse")
 """
 TRAINED = f"{MODEL}\nhistory = model.fit(np.zeros((64, 1024)), np.zeros((64, 10)), verbose=0)"
+READING = "@tf.function\ndef f():\n    return v + 1\ng = f.get_concrete_function()"
+DENSE = "import keras\nmodel = keras.Sequential([keras.Input((1024,)), keras.layers.Dense(1024)])"
 FUNCTIONAL = """
 import keras
 seen = keras.Input((512,))
@@ -106,6 +108,7 @@ def test_a_model_of_ones_own_is_shown_by_its_attributes(machine: Machine) -> Non
         (f"def f(x):\n    y = x + 1\n    raise ValueError\nf({zeros(4)})", None),
         (f"x = {zeros(8)}\nrow = x[2:4]\nflat = tf.reshape(x, [-1])", {"x; also flat; row": 8}),
         (f"x = {zeros(8)}\nrow = x[2:4]\ndel x", {"row": 2}),
+        (f"x = {zeros(8)}\nxs = [x[n:] for n in range(8)]", {"x; also xs[0]; xs[1]; xs[2]; xs[3]": 8}),
         (f"x = {zeros(8)}\nv = tf.Variable(x)", {"v; also x": 8}),
         (f"v = tf.Variable({zeros(8)})\nx = v.read_value()", {"v; also x": 8}),
         (f"with tf.device('CPU:0'):\n    x = {zeros(8)}\ny = {zeros(4)}", {"y": 4}),
@@ -114,6 +117,8 @@ def test_a_model_of_ones_own_is_shown_by_its_attributes(machine: Machine) -> Non
             f"class M(tf.Module): pass\nm = M(); m.parts = [{zeros(4)}]; m.by = {{'a': {zeros(8)}}}",
             {"m.parts[0]": 4, "m.by['a']": 8},
         ),
+        (f"v = tf.Variable({zeros(4)})\n{READING}\ndel v, f", {"g (inside)": 4}),
+        (f"{DENSE}\nw = model.layers[0].kernel", {"w; also model.layers[0].kernel": 4}),
         (f"x = {zeros(4)}\n@tf.function\ndef f():\n    return x\nf(); y = x\ndel x", None),
     ],
 )
@@ -166,6 +171,13 @@ def test_garbage_is_told_by_what_holds_it(machine: Machine) -> None:
     seen: Found = run(machine, on_machine.nameless)
 
     assert seen.arrays == {"in a Trainer that no name leads to": 4}
+
+
+def test_the_weights_of_a_model_that_is_gone_are_told_by_what_keeps_them(machine: Machine) -> None:
+    seen: Found = run(machine, on_machine.gone, MODEL)
+
+    assert seen.share >= ENOUGH
+    assert {name for name, size in seen.arrays.items() if size} == {"captured by a tf.function that no name leads to"}
 
 
 def test_a_program_without_ipython_has_names_too(machine: Machine) -> None:

@@ -25,6 +25,7 @@ from tfgpu_magic.views.tensors import Tensors, called
         (Name((), (Scope("temporary", "<module>"), Scope("error"))), "a temporary of the cell, kept by the last error"),
         (Name(("x",), (Scope("running", "train"),)), "x, in train(), which is running"),
         (Name((), (Scope("object", "Trainer"),)), "in a Trainer that no name leads to"),
+        (Name((), (Scope("captures"),)), "captured by a tf.function that no name leads to"),
         (Name(), "no name leads to it"),
         (Name(("x", "['a\u202eb']")), "x['a?b']"),
     ],
@@ -45,7 +46,7 @@ def test_what_no_array_takes_is_a_row_and_explained() -> None:
         " Name  What                   On      Size",
         " x     tensor float32 262144  GPU:0  1 MiB",
         "       unaccounted            GPU:0  8 MiB",
-        "TensorFlow has 9 MiB in use on GPU:0.",
+        "TensorFlow has 9 MiB in use on GPU:0; the arrays take 1 MiB of it.",
     ]
 
 

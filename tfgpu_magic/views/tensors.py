@@ -20,8 +20,9 @@ _HEADS = ("<Name", "<What", "<On", ">Size")
 _NOTHING = "Nothing of this process takes memory of a GPU."
 _UNACCOUNTED = "unaccounted"
 _NO_OBJECT = (
-    "What is unaccounted has no object of Python's: what a running function computes with, what TensorFlow keeps for "
-    "itself, and what its allocator gives beyond what was asked for, which may be as much again."
+    "What is unaccounted has no object of Python's: what a running function computes with, what is left of an array "
+    "when only a slice of it is there, what the framework keeps for itself, and what its allocator gives beyond what "
+    "was asked for, which may be as much again."
 )
 _REST = (
     "A dataset iterator does not tell how much it has prefetched: it is given what no array takes, up to what its "
@@ -43,6 +44,7 @@ _WHERE = {
     "coroutine": "in the coroutine {}",
     "temporary": "a temporary of {}",
     "holder": "kept by {}",
+    "captures": "captured by a tf.function that no name leads to",
     "object": "in a {} that no name leads to",
 }
 _CALLED = ("running", "function", "temporary")
@@ -85,17 +87,14 @@ class Tensors:
         rows = [_row(one, several) for one in self.holdings]
         rows += [
             ["", _UNACCOUNTED, _on(account.framework, account.device, several), rounded(account.unaccounted)]
-            for account in self._short()
+            for account in self.accounts
+            if _is_short(account)
         ]
         return rows
 
-    def _short(self) -> list[Account]:
-        """Return the accounts in which more is missing than allocators round up."""
-        return [one for one in self.accounts if one.unaccounted and one.unaccounted >= _WORTH * (one.in_use or 0)]
-
     def _remarks(self) -> list[str]:
         remarks = [_of_account(account) for account in self.accounts]
-        if any((account.unaccounted or 0) >= _SOME for account in self._short()):
+        if any((account.unaccounted or 0) >= _SOME for account in self.accounts if _is_short(account)):
             remarks.append(_NO_OBJECT)
         if any(one.rest for one in self.holdings):
             remarks.append(_REST)
@@ -142,4 +141,10 @@ def _on(framework: str, device: str, several: bool) -> str:
 def _of_account(account: Account) -> str:
     if account.in_use is None:
         return f"{account.framework} does not tell how much it has in use on {account.device}."
-    return f"{account.framework} has {rounded(account.in_use)} in use on {account.device}."
+    taken = f"; the arrays take {rounded(account.found)} of it" if _is_short(account) else ""
+    return f"{account.framework} has {rounded(account.in_use)} in use on {account.device}{taken}."
+
+
+def _is_short(account: Account) -> bool:
+    """Tell whether more of what is in use is unaccounted than allocators round up."""
+    return bool(account.unaccounted) and account.unaccounted >= _WORTH * (account.in_use or 0)
