@@ -107,6 +107,10 @@ def test_nothing_yet_is_said() -> None:
                 "was free of GPU 0 when TensorFlow started."
             ),
         ),
+        (
+            {"pool": pool(0.1, 1, peak=0.9, reached=GIB // 2, capped=True)},
+            "2 GiB did not fit into TensorFlow's pool on GPU:0, which is limited to 1 GiB, with 512 MiB in use.",
+        ),
         ({"cause": "gpu"}, "2 GiB could not be had: 4 GiB of GPU 0's 16 GiB are free."),
         (
             {"cause": "pieces", "pool": pool(1, 8)},

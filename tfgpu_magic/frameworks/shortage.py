@@ -26,6 +26,7 @@ class Shortage:
         dtype: the type of its elements, as the framework calls it; empty where it does not tell.
         device: the GPU, as the framework names it: ``GPU:0``, ``cuda:0``; empty where it does not tell.
         library: the library that found no memory, for people; empty where it was none.
+        in_use: bytes that were in use then; None where it does not tell.
     """
 
     framework: str
@@ -36,6 +37,7 @@ class Shortage:
     dtype: str = ""
     device: str = ""
     library: str = ""
+    in_use: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,7 @@ class PoolState:
         gpu: the UUID of the GPU that it is on.
         in_use: what is in use now.
         peak: the most that was in use at once.
+        reached: what was in use when memory was missing; None where that is not known.
         limit: what it may take; None where nothing limits it.
         capped: whether a setting limits it, and not what the framework found free when it started.
         grows: whether it takes memory as it needs it; else it has taken all that it may.
@@ -61,6 +64,7 @@ class PoolState:
     gpu: str
     in_use: int
     peak: int
+    reached: int | None = None
     limit: int | None = None
     capped: bool = False
     grows: bool = False
@@ -70,8 +74,8 @@ class PoolState:
 
     @property
     def level(self) -> int:
-        """The most that may have been in use when memory was missing: what fails lets go of some before it is seen."""
-        return max(self.in_use, self.peak)
+        """What was in use when memory was missing, or the most that may have been: what fails lets go of some."""
+        return max(self.in_use, self.peak if self.reached is None else self.reached)
 
 
 DRIVERS = re.compile(r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation:")

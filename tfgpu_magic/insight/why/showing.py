@@ -8,16 +8,17 @@ from tfgpu_magic.insight.why.explaining import KEPT, explain
 from tfgpu_magic.views.why import Why
 
 
-def show(error: BaseException, number: int | None) -> None:
+def show(error: BaseException, number: int | None, began: float | None) -> None:
     """Show below a cell why the error that has ended it says that a GPU has no memory; nothing for other errors.
 
     Args:
         error: the error.
         number: the cell's number.
+        began: when the cell began, in seconds since the epoch.
     """
     if KEPT.has(error, number):
         return  # by an isolated cell, which knows more of its process
-    found = explain(error, number)
+    found = explain(error, number, began)
     if found is not None:
         display(Why(found))  # type: ignore[no-untyped-call]  # IPython's
 
