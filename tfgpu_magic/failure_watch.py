@@ -56,22 +56,12 @@ class FailureWatch:
         if error is None or not (NAMES.keys() | {_CALLS}) & sys.modules.keys():
             return
         with contextlib.suppress(BaseException):  # the user's error is what must be seen, and its class may have code
-            self._tell(error, getattr(result, "execution_count", None), began)
+            from tfgpu_magic.insight.why import showing  # few cells end so, and loading the extension needs none of it
 
-    def _tell(self, error: BaseException, number: int | None, began: float | None) -> None:
-        # Few cells end so, and loading the extension needs none of it.
-        from tfgpu_magic.insight import sampling
-        from tfgpu_magic.insight.why import errors
-
-        shortage = errors.shortage(error)
-        if shortage is None:
-            return
-        if shortage.certain:
-            sampling.keep(number)
-        if self._wanted():
-            from tfgpu_magic.insight.why import showing  # fewer still
-
-            showing.show(error, number, began)
+            number = getattr(result, "execution_count", None)
+            showing.keep(error, number)
+            if self._wanted():
+                showing.show(error, number, began)
 
 
 def _id_of_last() -> int:

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from IPython.display import display
 
+from tfgpu_magic.insight import sampling
+from tfgpu_magic.insight.why import errors
 from tfgpu_magic.insight.why.explaining import KEPT, explain
 from tfgpu_magic.views.why import Why
+
+
+def keep(error: BaseException, number: int | None) -> None:
+    """Keep the last minutes for good where an error says for certain that a GPU has no memory left.
+
+    Args:
+        error: the error.
+        number: the number of the cell that it has ended, if that is known.
+    """
+    shortage = errors.shortage(error)
+    if shortage is not None and shortage.certain:
+        sampling.keep(number)
 
 
 def show(error: BaseException, number: int | None, began: float | None) -> None:
