@@ -51,8 +51,8 @@ class FailureWatch:
     def _after(self, result: Any) -> None:
         error = getattr(result, "error_in_exec", None)  # a cell that was interrupted while it awaited has no result
         if error is None and _id_of_last() != self._known:  # a traceback that the cell has gone on from, as `%run` does
-            error = sys.last_value
-        began, self._began, self._known = self._began, None, _id_of_last()  # of a cell within a cell: told once
+            error = _last()
+        began, self._began, self._known = self._began, None, _id_of_last()  # that of a cell within a cell is told once
         if error is None or not (NAMES.keys() | {_CALLS}) & sys.modules.keys():
             return
         with contextlib.suppress(BaseException):  # the user's error is what must be seen, and its class may have code
@@ -65,5 +65,10 @@ class FailureWatch:
 
 
 def _id_of_last() -> int:
-    """Return the id of the last error that was shown; the error itself is not kept."""
-    return id(getattr(sys, "last_value", None))
+    """Return the id of the last error; the error itself is not kept."""
+    return id(_last())
+
+
+def _last() -> Any:
+    """Return the last error that was shown; None where it was let go of."""
+    return getattr(sys, "last_value", None)

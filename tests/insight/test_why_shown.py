@@ -54,8 +54,9 @@ def test_it_is_below_a_traceback_that_is_shown_within_a_cell_and_once(machine: M
     script = tmp_path / "train.py"
     script.write_text(f"import tensorflow as tf\n{RAISES}\n")
     nested = f"get_ipython().run_cell({RAISES!r}); print('after')"
-    *_, ran, other, inner = run(machine, cells, AWAKE, f"%run {script}", "print('next')", nested)
+    *_, ran, freed, other, inner = run(machine, cells, AWAKE, f"%run {script}", "%tf_gpu free", "print('next')", nested)
 
+    assert "Error in callback" not in freed.text  # it has let go of the last error
     assert (ran.error, other.text, inner.error) == ("", "next\n", "")  # IPython has shown the error, and gone on
     assert ran.text.index("ResourceExhaustedError") < ran.text.index("Out of GPU memory")
     assert inner.text.count("Out of GPU memory") == 1
