@@ -33,6 +33,8 @@ TEXTS = {
     f"with shape[] and type bfloat16 on {GPU} by allocator GPU_1_bfc\n\t [[{{{{node add}}}}]]\nHint: If you want": (
         tensorflow(size=2, shape=(), dtype="bfloat16", device="GPU:1")
     ),
+    "{{function_node __inference_<lambda>_11}} OOM when allocating tensor of shape [64,1048576] and type float\n\t "
+    "[[{{node add}}]] [Op:__inference_<lambda>_11]": tensorflow(size=256 * MIB, shape=(64, 2**20), dtype="float"),
     f"OOM when allocating tensor with shape[8] and type resource on {GPU} by allocator GPU_1_bfc": tensorflow(
         shape=(8,), dtype="resource", device="GPU:1"
     ),

@@ -134,7 +134,7 @@ def test_a_part_of_a_split_that_is_full_is_made_larger(machine: Machine) -> None
     (*_, failed), found = run(machine, seen, "%tf_gpu split 1GiB 1GiB", AWAKE, RAISES.replace("GPU:0", "GPU:1"))
 
     assert found.pool.name == "GPU:1"
-    assert "%tf_gpu split 1GiB 3.1GiB" in failed.text
+    assert "%tf_gpu split 1GiB 3GiB" in failed.text
 
 
 def test_a_first_op_on_a_full_gpu_is_explained_and_tensorflow_is_let_alone() -> None:

@@ -59,6 +59,14 @@ def test_it_is_read_in_lines() -> None:
     ]
 
 
+@pytest.mark.parametrize("past", [(), ((9_999.0, GIB),), ((9_990.0, 256), (9_999.0, 512))])
+def test_a_way_there_that_shows_nothing_is_not_drawn(past: tuple[tuple[float, int], ...]) -> None:
+    shown = Why(case(past=past))
+
+    assert "Before" not in repr(shown)
+    assert "<svg" not in shown._repr_html_()
+
+
 def test_ipython_shows_both_forms() -> None:
     data, _ = DisplayFormatter().format(Why(LIMITED))  # type: ignore[no-untyped-call]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.monitor.report import TENSORFLOW
-from tfgpu_magic.units import rounded
+from tfgpu_magic.units import MIB, rounded
 from tfgpu_magic.views import chart, html, phrases, ways_out
 from tfgpu_magic.views.chart import Curve
 from tfgpu_magic.views.tensors import called
@@ -179,8 +179,9 @@ def _before(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
 
 
 def _curve(case: Explanation) -> Curve | None:
-    """Return what was in use of the GPU in the last minutes; None where that was not noted."""
-    return Curve(_gpu(case), case.past, sum(case.parts) or None) if len(case.past) > 1 else None
+    """Return what was in use of the GPU in the last minutes; None where that was not noted, or was next to nothing."""
+    curve = Curve(_gpu(case), case.past, sum(case.parts) or None)
+    return curve if len(case.past) > 1 and curve.highest >= MIB else None
 
 
 def _holders(case: Explanation) -> list[_Line]:
