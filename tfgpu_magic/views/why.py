@@ -22,6 +22,13 @@ NONE = "Nothing has run out of GPU memory here since tfgpu_magic was loaded."
 _MOST_PROCESSES = 5
 _WIDTH = 20  # characters of a curve
 
+_STYLE = """
+.tfgpu.tfgpu table .tfgpu-fact { width: 1%; white-space: nowrap; }
+@container (max-width: 30em) {
+  .tfgpu.tfgpu table .tfgpu-paste, .tfgpu.tfgpu table .tfgpu-paste + td { display: block; }
+  .tfgpu.tfgpu table .tfgpu-paste { border: 0; padding-bottom: 0; } }
+"""
+
 _Line: TypeAlias = tuple[str, str]
 """A size, empty where there is none, and a text."""
 
@@ -55,6 +62,7 @@ class Why:
             return html.page(f"<p>{html.prose(NONE)}</p>")
         curve = _curve(case)
         parts = [
+            f"<style>{' '.join(_STYLE.split())}</style>",
             f"<p><strong>{html.prose(_headline(case))}</strong></p>",
             html.rows("", [row for label, lines in _facts(case) for row in _rows(label, lines)]),
             "" if curve is None else chart.STYLE + chart.draw(curve) + chart.legend([curve]),
@@ -65,9 +73,9 @@ class Why:
 
 def _rows(label: str, lines: Sequence[_Line]) -> Iterator[str]:
     """Draw a fact as the cells of a row for each of its lines."""
-    head = f'<th scope="row" rowspan="{len(lines)}">{html.prose(label)}</th>'
+    head = f'<th scope="row" rowspan="{len(lines)}" class="tfgpu-fact">{html.prose(label)}</th>'
     for size, text in lines:
-        amount = f'<td class="tfgpu-n">{html.prose(size)}</td><td' if size else '<td colspan="2"'
+        amount = f'<td class="tfgpu-n tfgpu-fact">{html.prose(size)}</td><td' if size else '<td colspan="2"'
         yield f'{head}{amount} class="tfgpu-name">{html.prose(text)}</td>'
         head = ""
 
@@ -76,7 +84,7 @@ def _way(line: str, text: str) -> str:
     """Draw a way out as the cells of a row."""
     if not line:
         return f'<td colspan="2">{html.prose(text)}</td>'
-    return f"<td><code>{html.prose(line)}</code></td><td>{html.prose(text)}</td>"
+    return f'<td class="tfgpu-paste"><code>{html.prose(line)}</code></td><td>{html.prose(text)}</td>'
 
 
 def _headline(case: Explanation) -> str:
