@@ -53,6 +53,9 @@ TEXTS = {
     "Attempting to perform BLAS operation using StreamExecutor without BLAS support [Op:MatMul] name: ": tensorflow(
         kind="library", certain=False, library="cuBLAS"
     ),
+    f"{NODE % ('MatMul', 0)}No blas support for stream [Op:MatMul] name: ": tensorflow(
+        kind="library", certain=False, library="cuBLAS"
+    ),
     "failed to create cublas handle: CUBLAS_STATUS_ALLOC_FAILED": tensorflow(kind="library", library="cuBLAS"),
     # PyTorch
     "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacity of 7.79 GiB of which 12.00 MiB is "

@@ -82,7 +82,7 @@ DRIVERS = re.compile(r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation:")
 """What CUDA itself says to a program for which it has no memory; frameworks, Numba and CuPy pass it on."""
 
 LIBRARIES = (
-    ("cuDNN", re.compile(r"cudnn|\bDNN library|convolution algorithm|\bDnnSupport\b", re.IGNORECASE)),
+    ("cuDNN", re.compile(r"cudnn|\bDNN (?:library|support)|convolution algorithm|\bDnnSupport\b", re.IGNORECASE)),
     ("cuBLAS", re.compile(r"cublas|\bBlas\b.*\b(?:launch|support)|BLAS operation", re.IGNORECASE)),
     ("cuSOLVER", re.compile(r"cusolver|gpusolver", re.IGNORECASE)),
     ("cuFFT", re.compile(r"cufft", re.IGNORECASE)),
@@ -92,7 +92,7 @@ LIBRARIES = (
 # A library that cannot be started says so whatever the reason: in jax#28752 with 16 GB free, as the driver was too old.
 _FAILED = re.compile(
     r"_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR)|initialization failed|failed to initialize|[Ff]ailed to create|"
-    r"(?:[Cc]ould not|[Uu]nable to) (?:create|find a valid)|(?:without|[Nn]o) (?:BLAS|DNN) support|"
+    r"(?:[Cc]ould not|[Uu]nable to) (?:create|find a valid)|(?i:without|no) (?i:BLAS|DNN) support|"
     r"Blas \w*GEMM\w* launch failed|[Nn]o algorithm worked|[Uu]nable to find an engine|"
     r"best cudnn convolution algorithm|Create\(&handle\) failed"
 )
