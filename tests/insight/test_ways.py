@@ -129,6 +129,15 @@ def test_growth_that_gives_back_stays_so() -> None:
     assert _kinds(full, Fits(words=["growth --release"]))[0] == ("restart", "growth --release")
 
 
+@pytest.mark.parametrize(("capped", "words"), [(False, "growth --release"), (True, "limit 11.3GiB")])
+def test_memory_in_pieces_is_left_to_cudas_pools_or_has_room_for_the_same_peak(capped: bool, words: str) -> None:
+    pieces = case(cause="pieces", shortage=shortage(1), pool=pool(1, 8, peak=6.5, reached=GIB, capped=capped))
+    trial = Fits(words=[words])
+
+    assert _kinds(pieces, trial)[0] == ("restart", words)
+    assert (words, 11571 * MIB) in trial.tried  # 6.5 + 1, and half as much again
+
+
 def test_a_library_without_room_wants_a_smaller_pool() -> None:
     full = case(cause="library", shortage=shortage(None, kind="library"), pool=pool(1, 14))
 

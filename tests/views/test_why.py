@@ -59,6 +59,14 @@ def test_it_is_read_in_lines() -> None:
     ]
 
 
+@pytest.mark.parametrize("past", [(), ((9_999.0, GIB),), ((9_990.0, 256), (9_999.0, 512))])
+def test_a_way_there_that_shows_nothing_is_not_drawn(past: tuple[tuple[float, int], ...]) -> None:
+    shown = Why(case(past=past))
+
+    assert "Before" not in repr(shown)
+    assert "<svg" not in shown._repr_html_()
+
+
 def test_ipython_shows_both_forms() -> None:
     data, _ = DisplayFormatter().format(Why(LIMITED))  # type: ignore[no-untyped-call]
 
@@ -106,6 +114,10 @@ def test_nothing_yet_is_said() -> None:
                 "2 GiB did not fit into TensorFlow's pool on GPU:0, with 6 GiB in use. It may take 6.5 GiB of what "
                 "was free of GPU 0 when TensorFlow started."
             ),
+        ),
+        (
+            {"pool": pool(0.1, 1, peak=0.9, reached=GIB // 2, capped=True)},
+            "2 GiB did not fit into TensorFlow's pool on GPU:0, which is limited to 1 GiB, with 512 MiB in use.",
         ),
         ({"cause": "gpu"}, "2 GiB could not be had: 4 GiB of GPU 0's 16 GiB are free."),
         (
