@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.panel import choose, open_panel, visit
+from tests.browser.panel import choose, open_panel, restored, visit
 from tests.browser.scene import HOLD, Scene, shot, soon
 from tests.browser.unused import unused
 
@@ -110,10 +110,12 @@ def test_the_line_says_its_values_where_the_pointer_is_and_can_be_an_hour(
     expect(says).to_be_hidden()
     span = panel.root.locator(".tfgpu-view-span").first
     expect(span).to_have_text("10 min")
-    span.click()
+    with page.expect_response(lambda answer: "api/settings" in answer.url and answer.request.method == "PUT"):
+        span.click()
     expect(span).to_have_text("1 h")
     page.reload()
-    open_panel(page)
+    restored(page)
+    panel = open_panel(page)
     expect(panel.root.locator(".tfgpu-view-span").first).to_have_text("1 h", timeout=60_000)
     choose(scene)
 
