@@ -28,11 +28,12 @@ FORGET = """() => {
 }"""
 
 SEEN = """label => {
-  const { left, bottom, height } = label.getBoundingClientRect();
+  const { left, top, bottom, height } = label.getBoundingClientRect();
   const line = parseFloat(getComputedStyle(label, '::after').fontSize);
-  return height > 2 * line && label.contains(document.elementFromPoint(left + 5, bottom - line));
+  const seen = y => label.contains(document.elementFromPoint(left + 5, y));
+  return height > 2 * line && seen(top + 2) && seen(bottom - line);
 }"""
-"""Tells whether what stands below a label is there, and covered by nothing."""
+"""Tells whether a label and what stands below it are there, and neither is cut or covered."""
 
 
 @pytest.fixture
