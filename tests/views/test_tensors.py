@@ -111,8 +111,9 @@ def test_where_the_driver_does_not_tell_the_frameworks_own_account_counts() -> N
     in_use = {("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}
     outcome = Outcome(names=(), in_use=in_use, held={}, given={"TensorFlow": 2 * GIB, "PyTorch": 0})
 
-    (_, back) = repr(Freed(outcome)).splitlines()
+    (free, back) = repr(Freed(outcome)).splitlines()
 
+    assert free == "TensorFlow on GPU:0: 1 GiB became free, and nothing is in use any more."
     assert back.startswith("TensorFlow gave 2 GiB and PyTorch gave nothing back to the driver, which does not tell")
     assert Freed(outcome).to_driver == 2 * GIB
 

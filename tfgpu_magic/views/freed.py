@@ -75,7 +75,8 @@ def _in_pool(device: Device, change: Change) -> str:
     framework, gpu = device
     if not change.freed:
         return f"{framework} on {gpu}: nothing became free, and {rounded(change.after)} are in use."
-    return f"{framework} on {gpu}: {rounded(change.freed)} became free, and {rounded(change.after)} are still in use."
+    left = f"{rounded(change.after)} are still in use" if change.after else "nothing is in use any more"
+    return f"{framework} on {gpu}: {rounded(change.freed)} became free, and {left}."
 
 
 def _to_driver(held: Mapping[str, Change]) -> list[str]:
