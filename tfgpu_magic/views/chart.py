@@ -47,7 +47,7 @@ _STYLE = """
 .tfgpu-slots > .tfgpu-late:hover::after { left: .3em; }
 .tfgpu-keys .tfgpu-key-use { height: 0; border: 0; border-top: 2px solid var(--this); vertical-align: middle; }
 .tfgpu-keys .tfgpu-key-peak { background: var(--mine); opacity: .5; }
-.tfgpu-keys .tfgpu-key-limit { width: 1.7em; height: 0; border: 0; border-top: 2px dashed var(--rest);
+.tfgpu-keys .tfgpu-key-limit { width: 1.7em; height: 0; border: 0; border-radius: 0; border-top: 2px dashed var(--rest);
   vertical-align: middle; }
 """
 STYLE = f"<style>{' '.join(_STYLE.split())}</style>"
