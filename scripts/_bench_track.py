@@ -55,7 +55,7 @@ def _measured(kind: str, options: argparse.Namespace) -> list[tuple[float, float
     command = [sys.executable, "-W", "ignore", "-m", "scripts._bench_track", "--inside", kind]
     command += ["-n", str(options.runs), "--cells", str(options.cells)]
     with Machine.create("4x16GiB" if kind == "four" else "1x16GiB") as machine, tempfile.TemporaryDirectory() as folder:
-        environment = {"TFGPU_MAGIC_DIR": f"{folder}/board", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        environment = {"TFGPU_MAGIC_DIR": f"{folder}/board", "TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
         done = machine.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return [(without, with_) for without, with_ in json.loads(done.stdout.splitlines()[-1])]
 

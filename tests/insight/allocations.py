@@ -6,9 +6,11 @@ The profiler resets no counter and asks for none, so what it tells has nothing i
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 _ALLOCATOR = re.compile(r"GPU_(\d+)_bfc")
@@ -54,16 +56,16 @@ def mark(name: str) -> AbstractContextManager[object]:
 
 def traced(do: Callable[[], object]) -> Trace:
     """Run a function that first allocates on each logical GPU, and return what was traced meanwhile."""
-    from tensorflow.python.profiler.internal import _pywrap_profiler
+    import tensorflow as tf
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-    profiler, trace = _pywrap_profiler.ProfilerSession(), Trace()
-    profiler.start("", {"host_tracer_level": 2, "python_tracer_level": 0, "device_tracer_level": 0})
-    try:
-        do()
-    finally:
-        space = xplane_pb2.XSpace.FromString(profiler.stop())
-    for begin, end, name, facts in sorted(_events(space)):
+    profiler, trace = tf.profiler.experimental, Trace()
+    with tempfile.TemporaryDirectory() as folder:
+        with profiler.Profile(folder, profiler.ProfilerOptions(device_tracer_level=0)):
+            do()
+        (file,) = Path(folder).rglob("*.xplane.pb")
+        space = xplane_pb2.XSpace.FromString(file.read_bytes())
+    for begin, end, name, facts in sorted(_events(space), key=lambda event: event.begin):
         if name == _MARK:
             trace.marks[facts["called"]] = (begin, end)
         elif allocator := _ALLOCATOR.fullmatch(facts.get("allocator_name", "")):

@@ -7,6 +7,7 @@ and "Stream Ordered Memory Allocator".
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -21,18 +22,20 @@ _CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.config.cuda impo
 CUDA_TIMEOUT = 15.0
 """Seconds that CUDA may take to start in the throwaway process; without persistence mode that is several."""
 
+_library: ctypes.CDLL | None = None
+"""The driver library, once it was found loaded."""
+
 _probes: dict[tuple[tuple[str, str], ...], Probe] = {}
 """The processes that have not answered yet, by their environment."""
 
 
 def loaded() -> ctypes.CDLL | None:
     """Return the driver library, if something in this process has loaded it already."""
-    if not hasattr(os, "RTLD_NOLOAD"):  # Windows, where TensorFlow uses no GPU
-        return None
-    try:
-        return ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-    except OSError:
-        return None
+    global _library  # once loaded, it stays; to open it anew takes longer than most calls
+    if _library is None and hasattr(os, "RTLD_NOLOAD"):  # not so on Windows, where TensorFlow uses no GPU
+        with contextlib.suppress(OSError):
+            _library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    return _library
 
 
 def initialised() -> bool:

@@ -47,7 +47,8 @@ _STYLE = """
 .tfgpu-slots > .tfgpu-late:hover::after { left: .3em; }
 .tfgpu-keys .tfgpu-key-use { height: 0; border: 0; border-top: 2px solid var(--this); vertical-align: middle; }
 .tfgpu-keys .tfgpu-key-peak { background: var(--mine); opacity: .5; }
-.tfgpu-keys .tfgpu-key-limit { height: 0; border: 0; border-top: 2px dashed var(--rest); vertical-align: middle; }
+.tfgpu-keys .tfgpu-key-limit { width: 1.7em; height: 0; border: 0; border-radius: 0; border-top: 2px dashed var(--rest);
+  vertical-align: middle; }
 """
 STYLE = f"<style>{' '.join(_STYLE.split())}</style>"
 """The style of all charts of a page, in one line as that of `html`."""
@@ -153,7 +154,7 @@ def _slots(points: Sequence[tuple[float, int]], cells: Sequence[CellUse], scale:
 
 def _said(cell: CellUse) -> str:
     peaks = ", ".join(f"{pool_name(pool.framework, pool.name)} peak {peak(pool)}" for pool in cell.pools)
-    return f"{cell_name(cell)} {cell_title(cell, 40)}: {peaks}"
+    return f"{cell_name(cell)}, {peaks}: {cell_title(cell, 40)}"
 
 
 def legend(curves: Sequence[Curve]) -> str:

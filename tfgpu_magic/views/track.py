@@ -142,8 +142,9 @@ class Session:
     def _repr_html_(self) -> str:
         curves, rows = self._curves(), self._rows()
         figures = _charts(curves) if curves else f"<p>{html.prose(NOTHING)}</p>"
-        cells = ["".join(map(html.cell, _HEADS, row)) for row in rows[-_MOST:]]
-        table = html.grid("By cell", _HEADS, cells) if cells else ""
+        heads = _HEADS if any(row[-1] for row in rows) else _HEADS[:-1]  # without an error, without its column
+        cells = ["".join(map(html.cell, heads, (_unbroken(row[0]), *row[1:]))) for row in rows[-_MOST:]]
+        table = html.grid("By cell", heads, cells) if cells else ""
         return html.page(figures + table + "".join(map(html.remark, self._remarks(rows))))
 
     def _curves(self) -> list[Curve]:
@@ -201,6 +202,10 @@ def _in_words(pool: PoolUse) -> str:
 
 def _charts(curves: list[Curve]) -> str:
     return chart.STYLE + "".join(map(chart.draw, curves)) + chart.legend(curves)
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _changed(pool: PoolUse) -> bool:
