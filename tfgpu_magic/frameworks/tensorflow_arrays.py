@@ -12,7 +12,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array, allocated
@@ -94,11 +94,17 @@ def _array(
     device: str,
     address: Callable[[object], int | None] | None,
 ) -> Array | None:
-    name, of_one = _type(dtype)
-    size = allocated(math.prod(shape) * of_one, _UNIT)
+    name, size = _type_and_size(dtype, shape)
     if not size or name in _ELSEWHERE:
         return None
     return Array(thing, what, name, shape, size, device, address and address(thing))
+
+
+@lru_cache(maxsize=4096)
+def _type_and_size(number: int, shape: tuple[int, ...]) -> tuple[str, int]:
+    """Return the name of a type, and the bytes that an array of it takes."""
+    name, of_one = _type(number)
+    return name, allocated(math.prod(shape) * of_one, _UNIT)
 
 
 @cache
