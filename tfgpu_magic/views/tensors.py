@@ -78,7 +78,7 @@ class Tensors:
         return "\n".join([*lines, *self._remarks()])
 
     def _repr_html_(self) -> str:
-        rows = ["".join(map(html.cell, _HEADS, row)) for row in self._rows()]
+        rows = [html.name(name) + "".join(map(html.cell, _HEADS[1:], row)) for name, *row in self._rows()]
         table = html.grid("Memory by name", _HEADS, rows) if rows else f"<p>{_NOTHING}</p>"
         return html.page(table + "".join(map(html.remark, self._remarks())))
 
