@@ -43,9 +43,9 @@ def test_what_no_array_takes_is_a_row_and_explained() -> None:
     *lines, explained = repr(Tensors(taken)).splitlines()
     assert explained.startswith("What is unaccounted has no object of Python's")
     assert lines == [
-        " Name  What                   On      Size",
-        " x     tensor float32 262144  GPU:0  1 MiB",
-        "       unaccounted            GPU:0  8 MiB",
+        " Name   Size  What                   On",
+        " x     1 MiB  tensor float32 262144  GPU:0",
+        "       8 MiB  unaccounted            GPU:0",
         "TensorFlow has 9 MiB in use on GPU:0; the arrays take 1 MiB of it.",
     ]
 
@@ -71,7 +71,7 @@ def test_several_frameworks_are_told_apart_and_a_silent_one_is_named() -> None:
 def test_html_has_the_rows_of_the_text_and_escapes_names() -> None:
     html = Tensors(Inventory(holdings=(holding("x['<b>']", MIB),)))._repr_html_()
 
-    assert "<td>x[&#x27;&lt;b&gt;&#x27;]</td>" in html
+    assert '<th scope="row" class="tfgpu-name">x[&#x27;&lt;b&gt;&#x27;]</th>' in html
     assert '<td class="tfgpu-n">1 MiB</td>' in html
 
 
@@ -129,11 +129,11 @@ def test_several_arrays_are_counted_and_how_to_see_each_is_said() -> None:
     *lines, every = repr(Tensors(Inventory(holdings=tuple(together)))).splitlines()
 
     assert [re.split(" {2,}", line.strip()) for line in lines[1:]] == [
-        ["model", "60 other variables", "GPU:0", "60 MiB"],
-        ["xs", "5,000 tensors", "GPU:0", "5 MiB"],
-        ["no name leads to it", "2 tensors", "GPU:0", "1 MiB"],
-        ["others", "1,200 other arrays", "GPU:0", "1 MiB"],
-        ["x", "tensor float32 262144", "GPU:0", "1 MiB"],
+        ["model", "60 MiB", "60 other variables", "GPU:0"],
+        ["xs", "5 MiB", "5,000 tensors", "GPU:0"],
+        ["no name leads to it", "1 MiB", "2 tensors", "GPU:0"],
+        ["others", "1 MiB", "1,200 other arrays", "GPU:0"],
+        ["x", "1 MiB", "tensor float32 262144", "GPU:0"],
     ]
     assert every == "`%tf_gpu tensors --all` shows each of the 6,263 arrays."
 

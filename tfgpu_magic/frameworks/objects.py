@@ -57,15 +57,14 @@ def derived_from(base: type) -> list[type]:
 
 
 class Objects:
-    """Very many objects by their classes, each of which is asked for once. It keeps the objects."""
+    """Very many objects, which are found by their classes. It keeps the objects."""
 
     def __init__(self, objects: Sequence[object]) -> None:
         self._objects = objects
-        self._kinds = list(map(id, map(type, objects)))
 
     def of(self, kinds: Container[int]) -> Iterator[object]:
         """Return the objects whose classes have one of these ids."""
-        return compress(self._objects, map(kinds.__contains__, self._kinds))
+        return compress(self._objects, map(kinds.__contains__, map(id, map(type, self._objects))))
 
 
 def attributes(thing: object) -> Mapping[str, Any]:

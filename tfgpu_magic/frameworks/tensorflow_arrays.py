@@ -12,7 +12,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array, allocated
@@ -63,7 +63,9 @@ def _tensor(tensor: Any) -> Array | None:
     device, number = _gpu(tensor.backing_device), tensor._datatype_enum()
     if device is None:  # a handle is in the computer's own memory
         return _variable_of(tensor) if _type(number)[0] == _HANDLE else None
-    return _array(tensor, "tensor", number, tensor._shape_tuple(), device, _address)
+    shape = tensor._shape_tuple()
+    name, size = _type_and_size(number, shape)
+    return Array(tensor, "tensor", name, shape, size, device, _address(tensor)) if size else None
 
 
 def _variable_of(handle: Any) -> Array | None:
@@ -74,7 +76,7 @@ def _variable_of(handle: Any) -> Array | None:
     shape = tuple(dimension.size for dimension in one.shape.dim)
     if one.shape.unknown_rank or min(shape, default=0) < 0:
         return None
-    return _array(handle, "variable", one.dtype, shape, device, None)
+    return _value(handle, one.dtype, shape, device)
 
 
 def _variable(variable: object) -> Array | None:
@@ -83,22 +85,19 @@ def _variable(variable: object) -> Array | None:
     if device is None or not own["_shape"].is_fully_defined():
         return None
     number, shape = own["_dtype"].as_datatype_enum, tuple(own["_shape"].as_list())
-    return _array(variable, "variable", number, shape, device, None)
+    return _value(variable, number, shape, device)
 
 
-def _array(
-    thing: object,
-    what: str,
-    dtype: int,
-    shape: tuple[int, ...],
-    device: str,
-    address: Callable[[object], int | None] | None,
-) -> Array | None:
-    name, of_one = _type(dtype)
-    size = allocated(math.prod(shape) * of_one, _UNIT)
-    if not size or name in _ELSEWHERE:
-        return None
-    return Array(thing, what, name, shape, size, device, address and address(thing))
+def _value(thing: object, number: int, shape: tuple[int, ...], device: str) -> Array | None:
+    name, size = _type_and_size(number, shape)
+    return Array(thing, "variable", name, shape, size, device) if size else None
+
+
+@lru_cache(maxsize=4096)
+def _type_and_size(number: int, shape: tuple[int, ...]) -> tuple[str, int]:
+    """Return the name of a type, and the bytes of a GPU that an array of it takes."""
+    name, of_one = _type(number)
+    return name, 0 if name in _ELSEWHERE else allocated(math.prod(shape) * of_one, _UNIT)
 
 
 @cache

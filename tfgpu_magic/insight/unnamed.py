@@ -37,8 +37,10 @@ def names(things: list[object]) -> dict[int, Name]:
     found: dict[int, Name] = {}
     leads = {id(thing): {id(thing)} for thing in things}  # what each object at hand leads to
     settled: set[int] = set()
+    asked: set[int] = set()
     looked = things
     for _ in range(_DEPTH):
+        asked |= set(map(id, looked))
         above: dict[int, set[int]] = {}
         holders = [one for one in gc.get_referrers(*looked) if id(type(one)) not in _OURS and one is not looked]
         for holder in holders:
@@ -52,7 +54,7 @@ def names(things: list[object]) -> dict[int, Name]:
                 else:
                     settled |= new
         leads = {holder: left for holder, all_of in above.items() if (left := all_of - settled)}
-        looked = [one for one in holders if id(one) in leads][:_AT_ONCE]
+        looked = [one for one in holders if id(one) in leads and id(one) not in asked][:_AT_ONCE]
         del holders  # it would count as one of those that hold them
         if not looked:
             break

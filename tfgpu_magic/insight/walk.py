@@ -76,7 +76,8 @@ class Walk:
 
     def place(self, thing: object) -> int:
         """Return the place of an object, in the order in which they were reached; `NOWHERE` of one that was not."""
-        return max(self._place.get(id(thing), NOWHERE), NOWHERE)
+        place = self._place.get(id(thing), NOWHERE)
+        return place if place != _CLOSED else NOWHERE
 
     def name(self, place: int) -> Name:
         """Return the name of the object at a place by the first way to it."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.insight.names import Name, Scope
     from tfgpu_magic.insight.tensors import Inventory
 
-_HEADS = ("<Name", "<What", "<On", ">Size")
+_HEADS = ("<Name", ">Size", "<What", "<On")  # where there is little room, the last are out of sight first
 _NOTHING = "Nothing of this process takes memory of a GPU."
 _UNACCOUNTED = "unaccounted"
 _NO_OBJECT = (
@@ -78,7 +78,7 @@ class Tensors:
         return "\n".join([*lines, *self._remarks()])
 
     def _repr_html_(self) -> str:
-        rows = ["".join(map(html.cell, _HEADS, row)) for row in self._rows()]
+        rows = [html.name(name) + "".join(map(html.cell, _HEADS[1:], row)) for name, *row in self._rows()]
         table = html.grid("Memory by name", _HEADS, rows) if rows else f"<p>{_NOTHING}</p>"
         return html.page(table + "".join(map(html.remark, self._remarks())))
 
@@ -86,7 +86,7 @@ class Tensors:
         several = len({account.framework for account in self.accounts}) > 1
         rows = [_row(one, several) for one in self.holdings]
         rows += [
-            ["", _UNACCOUNTED, _on(account.framework, account.device, several), rounded(account.unaccounted)]
+            ["", rounded(account.unaccounted), _UNACCOUNTED, _on(account.framework, account.device, several)]
             for account in self.accounts
             if _is_short(account)
         ]
@@ -125,7 +125,7 @@ def _where(scope: Scope) -> str:
 def _row(one: Holding, several: bool) -> list[str]:
     named = one.name.parts or one.name.scopes or not one.partial
     name = called(one.name, one.others) if named else "others"
-    return [name, _what(one), _on(one.framework, one.device, several), rounded(one.size)]
+    return [name, rounded(one.size), _what(one), _on(one.framework, one.device, several)]
 
 
 def _what(one: Holding) -> str:
