@@ -20,7 +20,7 @@ def in_use(samples: Iterable[Sample], gpu: str, since: float, until: float) -> i
     """Return the bytes that were in use of a GPU while its framework waited for more; None where that was not seen.
 
     Args:
-        samples: in the order of time.
+        samples: in the order of time; of equal ones in a row the first and the last are enough.
         gpu: the GPU's UUID.
         since: when what failed began, in seconds since the epoch: before, nothing waited.
         until: when it had failed.
@@ -28,13 +28,13 @@ def in_use(samples: Iterable[Sample], gpu: str, since: float, until: float) -> i
     seen = [
         (level.in_use, sample.time)
         for sample in samples
-        if since <= sample.time <= until
+        if sample.time <= until
         for level in sample.levels
         if level.gpu == gpu
     ]
     for size, run in reversed([(size, [time for _, time in same]) for size, same in groupby(seen, itemgetter(0))]):
         if run[-1] < until - LEAST:
             break
-        if run[-1] - run[0] >= LEAST:
+        if run[-1] - max(run[0], since) >= LEAST:
             return size
     return None
