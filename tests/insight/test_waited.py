@@ -12,8 +12,8 @@ from tfgpu_magic.insight.why import waited
 def _seen(*points: tuple[float, int]) -> int | None:
     """Return what was in use in a cell from second 10 to second 30, by samples of seconds and MiB."""
     samples = [
-        Sample(at, (Level("GPU-1", at_other, None), Level("GPU-0", mib * MIB, None)))
-        for at, mib, at_other in ((at, mib, number) for number, (at, mib) in enumerate(points))
+        Sample(at, (Level("GPU-1", number, None), Level("GPU-0", mib * MIB, None)))
+        for number, (at, mib) in enumerate(points)
     ]
     found = waited.in_use(samples, "GPU-0", since=10, until=30)
     return None if found is None else found // MIB

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,9 +31,11 @@ def in_use(samples: Iterable[Sample], gpu: str, since: float, until: float) -> i
         for level in sample.levels
         if level.gpu == gpu
     ]
-    for size, run in reversed([(size, [time for _, time in same]) for size, same in groupby(seen, itemgetter(0))]):
-        if run[-1] < until - LEAST:
+    runs = [[*same] for _, same in groupby(seen, lambda point: point[0])]
+    for run in reversed(runs):
+        (size, first), (_, last) = run[0], run[-1]
+        if last < until - LEAST:
             break
-        if run[-1] - max(run[0], since) >= LEAST:
+        if last - max(first, since) >= LEAST:
             return size
     return None
