@@ -59,9 +59,9 @@ class FailureWatch:
             from tfgpu_magic.insight.why import showing  # few cells end so, and loading the extension needs none of it
 
             number = getattr(result, "execution_count", None)
-            showing.keep(error, number)
             if self._wanted():
                 showing.show(error, number, began)
+            showing.keep(error, number)  # it samples, and what is shown goes by what was seen before
 
 
 def _id_of_last() -> int:

@@ -108,6 +108,11 @@ def test_a_full_gpu_is_left_for_another_or_for_the_time_when_an_idle_notebook_is
     assert [way.row.pid for way in found if way.row is not None] == [2]
 
 
+def test_nobody_is_shut_down_for_a_restart_that_is_open_anyhow() -> None:
+    assert "shut" not in dict(_kinds(case(processes=(row(6),)), Fits(words=["limit 3.8GiB"])))
+    assert "shut" in dict(_kinds(case(processes=(row(6),)), Fits(words=["limit 3.8GiB"], without=7)))
+
+
 def test_a_start_without_room_is_tried_on_another_gpu_and_then_without_a_neighbour() -> None:
     failed = case(cause="start", pool=None, shortage=shortage(None, kind="driver"), processes=(row(6),))
 

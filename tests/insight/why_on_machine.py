@@ -102,9 +102,9 @@ def interrupted() -> tuple[str, str | None]:
     cells("import tensorflow as tf")
     events = InteractiveShell.instance().events
     with capture_output() as heard:
-        events.trigger("pre_run_cell", SimpleNamespace(raw_cell="await later(tf.zeros(3))"))  # type: ignore[no-untyped-call]
+        events.trigger("pre_run_cell", SimpleNamespace(raw_cell="await later(tf.zeros(3))"))
         InteractiveShell.instance().user_ns["tf"].zeros(3)
-        events.trigger("post_run_cell", None)  # type: ignore[no-untyped-call]
+        events.trigger("post_run_cell", None)
     return heard.stdout + heard.stderr, RUNTIME.since
 
 

@@ -59,7 +59,9 @@ def test_it_is_read_in_lines() -> None:
     ]
 
 
-@pytest.mark.parametrize("past", [(), ((9_999.0, GIB),), ((9_990.0, 256), (9_999.0, 512))])
+@pytest.mark.parametrize(
+    "past", [(), ((9_999.0, GIB),), ((9_990.0, 256), (9_999.0, 512)), ((9_990.0, GIB), (9_999.0, GIB))]
+)
 def test_a_way_there_that_shows_nothing_is_not_drawn(past: tuple[tuple[float, int], ...]) -> None:
     shown = Why(case(past=past))
 

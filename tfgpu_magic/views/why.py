@@ -187,9 +187,9 @@ def _before(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
 
 
 def _curve(case: Explanation) -> Curve | None:
-    """Return what was in use of the GPU in the last minutes; None where that was not noted, or was next to nothing."""
-    curve = Curve(_gpu(case), case.past, sum(case.parts) or None)
-    return curve if len(case.past) > 1 and curve.highest >= MIB else None
+    """Return what was in use of the GPU in the last minutes; None where that was not seen to change."""
+    sizes = [in_use // MIB for _, in_use in case.past]
+    return Curve(_gpu(case), case.past, sum(case.parts) or None) if len(set(sizes)) > 1 else None
 
 
 def _holders(case: Explanation) -> list[_Line]:

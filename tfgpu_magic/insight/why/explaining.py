@@ -31,6 +31,7 @@ from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.report import TENSORFLOW, Report
 from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -161,7 +162,7 @@ def _at_failure(pool: PoolState, shortage: Shortage, began: float | None) -> Poo
 
 def _biggest(pool: PoolState | None) -> tuple[Holding, ...]:
     """Return what of the user's holds most memory beside what had none: of a framework's GPUs only the one."""
-    found = holders(_LOOKED_AT)
+    found = tuple(one for one in holders(_LOOKED_AT) if one.size >= MIB)  # less is shown as nothing
     if pool is not None:
         found = tuple(one for one in found if one.framework != pool.framework or one.device == pool.name)
     return found[:MOST_HOLDERS]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ def in_use(samples: Iterable[Sample], gpu: str, since: float, until: float) -> i
     """Return the bytes that were in use of a GPU while its framework waited for more; None where that was not seen.
 
     Args:
-        samples: in the order of time.
+        samples: in the order of time; of equal ones in a row the first and the last are enough.
         gpu: the GPU's UUID.
         since: when what failed began, in seconds since the epoch: before, nothing waited.
         until: when it had failed.
@@ -28,13 +27,15 @@ def in_use(samples: Iterable[Sample], gpu: str, since: float, until: float) -> i
     seen = [
         (level.in_use, sample.time)
         for sample in samples
-        if since <= sample.time <= until
+        if sample.time <= until
         for level in sample.levels
         if level.gpu == gpu
     ]
-    for size, run in reversed([(size, [time for _, time in same]) for size, same in groupby(seen, itemgetter(0))]):
-        if run[-1] < until - LEAST:
+    runs = [[*same] for _, same in groupby(seen, lambda point: point[0])]
+    for run in reversed(runs):
+        (size, first), (_, last) = run[0], run[-1]
+        if last < until - LEAST:
             break
-        if run[-1] - run[0] >= LEAST:
+        if last - max(first, since) >= LEAST:
             return size
     return None

@@ -79,11 +79,12 @@ def _lines(case: Explanation, trial: Trial) -> Iterator[Way]:
             for need, _ in needs
             if (gpus := trial.beside("growth", need)) is not None
         )
-    if not case.call:
-        yield from _first(
-            Way(kind="restart", words=words, size=need) for words, need in _restarts(case) if trial.anew(words, need)
-        )
-    yield from _first(_without(case, trial))
+    restart = None if case.call else next((one for one in _restarts(case) if trial.anew(*one)), None)
+    if restart is not None:
+        words, need = restart
+        yield Way(kind="restart", words=words, size=need)
+    # Where a restart is enough, nobody need be shut down for one.
+    yield from _first(way for way in _without(case, trial) if restart is None or not way.words)
 
 
 def _first(found: Iterator[Way]) -> Iterator[Way]:
