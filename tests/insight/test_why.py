@@ -171,6 +171,7 @@ def test_an_isolated_cell_tells_what_its_process_had(machine: Machine) -> None:
     assert before.text.count("Out of GPU memory") == 1
     assert (found.call, found.cause, found.pool.limit) == (True, "limit", 256 * MIB)
     assert found.processes[0].held == 256 * MIB + CONTEXT  # as it was when it failed
+    assert "'s isolated cell" in before.text
     assert found.ways[0].words == "growth"
     assert "it fits" in again.text
 

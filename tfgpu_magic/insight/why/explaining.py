@@ -29,6 +29,7 @@ from tfgpu_magic.insight.why.ways import ways
 from tfgpu_magic.monitor import one_look, tabulate
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.owners import Owner
 from tfgpu_magic.monitor.report import TENSORFLOW, Report
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB
@@ -122,7 +123,10 @@ def explain_call(
     shortage = errors.shortage(error)
     if shortage is None:
         return None
-    table = tabulate.make(then, one_look.owners({process.pid for process in then.processes}))
+    owners = one_look.owners({process.pid for process in then.processes})
+    if pid in owners:  # it held the memory, and has ended since
+        owners = {**owners, pid: Owner(pid=pid, who="this", text="this notebook's isolated cell")}
+    table = tabulate.make(then, owners)
     held = {row.gpu: row.held for row in table.processes if row.pid == pid}
     labels = {gpu.uuid: gpu.label for gpu in then.gpus}
     pools = [
