@@ -124,7 +124,7 @@ def explain_call(
     if shortage is None:
         return None
     owners = one_look.owners({process.pid for process in then.processes})
-    if pid in owners:  # it held the memory, and has ended since
+    if pid is not None and pid in owners:  # it held the memory, and has ended since
         owners = {**owners, pid: Owner(pid=pid, who="this", text="this notebook's isolated cell")}
     table = tabulate.make(then, owners)
     held = {row.gpu: row.held for row in table.processes if row.pid == pid}
