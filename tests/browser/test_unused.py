@@ -80,16 +80,17 @@ def test_its_owner_is_told_gently_and_not_again_today(scene: Scene, page: Page, 
 
 
 def test_the_list_of_running_kernels_says_it_too(scene: Scene, page: Page, notebook: Notebook) -> None:
-    if scene.application != "jupyterlab":
-        pytest.skip("its list of running kernels is JupyterLab's, in a tab of another page")
     choose(scene, unused=0)
     unused(scene, notebook)
     visit(page, scene)
-    page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
+    if scene.application == "jupyterlab":
+        page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
+    else:
+        page.get_by_role("tab", name="Running").click()
     label = page.locator(".jp-mod-kernel .jp-RunningSessions-itemLabel")
     expect(label.first).to_have_attribute("data-tfgpu", "0.5 GiB, unused 2 h", timeout=60_000)
     assert label.first.evaluate(SEEN)
-    shot(page, "unused-running")
+    shot(page, f"unused-running-{scene.application}")
     choose(scene)
 
 
