@@ -100,10 +100,8 @@ def test_the_line_says_its_values_where_the_pointer_is_and_can_be_an_hour(
     visit(page, scene)
     panel = open_panel(page)
     past = panel.root.locator(".tfgpu-view-past").first
-    expect(past).to_be_visible(timeout=60_000)
-    box = past.bounding_box()
-    assert box
-    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 8)
+    past.hover(timeout=60_000)  # once it stands still
+    past.hover(position={"x": past.evaluate("line => line.clientWidth") - 2, "y": 8})
     says = panel.root.locator(".tfgpu-view-at").first
 
     expect(says).to_have_text(re.compile(r"^0\.5 GiB at \d\d:\d\d:\d\d$"))
