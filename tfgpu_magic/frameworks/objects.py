@@ -50,7 +50,8 @@ def derived_from(base: type) -> list[type]:
     found = {id(base): base}  # by their ids: a class may have no hash
     waiting = [base]
     while waiting:
-        more = {id(kind): kind for kind in type.__subclasses__(waiting.pop()) if id(kind) not in found}
+        below: list[type] = type.__subclasses__(waiting.pop())
+        more = {id(kind): kind for kind in below if id(kind) not in found}
         found |= more
         waiting += more.values()
     return list(found.values())
