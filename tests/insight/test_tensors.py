@@ -217,7 +217,7 @@ def test_what_is_shown_has_sizes_devices_and_the_frameworks_figure(machine: Mach
     lines = [line.split() for line in seen.value.splitlines()]
     assert ["x", "64", "MiB", "tensor", "float32", "64×256×1024", "GPU:0"] in lines
     assert ["v", "2", "MiB", "variable", "float32", "2×256×1024", "GPU:0"] in lines
-    assert ["s", "12", "B", "tensor", "float32", "3", "GPU:0"] in lines
+    assert ["s", "256", "B", "tensor", "float32", "3", "GPU:0"] in lines
     assert "TensorFlow has 66 MiB in use on GPU:0." in seen.value
     assert "<td>tensor float32 64×256×1024</td>" in seen.html
     assert seen.html.count("<tr>") == len([line for line in lines if "GPU:0" in line]) + 1
