@@ -50,8 +50,8 @@ def derived_from(base: type) -> list[type]:
     found = {id(base): base}  # by their ids: a class may have no hash
     waiting = [base]
     while waiting:
-        kinds: list[type] = type.__subclasses__(waiting.pop())
-        more = {id(kind): kind for kind in kinds if id(kind) not in found}
+        below: list[type] = type.__subclasses__(waiting.pop())
+        more = {id(kind): kind for kind in below if id(kind) not in found}
         found |= more
         waiting += more.values()
     return list(found.values())
@@ -96,7 +96,10 @@ def namespace(thing: object) -> Mapping[str, Any]:
 
 
 def items(names: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
-    """Return what a dictionary or a namespace has at one time: another thread may change it meanwhile."""
+    """Return what a dictionary or a namespace has at one time, while Python collects no garbage.
+
+    Another thread may change it meanwhile; in one call of C no other thread runs, unless an object's end runs code.
+    """
     return list(dict.items(names) if is_a(names, dict) else names.items())  # type: ignore[arg-type]  # as `is_a` says
 
 

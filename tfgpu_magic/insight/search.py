@@ -136,11 +136,12 @@ def identity(framework: str, array: Array) -> Identity:
 
 def reached_from(things: Iterable[object]) -> set[Identity]:
     """Return the identities of the arrays to which objects lead."""
-    arrays = _arrays(_awake()[0])
-    walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()])
-    walk.start((Step(), thing) for thing in things)
-    walk.run(to_the_end=False)
-    return {identity(framework, one) for framework, one in arrays if walk.place(one.thing) != NOWHERE}
+    with without_collections():
+        arrays = _arrays(_awake()[0])
+        walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()])
+        walk.start((Step(), thing) for thing in things)
+        walk.run(to_the_end=False)
+        return {identity(framework, one) for framework, one in arrays if walk.place(one.thing) != NOWHERE}
 
 
 def figures() -> dict[Device, int]:

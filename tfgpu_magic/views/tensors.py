@@ -147,5 +147,5 @@ def _of_account(account: Account) -> str:
 
 def _is_short(account: Account) -> bool:
     """Tell whether more of what is in use is unaccounted than allocators round up."""
-    unaccounted = account.unaccounted or 0
-    return unaccounted > 0 and unaccounted >= _WORTH * (account.in_use or 0)
+    missing = account.unaccounted or 0
+    return missing > 0 and missing >= _WORTH * (account.in_use or 0)
