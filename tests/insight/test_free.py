@@ -47,6 +47,57 @@ def test_each_leak_is_freed_by_tensorflows_figure(machine: Machine, cells: list[
     assert "Nothing went back to the driver" in gone.text
 
 
+TRAINED = """
+import keras, numpy as np
+m = keras.Sequential([keras.Input((8192,)), keras.layers.Dense(8192)])
+m.compile("sgd", "mse")
+m.fit(np.zeros((8, 8192), "f"), np.zeros((8, 8192), "f"), verbose=0);
+"""
+
+
+CALLED = """
+def called(f, x=1.0):
+    with tf.device("CPU"):  # which computes
+        return f(tf.constant(x))
+"""
+SLOPE = """
+def slope(f):
+    with tf.device("CPU"):
+        x = tf.constant(1.0)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x)
+        return float(tape.gradient(y, x))
+"""
+
+
+def test_a_model_that_was_trained_goes_with_its_name(machine: Machine) -> None:
+    gone: Gone = run(machine, after, [TRAINED], "%tf_gpu free m")
+
+    assert gone.before >= 256 * MIB
+    assert gone.after < MIB
+
+
+def test_gradients_of_what_lives_are_found_as_before(machine: Machine) -> None:
+    sources = [
+        "import tensorflow as tf",
+        "@tf.custom_gradient\ndef tripled(x):\n    return 2.0 * x, lambda dy: 3.0 * dy",
+        "@tf.function\ndef inner(x):\n    return tripled(x)",
+        "@tf.function\ndef f(x):\n    return tf.cond(x > 0.0, lambda: inner(x), lambda: tripled(x))",
+        CALLED + SLOPE,
+        "called(f); called(inner)",
+    ]
+    seen = run(
+        machine,
+        shown_then,
+        sources,
+        "%tf_gpu free",
+        ["print(slope(f))", "del f", "%tf_gpu free", "print(slope(inner))"],
+    )
+
+    assert (seen[0], seen[-1]) == ("3.0", "3.0")
+
+
 def test_a_notebooks_kernel_lets_go_of_each_too(machine: Machine, tmp_path: Path) -> None:
     leaks = [
         [f"def train():\n    x = {BIG}\n    raise ValueError", "train()"],

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.vocabulary import nearest
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.frameworks import keras
+from tfgpu_magic.frameworks import custom_gradients, keras
 from tfgpu_magic.insight import shell
 from tfgpu_magic.insight.accounts import Device
 from tfgpu_magic.insight.holding import Holding
@@ -75,6 +75,7 @@ def free(names: Sequence[str] = ()) -> Outcome:
     shell.forget_names(names)
     shell.forget()
     keras.clear_session()
+    custom_gradients.leave_to_graphs()
     gc.collect()
     given = _give_back()
     in_use_after, held_after = figures(), _held()
