@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from tfgpu_magic.simgpu import Machine
 
@@ -48,8 +49,9 @@ def main() -> int:
 def _compare(processes: int, runs: int) -> bool:
     command = [sys.executable, "-W", "ignore", "-m", "scripts._bench_monitor", "--inside", "-n", str(runs)]
     with Machine.create(f"{GPUS}x16GiB", context=64 * 2**20) as machine, tempfile.TemporaryDirectory() as folder:
-        for number in range(processes):
-            machine.add_neighbour(f"100MiB@{number % GPUS}")
+        holders = [machine.add_neighbour(f"100MiB@{number % GPUS}") for number in range(processes)]
+        for holder in holders[:: max(1, processes // GPUS - 1)]:  # one or two on each GPU compute
+            machine.use(holder.pid, 50)
         environment = {"TFGPU_MAGIC_DIR": f"{folder}/board"}
         done = machine.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     times: dict[str, list[float]] = json.loads(done.stdout.splitlines()[-1])
@@ -78,28 +80,35 @@ def _inside(runs: int) -> dict[str, list[float]]:
     import nvitop  # type: ignore[import-untyped]
     import pynvml
 
-    from tfgpu_magic.monitor import board, collector
+    from tfgpu_magic.monitor import board, collector, holders
     from tfgpu_magic.monitor.directory import BoardDirectory
     from tfgpu_magic.monitor.readers import Readers
     from tfgpu_magic.monitor.snapshot import Parser
+    from tfgpu_magic.monitor.unused import AFTER, Ledger
 
     assert os.environ["TFGPU_MAGIC_DIR"]
     pynvml.nvmlInit()
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
 
-    def bare() -> None:
+    def bare() -> None:  # what a tick reads
         for handle in handles:
             pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+            pynvml.nvmlDeviceGetUtilizationRates(handle)
             pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+            pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(handle)
+            pynvml.nvmlDeviceGetProcessUtilization(handle, 0)
 
     place = BoardDirectory()
     source, writer, reader = Readers(), board.Writer(place), board.Reader(place)
     last = collector.read(source, None, "graphics")
+    ledger = Ledger()
+    ledger.step(replace(last, listed_at=time.time() - 2 * AFTER), holders.about)  # all that hold are counted
 
     def tick(kind: str = "lists") -> None:
         nonlocal last
         last = collector.read(source, last, kind)
         writer.publish(last)
+        ledger.step(last, holders.about)
 
     def look() -> None:
         assert reader.look().snapshot.gpus

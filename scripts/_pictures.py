@@ -1,4 +1,4 @@
-"""Takes the pictures of the documentation: the panel beside a notebook, light and dark, and `%tf_gpu` in a cell."""
+"""Takes the documentation's pictures: the panel beside a notebook, what cells show, and unused memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playwright
@@ -13,6 +14,8 @@ from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playw
 from scripts._machine import OTHER, simulated
 from tests.browser.panel import open_panel, table_of, visit
 from tests.browser.scene import Scene, chromium, playing
+from tests.browser.unused import unused
+from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
 
@@ -32,9 +35,29 @@ images = tf.zeros([64, 2048, 2048])
 with tf.device("GPU:1"):
     masks = tf.zeros([32, 2048, 2048])"""
 
+_TRAINING = """import keras, tensorflow as tf
+
+model = keras.Sequential([keras.Input((4096,)), *(keras.layers.Dense(4096) for _ in range(3))])
+model.compile("adam", "mse")
+model.fit(tf.zeros([64, 4096]), tf.zeros([64, 4096]), verbose=0)"""
+
+_KEPT = """def scaled(images):
+    return lambda factor: images * factor
+
+batches = {"train": [tf.zeros([48, 1024, 1024])], "test": [tf.zeros([16, 1024, 1024])]}
+scale = scaled(tf.zeros([32, 1024, 1024]))
+tf.zeros([96, 1024, 1024])"""
+
 _IMAGES = """import tensorflow as tf
 
 images = tf.zeros([64, 1024, 1024])"""
+
+_EPOCHS = """for epoch in range(3):
+    for step in range(6):
+        batch = images[:48] * 0.5
+        time.sleep(0.4)
+    del batch
+    time.sleep(0.8)"""
 
 
 def main() -> None:
@@ -43,7 +66,10 @@ def main() -> None:
     with sync_playwright() as playwright:
         browser = chromium(playwright)
         _take_panel(browser)
-        _take_status(browser)
+        for name, cells in _CELLS.items():
+            _take_last_cell(browser, name, cells)
+        _take_track(browser)
+        _take_unused(browser)
         browser.close()
 
 
@@ -69,16 +95,62 @@ _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 _PLAIN = ".jp-cell-toolbar, .jp-Collapser { visibility: hidden }"
 """Hides what JupyterLab adds to the cell that is selected."""
 
+_CELLS = {
+    "status": (
+        "%tf_gpu visible 0; limit 40%",
+        _IMAGES,
+        "%tf_gpu",
+    ),
+    "tensors": ("%tf_gpu visible 0; growth", _TRAINING, _KEPT, "%tf_gpu tensors"),
+}
+"""The cells before each picture of the last one's output, by the picture's name."""
 
-def _take_status(browser: Browser) -> None:
+
+def _take_last_cell(browser: Browser, name: str, cells: tuple[str, ...]) -> None:
     with simulated() as machine, _server(machine) as scene:
-        cells = (
-            "%tf_gpu visible 0; limit 40%",
-            "import tensorflow as tf\n\nimages = tf.zeros([64, 1024, 1024])",
-            "%tf_gpu",
-        )
         page = _run_all(browser, scene, "tour.ipynb", cells)
-        _last(page).screenshot(path=FOLDER / "status.png", style=_PLAIN)
+        _last(page).screenshot(path=FOLDER / f"{name}.png", style=_PLAIN)
+        page.close()
+
+
+_TRACKED = (
+    "%tf_gpu visible 0; limit 2GiB",
+    "%tf_gpu track on",
+    "import time\n\nimport tensorflow as tf\n\nimages = tf.zeros([128, 1024, 1024]); time.sleep(2)",
+    "weights = [tf.Variable(tf.zeros([16, 1024, 1024])) for _ in range(4)]; time.sleep(1)",
+    _EPOCHS,
+    "del images; time.sleep(2)",
+    "%tf_gpu track",
+)
+
+
+def _take_track(browser: Browser) -> None:
+    with simulated() as machine, _server(machine) as scene:
+        page = _run_all(browser, scene, "train.ipynb", _TRACKED)
+        last = _last(page)
+        last.locator(".tfgpu-slots > i").nth(9).hover()  # the values there are shown
+        last.screenshot(path=FOLDER / "track.png", style=_PLAIN)
+        page.close()
+
+
+def _take_unused(browser: Browser) -> None:
+    with Machine.create("2x16GiB") as machine, _server(machine) as scene:
+        machine.sense(0, celsius=61, watts=68)
+        machine.sense(1, celsius=34, watts=11)
+        machine.add_foreign("5GiB@1")
+        cells = {"eval.ipynb": ("growth", _EVAL), "train.ipynb": ("limit 0=8GiB 1=4GiB", _TRAIN)}
+        eval_, train = (scene.notebook(path, f"%tf_gpu {policy}", cell) for path, (policy, cell) in cells.items())
+        machine.use(train.pid, 93)
+        machine.use(eval_.pid, 0)
+        today = date.today().toordinal()  # the user's own day
+        hours = {today - 1: 31 * GIB * 3600, today: 12 * GIB * 3600}
+        unused(scene, eval_, days={machine.gpus()[0].uuid: {eval_.path: hours}})
+        page = browser.new_page(viewport=SIZE, device_scale_factor=2)
+        visit(page, scene, train.path)
+        open_panel(page)
+        page.locator(".Toastify__toast").wait_for(timeout=120_000)
+        page.wait_for_timeout(8_000)  # until there is some history
+        page.screenshot(path=FOLDER / "unused.png")
         page.close()
 
 

@@ -76,6 +76,7 @@ _OWN = {
 LONGEST = (
     "browser/test_panel.py",
     "notebooks/test_isolation.py",
+    "insight/test_why.py",
     "magic/test_administrator.py",
     "browser/test_away.py",
     "server/test_idle.py",

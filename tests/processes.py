@@ -12,9 +12,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 from unittest import mock
 
+from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
-PATIENCE = 120.0
+PATIENCE = 120.0 * SLACK
 """Seconds in which a process must answer: TensorFlow's import is a few, a full GPU blocks for ten."""
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}

@@ -56,7 +56,8 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 
 def test_the_whole_house_wakes_neither_tensorflow_nor_nvml() -> None:
-    house = [f"tfgpu_magic.{module}" for module in MODULES if module not in ("__init__", "monitor.nvml")]
+    left = {"__init__", "monitor.nvml", "monitor.nvml_calls"}
+    house = [f"tfgpu_magic.{module}" for module in MODULES if module not in left]
 
     assert not imported_after("import " + ", ".join(house)) & {"tensorflow", "keras", "pynvml"}
 
@@ -94,8 +95,10 @@ def test_only_the_terminals_view_knows_rich_and_its_command_imports_it_late() ->
     assert "rich" not in imported_after("import tfgpu_magic.command.top")
 
 
-def test_only_nvml_py_imports_pynvml() -> None:
-    assert [room for room in ROOMS if any(name.startswith("pynvml") for name in imports(room))] == ["monitor/nvml.py"]
+def test_only_nvml_calls_py_imports_pynvml() -> None:
+    importing = [room for room in ROOMS if any(name.startswith("pynvml") for name in imports(room))]
+
+    assert importing == ["monitor/nvml_calls.py"]
 
 
 def test_nvml_py_knows_no_notebook() -> None:
@@ -192,7 +195,7 @@ def test_only_runtime_writes_the_environment() -> None:
     assert [room for room in ours if any(map(writes, nodes(room)))] == ["config/runtime/environ.py"]
 
 
-DECIDING = ("policy", "parser", "resolver", "plan", "fit", "fallback", "refusal")
+DECIDING = ("policy", "parser", "resolver", "plan", "plan_notes", "fit", "fallback", "refusal")
 DESCRIBING = ("environment", "visible", "script", "process_state")
 PURE = DECIDING + DESCRIBING
 DATA = ("request", "amount", "memory", "arguments", "advice")

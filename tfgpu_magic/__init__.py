@@ -28,14 +28,22 @@ if TYPE_CHECKING:
         Unpicklable,
         WorkerDied,
     )
+    from tfgpu_magic.giving_back import give_back
+    from tfgpu_magic.holdings import free, tensors
+    from tfgpu_magic.insight.measuring import measure
+    from tfgpu_magic.insight.session import timeline
+    from tfgpu_magic.insight.why.showing import why
     from tfgpu_magic.isolate.executor import IsolatedExecutor
     from tfgpu_magic.isolate.isolated import isolated
     from tfgpu_magic.monitor.look import look
     from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.views.freed import Freed
     from tfgpu_magic.views.status import Status
+    from tfgpu_magic.views.tensors import Tensors
     from tfgpu_magic.views.widget import MemoryTable
 
 __all__ = [
+    "Freed",
     "IsolatedExecutor",
     "MemoryTable",
     "Plan",
@@ -44,22 +52,30 @@ __all__ = [
     "Refused",
     "Snapshot",
     "Status",
+    "Tensors",
     "TfGpuError",
     "TimedOut",
     "TooLate",
     "Unpicklable",
     "WorkerDied",
     "apply",
+    "free",
+    "give_back",
     "isolated",
     "load_ipython_extension",
     "look",
+    "measure",
     "plan",
     "status",
+    "tensors",
+    "timeline",
     "unload_ipython_extension",
+    "why",
 ]
 
 # The module of each public name; nothing is imported before it is used.
 _HOMES = {
+    "Freed": "views.freed",
     "IsolatedExecutor": "isolate.executor",
     "MemoryTable": "views.widget",
     "Plan": "config.plan",
@@ -68,16 +84,23 @@ _HOMES = {
     "Refused": "errors",
     "Snapshot": "monitor.snapshot",
     "Status": "views.status",
+    "Tensors": "views.tensors",
     "TfGpuError": "errors",
     "TimedOut": "errors",
     "TooLate": "errors",
     "Unpicklable": "errors",
     "WorkerDied": "errors",
     "apply": "control",
+    "free": "holdings",
+    "give_back": "giving_back",
     "isolated": "isolate.isolated",
     "look": "monitor.look",
+    "measure": "insight.measuring",
     "plan": "control",
     "status": "control",
+    "tensors": "holdings",
+    "timeline": "insight.session",
+    "why": "insight.why.showing",
 }
 
 

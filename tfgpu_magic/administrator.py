@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tfgpu_magic import other_processes
 from tfgpu_magic.config import fallback, import_hook, parser, visible
 from tfgpu_magic.config.frameworks import NAMES
-from tfgpu_magic.config.plan import Plan, in_bytes, in_words, renew
+from tfgpu_magic.config.plan import Plan, in_bytes, renew
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME, current_stage, frozen, importing
@@ -221,7 +221,7 @@ def _divide(plan: Plan) -> None:
     if why:
         import_hook.warn(f"{head} cannot be had in full. `{now.asked}` is in force instead.\n{why}")
     elif import_hook.in_a_cell():
-        parts = [f"{in_words(device.limits, grows=now.grows)} on GPU {device.gpu.label}" for device in now.devices]
+        parts = [f"{now.takes(device)} on GPU {device.gpu.label}" for device in now.devices]
         import_hook.show(f"{head} is in force: {', '.join(parts)}.")
 
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfgpu_magic import administrator, control
+from tfgpu_magic import administrator, after_restart, control
 from tfgpu_magic.config import refusal
 from tfgpu_magic.config.flags import RESTART
-from tfgpu_magic.config.plan import Plan, in_words
+from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
 from tfgpu_magic.config.self_report import after_exit
@@ -108,9 +108,9 @@ def resume(words: str, others: str) -> Answer:
 
     def do() -> Plan:
         try:
-            return control.resume(words, others)
+            return after_restart.resume(words, others)
         except Refused as error:
-            error.verdict = control.not_resumed(f"`{words}`", others)
+            error.verdict = after_restart.not_resumed(f"`{words}`", others)
             raise
 
     return _apply(do)
@@ -148,7 +148,7 @@ def _gpu(gpu: Gpu) -> dict[str, object]:
 
 def _planned(plan: Plan) -> dict[str, object]:
     """Return a plan's facts: the whole policy and what the other frameworks have, what each GPU gives, and notes."""
-    takes = [{"gpu": device.gpu.label, "takes": in_words(device.limits, grows=plan.grows)} for device in plan.devices]
+    takes = [{"gpu": device.gpu.label, "takes": plan.takes(device)} for device in plan.devices]
     others = str(administrator.said_to_others(plan))
     return {"policy": str(plan.asked) or "default", "others": others, "takes": takes, "notes": list(plan.notes)}
 

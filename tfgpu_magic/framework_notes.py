@@ -19,7 +19,7 @@ def noted(plan: Plan, process: ProcessState) -> Plan:
     there = frameworks.limited()
     if not plan.frameworks:
         return replace(plan, notes=(*plan.notes, *_left_free(plan, there)))
-    return replace(plan, notes=(*plan.notes, *_each(plan), *_together(plan, process)))
+    return replace(plan, notes=(*plan.notes, *_each(plan), *_kept(plan), *_together(plan, process)))
 
 
 def standing(plan: Plan) -> str:
@@ -60,6 +60,13 @@ def _each(plan: Plan) -> Iterator[str]:
         yield from part.notes
         if part.unmet:
             yield part.unmet
+
+
+def _kept(plan: Plan) -> Iterator[str]:
+    """Give a note on the frameworks that keep what they have taken, where TensorFlow gives back."""
+    if plan.releases and any(request.releases for request in plan.others.memory):
+        others = _all([part.framework for part in plan.frameworks])
+        yield f"--release is TensorFlow's alone: nothing that {others} took goes back by itself."
 
 
 def _together(plan: Plan, process: ProcessState) -> Iterator[str]:

@@ -55,7 +55,9 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
     shell.register_magics(magics)
     shell.Completer.custom_matchers.append(matcher)
     magics.watch.start()
+    magics.failures.start()  # after the watch, which notes what a failure has broken
     magics.reporter.start()
+    magics.idle_release.start()
     claims.announced_by(magics.reporter.announce)
     return magics
 
@@ -65,7 +67,9 @@ def unload(shell: InteractiveShell) -> None:
     magics = shell.magics_manager.registry.pop(TfGpuMagics.__name__, None)
     if magics is not None:
         magics.watch.stop()
+        magics.failures.stop()
         magics.reporter.stop()
+        magics.idle_release.stop()
         claims.announced_by(None)
         if magics in shell.configurables:
             shell.configurables.remove(magics)  # %config would find this instance and not the next one
@@ -73,6 +77,9 @@ def unload(shell: InteractiveShell) -> None:
             for name in MAGICS:
                 shell.magics_manager.magics[kind].pop(name, None)
         shell.Completer.custom_matchers.remove(matcher)
+    tracking = sys.modules.get("tfgpu_magic.insight.tracker")
+    if tracking is not None:
+        tracking.stop()
     used = sys.modules.get("tfgpu_magic.isolate.pool")
     if used is not None and host() != "cell":  # the isolated calls of a cell may outlive the extension
         used.FORK_SERVER.stop()  # it holds 600 MB, and the next call, if any, starts another
@@ -95,13 +102,13 @@ def _apply(
     shell: InteractiveShell, words: str, others: str, say: Callable[[InteractiveShell, str, TextIO], None]
 ) -> None:
     """Apply the words of a restart, and report on them."""
-    from tfgpu_magic import control  # only a restarted kernel needs these
+    from tfgpu_magic import after_restart, control  # only a restarted kernel needs these
     from tfgpu_magic.config.runtime import current_stage
 
     try:
-        plan = control.resume(words, others)
+        plan = after_restart.resume(words, others)
     except TfGpuError as error:
-        verdict = control.not_resumed(f"`{words}`, asked for with {RESTART},", others)
+        verdict = after_restart.not_resumed(f"`{words}`, asked for with {RESTART},", others)
         _warn(shell, f"tfgpu_magic: {verdict}\n{error}")
     else:
         say(shell, f"tfgpu_magic: after the restart, {control.standing(plan, current_stage())}", sys.stdout)

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
 from IPython.display import display
+from IPython.utils.text import DollarFormatter
 from traitlets import Bool, Dict, Float, Unicode, observe
 
 from tfgpu_magic.config.first_use import FirstUseWatch
 from tfgpu_magic.errors import TfGpuError
+from tfgpu_magic.failure_watch import FailureWatch
 from tfgpu_magic.host import starting
+from tfgpu_magic.idle_release import IdleRelease
 from tfgpu_magic.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -28,6 +31,14 @@ def _help() -> str:
     from tfgpu_magic.words import help, table  # noqa: A004  # as below
 
     return help.text(table.WORDS)
+
+
+def _expanded(line: str, names: Mapping[str, Any]) -> str:
+    """Return a line with ``{name}`` and ``$name`` replaced, as IPython does where a magic lets it."""
+    try:
+        return str(DollarFormatter().vformat(line, (), names))
+    except Exception:  # as IPython does: what cannot be replaced stays
+        return line
 
 
 def _settings() -> Any:
@@ -72,6 +83,11 @@ class TfGpuMagics(Magics):
         "as they are. To set it to False in a cell shows what was kept out of TensorFlow's import.",
     ).tag(config=True)
 
+    why = Bool(
+        True,
+        help="Whether `%tf_gpu why` is shown by itself under a cell that a lack of GPU memory has ended.",
+    ).tag(config=True)
+
     warm = Bool(
         False,
         help="Whether to get ready for isolated cells when the extension is loaded: a process of some 600 MB beside "
@@ -84,10 +100,19 @@ class TfGpuMagics(Magics):
         help="Seconds after an interrupt or a timeout until an isolated call that does not react to it is killed.",
     ).tag(config=True)
 
+    release_after = Float(
+        60.0,
+        min=0.0,
+        help="Seconds without a running cell after which, under `growth --release`, GPU memory that TensorFlow does "
+        "not use is given back to the driver; with 0 it is given back only by `tfgpu_magic.give_back()`.",
+    ).tag(config=True)
+
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.watch = FirstUseWatch(shell)
+        self.failures = FailureWatch(shell, lambda: self.why)
         self.reporter = Reporter(shell, running=not starting(shell))
+        self.idle_release = IdleRelease(shell, lambda: self.release_after)
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
         self.observe(self._on_ceiling, "ceiling")
 
@@ -118,20 +143,34 @@ class TfGpuMagics(Magics):
 
         call.GRACE = change["new"]
 
+    @no_var_expand
+    @needs_local_scope
     @line_cell_magic
-    def tf_gpu(self, line: str, cell: str | None = None) -> Any:
+    def tf_gpu(self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> Any:
         """Set up TensorFlow's GPU memory before its first op, and show what holds it; `%tf_gpu help` explains how."""
-        return self._run(line, cell, "tf_gpu")
+        __tracebackhide__ = True  # by which IPython leaves out frames that do not help its user
+        return self._run(line, cell, "tf_gpu", local_ns)
 
+    @no_var_expand
+    @needs_local_scope
     @line_cell_magic
-    def gpu(self, line: str, cell: str | None = None) -> Any:
+    def gpu(self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> Any:
         """Do the same for every framework: TensorFlow, PyTorch and JAX."""
-        return self._run(line, cell, "gpu")
+        __tracebackhide__ = True  # as above
+        return self._run(line, cell, "gpu", local_ns)
 
     tf_gpu.getdoc = gpu.getdoc = _help  # type: ignore[union-attr]  # where IPython asks for what `%tf_gpu?` shows
 
-    def _run(self, line: str, cell: str | None, magic: Magic) -> Any:
-        """Run a line of a magic, or a cell below one."""
+    def _run(self, line: str, cell: str | None, magic: Magic, names: Mapping[str, Any] | None = None) -> Any:
+        """Run a line of a magic, or a cell below one.
+
+        Args:
+            line: what follows the magic's name, as it is written.
+            cell: the text below it; None of a line.
+            magic: the magic's name.
+            names: the names where a line stands; None where nothing in it is to be replaced by their values.
+        """
+        __tracebackhide__ = True  # as above
         looking = None
         if cell is None and "tfgpu_magic.words.line" not in sys.modules:
             # It imports subprocess, which loading the extension does not need.
@@ -140,15 +179,21 @@ class TfGpuMagics(Magics):
             looking = Looking(LOOK_TIMEOUT)  # a policy's look at the GPUs begins before all words are imported
         from tfgpu_magic.words import line as lines  # it imports all words, and loading the extension needs none
 
+        shell = self.shell
+        assert shell is not None  # noqa: S101  # it was made with one
         self.watch.check()
+        if names is not None and not lines.holds_code(line):
+            line = _expanded(line, {**shell.user_ns, **names})
         try:
-            run = None if cell is None else lines.above(line, cell, self.shell, magic)
-            answer = lines.answer(line, looking, magic) if run is None else None
+            run = None if cell is None else lines.above(line, cell, shell, magic)
+            answer = lines.answer(line, looking, magic, names) if run is None else None
         except TfGpuError as error:
-            text = lines.refused(error, line, self.shell, magic)
+            text = lines.refused(error, line, shell, magic)
             raise UsageError(text) from None  # IPython shows no traceback, and stops "run all"
         if run is not None:
             return run()  # its errors are the cell's own
+        if callable(answer):
+            return answer()  # and so are those of code in a line
         # Not returned: it would be lost in a loop, or where it is not a cell's last line.
         if answer is not None:
             display(answer)  # type: ignore[no-untyped-call]  # IPython's

@@ -12,8 +12,9 @@ from typing import Any
 from tfgpu_magic.config import self_report
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.insight import sampling
 from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.monitor.process_names import notebook_path
+from tfgpu_magic.monitor.program_names import notebook_path
 from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.monitor.report_files import AT_LEAST_EVERY, ReportFile
 
@@ -60,6 +61,7 @@ class Publisher:
             used_since=self._used_since,
             promises=promises,
         )
+        sampling.sample()
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile
             self._place().post(report)
 

@@ -16,9 +16,12 @@ import { AtHand, nameOf, obstacle } from './lab/notebook';
 import { followOffers } from './lab/offers';
 import { Panel } from './lab/panel';
 import { place } from './lab/place';
+import type { Keeper } from './lab/reminder';
+import { followRunning } from './lab/running';
 import { keepSaved } from './lab/saved';
 import { StatusItem } from './lab/status';
 import { Stream } from './lab/stream';
+import { followUnused } from './lab/unused';
 import { world } from './lab/world';
 import { share } from './view/format';
 
@@ -30,6 +33,12 @@ const plugin: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   optional: [ILayoutRestorer, ICommandPalette, IStatusBar, ISettingRegistry, ITranslator],
   activate
+};
+
+/** What the pages of this browser share; a browser may refuse it, which is found out when it is used. */
+const PAGES: Keeper = {
+  getItem: key => window.localStorage.getItem(key),
+  setItem: (key, text) => window.localStorage.setItem(key, text)
 };
 
 function activate(
@@ -45,10 +54,12 @@ function activate(
   let choices: Choices = USUAL;
 
   const surroundings = { app, trans, unit: () => choices.unit, store: stream };
+  const acts = actions(surroundings);
   const panel = new Panel(stream, {
     trans,
-    actions: actions(surroundings),
-    ordered: order => ordered(order)
+    actions: acts,
+    ordered: order => keep({ order }),
+    spanned: span => keep({ span })
   });
   panel.id = 'tfgpu-magic-panel';
   panel.title.icon = chipIcon;
@@ -114,14 +125,26 @@ function activate(
     }
   });
 
+  const ends = [
+    followUnused(stream, {
+      trans,
+      actions: acts,
+      unit: () => choices.unit,
+      hours: () => choices.unused,
+      keeper: PAGES
+    }),
+    followRunning(stream, trans, () => choices.unit)
+  ];
+
   const apply = (chosen: Choices): void => {
     choices = chosen;
-    const { unit, order, others, history, notes } = chosen;
-    panel.set({ unit, order, show: { others, history, notes } });
+    const { unit, order, span, others, history, notes, sensors } = chosen;
+    panel.set({ unit, order, span, show: { others, history, notes, sensors } });
     item?.set({ unit, wanted: chosen.statusBar });
     stream.setEvery(chosen.every);
     stream.want('status bar', item !== null && chosen.statusBar && 'memory');
     stream.want('alarm', chosen.threshold > 0 && 'memory');
+    stream.want('unused', chosen.unused > 0 && 'memory');
   };
 
   const seen = (): void => stream.setHidden(document.hidden);
@@ -131,11 +154,12 @@ function activate(
   panel.disposed.connect(() => {
     document.removeEventListener('visibilitychange', seen);
     deaf();
+    ends.forEach(end => end());
     item?.dispose();
     stream.dispose();
   });
 
-  const ordered = followChoices(registry, ID, panel, apply);
+  const keep = followChoices(registry, ID, panel, apply);
 }
 
 export default plugin;

@@ -10,7 +10,7 @@ const big = { label: '0', total: 80 * GIB, free: 1 * GIB };
 const small = { label: '1', total: 15.75 * GIB, free: 15 * GIB };
 const lost = { label: '2', error: 'the GPU is lost' };
 const all = [big, small, lost];
-const half: Choice = { gpu: '1', memory: 'limit', amount: 50, unit: '%', grow: false };
+const half: Choice = { gpu: '1', memory: 'limit', amount: 50, unit: '%', grow: false, release: false };
 
 test('all GPUs are measured by the smallest, a pick by the freest, and a GPU without figures by none', () => {
   assert.equal(measure(all, ALL), small);

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, mock, test } from 'node:test';
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
-import { followChoices, read, USUAL, type Choices } from '../src/lab/choices';
+import { followChoices, read, USUAL, type Choices, type Kept } from '../src/lab/choices';
 import { FakeSignal } from './fakes';
 
 type Registry = Pick<ISettingRegistry, 'load'>;
@@ -25,17 +25,17 @@ class FakeSettings {
 function follow(load: () => Promise<FakeSettings>): {
   applied: Choices[];
   end: () => void;
-  order: (name: 'name') => void;
+  keep: (chosen: Partial<Kept>) => void;
 } {
   const applied: Choices[] = [];
   const disposed = new FakeSignal<void>();
-  const order = followChoices(
+  const keep = followChoices(
     { load } as unknown as Registry,
     'plugin',
     { disposed } as unknown as Parameters<typeof followChoices>[2],
     choices => applied.push(choices)
   );
-  return { applied, end: () => disposed.emit(), order };
+  return { applied, end: () => disposed.emit(), keep };
 }
 
 const settled = (): Promise<void> => new Promise(setImmediate);
@@ -60,6 +60,8 @@ test('what is not as the schema wants it is as usual', () => {
   assert.deepEqual(read({ composite: wrong }), { ...USUAL, statusBar: false });
   assert.deepEqual(read({ composite: { threshold: -1 } }), USUAL);
   assert.equal(read({ composite: { threshold: 0 } }).threshold, 0);
+  assert.deepEqual(read({ composite: { span: 60, unused: 'never' } }), USUAL);
+  assert.deepEqual(read({ composite: { span: 3600, unused: 0.5 } }), { ...USUAL, span: 3600, unused: 0.5 });
 });
 
 test('settings that cannot be loaded leave the usual ones, and nothing that nobody handles', async () => {
@@ -72,21 +74,21 @@ test('settings that cannot be loaded leave the usual ones, and nothing that nobo
 
 test('an order that cannot be kept is said, and nothing that nobody handles', async () => {
   const settings = new FakeSettings();
-  const { order } = follow(() => Promise.resolve(settings));
+  const { keep } = follow(() => Promise.resolve(settings));
   await settled();
   settings.kept = false;
-  order('name');
+  keep({ order: 'name' });
   await settled();
 
-  assert.match(said.join(), /plugin cannot keep the order/);
+  assert.match(said.join(), /plugin cannot keep the setting order/);
   assert.deepEqual(unhandled, []);
 });
 
 test('they are applied as they change, until the panel is gone', async () => {
   const settings = new FakeSettings();
-  const { applied, end, order } = follow(() => Promise.resolve(settings));
+  const { applied, end, keep } = follow(() => Promise.resolve(settings));
   await settled();
-  order('name');
+  keep({ order: 'name' });
   settings.composite['unit'] = 'MiB';
   settings.changed.emit();
   end();
@@ -95,10 +97,12 @@ test('they are applied as they change, until the panel is gone', async () => {
   assert.deepEqual(applied, [USUAL, { ...USUAL, order: 'name' }, { ...USUAL, order: 'name', unit: 'MiB' }]);
 });
 
-test('without a registry they are as usual, but for an order that is chosen', () => {
+test('without a registry they are as usual, but for an order and a span that are chosen', () => {
   const applied: Choices[] = [];
-  const order = followChoices(null, 'plugin', { disposed: new FakeSignal() } as never, one => applied.push(one));
-  order('activity');
+  const keep = followChoices(null, 'plugin', { disposed: new FakeSignal() } as never, one => applied.push(one));
+  keep({ order: 'activity' });
+  keep({ span: 3600 });
 
-  assert.deepEqual(applied, [USUAL, { ...USUAL, order: 'activity' }]);
+  const ordered = { ...USUAL, order: 'activity' };
+  assert.deepEqual(applied, [USUAL, ordered, { ...ordered, span: 3600 }]);
 });

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ending } from '../src/lab/ending';
+import { ending, endingProcess } from '../src/lab/ending';
 import { ENGLISH } from '../src/view/translation';
 import { GIB, gpu, row, state } from './make';
 
@@ -31,4 +31,20 @@ test('of a kernel that several documents share it is said whose variables are lo
 
   assert.match(said, /^Its variables are lost\. They are those of b\.ipynb, c+…c+\.py too\.$/);
   assert.ok(said.length < 200);
+});
+
+test('of a process that no server knows it is said what it is, what it holds, and what becomes of it', () => {
+  const orphan = row({ pid: 4711, began: 5, held: GIB });
+  const there = state({ rows: { '0 4711': orphan, '0 9': row({ pid: 9, held: 7 * GIB }) } });
+  const means = { unit: 'GiB', trans: ENGLISH, kill: false } as const;
+
+  assert.equal(
+    endingProcess(orphan, there, means),
+    'It is process 4711 of this machine, and no kernel of this server. 1.0 GiB on GPU 0 come back. What it has not saved is lost.'
+  );
+  assert.match(
+    endingProcess({ ...orphan, state: 'busy' }, there, means),
+    /another server may be using it\. It is busy\./
+  );
+  assert.match(endingProcess(orphan, there, { ...means, kill: true }), /^It was asked to end, and still runs\./);
 });

@@ -100,3 +100,38 @@ test('a clock that is set back leaves nothing in the future, and the line goes o
   assert.equal(history.used.get('GPU-0')?.length, history.times.length);
   assert.notEqual(history.edition(0), before);
 });
+
+test('the hour is kept too, with a point each ten seconds', () => {
+  const history = new History();
+  for (let time = 10_000; time <= 10_000 + 2 * 3600; time += 1) {
+    history.append(state({ time, gpus: { 0: gpu({ used: time }) } }));
+  }
+  const end = 10_000 + 2 * 3600;
+
+  assert.deepEqual(history.at('GPU-0', 0.5, 3600), { time: end - 1800, used: end - 1800 });
+  assert.deepEqual(history.at('GPU-0', 0.5, 600), { time: end - 300, used: end - 300 });
+  assert.equal(history.at('GPU-0', 0.01, 3600)?.used, history.at('GPU-0', 0.01, 3600)?.time);
+  assert.ok((history.path('GPU-0', 2 * end, 300, 24, 3600).match(/[ML]/g) ?? []).length <= 240);
+});
+
+test('a full message fills both spans', () => {
+  const history = new History();
+  const times = Array.from({ length: 3600 }, (_, index) => 10_000 + index);
+  history.fill({ times, used: { a: times } });
+
+  assert.equal(history.times.length <= 640, true);
+  assert.equal(history.at('a', 0.25, 3600)?.used, 10_890);
+  assert.equal(history.most('a', 3600), 13_599 - 9);
+  assert.equal(history.most('a', 600), 13_599);
+});
+
+test('where nothing is known there is no value, and an unknown figure is none', () => {
+  const history = new History();
+  history.fill({ times: [1000, 1300, 1600], used: { a: [1, null, 3] } });
+
+  assert.equal(history.at('a', 0.75, 600), null);
+  assert.deepEqual(history.at('a', 0.5, 600), { time: 1300, used: null });
+  assert.deepEqual(history.at('a', 0.999, 600), { time: 1600, used: 3 });
+  assert.deepEqual(history.at('none', 1, 600), { time: 1600, used: null });
+  assert.equal(new History().at('a', 0.5), null);
+});

@@ -4,12 +4,14 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ALL, cell, isCell, PICK, read, replaced, words, type Choice } from '../src/lab/choose/words';
 
-const USUAL: Choice = { gpu: ALL, memory: 'growth', amount: 40, unit: '%', grow: false };
+const USUAL: Choice = { gpu: ALL, memory: 'growth', amount: 40, unit: '%', grow: false, release: false };
 const NOTHING = { policy: '', chooses: false };
 
 const cases: [Partial<Choice>, string][] = [
   [{}, 'growth'],
   [{ memory: 'everything' }, 'default'],
+  [{ release: true }, 'growth --release'],
+  [{ gpu: PICK, release: true }, 'pick; growth --release'],
   [{ gpu: '0.1' }, 'visible 0.1; growth'],
   [{ gpu: PICK }, 'pick; growth'],
   [{ memory: 'limit', amount: 1.3, unit: 'GiB' }, 'limit 1.3GiB'],

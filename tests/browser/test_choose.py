@@ -87,6 +87,8 @@ def test_a_limit_chosen_by_mouse_is_in_force_by_the_drivers_account(scene: Scene
     dialog = from_panel(page)
     shot(page, f"{scene.application}-choose")
     gpu(dialog, "1").check()
+    dialog.get_by_label("Give back what is not in use").check()
+    expect(dialog.locator(".tfgpu-choose-answer")).to_contain_text("GPU 1: growth, gives back")
     dialog.get_by_label("No more than a limit").check()
     dialog.get_by_label("Unit of the limit").select_option("GiB")
     dialog.get_by_label("Limit, as a number").fill("4")

@@ -101,20 +101,20 @@ def test_each_setting_does_what_its_title_says(
 
     page, (_, busy) = panel.page, notebooks
     history, notes = panel.root.locator(".tfgpu-view-gpu svg[role=img]"), panel.root.get_by_label("Notes")
-    item = page.locator(".tfgpu-status")
+    item, sensors = page.locator(".tfgpu-status"), panel.root.locator(".tfgpu-view-sensors")
     busy.client.execute("import time; time.sleep(600)")  # it ends with the server
     scene.machine.fault("nvmlDeviceGetComputeRunningProcesses_v3", NO_PERMISSION)  # of which a note tells
-    for part in (history, notes, item):
+    for part in (history, notes, sensors, item):
         expect(part).to_be_visible(timeout=30_000)
     soon(lambda: panel.link() == "live · 1 s")
     used = panel.used()
-    choose(scene, others=False, history=False, notes=False, statusBar=False, every=5, order="activity")
+    choose(scene, others=False, history=False, notes=False, sensors=False, statusBar=False, every=5, order="activity")
     page.reload()
     restored(page)
     open_panel(page)
     soon(lambda: panel.link() == "live · 5 s")
     expect(panel.root.locator(".tfgpu-view-gpu")).to_have_count(1)
-    for part in (history, notes):
+    for part in (history, notes, sensors):
         expect(part).to_have_count(0)
     expect(item).to_be_hidden()
     scene.machine.clear_faults()

@@ -39,7 +39,7 @@ gpus = st.integers(0, 9999) | uuids | instances
 maybe = st.none() | gpus
 parts = st.integers(2, MOST_PARTS) | st.lists(amounts, min_size=1, max_size=4).map(tuple)
 requests: st.SearchStrategy[Request] = st.one_of(
-    st.builds(Growth, st.booleans()),
+    st.sampled_from([Growth(), Growth(on=False), Growth(release=True)]),
     st.builds(Limit, amounts, maybe, st.booleans()),
     st.builds(FairLimit, maybe, st.booleans()),
     st.builds(Split, parts, maybe, st.booleans()),
@@ -52,6 +52,7 @@ policies = st.lists(requests, min_size=1, max_size=5).map(lambda rs: Policy().th
 fragments = st.sampled_from(
     [word.name for word in WORDS]
     + ["2GiB", "40%", "fair", "0=1GiB", "--grow", "--gpu", "--need", "0,1", ";", "none", "=", "٣GiB", "1e9"]
+    + ["--release"]
 )
 scraps = st.lists(fragments | st.text(max_size=6), max_size=8).map(" ".join)
 
@@ -195,13 +196,14 @@ def test_what_the_words_mean(text: str, policy: Policy) -> None:
         ("pick all", "For all of them, write `%tf_gpu visible all`."),
         ("growth off; limit 2GiB", "A limit is taken at once, and nothing grows: say `limit 2GiB` alone."),
         ("growth; limit 2GiB", "For both, say `limit 2GiB --grow`."),
+        ("growth --release; limit 2GiB", "cannot be had together. With --release TensorFlow's memory comes from"),
+        ("limit 2GiB --release", "has no flag '--release'. It goes with `growth` alone. With --release TensorFlow's"),
+        ("growth off --release", "`growth off` has no --release. Write `%tf_gpu growth [off]` or `%tf_gpu growth"),
         ("growth; status", "'status' is not a word"),
         ("4GiB", "'4GiB' is not a word of %tf_gpu. For a limit, write `%tf_gpu limit 4GiB`."),
         ("none", "`%tf_gpu visible none`"),
         ("reset", "`%tf_gpu default` drops what was asked"),
-        ("free", "only when its process ends"),
         ("clear", "only when its process ends"),
-        ("release", "only when its process ends"),
         ("fraction", "`%tf_gpu limit 40%`"),
         ("limit 2048", "2048MiB, as TensorFlow counts, or 2048GiB"),
         ("limit 0.25", "25% (of the GPU), or 0.25GiB"),
@@ -260,6 +262,10 @@ def test_later_words_replace_earlier_ones_for_what_they_name(first: str, then: s
     [
         (None, "N/A"),
         (0, "0 MiB"),
+        (256, "256 B"),
+        (2**11, "2 KiB"),
+        (2**19, "512 KiB"),
+        (2**19 + 1, "1 MiB"),
         (322 * 2**20, "322 MiB"),
         (GIB, "1 GiB"),
         (80 * GIB, "80 GiB"),

@@ -13,6 +13,7 @@ from tests.waiting import until
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.jax import Jax
+from tfgpu_magic.insight.tensors import inventory
 from tfgpu_magic.monitor.report import Figure
 from tfgpu_magic.simgpu import Machine
 
@@ -123,3 +124,13 @@ def computed() -> tuple[list[str], float]:
     module = jax()
     result = module.jit(lambda x: x * 2 + 1)(array(1))
     return [device.platform for device in result.devices()], float(result[0])
+
+
+def by_name() -> tuple[dict[str, int], list[tuple[str, int | None]]]:
+    """Return MiB of arrays by the names that lead to them, and what is unaccounted of each GPU."""
+    main: Any = sys.modules["__main__"]
+    main.x = array(64)
+    main.pair = {"a": [array(32, 1)]}
+    taken = inventory()
+    found = {one.name.expression: one.size // MIB for one in taken.holdings}
+    return found, [(account.device, account.unaccounted) for account in taken.accounts]

@@ -63,6 +63,17 @@ SCENES = {
         ("import torch", "There is no GPU 5 here", "take(5)", CAPPED), {"TFGPU_POLICY": "limit 5=2GiB 0=2GiB"}
     ),
     "a policy for absent GPUs alone": Scene(("start_jax()", "[256, 256]"), {"TFGPU_POLICY": "limit 5=2GiB"}),
+    # Memory that goes back
+    "memory that goes back, every framework": Scene(
+        (
+            *("%gpu growth --release", "TensorFlow's alone: nothing that PyTorch and JAX took goes back by itself."),
+            *("os.environ['XLA_PYTHON_CLIENT_PREALLOCATE']", "'false'"),
+            *("os.environ['TF_GPU_ALLOCATOR']", "'cuda_malloc_async'"),
+        ),
+    ),
+    "memory that goes back, under a ceiling": Scene(
+        ("import tensorflow", "keeps to no limit", "take(3)", CAPPED), {"TFGPU_POLICY": "growth --release", **CEILING}
+    ),
     # A ceiling without any GPU
     "no GPU, PyTorch": Scene(("take(3)", NO_GPU), NONE),
     "no GPU, JAX": Scene(("start_jax()", "[0, 0]"), NONE),

@@ -14,8 +14,10 @@ from tests.frameworks import jax_on_machine as on_machine
 from tests.machines import machine_of
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB, MIB
+from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.jax_settings import ALLOCATOR, FORMER_FRACTION, FRACTION, PREALLOCATE, variables
+from tfgpu_magic.frameworks.shortage import Shortage
 from tfgpu_magic.simgpu import Machine
 
 pytestmark = pytest.mark.frameworks
@@ -72,7 +74,7 @@ def test_with_preallocation_off_it_grows_and_the_fraction_is_a_cap(machine: Mach
     assert steps["array"] == [64 * MIB + CONTEXT, CONTEXT]
     assert part(machine, 0.2) - 64 * MIB < given <= held - CONTEXT <= part(machine, 0.2)
     assert known, error
-    assert "RESOURCE_EXHAUSTED: Out of memory" in error
+    assert frameworks.shortage(RuntimeError(error)) == Shortage(framework="JAX", size=64 * MIB)
 
 
 @pytest.mark.parametrize(
@@ -149,3 +151,10 @@ def test_a_gpu_that_jax_itself_was_told_to_use_is_known(machine: Machine) -> Non
 
 def test_it_compiles_and_runs_kernels_that_compute_nothing(machine: Machine) -> None:
     assert on(machine, on_machine.computed, env={PREALLOCATE: "false"}) == (["gpu"], 0.0)
+
+
+def test_its_arrays_are_found_by_name(machine: Machine) -> None:
+    found, unaccounted = run(machine, on_machine.by_name, fresh=True)
+
+    assert found == {"x": 64, "pair['a'][0]": 32}
+    assert unaccounted == [("cuda:0", 0), ("cuda:1", 0)]

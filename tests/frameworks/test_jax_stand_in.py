@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import tfgpu_magic
 from tests.figures import jax
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
@@ -51,6 +52,13 @@ def test_its_stage(stage: Stage) -> None:
 @pytest.mark.usefixtures("_bridge")
 def test_a_gpu_that_it_has_taken_nothing_of_has_no_figures() -> None:
     assert frameworks.figures() == {"GPU-2": jax(1, 4, 8)}
+
+
+@pytest.mark.parametrize("_bridge", [with_gpus(device(0, BFC))], indirect=True)
+@pytest.mark.usefixtures("_bridge")
+def test_that_it_cannot_give_back_is_said() -> None:
+    with pytest.raises(tfgpu_magic.Refused, match="JAX keeps the GPU memory that was taken until this"):
+        tfgpu_magic.give_back()
 
 
 @pytest.mark.parametrize("_bridge", [with_gpus(device(0, None), device(1, None))], indirect=True)

@@ -77,6 +77,13 @@ def test_an_allocator_that_reads_no_limit_in_its_options_is_told_at_its_start(ma
     assert [limits(those) for those in figures.values()] == [[2 * GIB // MIB]] * 2
 
 
+def test_what_its_cache_gives_back_is_told_by_gpu(machine: Machine) -> None:
+    gone = run(machine, on_machine.given_back, fresh=True)
+
+    first, second = (gpu.uuid for gpu in machine.gpus())
+    assert gone == {first: RESERVED - ALLOCATED, second: 2 * (RESERVED - ALLOCATED)}
+
+
 def test_asking_for_its_stage_memory_and_version_starts_nothing(machine: Machine) -> None:
     stage, memory, started, version = run(machine, on_machine.asked_without_a_start, fresh=True)
 
@@ -84,5 +91,18 @@ def test_asking_for_its_stage_memory_and_version_starts_nothing(machine: Machine
     assert version >= (2, 13)
 
 
+def test_its_peaks_are_shared_with_those_who_reset_them(machine: Machine) -> None:
+    outer, inner, theirs = run(machine, on_machine.measured, fresh=True)
+
+    assert (outer, inner, theirs) == (700 * MIB, 300 * MIB, 200 * MIB)
+
+
 def test_the_stand_ins_have_its_functions_and_their_arguments(machine: Machine) -> None:
     assert run(machine, on_machine.unlike_the_stand_ins, fresh=True) == []
+
+
+def test_its_tensors_and_gradients_are_found_by_name_and_views_count_once(machine: Machine) -> None:
+    found, in_use = run(machine, on_machine.by_name, fresh=True)
+
+    assert found == {"w": 4 * MIB, "w.grad": 4 * MIB, "batch[0]": 2 * MIB}
+    assert in_use == ALLOCATED

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import tfgpu_magic
 from tests.figures import pytorch
 from tests.frameworks.torch_stand_in import torch
 from tests.sizes import GIB
@@ -15,6 +16,7 @@ from tfgpu_magic import frameworks
 from tfgpu_magic.config.framework_plan import FrameworkPlan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks.torch import Torch
+from tfgpu_magic.insight.freeing import free
 from tfgpu_magic.monitor.report import Figure
 
 
@@ -37,6 +39,13 @@ def test_a_limit_is_shown_in_bytes_where_there_is_one(monkeypatch: pytest.Monkey
 
     assert shown["GPU-1"][-1] == Figure(framework="PyTorch", what="limit", size=4 * GIB)
     assert shown["GPU-2"] == pytorch(3, 8, peak=6)
+
+
+def test_what_its_cache_gives_back_is_told_by_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", torch(allocated=[3, 4], reserved=[8, 4]))
+
+    assert tfgpu_magic.give_back() == 5
+    assert Torch().give_back() == {"GPU-1": 0, "GPU-2": 0}
 
 
 def test_one_that_has_not_started_cuda_is_asked_for_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,3 +79,18 @@ def test_a_limit_that_could_not_be_left_for_cudas_start_is_left_at_the_next_word
     framework.configure(plan)
 
     assert told == [framework._tell]
+
+
+def test_giving_back_empties_its_cache_and_tells_how_much_that_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", torch(allocated=[1, 3], reserved=[8, 3]))
+
+    assert Torch().give_back() == {"GPU-1": 7, "GPU-2": 0}
+    assert Torch().held() == {"GPU-1": 1, "GPU-2": 3}
+
+
+def test_letting_go_has_it_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", torch(allocated=[3, 0], reserved=[8, 0]))
+
+    free()
+
+    assert Torch().held() == {"GPU-1": 3}

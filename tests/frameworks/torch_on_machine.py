@@ -10,6 +10,7 @@ import ctypes
 import importlib.util
 import inspect
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -20,6 +21,7 @@ from tests.frameworks import torch_stand_in
 from tests.sizes import MIB
 from tfgpu_magic import frameworks
 from tfgpu_magic.frameworks.torch import Torch
+from tfgpu_magic.insight.tensors import inventory
 from tfgpu_magic.monitor.report import Figure
 
 ALLOCATED, PEAK, RESERVED = 64 * MIB, 128 * MIB, 256 * MIB
@@ -35,14 +37,18 @@ class Library:
         self._torch = torch
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._fractions: dict[int, float] = {}
+        self._reserved = RESERVED
+        self._allocated: dict[int, tuple[int, int]] = {}  # now, and at most, where it was told
 
     def fill_in(self) -> None:
         """Give `torch._C` what it lacks, by the names and types of `torch/_C/__init__.pyi`."""
         functions = {
+            "emptyCache": self._empty,
             "init": self._init,
             "getDeviceCount": self._count,
             "getMemoryFraction": lambda device: self._fractions[device],
             "memoryStats": self._stats,
+            "resetPeakMemoryStats": self._reset,
             "setMemoryFraction": self._set,
         }
         for name, function in functions.items():
@@ -60,12 +66,26 @@ class Library:
         self._driver.cuDeviceGetCount(ctypes.byref(count))
         return count.value
 
+    def use(self, device: int, size: int) -> None:
+        """Have so many bytes allocated of a GPU from now on."""
+        self._allocated[device] = size, max(size, self._counted(device)[1])
+
     def _stats(self, device: int) -> dict[str, Any]:
-        times = device + 1
+        (allocated, peak), reserved = self._counted(device), (device + 1) * self._reserved
         return {
-            "allocated_bytes": {"all": {"current": times * ALLOCATED, "peak": times * PEAK}},
-            "reserved_bytes": {"all": {"current": times * RESERVED}},
+            "allocated_bytes": {"all": {"current": allocated, "peak": peak}},
+            "reserved_bytes": {"all": {"current": reserved, "peak": reserved}},
         }
+
+    def _reset(self, device: int) -> None:
+        allocated, _ = self._counted(device)
+        self._allocated[device] = allocated, allocated
+
+    def _counted(self, device: int) -> tuple[int, int]:
+        return self._allocated.get(device, ((device + 1) * ALLOCATED, (device + 1) * PEAK))
+
+    def _empty(self) -> None:
+        self._reserved = ALLOCATED
 
     def _set(self, fraction: float, device: int) -> None:
         assert device in self._fractions
@@ -111,6 +131,33 @@ def told(steps: Sequence[str]) -> tuple[dict[str, tuple[Figure, ...]], str, str]
     return frameworks.figures(), options(imported()), refused
 
 
+def given_back() -> dict[str, int]:
+    """Return what PyTorch gives back of what it has reserved, by the UUID of each GPU."""
+    imported().cuda.init()
+    return Torch().give_back()
+
+
+def measured() -> tuple[int, int, int]:
+    """Import PyTorch in a block that is measured, and reset its peaks as its users do in one within it.
+
+    Returns:
+        The peaks of both, and what PyTorch itself tells afterwards.
+    """
+    with tfgpu_magic.measure(driver=False) as outer:
+        torch = imported()
+        torch.cuda.init()
+        library = torch.cuda._cudart
+        library.use(0, 700 * MIB)
+        library.use(0, 50 * MIB)
+        with tfgpu_magic.measure(driver=False) as inner:
+            library.use(0, 300 * MIB)
+            library.use(0, 100 * MIB)
+            torch.cuda.reset_peak_memory_stats(0)
+            library.use(0, 200 * MIB)
+            library.use(0, 10 * MIB)
+    return outer.peak, inner.peak, torch.cuda.max_memory_allocated(0)
+
+
 def asked_without_a_start() -> tuple[str, list[int], bool, tuple[int, ...]]:
     """Ask PyTorch all that is asked of one that sleeps; return that, and whether it has started and its version."""
     import torch
@@ -142,3 +189,34 @@ def _stand_ins() -> dict[str, Callable[..., object]]:
     spec.loader.exec_module(module)
     of_machine = {name: found for name, found in vars(module).items() if inspect.isfunction(found) and name != "take"}
     return {**of_machine, **vars(torch_stand_in.torch(allocated=[], reserved=[], fractions=[]).cuda)}
+
+
+def by_name() -> tuple[dict[str, int], int | None]:
+    """Return bytes of tensors by the names that lead to them, and what is in use by PyTorch's figure.
+
+    The tensors are in the computer's memory, and of a class that says that they are on a GPU.
+    """
+    torch = imported()
+    torch.cuda.init()
+
+    class OnGpu(torch.Tensor):  # type: ignore[misc, name-defined]  # mypy does not know it
+        is_cuda = True
+
+        def get_device(self) -> int:
+            return 0
+
+        @classmethod
+        def __torch_function__(cls, *_: object, **__: object) -> Any:
+            raise AssertionError("code of the user's was run")
+
+    def on_gpu(size: int) -> Any:
+        return torch.zeros(size // 4).as_subclass(OnGpu)
+
+    main: Any = sys.modules["__main__"]
+    with torch._C.DisableTorchFunctionSubclass():
+        main.w = on_gpu(4 * MIB).requires_grad_()
+        main.w.grad = on_gpu(4 * MIB)
+        main.batch = [on_gpu(2 * MIB)]
+        main.row = main.batch[0][16:32]
+    taken = inventory()
+    return {one.name.expression: one.size for one in taken.holdings}, taken.accounts[0].in_use

@@ -23,11 +23,14 @@ def torch(
         total: bytes of each GPU.
         awake: whether it has started CUDA.
     """
+    taken = list(reserved)
     answers = {
         "is_initialized": lambda: awake,
         "memory_allocated": lambda number: allocated[number],
         "max_memory_allocated": lambda number: 2 * allocated[number],
-        "memory_reserved": lambda number: reserved[number],
+        "memory_reserved": lambda number: taken[number],
+        "empty_cache": lambda: taken.__setitem__(slice(None), allocated),
+        "device_count": lambda: len(taken),
         "get_device_properties": lambda _number: SimpleNamespace(total_memory=total),
     }
     if fractions is not None:

@@ -64,6 +64,14 @@ def test_memory_comes_back_when_the_process_ends() -> None:
     assert sum(gpu.used or 0 for gpu in tfgpu_magic.look().gpus) < before + 256 * MIB
 
 
+def test_what_is_freed_goes_back_while_tensorflow_lives_and_what_lives_stays() -> None:
+    before, gone, after, context = run(None, _given_back, fresh=True)
+
+    assert gone > 2 * GIB - 64 * MIB
+    assert abs(before - after - gone) < 64 * MIB
+    assert after < context + 512 * MIB
+
+
 def test_the_live_table_shows_a_kernel_with_both_accounts() -> None:
     row, size = run(None, _seen_live, fresh=True)
 
@@ -93,6 +101,18 @@ def _call_isolated() -> tuple[int, int, int, bool]:
 def _held_by_an_op() -> int:
     touch_every_gpu()
     return held()
+
+
+def _given_back() -> tuple[int, int, int, int]:
+    """Return what is held before and after, what went back, and what we reckon a context to be."""
+    import tensorflow as tf
+
+    plan = tfgpu_magic.apply("visible 0; growth --release")
+    kept, more = tf.zeros(256 * MIB // 4), tf.zeros(2 * GIB // 4)
+    del more
+    before, gone, after = held(), tfgpu_magic.give_back(), held()
+    assert kept.shape[0]
+    return before, gone, after, context_bytes(plan.devices[0].gpu.total or 0)
 
 
 def _seen_live() -> tuple[ProcessRow, int]:

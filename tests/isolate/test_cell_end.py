@@ -189,9 +189,9 @@ def test_a_cell_that_runs_out_of_memory_says_who_has_it(book: Notebook) -> None:
         ran = other.isolated("import tensorflow as tf\ntf.zeros((1024, 2**20))", "--growth")
 
     assert ran.error["ename"] == "ResourceExhaustedError"
-    told = next(data["text/plain"] for data in ran.shown() if data["text/plain"].startswith("Others held"))
-    assert "Others held of GPU 0: this notebook 5.2 GiB." in told
-    assert "`--gpus 1`" in told
+    (told,) = (data["text/plain"] for data in ran.shown() if data["text/plain"].startswith("Out of GPU memory"))
+    assert "5.2 GiB  this notebook\n" in told
+    assert next(kind for _, kind, _ in ran.messages if kind in ("error", "display_data")) == "error"
 
 
 def test_an_error_of_tensorflows_has_its_own_type_without_tensorflow(book: Notebook) -> None:

@@ -21,7 +21,7 @@ from tfgpu_magic.isolate import lease_file as book_module
 from tfgpu_magic.isolate.claims import Claim
 from tfgpu_magic.isolate.lease_file import Entry, LeaseFile
 from tfgpu_magic.isolate.leases import Leases
-from tfgpu_magic.isolate.pids import began
+from tfgpu_magic.monitor.pids import began
 
 __all__ = ["two_gpus"]  # the fixture
 

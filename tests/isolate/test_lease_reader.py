@@ -20,8 +20,8 @@ from tfgpu_magic.isolate.claims import Claim, Need
 from tfgpu_magic.isolate.lease_file import Entry, LeaseFile
 from tfgpu_magic.isolate.lease_reader import leases
 from tfgpu_magic.isolate.leases import Leases
-from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.other_processes import OtherProcesses, settling
 
 __all__ = ["shared", "two_gpus"]  # the fixtures

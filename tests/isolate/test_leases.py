@@ -21,8 +21,8 @@ from tfgpu_magic.isolate import offer
 from tfgpu_magic.isolate.claims import Need
 from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseTable, Page
 from tfgpu_magic.isolate.leases import TICK, Leases
-from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.isolate.process import inside
+from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.snapshot import Process, Snapshot
 
 __all__ = ["two_gpus"]  # the fixture

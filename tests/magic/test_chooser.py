@@ -81,6 +81,14 @@ def test_a_refusal_has_its_reason_and_what_to_ask_instead(client: BlockingKernel
     assert ask(client, "state('limit much')")["plan"]["outcome"] == "wrong"
 
 
+def test_growth_that_gives_back_is_told_with_its_price(client: BlockingKernelClient) -> None:
+    planned = ask(client, "state('growth --release')")["plan"]
+
+    assert (planned["outcome"], planned["policy"]) == ("fits", "growth --release")
+    assert {one["takes"] for one in planned["takes"]} == {"growth, gives back"}
+    assert "keeps to no limit" in planned["notes"][0]
+
+
 def test_when_it_is_late_what_a_restart_would_do_is_told_with_the_cell(client: BlockingKernelClient) -> None:
     execute(client, "%load_ext tfgpu_magic")
     execute(client, FULL)

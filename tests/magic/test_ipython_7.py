@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import json, IPython
+from tests.insight.why_on_machine import RAISES
 from tests.magic.shell import cells
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -23,6 +25,7 @@ seen = cells(
     "%tf_gpu limit 1GiB", "import tensorflow as tf; x = tf.ones(3)", "%tf_gpu", "%tf_gpu growth", "y = 3",
     "%%tf_gpu isolate -o z --limit 1GiB\\nimport tensorflow as tf\\nz = y + int(tf.ones(3).shape[0])\\nz", "z",
     "def broken(x):\\n    return 1 / x", "%%tf_gpu isolate\\nbroken(0)", "%%tf_gpu isolate\\n5;",
+    "%%tf_gpu measure\\n6 * 7", "%tf_gpu measure {'a': 5}['a']", "%%tf_gpu measure\\n1 / 0", RAISES,
 )
 offered = InteractiveShell.instance().complete(None, "%tf_gpu gr")[1]
 last = cells("%unload_ext tfgpu_magic")[-1]
@@ -40,7 +43,7 @@ def seven(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_policies_status_completion_and_isolated_cells_work_there(seven: Path) -> None:
+def test_policies_status_completion_isolated_and_measured_cells_and_explanations_work_there(seven: Path) -> None:
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
     with Machine.create("1x8GiB") as machine:
         environment = machine.environ({**os.environ, **quiet, "PYTHONPATH": f"{seven}{os.pathsep}{ROOT}"})
@@ -61,5 +64,9 @@ def test_policies_status_completion_and_isolated_cells_work_there(seven: Path) -
     assert errors[8] == "ZeroDivisionError"
     assert "return 1 / x" in texts[8]  # the lines of an earlier cell's function
     assert "5" not in texts[9].partition("Isolated")[0]
+    assert ["Measured:" in text for text in texts[10:13]] == [True] * 3
+    assert [re.findall(r"^Out\[\d+\]: (.*)$", text, re.MULTILINE) for text in texts[10:12]] == [["42"], ["5"]]
+    assert "Out of GPU memory" in texts[13]
     assert "growth" in offered
-    assert [error for error in errors if error] == ["UsageError", "ZeroDivisionError"]
+    raised = ["UsageError", "ZeroDivisionError", "ZeroDivisionError", "ResourceExhaustedError"]
+    assert [error for error in errors if error] == raised

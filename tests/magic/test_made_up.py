@@ -41,7 +41,7 @@ def test_it_is_answered_and_explained(cell: str, told: str) -> None:
         ("%tf_gpu growth; bark", "`bark` is no policy"),
         (
             "%%tf_gpu bark\n1",
-            "only `%%tf_gpu isolate` or `%%tf_gpu howl` can stand. 'bark' stands in a line of its own",
+            "only `%%tf_gpu measure`, `%%tf_gpu isolate` or `%%tf_gpu howl` can stand. 'bark' stands in a line",
         ),
         ("%tf_gpu howl", "`howl` stands above a cell: Write it."),
         ("%tf_gpu bark --restart", "`bark` sets nothing, so --restart has no place beside it."),
@@ -64,7 +64,7 @@ def test_it_is_refused_where_it_may_not_stand_and_suggested_where_it_may_be_mean
         ("%tf_gpu ho", []),
         ("%tf_gpu bark ", ["--twice", "2", "3"]),
         ("%tf_gpu bark 2 ", ["--twice"]),
-        ("%%tf_gpu ", ["howl", "isolate"]),
+        ("%%tf_gpu ", ["howl", "isolate", "measure"]),
         ("%%tf_gpu bark ", []),
         ("%%tf_gpu howl im", ["images"]),
         ("%%tf_gpu howl --l", ["--loud"]),

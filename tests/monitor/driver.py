@@ -36,6 +36,10 @@ class Device:
     instance: int = 0
     lists: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
+    utilisation: int | None = None
+    samples: list[tuple[int, int, int, int, int, int]] | None = None
+    celsius: int | None = None
+    milliwatts: int | None = None
     anchor: Any = field(default_factory=pynvml.struct_c_nvmlDevice_t)
 
 
@@ -134,6 +138,35 @@ class Driver:
 
     def nvmlDeviceGetNumGpuCores(self, _: Any, cores: Any) -> None:  # noqa: N802
         cores._obj.value = 108 * 64
+
+    def nvmlDeviceGetUtilizationRates(self, handle: Any, rates: Any) -> int:  # noqa: N802
+        return self._figure(self.of(handle).utilisation, rates._obj, "gpu")
+
+    def nvmlDeviceGetTemperature(self, handle: Any, _: Any, celsius: Any) -> int:  # noqa: N802
+        return self._figure(self.of(handle).celsius, celsius._obj)
+
+    def nvmlDeviceGetPowerUsage(self, handle: Any, milliwatts: Any) -> int:  # noqa: N802
+        return self._figure(self.of(handle).milliwatts, milliwatts._obj)
+
+    def _figure(self, value: int | None, to: Any, name: str = "value") -> int:
+        if value is None:
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        setattr(to, name, value)
+        return 0
+
+    def nvmlDeviceGetProcessUtilization(self, handle: Any, buffer: Any, count: Any, since: Any) -> int:  # noqa: N802
+        samples = self.of(handle).samples
+        if samples is None:
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        news = [sample for sample in samples if sample[1] > since.value]
+        room, count._obj.value = count._obj.value, len(news)
+        if not news:
+            return int(pynvml.NVML_ERROR_NOT_FOUND)
+        if len(news) > room:
+            return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+        data = b"".join(merge.SAMPLE.pack(*sample) for sample in news)
+        ctypes.memmove(buffer, data, len(data))
+        return 0
 
     def nvmlDeviceGetMemoryInfo_v2(self, handle: Any, memory: Any) -> None:  # noqa: N802
         memory._obj.reserved = self.of(handle).reserved

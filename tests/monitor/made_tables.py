@@ -8,8 +8,9 @@ from tests.figures import pytorch, tensorflow
 from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import Notebook, Owner
 from tfgpu_magic.monitor.report import Figure, GpuUse, LogicalGpu, Report
-from tfgpu_magic.monitor.rows import Table, make
+from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.tabulate import make
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from tests.waiting import until
 from tfgpu_magic.monitor import live as living
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import Notebook, by_user
-from tfgpu_magic.monitor.rows import UNATTRIBUTED
+from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
 from tfgpu_magic.monitor.watcher import Watcher
 from tfgpu_magic.simgpu.build import libraries
 

@@ -15,7 +15,7 @@ from tests.sizes import GIB
 from tfgpu_magic.control import status
 from tfgpu_magic.monitor import look as looking
 from tfgpu_magic.monitor.look import look
-from tfgpu_magic.monitor.rows import UNATTRIBUTED
+from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
 
 if TYPE_CHECKING:
     from pathlib import Path

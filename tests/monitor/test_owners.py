@@ -15,7 +15,8 @@ import pytest
 from tfgpu_magic.monitor import driver_users
 from tfgpu_magic.monitor.driver_users import opens_driver
 from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners, by_user
-from tfgpu_magic.monitor.process_names import short_command
+from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.program_names import short_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +73,8 @@ def find(pid: int, *, kernel: int = ELSE) -> Owner:
 def test_the_process_that_asks_is_this_notebook() -> None:
     pid = os.getpid()
 
-    assert Owners().find([pid]) == {pid: Owner(pid=pid, who="this", text="this notebook", kernel=pid)}
+    this = Owner(pid=pid, who="this", text="this notebook", kernel=pid, began=began(pid))
+    assert Owners().find([pid]) == {pid: this}
 
 
 def test_its_children_are_this_notebooks_and_named_by_their_script(start: Start) -> None:

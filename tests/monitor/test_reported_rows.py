@@ -9,7 +9,8 @@ from tests.monitor.made_tables import RESERVED, kernel, other, owners_of, table
 from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.report import Figure, GpuUse, LogicalGpu, Report
-from tfgpu_magic.monitor.rows import UNATTRIBUTED, ProcessRow
+from tfgpu_magic.monitor.rows import ProcessRow
+from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
 
 
 def test_pids_that_only_look_like_ours_are_not_named() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.monitor.made_tables import OWNERS, kernel, owners_of, table
 from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import Notebook, Owner
-from tfgpu_magic.monitor.rows import SMALLEST_REST, TONES, UNATTRIBUTED, make
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.monitor.tabulate import SMALLEST_REST, TONES, UNATTRIBUTED, make
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import _bench_isolate, _bench_load, _bench_report
+from scripts import _bench_isolate, _bench_load, _bench_report, _bench_tensors, _bench_track
 from scripts._bench_browser import until_enough
 from scripts._trace import Task
 from tests.slack import SLACK
@@ -115,6 +115,14 @@ def test_a_kernels_report_on_itself_is_measured_in_loops_with_it_and_without() -
     assert float(cost) / 1000 / float(every) * 100 <= COARSELY * _bench_report.MOST  # per cent of a kernel's time
 
 
+def test_a_tracked_cell_is_measured_in_pairs_with_one_that_is_not() -> None:
+    said = bench("track", "-n", "3", "--cells", "10")
+
+    rows = re.findall(r"^  (\S.*?)  +\d+\.\d+ +\d+\.\d+ +-?\d+\.\d+ ", said, re.MULTILINE)
+    assert rows == list(_bench_track._KINDS.values())
+    kept_coarsely(said, 1)
+
+
 def test_isolated_calls_are_measured() -> None:
     said = bench("isolate", "-n", "3", "--ours")
 
@@ -123,3 +131,11 @@ def test_isolated_calls_are_measured() -> None:
     assert warm <= COARSELY * 1000 * _bench_isolate.WARM
     assert trivial <= COARSELY * 1000 * _bench_isolate.TRIVIAL
     assert speed >= _bench_isolate.SPEED / COARSELY
+
+
+def test_naming_very_many_arrays_is_measured() -> None:
+    said = bench("tensors", "-n", "3")
+
+    rows = re.findall(r"^  ([a-z].*?)  +(\d+\.\d+) +(\d+\.\d+) +(\d+\.\d+)$", said, re.MULTILINE)
+    assert [name for name, *_ in rows] == list(_bench_tensors._NAMES.values())
+    kept_coarsely(said, 1)

@@ -17,6 +17,7 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 from tests.jupyter import Server
 from tests.views.test_message import applied
 from tests.waiting import until
+from tfgpu_magic.views.message import VERSION
 
 State = dict[str, Any]
 
@@ -39,7 +40,7 @@ class Stream:
 
     def take(self, text: str) -> None:
         message = json.loads(text)
-        assert message["version"] == 2
+        assert message["version"] == VERSION
         if message["type"] == "full":
             self.state = message["state"]
         else:

@@ -6,6 +6,7 @@ import os
 import re
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from tfgpu_magic.monitor.owners import by_user
 from tfgpu_magic.monitor.report import Figure, GpuUse, Report
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 from tfgpu_magic.monitor.snapshot import Gpu, Parser, Process, Snapshot
+from tfgpu_magic.monitor.unused import Unused
 from tfgpu_magic.server import metrics
 from tfgpu_magic.simgpu import Machine
 
@@ -152,6 +154,37 @@ def test_what_is_unknown_is_left_out() -> None:
     assert told(Known(None)) == {}
 
 
+def used(table: Table) -> dict[tuple[str, str], float]:
+    """Return the figures of use and of sensors, by name and owner."""
+    found = re.findall(r"^tfgpu_magic_gpu_(\w+)\{(.*)\} (\S+)$", written(Known(table)), re.M)
+    labels = [(name, dict(re.findall(r'(\w+)="(.*?)"', of)), value) for name, of, value in found]
+    wanted = ("utilization_ratio", "temperature_celsius", "power_watts", "held_unused_bytes")
+    return {(name, of.get("owner", "")): float(value) for name, of, value in labels if name in wanted}
+
+
+def test_use_and_sensors_are_told_and_what_is_held_without_use() -> None:
+    gpu = GpuRow(gpu="0", name="T4", used=9, total=9, utilisation=37, temperature=54, power=61_500)
+    unused = Unused(since=1.0)
+    rows = (
+        replace(row("mine", 3), utilisation=0, unused=unused),
+        replace(row("mine", 2), utilisation=40, unused=unused),
+        replace(row("other", 1), utilisation=0),
+        replace(row("unknown", 2), utilisation=None),
+    )
+
+    assert used(Table(gpus=(gpu,), processes=rows)) == {
+        ("utilization_ratio", ""): 0.37, ("temperature_celsius", ""): 54, ("power_watts", ""): 61.5,
+        ("held_unused_bytes", "own"): 3, ("held_unused_bytes", "other_users"): 0,
+    }  # fmt: skip
+
+
+def test_use_that_is_not_known_is_left_out() -> None:
+    hidden = GpuRow(gpu="0", name="T4", used=9, total=9)
+
+    assert used(Table(gpus=(hidden,), processes=(row("mine", 3), row("other", 1), row("unknown", 1)))) == {}
+    assert used(Table(gpus=(GpuRow(gpu="0", name="T4", error="the GPU is lost"),))) == {}
+
+
 def test_users_are_told_apart_without_a_name(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))  # which this process has open
     found = by_user([os.getpid(), 2**22 + 1])
@@ -223,6 +256,9 @@ class Board:
     def reports(self) -> tuple[Report, ...]:
         use = GpuUse(gpu="GPU-1", figures=self.figures)
         return (Report(pid=os.getpid(), summary="", uses=(use,), used_since=1.6e9),)
+
+    def unused(self) -> None:
+        return None
 
 
 @pytest.mark.parametrize("figures", [pytorch(0, GIB), jax(0, GIB, 3 * GIB)])

@@ -20,6 +20,7 @@ from tests.slack import SLACK
 from tfgpu_magic.monitor.live import UNWATCHED_LISTS_EVERY
 from tfgpu_magic.monitor.lockfile import WANT_HOLDS_FOR
 from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.views.message import VERSION
 
 
 def snapshot(server: Server) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def test_the_first_to_ask_gets_the_first_reading(machine: Machine, server: Serve
     message = snapshot(server)
 
     assert time.monotonic() - begun < 3 * SLACK
-    assert (message["version"], message["type"]) == (2, "full")
+    assert (message["version"], message["type"]) == (VERSION, "full")
     assert fresh(message["state"])
     assert message["state"]["simulated"] is True
     assert {label: gpu["total"] for label, gpu in message["state"]["gpus"].items()} == {"0": 16 * GIB, "1": 16 * GIB}

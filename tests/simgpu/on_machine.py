@@ -67,6 +67,23 @@ def allocate(*sizes: int, ordinal: int = 0) -> list[int]:
     return answers + [cuda("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size)) for size in sizes]
 
 
+def launched() -> int:
+    """Launch a kernel on device 0, and return the answer."""
+    allocate(MIB)
+    return cuda("cuLaunchKernel", None)
+
+
+def trained() -> float:
+    """Compute a step of a model with TensorFlow on device 0."""
+    import tensorflow as tf
+
+    weights = tf.Variable(tf.ones([64, 64]))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.square(weights))
+    weights.assign_sub(tape.gradient(loss, weights))
+    return float(loss)
+
+
 def mapped(size: int) -> list[int]:
     """Map physical memory to addresses: what is held with it, without its handle, unmapped; and a copy's answer."""
     from tfgpu_magic.simgpu import Machine
@@ -158,8 +175,15 @@ def nvml(gpu: int | None, function: str, *args: Any) -> Any:
     except pynvml.NVMLError as error:
         return error.value
     if isinstance(answer, list):
-        return [(row.pid, row.usedGpuMemory) if hasattr(row, "pid") else row for row in answer]
+        return [_row(row) for row in answer]
     return {name: getattr(answer, name) for name, _ in answer._fields_} if hasattr(answer, "_fields_") else answer
+
+
+def _row(row: Any) -> Any:
+    """Return a row of a list of processes, or a sample of their utilisation, as plain data."""
+    if hasattr(row, "smUtil"):
+        return row.pid, row.timeStamp, row.smUtil
+    return (row.pid, row.usedGpuMemory) if hasattr(row, "pid") else row
 
 
 def timed(function: str, gpu: int) -> float:

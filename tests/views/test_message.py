@@ -16,6 +16,7 @@ from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu
 from tfgpu_magic.monitor.rows import ProcessRow, Table
+from tfgpu_magic.monitor.unused import Unused
 from tfgpu_magic.views import message
 
 LEAVES = st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
@@ -95,6 +96,30 @@ def test_a_row_says_what_driver_kernel_and_server_know() -> None:
     }
 
 
+def test_a_row_says_since_when_it_is_unused_and_how_much_that_was() -> None:
+    unused = Unused(since=40.4, today=int(1.27 * GIB), week=int(30.31 * GIB))
+    made = row(utilisation=0, unused=unused)
+
+    assert (made["utilisation"], made["unused"]) == (0, 40)
+    assert [round(made[name] / GIB, 1) for name in ("today", "week")] == [1.2, 30.3]
+    assert not {"unused", "today", "week"} & row(unused=Unused(today=GIB // 20, week=GIB // 20)).keys()
+    assert "unused" not in row(utilisation=5, unused=unused)
+
+
+def test_when_a_process_began_is_told_of_those_alone_that_no_server_knows() -> None:
+    served = Notebook(path="a.ipynb", kernel="abc")
+
+    assert row(began=123, kernel=7)["began"] == 123
+    assert "began" not in row(began=123, kernel=7, notebook=served)
+
+
+def test_a_gpu_says_how_much_it_is_used_and_what_its_sensors_tell() -> None:
+    used = replace(EMPTY.gpus[0], utilisation=0, temperature=54, power=61_499)
+    gpu = message.state(live(replace(EMPTY, gpus=(used,))))["gpus"]["0"]
+
+    assert (gpu["utilisation"], gpu["temperature"], gpu["power"]) == (0, 54, 61)
+
+
 def test_a_kernel_of_another_server_has_no_path_here() -> None:
     made = row(notebook=Notebook(path="/home/me/eval.ipynb", state="busy"))
 
@@ -138,10 +163,10 @@ def test_messages_are_json_in_one_line() -> None:
     tick = message.tick(4, 3, {"time": 101.0})
 
     assert json.loads(full) == {
-        "version": 2,
+        "version": 3,
         "type": "full",
         "sequence": 3,
         "state": state,
         "history": {"times": [1.0, 2.0], "used": {"GPU-7": [5, None]}},
     }
-    assert tick == '{"version":2,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'
+    assert tick == '{"version":3,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'

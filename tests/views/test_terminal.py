@@ -18,6 +18,7 @@ USED = replace(
     BUSY,
     summary="",
     every=1.0,
+    gpus=(replace(BUSY.gpus[0], utilisation=37), *BUSY.gpus[1:]),
     processes=(
         replace(
             process(48, owner="train.ipynb", pid=2373),
@@ -41,11 +42,11 @@ def test_80_columns_have_all_figures() -> None:
     assert lines(USED) == [
         "GPU memory, in GiB                                          live · 1 s · q quits",
         "         PID  Owner                       Held   In use     Peak  Policy",
-        "  0 A100-80GB ███████████████████████▒▒▒▒▒▒··········  61.2 / 80 GiB  free  18.8",
+        "  0 A100-80GB █████████████████▒▒▒▒▒·······  61.2 / 80 GiB  free  18.8  use  37%",
         "        2373  train.ipynb                 48.0     31.0     45.0  limit 48 GiB",
         "        2533  eval.ipynb                  10.1",
         "        2811  maria                        3.1",
-        "  1 A100-80GB                                           0.5 / 80 GiB  free  79.0",
+        "  1 A100-80GB                                 0.5 / 80 GiB  free  79.0  use  N/A",
         "           -  others                      13.0",
         "  2 Tesla T4  N/A: the GPU is lost. Others go on.",
     ]

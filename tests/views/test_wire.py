@@ -13,12 +13,14 @@ from typing import Any, get_args
 import pytest
 
 from tests.figures import pytorch, tensorflow
+from tests.sizes import GIB
 from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
 from tests.views.test_message import live
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.owners import Notebook, Who
 from tfgpu_magic.monitor.report import TENSORFLOW, GpuUse
 from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.monitor.unused import Unused
 from tfgpu_magic.views import message
 
 PAGE = Path(__file__).parents[2] / "labextension/src/view"
@@ -116,9 +118,12 @@ def everything() -> Table:
     notebook = Notebook(path="a.ipynb", kernel="k", state="idle", active=1.0, also=("b.ipynb",))
     row = replace(process(8), use=use, notebook=notebook, kernel=7, tone=3)
     child = replace(row, pid=8, call=True)
-    gpu = replace(BUSY.gpus[0], uuid="GPU-1", error="no list of processes", mig=True, unified=True)
+    unused = Unused(since=1.0, today=GIB, week=2 * GIB)
+    orphan = replace(process(8), pid=9, kernel=9, began=123, utilisation=0, unused=unused)
+    told = replace(BUSY.gpus[0], utilisation=3, temperature=54, power=61_000)
+    gpu = replace(told, uuid="GPU-1", error="no list of processes", mig=True, unified=True)
     untold = replace(gpu, gpu="1", shares=tuple(replace(one, text="not told whose") for one in gpu.shares))
-    return replace(BUSY, gpus=(gpu, untold), processes=(row, child), simulated=True, time=1000.0)
+    return replace(BUSY, gpus=(gpu, untold), processes=(row, child, orphan), simulated=True, time=1000.0)
 
 
 @pytest.mark.parametrize(

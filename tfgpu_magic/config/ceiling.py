@@ -18,7 +18,7 @@ from tfgpu_magic.config.amount import Amount, Share, amount_bytes, amount_text
 from tfgpu_magic.config.memory import Figures
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.request import Choice, Memory, Request, reference
-from tfgpu_magic.config.requests.growth import Growth
+from tfgpu_magic.config.requests.growth import NO_LIMIT, Growth
 from tfgpu_magic.config.requests.limit import Limit
 from tfgpu_magic.config.requests.visible import Visible
 from tfgpu_magic.errors import PolicyError, Refused
@@ -91,7 +91,7 @@ class Ceiling:
 
     def essence(self, policy: Policy) -> Policy:
         """Return the policy with its limits that are as high as the ceiling written as growth, or no growth."""
-        memory = [Growth(r.grows) if not r.limited or self.equals(r) else r for r in policy.memory] or [Growth()]
+        memory = [Growth(r.grows) if self.equals(r) else r for r in policy.memory] or [Growth()]
         return Policy((*(r for r in policy if not isinstance(r, Memory)), *dict.fromkeys(memory)))
 
     def lower_of(self, other: Ceiling) -> Ceiling:
@@ -117,7 +117,7 @@ class Ceiling:
             figures: returns a GPU's figures beside what others are promised of it.
 
         Raises:
-            Refused: what is asked now passes the ceiling; the error has the nearest that does not.
+            Refused: what is asked now passes the ceiling, or cannot be held to any; the error has the nearest that can.
         """
         if not words:
             return []
@@ -129,7 +129,10 @@ class Ceiling:
         asked = [(over[gpu.label], r) for gpu, r in words if gpu.label in over and r and r in policy.requests]
         if asked:
             raise _too_high(self, asked, policy, figures)
-        added: list[Request] = []
+        released = [request for _, request in words if request is not None and request.releases]
+        if any(request in policy.requests for request in released):
+            raise _no_release(self, policy)
+        added: list[Request] = [Growth()] if released else []  # what was asked before is held all the same
         for gpu, request in words:
             if request is not None and gpu.label in over:
                 added.append(self.lowered(request, gpu).on_gpu(reference(gpu)))
@@ -209,6 +212,16 @@ def _too_high(ceiling: Ceiling, asked: Sequence[tuple[Gpu, Memory]], policy: Pol
     lines = "\n".join(f"GPU {', '.join(labels)}: {what}" for what, labels in alike.items())
     allowed = Policy(tuple(dict.fromkeys(lower_ones.get(request, request) for request in policy)))
     return Refused("\n".join([lines, *ceiling.flaws]), lead="\nThe most that is allowed:   ", ways=[str(allowed)])
+
+
+def _no_release(ceiling: Ceiling, policy: Policy) -> Refused:
+    """Return the error for memory that is to be given back, which nothing can hold under the ceiling."""
+    allowed = Policy(tuple(Growth() if isinstance(r, Memory) and r.releases else r for r in policy))
+    return Refused(
+        "\n".join([f"The ceiling here is `{ceiling}`. {NO_LIMIT}", *ceiling.flaws]),
+        lead="\nUp to the ceiling:   ",
+        ways=[str(allowed)],
+    )
 
 
 def _no_gpu(ceiling: Ceiling, policy: Policy) -> Refused:

@@ -1,11 +1,13 @@
 """What libcuda reports of this process: THE ONLY module that calls it. It never loads it, so nothing starts.
 
 Only a throwaway process (`probe`) loads it, to find in which order CUDA would show the GPUs.
-Source of the calls: CUDA Driver API reference, "Device Management" and "Primary Context Management".
+Source of the calls: CUDA Driver API reference, "Device Management", "Primary Context Management", "Context Management"
+and "Stream Ordered Memory Allocator".
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -20,18 +22,20 @@ _CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.config.cuda impo
 CUDA_TIMEOUT = 15.0
 """Seconds that CUDA may take to start in the throwaway process; without persistence mode that is several."""
 
+_library: ctypes.CDLL | None = None
+"""The driver library, once it was found loaded."""
+
 _probes: dict[tuple[tuple[str, str], ...], Probe] = {}
 """The processes that have not answered yet, by their environment."""
 
 
 def loaded() -> ctypes.CDLL | None:
     """Return the driver library, if something in this process has loaded it already."""
-    if not hasattr(os, "RTLD_NOLOAD"):  # Windows, where TensorFlow uses no GPU
-        return None
-    try:
-        return ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-    except OSError:
-        return None
+    global _library  # once loaded, it stays; to open it anew takes longer than most calls
+    if _library is None and hasattr(os, "RTLD_NOLOAD"):  # not so on Windows, where TensorFlow uses no GPU
+        with contextlib.suppress(OSError):
+            _library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    return _library
 
 
 def initialised() -> bool:
@@ -63,11 +67,26 @@ def by_pci() -> dict[str, str]:
 def has_context() -> bool:
     """Tell whether something in this process holds a CUDA context on some GPU."""
     library = loaded()
-    flags, active = ctypes.c_uint(), ctypes.c_int()
-    return library is not None and any(
-        library.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active)) == 0 and active.value
-        for device in _devices(library)
-    )
+    return library is not None and bool(_active(library))
+
+
+def pools() -> dict[str, int]:
+    """Return the bytes that each GPU's default memory pool holds, by UUID: of the GPUs that have a context here."""
+    library = loaded()
+    if library is None:
+        return {}
+    return {_uuid(library, device): _reserved(library, _pool(library, device)) for device in _active(library)}
+
+
+def give_back() -> dict[str, int]:
+    """Have each GPU's default memory pool give back to the driver what is not in use; return the bytes, by UUID.
+
+    It waits for all work of the GPU first, as only then the driver knows what is free. Whatever is in use stays where
+    it is, so other threads may go on; only a CUDA graph that one of them records meanwhile is lost. GPUs without a
+    context in this process are left alone, and so are those that fail.
+    """
+    library = loaded()
+    return {} if library is None else {_uuid(library, device): _trim(library, device) for device in _active(library)}
 
 
 def shown_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT) -> tuple[str, ...] | None:
@@ -100,6 +119,58 @@ def _devices(library: ctypes.CDLL) -> list[ctypes.c_int]:
         return []
     devices = [ctypes.c_int() for _ in range(count.value)]
     return [d for ordinal, d in enumerate(devices) if library.cuDeviceGet(ctypes.byref(d), ordinal) == 0]
+
+
+def _active(library: ctypes.CDLL) -> list[ctypes.c_int]:
+    """Return the devices on which this process has a context."""
+    flags, active = ctypes.c_uint(), ctypes.c_int()
+    return [
+        device
+        for device in _devices(library)
+        if library.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active)) == 0 and active.value
+    ]
+
+
+def _pool(library: ctypes.CDLL, device: ctypes.c_int) -> ctypes.c_void_p:
+    """Return a device's default memory pool; a null pointer where it has none."""
+    pool = ctypes.c_void_p()
+    library.cuDeviceGetDefaultMemPool(ctypes.byref(pool), device)
+    return pool
+
+
+_RESERVED = 5  # CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+
+
+def _reserved(library: ctypes.CDLL, pool: ctypes.c_void_p) -> int:
+    """Return the bytes that a pool holds, in use or not."""
+    size = ctypes.c_uint64()
+    known = pool and library.cuMemPoolGetAttribute(pool, _RESERVED, ctypes.byref(size)) == 0
+    return size.value if known else 0
+
+
+def _trim(library: ctypes.CDLL, device: ctypes.c_int) -> int:
+    """Have a device's default pool give back what is not in use; return the bytes."""
+    pool = _pool(library, device)
+    before = _reserved(library, pool)
+    if not (before and _synchronise(library, device)):
+        return 0
+    library.cuMemPoolTrimTo(pool, ctypes.c_size_t(0))
+    return max(0, before - _reserved(library, pool))  # another thread may have taken some meanwhile
+
+
+def _synchronise(library: ctypes.CDLL, device: ctypes.c_int) -> bool:
+    """Wait for all work of a device that has a context; tell whether that succeeded."""
+    context = ctypes.c_void_p()
+    if library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) != 0:
+        return False
+    try:
+        if library.cuCtxPushCurrent_v2(context) != 0:
+            return False
+        done = bool(library.cuCtxSynchronize() == 0)
+        library.cuCtxPopCurrent_v2(ctypes.byref(context))
+        return done
+    finally:
+        library.cuDevicePrimaryCtxRelease_v2(device)
 
 
 def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str:

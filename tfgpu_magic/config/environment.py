@@ -6,7 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tfgpu_magic.config import refusal, visible
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.process_state import ALLOCATOR, DEVICE_CAP, DEVICES, GROWTH, ORDER, ProcessState
+from tfgpu_magic.config.process_state import (
+    ALLOCATOR,
+    ASYNC,
+    DEVICE_CAP,
+    DEVICES,
+    GROWTH,
+    ORDER,
+    PREALLOCATION,
+    ProcessState,
+)
+from tfgpu_magic.config.requests.growth import NO_LIMIT
 from tfgpu_magic.config.resolver import LEAST_CAPABILITY, Resolved, is_old, is_skipped
 from tfgpu_magic.units import MIB, rounded
 
@@ -18,6 +28,10 @@ def wanted(process: ProcessState, resolved: Resolved) -> dict[str, str | None]:
         variables[GROWTH] = "true"  # also keeps growth from tf.config, which logical CPUs would switch off
     elif resolved.growth is False and (_sets_growth(resolved) or process.outside.get(GROWTH) == "true"):
         variables[GROWTH] = "false"
+    if any(request.releases for request in resolved.memory):
+        variables[ALLOCATOR] = ASYNC
+        if PREALLOCATION in process.outside:
+            variables[PREALLOCATION] = None
     if resolved.choice is not None and resolved.choice.everything:
         variables |= {ORDER: "PCI_BUS_ID", DEVICES: None}
     elif resolved.choice is not None:
@@ -55,7 +69,7 @@ def conflicts(
     growth = process.outside.get(GROWTH, "true")
     if GROWTH not in variables and growth not in ("true", "false"):
         yield f"{GROWTH}={growth!r} does nothing: only true and false count."
-    yield from _allocators(process, resolved, devices)
+    yield from _allocators(process, resolved, devices, variables)
     yield from _growth_before(process, resolved, variables)
     if resolved.memory and process.keras is not None:
         yield (
@@ -69,19 +83,35 @@ def conflicts(
         )
 
 
-def _allocators(process: ProcessState, resolved: Resolved, devices: Sequence[Device]) -> Iterator[str]:
+def _allocators(
+    process: ProcessState, resolved: Resolved, devices: Sequence[Device], variables: Mapping[str, str | None]
+) -> Iterator[str]:
     """Give notes on what other allocators make of the policy."""
-    if process.environment.get(ALLOCATOR) == "cuda_malloc_async":
+    if variables.get(ALLOCATOR) == ASYNC:
+        if devices:
+            yield f"{_goes_back(process)} {NO_LIMIT}"
+        if DEVICE_CAP in process.environment:
+            yield f"{DEVICE_CAP} is set, and does nothing with --release."
+        return
+    if process.outside.get(ALLOCATOR) == ASYNC:
         if any(device.limits for device in devices):
             raise refusal.async_allocator()
         if resolved.memory:
-            yield f"{ALLOCATOR}=cuda_malloc_async is set: memory grows as CUDA's own pool does."
+            yield f"{ALLOCATOR}={ASYNC} is set: memory grows as CUDA's own pool does."
     cap = process.environment.get(DEVICE_CAP, "")
     if cap.isdigit() and resolved.memory:
         most = max((sum(device.limits) for device in devices), default=0)
         if most > int(cap) * MIB:
             raise refusal.capped(most, cap)
         yield f"{DEVICE_CAP}={cap} is set, and caps what TensorFlow takes of each GPU at {rounded(int(cap) * MIB)}."
+
+
+def _goes_back(process: ProcessState) -> str:
+    """Return a sentence on when memory goes back to the driver."""
+    what = "What TensorFlow does not use goes back to the driver"
+    if process.host in ("kernel", "session"):
+        return f"{what} once no cell has run for a while (`c.TfGpuMagics.release_after`), or at once by `%tf_gpu free`."
+    return f"{what} by `tfgpu_magic.give_back()`."
 
 
 def _growth_before(process: ProcessState, resolved: Resolved, variables: Mapping[str, str | None]) -> Iterator[str]:

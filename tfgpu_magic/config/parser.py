@@ -10,6 +10,7 @@ from tfgpu_magic.config import requests
 from tfgpu_magic.config.flags import part
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.request import Memory, Request
+from tfgpu_magic.config.requests.growth import NO_LIMIT
 from tfgpu_magic.config.vocabulary import find, nearest, usage
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
@@ -46,6 +47,8 @@ def _both(later: Request, earlier: Request) -> str:
     limit = [request for request in memory if request.limited]
     if not growth or not limit:
         return ""
+    if growth[0].releases:
+        return f" They cannot be had together. {NO_LIMIT}"
     if growth[0].grows:
         return f" For both, say `{limit[0].growing(on=True)}`."
     return f" A limit is taken at once, and nothing grows: say `{limit[0]}` alone."
@@ -69,5 +72,11 @@ def _sort(word: Word, tokens: Sequence[str]) -> tuple[list[str], dict[str, str]]
     lacks = {flag: f"{flag} of what? It needs a value." if takes else "" for flag, takes in word.flags}
     values, flags = part(tokens, lacks, word.forms)
     for flag in (value.partition("=")[0] for value in values if value.startswith("--")):
-        raise PolicyError(f"{word.name!r} has no flag {flag!r}.{nearest(flag, lacks)}{word.forms}")
+        raise PolicyError(f"{word.name!r} has no flag {flag!r}.{_apart(flag) or nearest(flag, lacks)}{word.forms}")
     return values, flags
+
+
+def _apart(flag: str) -> str:
+    """Return a sentence on a flag that only one word can have; nothing where it is none."""
+    known = {name: (row.WORD, why) for row in requests.REQUESTS for name, why in row.WORD.apart}
+    return f" It goes with `{known[flag][0].name}` alone. {known[flag][1]}" if flag in known else ""

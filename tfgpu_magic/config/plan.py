@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import advice, environment, fit, promises, refusal
+from tfgpu_magic.config import advice, environment, fit, plan_notes, promises, refusal
 from tfgpu_magic.config.fit import Device
-from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.policy import NOTHING, Policy
-from tfgpu_magic.config.process_state import GROWTH, ProcessState, Stage
+from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, GROWTH, ProcessState, Stage
 from tfgpu_magic.config.request import Memory, Request, reference
-from tfgpu_magic.config.resolver import Resolved, resolve
+from tfgpu_magic.config.resolver import resolve
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import rounded
@@ -86,6 +85,15 @@ class Plan:
         return any(device.limits and device.words for device in self.devices)
 
     @property
+    def releases(self) -> bool:
+        """Whether memory that TensorFlow does not use can go back to the driver while it lives."""
+        return self.environment.get(ALLOCATOR) == ASYNC
+
+    def takes(self, device: Device) -> str:
+        """Return what TensorFlow takes of one of the devices, as a short text."""
+        return in_words(device.limits, grows=self.grows, releases=self.releases)
+
+    @property
     def asked_of_all(self) -> Policy:
         """What is asked of every framework; of TensorFlow alone, where nothing is asked of the others."""
         return _of_all(self.asked, self.others)
@@ -132,10 +140,10 @@ def _of_all(own: Policy, others: Policy) -> Policy:
     return Policy((*rest, *others)) if others.requests else own
 
 
-def in_words(limits: Sequence[int], *, grows: bool) -> str:
+def in_words(limits: Sequence[int], *, grows: bool, releases: bool = False) -> str:
     """Return what is taken of a GPU as a short text: ``limit 2 GiB``, ``split 2 × 1 GiB, grows``, ``growth``."""
     if not limits:
-        return "growth" if grows else "all that is free"
+        return f"growth{', gives back' * releases}" if grows else "all that is free"
     if len(limits) == 1:
         return f"limit {rounded(limits[0])}{', grows' * grows}"
     alike = len(set(limits)) == 1
@@ -224,12 +232,7 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
             *(f"This replaces `{gone}`." for gone in process.asked if gone not in (*asked, *resolved.dropped, *policy)),
             *resolved.notes,
             *environment.conflicts(process, resolved, devices, variables),
-            *_on_the_rest(resolved, devices, snapshot),
-            *_maybe_broken(snapshot, process),
-            *(
-                [f"TensorFlow {process.old} is older than 2.16, the oldest that tfgpu_magic was tested with."]
-                * bool(process.old)
-            ),
+            *plan_notes.notes(resolved, devices, snapshot, process),
         ),
     )
 
@@ -270,38 +273,3 @@ def _fits(policy: Policy, snapshot: Snapshot, process: ProcessState) -> bool:
         return not fit.at_start(draft(policy, snapshot, process).devices)
     except Refused:
         return False
-
-
-def _on_the_rest(resolved: Resolved, devices: Sequence[Device], snapshot: Snapshot) -> Iterator[str]:
-    """Give notes on the GPUs that no request is about, and on what is not taken at once."""
-    hidden = [gpu.label for gpu in snapshot.gpus if gpu not in resolved.seen and not gpu.mig]
-    if resolved.choice is not None and hidden:
-        yield f"Hidden from TensorFlow: GPU {', '.join(hidden)}."
-    unlimited = [device.gpu.label for device in devices if not device.limits]
-    if resolved.by_gpu and resolved.everywhere is None and unlimited:
-        what = (
-            "TensorFlow takes memory there as it needs it"
-            if resolved.growth
-            else "TensorFlow takes all that is free there"
-        )
-        yield f"No limit is set for GPU {', '.join(unlimited)}: {what}. To hide a GPU, name the others with `visible`."
-    blind = [device.gpu.label for device in devices if device.words is not None and device.gpu.free is None]
-    if blind:
-        yield f"What is free on GPU {', '.join(blind)} is unknown here, so whether it fits was not checked."
-    total = sum(sum(device.limits) for device in devices)
-    if total and resolved.growth and not unlimited:
-        most = f"up to {rounded(total)} in all, as far as that much is free then"
-        yield f"Nothing is taken at the start; memory grows {most}."
-    if far := fit.out_of_reach(devices):
-        yield f"So much is not free now. {fit.describe(far, (), {})}"
-
-
-def _maybe_broken(snapshot: Snapshot, process: ProcessState) -> Iterator[str]:
-    """Give a note where an op may have failed on a full GPU, and its error was caught: TensorFlow keeps no record."""
-    shown = [gpu for gpu in snapshot.gpus if gpu.uuid in (process.shown or ()) and gpu.free is not None]
-    full = [gpu.label for gpu in shown if (gpu.free or 0) < context_bytes(gpu.total or 0)]
-    if process.stage is Stage.LISTED and full:
-        yield (
-            f"GPU {', '.join(full)} is full. If an operation has failed for that in this {process.host} already, "
-            "restart it: TensorFlow may hang at the next one."
-        )

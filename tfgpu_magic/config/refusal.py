@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.config.process_state import ALLOCATOR, DEVICE_CAP, DEVICES, ProcessState, Stage
+from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, DEVICE_CAP, DEVICES, ProcessState, Stage
 from tfgpu_magic.config.request import Memory, Request
 from tfgpu_magic.config.requests.default import Default
+from tfgpu_magic.config.requests.growth import NO_LIMIT
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.monitor.snapshot import Gpu
 from tfgpu_magic.units import rounded
@@ -191,8 +192,41 @@ def skipped(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
 def async_allocator() -> Refused:
     """Return the error for limits with cuda_malloc_async, which takes one for the size above which it frees memory."""
     return Refused(
-        f"{ALLOCATOR}=cuda_malloc_async is set, and that allocator keeps to no limit. Unset it before "
+        f"{ALLOCATOR}={ASYNC} is set, and that allocator keeps to no limit. Unset it before "
         f"TensorFlow's first op:   %env {ALLOCATOR}=\nWithout a limit it can stay: it grows as needed by itself."
+    )
+
+
+def release_with_limits(together: Policy, memory: Sequence[Memory]) -> Refused:
+    """Return the error for memory that is to be given back, and limits beside it.
+
+    Args:
+        together: what is asked now, after what was asked before.
+        memory: the requests of `together` that are about memory and count.
+    """
+    rest = tuple(request for request in together if not isinstance(request, Memory))
+
+    def way(kept: Iterable[Memory]) -> str:
+        return str(Policy((Default(), *rest, *kept)))
+
+    return Refused(
+        f"`{'; '.join(map(str, memory))}`: {NO_LIMIT}",
+        lead="\nSay one of:\n  ",
+        ways=[
+            way(request for request in memory if request.releases),
+            way(request.growing(on=True) for request in memory if request.limited),
+        ],
+    )
+
+
+def without_pools(gpus: Sequence[Gpu], seen: Sequence[Gpu]) -> Refused:
+    """Return the error for GPUs on which CUDA has no memory pools: TensorFlow would end the process there."""
+    rest = [gpu for gpu in seen if gpu not in gpus]
+    return Refused(
+        f"GPU {', '.join(gpu.label for gpu in gpus)} is too old for CUDA's memory pools, which --release needs, and "
+        "TensorFlow would end this process at its first op.",
+        lead="\nSay one of:\n  ",
+        ways=["growth", *([f"visible {_list(rest)}; growth --release"] if rest else [])],
     )
 
 

@@ -71,6 +71,11 @@ class Memory(_Request):
         """Whether memory is taken as it is needed, and not at once."""
 
     @property
+    def releases(self) -> bool:
+        """Whether memory that TensorFlow does not use goes back to the driver while it lives; no limit holds then."""
+        return False
+
+    @property
     @abstractmethod
     def of_free(self) -> bool:
         """Whether its sizes are parts of what is free, so that they leave CUDA's libraries their room."""

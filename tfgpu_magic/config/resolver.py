@@ -29,6 +29,10 @@ The wheels list an older GPU all the same; whether its operations fail can be se
 """
 
 
+POOLS_SINCE = (6, 0)
+"""The least compute capability of a GPU on which CUDA has memory pools, by TensorFlow's own check of it."""
+
+
 @dataclass(slots=True)
 class Resolved:
     """A resolved policy. It exists only while a plan is made.
@@ -118,6 +122,8 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
     if process.ceiling is not None:
         _hold(resolved, policy, snapshot, process.ceiling)
     resolved.cpus = cpus[-1].count if cpus else None
+    if any(request.releases for request in resolved.memory):
+        _check_release(resolved, together.without(resolved.dropped))
     if len({request.grows for request in resolved.memory}) > 1:
         raise refusal.growth_must_agree(policy, together.without(resolved.dropped), resolved.memory)
     resolved.growth = resolved.memory[0].grows if resolved.memory else None
@@ -251,6 +257,19 @@ def _hold(resolved: Resolved, policy: Policy, snapshot: Snapshot, most: Ceiling)
             resolved.everywhere = None
             resolved.by_gpu.clear()
     resolved.notes += most.notes(resolved.added)
+
+
+def _check_release(resolved: Resolved, together: Policy) -> None:
+    """Refuse to give memory back where that cannot be.
+
+    Raises:
+        Refused: there are limits beside it, or a GPU has no memory pools.
+    """
+    if any(request.limited for request in resolved.memory):
+        raise refusal.release_with_limits(together, resolved.memory)
+    old = [gpu for gpu in resolved.seen if gpu.capability is not None and gpu.capability < POOLS_SINCE]
+    if old:
+        raise refusal.without_pools(old, resolved.seen)
 
 
 def is_skipped(gpu: Gpu, seen: Sequence[Gpu], process: ProcessState) -> bool:

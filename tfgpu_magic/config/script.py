@@ -27,8 +27,10 @@ def python(plan: Plan, order: Sequence[str] = ()) -> str:
         for name, value in plan.environment.items()
     ]
     lines = ["import os", "", *lines, ""] if lines else []
+    if plan.releases:
+        lines.insert(0, "import ctypes")
     if not plan.limited and plan.cpus is None and not chosen:
-        return "\n".join([*lines, "import tensorflow as tf"])
+        return "\n".join([*lines, "import tensorflow as tf", *_giving_back(plan)])
     lines += ["import tensorflow as tf", ""]
     if plan.limited or chosen:
         lines.append('gpus = tf.config.list_physical_devices("GPU")')
@@ -42,7 +44,25 @@ def python(plan: Plan, order: Sequence[str] = ()) -> str:
         lines.append('cpus = tf.config.list_physical_devices("CPU")')
         lines += [f"parts = [tf.config.LogicalDeviceConfiguration()] * {plan.cpus}"]
         lines.append("tf.config.set_logical_device_configuration(cpus[0], parts)")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_giving_back(plan)])
+
+
+def _giving_back(plan: Plan) -> list[str]:
+    return _GIVE_BACK.splitlines() if plan.releases else []
+
+
+_GIVE_BACK = '''
+
+def give_back():
+    """Give GPU memory that TensorFlow does not use back to the driver; call it after TensorFlow's first op."""
+    tf.test.experimental.sync_devices()
+    cuda = ctypes.CDLL("libcuda.so.1")
+    count, pool = ctypes.c_int(), ctypes.c_void_p()
+    cuda.cuDeviceGetCount(ctypes.byref(count))
+    for gpu in range(count.value):
+        cuda.cuDeviceGetDefaultMemPool(ctypes.byref(pool), gpu)
+        cuda.cuMemPoolTrimTo(pool, ctypes.c_size_t(0))
+'''
 
 
 def _configure(gpu: str, parts: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tfgpu_magic import frameworks
-from tfgpu_magic.config import runtime
+from tfgpu_magic.config import cuda, runtime
 from tfgpu_magic.config.fallback import foreseen
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, in_words, renew
@@ -82,6 +82,9 @@ def after_exit(snapshot: Snapshot) -> Snapshot:
 
 def _pools(gpu: Gpu, *, grows: bool) -> int:
     """Return the bytes that TensorFlow holds of a GPU by its own figures: its pools, and an estimate of the context."""
+    if RUNTIME.plan is not None and RUNTIME.plan.releases:  # its peak is no longer held
+        pool = cuda.pools().get(str(gpu.uuid))
+        return 0 if pool is None else pool + context_bytes(gpu.total or 0)
     pools = devices.pools().get(str(gpu.uuid), ())
     sizes = [pool.peak if grows else pool.limit for pool in pools if pool.peak]
     return sum(sizes) + context_bytes(gpu.total or 0) if pools else 0
@@ -99,13 +102,14 @@ def _uses(process: ProcessState, plan: Plan | None, labels: Mapping[str, str]) -
     seen, limits, fair = _seen(process, plan), _limits(process, plan), _fair(process, plan)
     most = _most(plan, {uuid: limits[uuid] for uuid in seen if uuid in limits})
     grows = runtime.growth_in_force(process) if plan is None or plan.judged else plan.grows
+    releases = plan is not None and plan.releases and not process.changed
     uses: list[GpuUse] = []
     number = 0
     for uuid in seen:
         sizes = limits.get(uuid, ())
         logical = ready.get(uuid) or _expected(number, sizes)
         number += len(logical)
-        policy = in_words(sizes, grows=grows) if sizes or grows else DEFAULT
+        policy = in_words(sizes, grows=grows, releases=releases) if sizes or grows else DEFAULT
         use = GpuUse(
             gpu=labels.get(uuid, uuid),
             policy=fair.get(uuid, policy),

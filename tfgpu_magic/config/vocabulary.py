@@ -15,13 +15,11 @@ from tfgpu_magic.errors import UnknownWord
 POLICY_WORDS = tuple(request.WORD for request in REQUESTS)
 
 _GIVES_BACK = (
-    "TensorFlow gives memory back to the driver only when its process ends. Restart the kernel, or run such work in a "
-    "cell that begins with `%%tf_gpu isolate`: its process ends with it."
+    "TensorFlow gives memory back to the driver only when its process ends, unless `%tf_gpu growth --release` was said "
+    "before its first use. Restart the kernel, or run such work in a cell that begins with `%%tf_gpu isolate`: its "
+    "process ends with it. `%tf_gpu free` lets go of what nobody needs, for TensorFlow to use again."
 )
-_IMPOSSIBLE = {
-    **dict.fromkeys(("free", "release", "empty_cache", "gc"), _GIVES_BACK),
-    **dict.fromkeys(("reset", "clear", "unset"), f"{default.DROPS} {_GIVES_BACK}"),
-}
+_IMPOSSIBLE = dict.fromkeys(("reset", "clear", "unset"), f"{default.DROPS} {_GIVES_BACK}")
 """Answers to words that other tools have for what is not possible in a process that lives on."""
 
 _FLAGS = dict.fromkeys(("--growth", "--cap"), "--grow")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -22,14 +22,16 @@ class Word:
         usage: the forms in which it is written.
         meaning: what it does, for the help and for the table of the words in the documentation.
         flags: its flags, each with whether a value follows.
+        apart: those of its flags that other policies cannot have, each with the reason, one sentence.
         offers: returns what may follow the tokens that stand behind the word; it may call for the labels of the GPUs.
             None where no value stands behind the word.
         also: other ways to write the name; "" is the line without a word.
         tried: other names that people may write for it, in lower case.
         instead: the answer to those, one sentence.
         restart: whether `--restart` may stand beside it.
-        answer: does what a line asks, and returns what is to be shown, if anything; None where the word has no place in
-            a line.
+        answer: does what a line asks, and returns what is to be shown, if anything; or a function that runs code of the
+            user's and returns its value. None where the word has no place in a line.
+        holds_code: whether code may stand behind it, in which IPython is to replace no ``{name}`` and ``$name``.
         above: what the word does above a cell; None where it has no place there.
     """
 
@@ -37,6 +39,7 @@ class Word:
     usage: tuple[str, ...]
     meaning: str
     flags: tuple[tuple[str, bool], ...] = ()
+    apart: tuple[tuple[str, str], ...] = ()
     offers: Callable[[Sequence[str], Callable[[], Sequence[str]]], list[str]] | None = None
     also: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
@@ -44,6 +47,7 @@ class Word:
     restart: bool = False
     answer: Callable[[Line], object] | None = None
     above: Above | None = None
+    holds_code: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -120,6 +124,8 @@ class Line:
         words: the table in which it was found.
         looking: a look at the GPUs that has begun with the line; None where none has.
         magic: the magic whose line it is: `tf_gpu`, or `gpu` for every framework.
+        code: what follows its first word, as it is written.
+        names: the names where it stands, if that is a line of IPython's.
     """
 
     name: str
@@ -129,6 +135,8 @@ class Line:
     words: tuple[Word, ...]
     looking: Looking | None = None
     magic: Magic = "tf_gpu"
+    code: str = ""
+    names: Mapping[str, Any] | None = None
 
     @property
     def frameworks(self) -> Literal["tensorflow", "all"]:

@@ -7,15 +7,21 @@ backends of all platforms, for good; `import jax` starts none. With `JAX_PLATFOR
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tfgpu_magic.config import cuda
 from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wanted, phrase
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.frameworks import jax_settings
+from tfgpu_magic.frameworks import jax_arrays, jax_errors, jax_settings
+from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks.objects import Objects
+from tfgpu_magic.frameworks.peaks import Counter
+from tfgpu_magic.frameworks.shortage import PoolState, Shortage
 from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
 
@@ -28,6 +34,7 @@ class Jax:
     # 2147483648 bytes." and "... Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0".
     out_of_memory = re.compile(r"RESOURCE_EXHAUSTED: (Out of memory|Failed to allocate)")
     runtime = None
+    resets = False  # nothing resets its peaks
     comes_with_tensorflow = True
     fixed_once_used = True
 
@@ -54,6 +61,68 @@ class Jax:
             if told.get("peak_bytes_in_use") or told.get("pool_bytes"):
                 found[shown[device.local_hardware_id]] = tuple(self._figures(told))
         return found
+
+    def shortage(self, text: str) -> Shortage | None:
+        """Return what an error's text says of memory that was missing."""
+        return jax_errors.shortage(text)
+
+    def pools(self) -> list[PoolState]:
+        """Return its pool on each GPU; not every allocator has a limit, or tells its largest free block."""
+        shown, grows = cuda.shown(), jax_settings.grows(os.environ)
+        found = []
+        for device in _bridge()._backends["cuda"].local_devices():
+            told, number = device.memory_stats() or {}, device.local_hardware_id
+            found.append(
+                PoolState(
+                    framework=self.name,
+                    name=f"cuda:{number}",
+                    gpu=shown[number],
+                    in_use=told.get("bytes_in_use", 0),
+                    peak=told.get("peak_bytes_in_use", 0),
+                    limit=told.get("bytes_limit") or None,
+                    capped=bool(told.get("bytes_limit")),
+                    grows=grows,
+                    taken=told.get("pool_bytes"),
+                    largest=told.get("largest_free_block_bytes") or None,
+                )
+            )
+        return found
+
+    def counters(self) -> tuple[Counter, ...]:
+        """Return the counters of each GPU that it has taken memory of."""
+        if self.stage() is not Stage.READY:
+            return ()
+        shown, found = cuda.shown(), []
+        for device in _bridge()._backends["cuda"].local_devices():
+            told, number = device.memory_stats() or {}, device.local_hardware_id
+            if told.get("peak_bytes_in_use") or told.get("pool_bytes"):
+                found.append(
+                    Counter(
+                        name=f"cuda:{number}",
+                        gpu=shown[number],
+                        in_use=told.get("bytes_in_use", 0),
+                        peak=told.get("peak_bytes_in_use", 0),
+                        limit=told.get("bytes_limit") or None,
+                    )
+                )
+        return tuple(found)
+
+    def reset_peaks(self) -> None:
+        """Do nothing: its peaks are those since it started."""
+
+    def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
+        """Do nothing: nobody resets them."""
+
+    def arrays(self, objects: Objects) -> Iterable[Array]:  # noqa: ARG002  # it has a list of its own
+        """Return its arrays on GPUs."""
+        return jax_arrays.arrays()
+
+    def in_use(self) -> dict[str, int]:
+        """Return the bytes in use on each GPU."""
+        return {
+            f"cuda:{device.id}": (device.memory_stats() or {}).get("bytes_in_use", 0)
+            for device in _bridge()._backends["cuda"].local_devices()
+        }
 
     def version(self) -> tuple[int, ...]:
         """Return the version of jaxlib that is installed, which reads the variables; empty where none is."""

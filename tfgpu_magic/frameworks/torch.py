@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -20,6 +20,11 @@ from tfgpu_magic.config.framework_plan import FrameworkPlan, FrameworkState, Wan
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import Refused
+from tfgpu_magic.frameworks import torch_arrays, torch_counters, torch_errors
+from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks.objects import Objects
+from tfgpu_magic.frameworks.peaks import Counter
+from tfgpu_magic.frameworks.shortage import PoolState, Shortage
 from tfgpu_magic.frameworks.versions import installed
 from tfgpu_magic.monitor.report import Figure
 from tfgpu_magic.units import rounded
@@ -41,12 +46,15 @@ class Torch:
     out_of_memory = re.compile(r"CUDA (error: )?out of memory", re.IGNORECASE)
     runtime = None
     comes_with_tensorflow = False
+    resets = True
     fixed_once_used = False  # a cap may be set at any time before it is passed
+    gives_back = True  # what its cache keeps, at any time
 
     def __init__(self) -> None:
         self.since: str | None = None
         self._plan = FrameworkPlan(framework=self.name)
         self._queued = False
+        self._between: Callable[[Callable[[], None]], None] = lambda reset: reset()
         self._told: dict[int, tuple[float, float]] = {}
         """The fraction of each GPU that would hold without ours, and ours, by PyTorch's number."""
 
@@ -72,6 +80,75 @@ class Torch:
                 )
         return found
 
+    def shortage(self, text: str) -> Shortage | None:
+        """Return what an error's text says of memory that was missing."""
+        return torch_errors.shortage(text)
+
+    def pools(self) -> list[PoolState]:
+        """Return its pool on each GPU that it has taken memory of; it does not tell the largest free block."""
+        module, found = _cuda(), []
+        for number, uuid in enumerate(cuda.shown()):
+            limit = next(iter(_limit(module, number)), None)
+            if (reserved := int(module.memory_reserved(number))) or limit is not None:
+                found.append(
+                    PoolState(
+                        framework=self.name,
+                        name=f"cuda:{number}",
+                        gpu=uuid,
+                        in_use=int(module.memory_allocated(number)),
+                        peak=int(module.max_memory_allocated(number)),
+                        limit=limit,
+                        capped=limit is not None,
+                        grows=True,
+                        releases=True,
+                        taken=reserved,
+                    )
+                )
+        return found
+
+    def counters(self) -> tuple[Counter, ...]:
+        """Return the counters of what it has allocated of each GPU that it has taken memory of."""
+        if self.stage() is not Stage.READY:
+            return ()
+        module, found = _cuda(), []
+        for number, uuid in enumerate(cuda.shown()):
+            stats = torch_counters.read(number)
+            allocated, reserved = (stats[name]["all"] for name in ("allocated_bytes", "reserved_bytes"))
+            if reserved["peak"]:
+                limit = next(iter(_limit(module, number)), None)
+                found.append(
+                    Counter(
+                        name=f"cuda:{number}",
+                        gpu=uuid,
+                        in_use=allocated["current"],
+                        peak=allocated["peak"],
+                        limit=limit,
+                    )
+                )
+        return tuple(found)
+
+    def reset_peaks(self) -> None:
+        """Reset the peaks of every GPU."""
+        for number, _ in enumerate(cuda.shown()):
+            torch_counters.reset(number)
+
+    def share_peaks(self, between: Callable[[Callable[[], None]], None]) -> None:
+        """Have the resets of others done by a function, from PyTorch's import on."""
+        self._between = between
+        import_hook.call_at_import(self._share, self.module)
+
+    def _share(self) -> None:
+        torch_counters.share(self._between)
+
+    def arrays(self, objects: Objects) -> list[Array]:
+        """Return its tensors on GPUs, and their gradients."""
+        return torch_arrays.arrays(objects)
+
+    def in_use(self) -> dict[str, int]:
+        """Return the bytes that are allocated on each GPU."""
+        module = _cuda()
+        return {f"cuda:{number}": int(module.memory_allocated(number)) for number in range(module.device_count())}
+
     def version(self) -> tuple[int, ...]:
         """Return the version that is installed; empty where none is."""
         return installed(self.module)
@@ -81,6 +158,13 @@ class Torch:
         if self.stage() is not Stage.READY:
             return {}
         return {uuid: one.size for uuid, figures in self.figures().items() for one in figures if one.taken}
+
+    def give_back(self) -> dict[str, int]:
+        """Empty its cache; return the bytes that went back, by the UUID of each GPU."""
+        before = self.held()
+        _cuda().empty_cache()
+        now = self.held()
+        return {uuid: max(0, size - now.get(uuid, 0)) for uuid, size in before.items()}
 
     def plan(self, wanted: Wanted, state: FrameworkState) -> FrameworkPlan:
         """Decide what is done about it. Pure.

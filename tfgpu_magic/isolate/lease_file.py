@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.isolate.claims import Claim, Need
-from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.pids import began
 
 NAME = "leases-4"
 """The file's name, with the version of its content."""

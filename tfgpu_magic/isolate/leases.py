@@ -22,8 +22,8 @@ from tfgpu_magic.isolate.claims import Claim, Need, is_fair, key, size
 from tfgpu_magic.isolate.demand import Alternative, Demand, DemandForAll, alternatives
 from tfgpu_magic.isolate.lease import Abandoned, Lease
 from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseFile, LeaseTable, Page
-from tfgpu_magic.isolate.pids import began, family
 from tfgpu_magic.isolate.process import inside
+from tfgpu_magic.monitor.pids import began, family
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 TICK = 0.25

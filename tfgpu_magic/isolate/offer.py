@@ -17,8 +17,8 @@ from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.claims import Holding
-from tfgpu_magic.isolate.pids import lives
 from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.pids import lives
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 T = TypeVar("T")

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.owners import notebook_of
-from tfgpu_magic.monitor.rows import Table, make
+from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.self_reported import self_reported
+from tfgpu_magic.monitor.tabulate import make
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.owners import Notebook, Owner
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.monitor.unused import Unused
 
 
 def assemble(
@@ -23,6 +25,7 @@ def assemble(
     own: Report | None,
     reports: Sequence[Report],
     notebooks: Mapping[int, Notebook],
+    unused: Mapping[tuple[str, int], Unused] | None = None,
 ) -> Table:
     """Make the table from the driver's figures, and where there are none, from the kernels' reports.
 
@@ -32,8 +35,9 @@ def assemble(
         own: this kernel's own report.
         reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid, as `together` returns it.
+        unused: what is held without use, as `unused.Record.unused` returns it.
     """
-    return self_reported(make(snapshot, owners, own, reports, notebooks), own, reports, notebooks)
+    return self_reported(make(snapshot, owners, own, reports, notebooks, unused), own, reports, notebooks)
 
 
 def together(reports: Iterable[Report], served: Mapping[int, Notebook]) -> dict[int, Notebook]:

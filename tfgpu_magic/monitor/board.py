@@ -30,7 +30,7 @@ from tfgpu_magic.monitor.snapshot import Parser, Snapshot
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.directory import BoardDirectory
 
-VERSION = 3
+VERSION = 4
 """The version of this layout and of the messages' JSON. Files of different versions have different names."""
 BOARD, LOCK = f"board-{VERSION}", f"lock-{VERSION}"
 STALE_AFTER = 2.5
@@ -40,7 +40,7 @@ _MAGIC = b"tfgpumag"
 _HEADER = struct.Struct("<8sIIQIIdddd")
 _CHECK = struct.Struct("<I")
 _SLOTS = (4096, 4096 + 2**20)
-_ROOM = 2**20  # bytes for a message: some 15,000 processes
+_ROOM = 2**20  # bytes for a message: some 13,000 processes
 _HISTORY = 4096 + 2 * 2**20
 _ALLOCATED = ((0, 4096), (_SLOTS[0], 2**16), (_SLOTS[1], 2**16), (_HISTORY, 2**17))
 """What is allocated when the file is made, as (offset, bytes): a disk that fills up later harms few boards."""

@@ -18,21 +18,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import lockfile, takeover
+from tfgpu_magic.monitor import holders, lockfile, takeover, unused_file
 from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
+from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.driver_sleep import ASLEEP, DriverSleep
 from tfgpu_magic.monitor.fill_in import fill_in
 from tfgpu_magic.monitor.readers import Readers
+from tfgpu_magic.monitor.report_files import AllReportFiles
 from tfgpu_magic.monitor.schedule import Schedule, Wanted
 from tfgpu_magic.monitor.settings import LIBRARIES, LINGER, PROCESS_NAME, READING_TIMEOUT
 from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.monitor.unused import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tfgpu_magic.monitor.source import Reader
+    from tfgpu_magic.monitor.unused import Holder
 
+PROCESS_TIMEOUT = 0.5
+"""Seconds to wait for what is read of a process once; it takes a fraction of a millisecond."""
 LISTS_WHEN_MOVED = 16 * 2**20
 """The largest change of the bytes in use that does not cause the lists to be read again."""
 _PAUSE = 0.5  # seconds between two checks whether a sleeping GPU was woken, or a driver that fails is due
@@ -84,16 +90,17 @@ def _lock(place: BoardDirectory) -> int | None:
 
 
 def _write(place: BoardDirectory, lock: int, writer: Writer, *, linger: float, patience: float) -> None:
-    readings = _Readings(lock, writer, patience)
+    readings = _Readings(place, lock, writer, patience)
     looked, stamp = time.monotonic(), 0
     while writer.is_there() and place.holds(LOCK, lock) and not readings.give_way():
         now = time.monotonic()
         if (touched := os.fstat(lock).st_mtime_ns) != stamp:
             looked, stamp = now, touched
         if now - looked > linger:
+            readings.keep()
             if place.simulated:  # this machine will not come back
-                place.remove(BOARD)
-                place.remove(LOCK)
+                for name in (BOARD, LOCK, unused_file.NAME):
+                    place.remove(name)
             return
         with contextlib.suppress(OSError):  # a full disk: readers find the writer missing until there is room
             readings.go_on(now)
@@ -103,9 +110,10 @@ def _write(place: BoardDirectory, lock: int, writer: Writer, *, linger: float, p
 class _Readings:
     """The readings and their publication, one step at a time."""
 
-    def __init__(self, lock: int, writer: Writer, patience: float) -> None:
+    def __init__(self, place: BoardDirectory, lock: int, writer: Writer, patience: float) -> None:
         self._reader, self._schedule, self._driver_sleep = _readers(), Schedule(), DriverSleep()
-        self._lock, self._writer, self._patience = lock, writer, patience
+        self._place, self._lock, self._writer, self._patience = place, lock, writer, patience
+        self._ledger = Ledger(unused_file.kept(place))
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, int | None] = {}
         self._opened = self._succeeded = False
@@ -125,6 +133,18 @@ class _Readings:
             self._read(kind, now)
         else:
             self._writer.beat(self._schedule.next())
+
+    def keep(self) -> None:
+        """Keep what was counted of memory that is held without use, unless the disk is full."""
+        with contextlib.suppress(MonitorError, OSError):
+            unused_file.keep(self._place, self._ledger.record())
+
+    def _quiet(self) -> dict[int, float]:
+        """Return since when kernels run no cell, by pid, as they report."""
+        with contextlib.suppress(MonitorError), contextlib.closing(AllReportFiles(self._place)) as reports:
+            idle = [one for one in reports.read() if one.busy is False]
+            return {one.pid: one.active for one in idle if one.active is not None}
+        return {}
 
     def give_way(self) -> bool:
         """Tell whether to give way to a collector that can read the GPUs, where this one cannot."""
@@ -159,6 +179,8 @@ class _Readings:
         self._schedule.done(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
         self._snapshot = snapshot
         self._writer.publish(snapshot, self._schedule.next())
+        if self._ledger.step(snapshot, _about, self._quiet):
+            self.keep()
         if kind != "memory" and self._driver_sleep.begins(snapshot, now):  # an old list lacks newer processes
             with _alarm(self._patience):
                 self._reader.close()
@@ -166,6 +188,11 @@ class _Readings:
         if not self._succeeded:
             lockfile.succeed(self._lock)
             self._succeeded = True
+
+
+def _about(pid: int) -> Holder | None:
+    """Read of a process what is kept of it, unless that takes too long: a driver may hold it, and its files with it."""
+    return within(PROCESS_TIMEOUT, partial(holders.about, pid))
 
 
 @contextlib.contextmanager

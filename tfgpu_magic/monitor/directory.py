@@ -17,7 +17,7 @@ from tfgpu_magic.monitor.sources import SOURCES
 
 _SIMULATED = "TFGPU_SIMGPU"
 """The variable that puts a process on a simulated machine (`simgpu.ENVIRONMENT`), which has a board of its own."""
-_OF_A_VIEW = ("board-", "lock-")
+_OF_A_VIEW = ("board-", "lock-", "unused-")
 """Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
 _RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  BoardDirectory checks the owner
 _FORGOTTEN = 30 * 86400.0  # seconds: no process writes any more to what an earlier boot or a container has left

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 
@@ -26,25 +28,42 @@ def fill_in(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphi
         return fresh
     known = {(gpu.label, gpu.uuid): gpu for gpu in before.gpus}
     answering = {gpu.label for gpu in fresh.gpus if (gpu.label, gpu.uuid) in known and not gpu.error}
-    old = [row for row in before.processes if row.gpu in answering]
+    complete = _with_sensors if processes else _as_listed
+    gpus = tuple(complete(gpu, known[gpu.label, gpu.uuid]) if gpu.label in answering else gpu for gpu in fresh.gpus)
     if processes:
-        return replace(fresh, processes=_with_graphics(fresh, old))
-    gpus = tuple(_as_listed(gpu, known[gpu.label, gpu.uuid]) if gpu.label in answering else gpu for gpu in fresh.gpus)
+        drawing = {(row.gpu, row.pid): row for row in before.processes if "G" in row.kind and row.gpu in answering}
+        return replace(fresh, gpus=gpus, processes=_with_graphics(fresh, drawing) if drawing else fresh.processes)
+    old = tuple([row for row in before.processes if row.gpu in answering])
     notes = tuple(dict.fromkeys((*before.notes, *fresh.notes)))
-    return replace(fresh, gpus=gpus, processes=tuple(old), notes=notes, listed_at=before.listed_at)
+    return replace(fresh, gpus=gpus, processes=old, notes=notes, listed_at=before.listed_at)
+
+
+def _with_sensors(gpu: Gpu, before: Gpu) -> Gpu:
+    """Copy to a GPU what its sensors told, which are read with the graphics processes."""
+    if before.temperature is None and before.power is None:
+        return gpu
+    return replace(gpu, temperature=before.temperature, power=before.power)
 
 
 def _as_listed(gpu: Gpu, before: Gpu) -> Gpu:
-    """Copy to a GPU what follows from its lists alone: whether there are any, and a use that is the processes' sum."""
+    """Copy to a GPU what its lists and sensors told: whether there are lists, and a use that is their sum."""
     error = before.error if before.refused else None
     used = before.used if before.unified and gpu.used is None else gpu.used
     unified = gpu.unified or before.unified
-    return replace(gpu, listed=before.listed, refused=before.refused, used=used, unified=unified, error=error)
+    return replace(
+        gpu,
+        listed=before.listed,
+        refused=before.refused,
+        used=used,
+        unified=unified,
+        error=error,
+        temperature=before.temperature,
+        power=before.power,
+    )
 
 
-def _with_graphics(fresh: Snapshot, old: list[Process]) -> tuple[Process, ...]:
+def _with_graphics(fresh: Snapshot, drawing: Mapping[tuple[str, int], Process]) -> tuple[Process, ...]:
     """Add the processes that only draw, and mark those that draw and compute."""
-    drawing = {(row.gpu, row.pid): row for row in old if "G" in row.kind}
     rows = [
         replace(row, kind="C+G") if row.kind == "C" and (row.gpu, row.pid) in drawing else row
         for row in fresh.processes

@@ -18,10 +18,12 @@ from tfgpu_magic.monitor.settings import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
 from tfgpu_magic.monitor.starting import begin, start
 from tfgpu_magic.monitor.takeover import Doubt
+from tfgpu_magic.monitor.unused_file import RecordReader
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.history import History
     from tfgpu_magic.monitor.report import Report
+    from tfgpu_magic.monitor.unused import Record
 
 CHECK_EVERY = 0.5
 """Seconds between two of a viewer's checks that there is a collector, which also see from them that it has viewers."""
@@ -58,6 +60,7 @@ class Live:
         self._report_files: AllReportFiles | None = None
         self._check_at = self._place_at = 0.0
         self._doubt = Doubt()
+        self._records = RecordReader()
 
     def __enter__(self) -> Live:
         return self
@@ -132,6 +135,15 @@ class Live:
             MonitorError: as `look`.
         """
         return self._open().history()
+
+    def unused(self) -> Record | None:
+        """Return what the collector has counted of memory that is held without use; None where it has counted nothing.
+
+        Raises:
+            MonitorError: as `look`.
+        """
+        self._open()
+        return self._records.read(self._place) if self._place is not None else None
 
     def reports(self) -> tuple[Report, ...]:
         """Read the other kernels' reports.

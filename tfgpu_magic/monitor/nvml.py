@@ -1,23 +1,28 @@
-"""Reads a snapshot from NVML, as the only module that touches it. Whose a pid is, `owners` finds out.
-
-Every function of the driver is called by its name and returns a code (`_call`), so that a failing one costs its
-own figure and nothing else. pynvml finds and opens the library and names structs and codes; its wrappers are not
-used, because they make two calls for each list, raise two families of errors, and gpustat replaces one of them.
-"""
+"""Reads a snapshot from NVML, whose functions `nvml_calls` calls. Whose a pid is, `owners` finds out."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
-from ctypes import CDLL, byref, c_int, c_uint, create_string_buffer
+from ctypes import byref, c_int, c_uint, c_ulonglong, create_string_buffer
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import pynvml
-
 from tfgpu_magic.monitor import nvml_codes
-from tfgpu_magic.monitor.merge import ROW_OF_535, ROWS, known, merge, rows
+from tfgpu_magic.monitor.machine_memory import available, total_memory
+from tfgpu_magic.monitor.merge import ROW_OF_535, ROWS, SAMPLE, latest, merge, rows
+from tfgpu_magic.monitor.nvml_calls import (
+    call,
+    has,
+    memory,
+    multiprocessors,
+    new_handle,
+    number,
+    preload,
+    rates,
+    sensors,
+    start,
+    text,
+)
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 if TYPE_CHECKING:
@@ -29,14 +34,14 @@ LARGEST_PID = 2**22
 RECOUNT_EVERY = 30.0
 """Seconds between two counts of the devices: GPUs are plugged, lost and cut into instances meanwhile."""
 
+_EPOCH, _RECENT = 10**15, 5 * 10**6
+"""Microseconds: a time that no driver has counted up to from its own start, and how old a first sample may be."""
+
 _LISTS = {
     "C": "nvmlDeviceGetComputeRunningProcesses",
     "G": "nvmlDeviceGetGraphicsRunningProcesses",
     "M": "nvmlDeviceGetMPSComputeRunningProcesses",
 }
-
-_CORES_PER_MULTIPROCESSOR = {(6, 0): 64, (8, 0): 64} | {(7, minor): 64 for minor in range(10)}
-"""The exceptions to 128, by compute capability (CUDA C++ Programming Guide, throughput of arithmetic instructions)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,9 @@ class _Device:
 class Reader:
     """An open NVML, for one reading or a reading every second.
 
-    Facts that do not change are read once per UUID; each `read` then costs one call for the memory and one for each
-    list of processes, per GPU. Not thread-safe.
+    Facts that do not change are read once per UUID. Each `read` then costs, per GPU, a call for the memory and one for
+    its use; with processes one for each list and one for their samples; and with graphics two for the sensors. Not
+    thread-safe.
 
     Args:
         folders: where else to look for the driver's library, if the system does not find it.
@@ -70,6 +76,7 @@ class Reader:
         self._facts: dict[str, Gpu] = {}
         self._recount_at = 0.0
         self._row_of_535 = False
+        self._sampled: dict[str, int] = {}  # the time of each GPU's last sample of utilisation, in microseconds
         self._make_room(64)
 
     def __enter__(self) -> Reader:
@@ -81,7 +88,7 @@ class Reader:
     def close(self) -> None:
         """Shut NVML down; a later `read` starts it again."""
         if self._open:
-            _call("nvmlShutdown")
+            call("nvmlShutdown")
         self._open = False
         self._recount_at = 0.0
 
@@ -128,15 +135,15 @@ class Reader:
         """Initialise NVML unless that is done, and return its code."""
         if self._open:
             return nvml_codes.OK
-        code = _init()
-        if code == nvml_codes.NO_LIBRARY and _preload(self._folders):
-            code = _init()
+        code = start()
+        if code == nvml_codes.NO_LIBRARY and preload(self._folders):
+            code = start()
         if code != nvml_codes.OK:
             return code
         self._open = True
-        self._driver = _text("nvmlSystemGetDriverVersion")
+        self._driver = text("nvmlSystemGetDriverVersion")
         # The extra field came with the first of these symbols and went when the second one came.
-        self._row_of_535 = _has("nvmlDeviceGetConfComputeMemSizeInfo") and not _has(
+        self._row_of_535 = has("nvmlDeviceGetConfComputeMemSizeInfo") and not has(
             "nvmlDeviceGetRunningProcessDetailList"
         )
         return nvml_codes.OK
@@ -146,7 +153,7 @@ class Reader:
         if time.monotonic() < self._recount_at:
             return nvml_codes.OK
         count = c_uint()
-        code = _call("nvmlDeviceGetCount_v2", byref(count))
+        code = call("nvmlDeviceGetCount_v2", byref(count))
         if code != nvml_codes.OK or not count.value:
             return code or nvml_codes.NO_GPU
         before = {device.gpu.label: device.gpu for device in self._devices}
@@ -157,21 +164,21 @@ class Reader:
     def _find(self, index: int, before: dict[str, Gpu]) -> list[_Device]:
         """Find the GPU of one index and its MIG instances; `before` has the GPUs by label, for one that is lost now."""
         gpu = before.get(str(index), Gpu(index=index))
-        handle = pynvml.c_nvmlDevice_t()
-        code = _call("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
+        handle = new_handle()
+        code = call("nvmlDeviceGetHandleByIndex_v2", c_uint(index), byref(handle))
         if code != nvml_codes.OK:
             return [_Device(None, gpu, code)]
         mode, pending = c_uint(), c_uint()
-        mig = _call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == nvml_codes.OK and mode.value == 1
+        mig = call("nvmlDeviceGetMigMode", handle, byref(mode), byref(pending)) == nvml_codes.OK and mode.value == 1
         gpu = replace(self._learn(handle, gpu), index=index, mig=mig)
         return [_Device(handle, gpu), *(self._instances(handle, gpu) if mig else [])]
 
     def _instances(self, handle: Any, parent: Gpu) -> list[_Device]:
         """Find the MIG instances of a GPU, numbered as nvidia-smi's process table does, by GPU instance."""
-        parts = [pynvml.c_nvmlDevice_t() for _ in range(_number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)]
+        parts = [new_handle() for _ in range(number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)]
         give = "nvmlDeviceGetMigDeviceHandleByIndex"
-        parts = [part for at, part in enumerate(parts) if _call(give, handle, c_uint(at), byref(part)) == nvml_codes.OK]
-        numbers = [_number("nvmlDeviceGetGpuInstanceId", part) for part in parts]
+        parts = [part for at, part in enumerate(parts) if call(give, handle, c_uint(at), byref(part)) == nvml_codes.OK]
+        numbers = [number("nvmlDeviceGetGpuInstanceId", part) for part in parts]
         if None in numbers or len(set(numbers)) < len(numbers):  # one GPU instance may have several compute instances
             numbers = list(range(len(parts)))
         before = replace(parent, uuid=None, multiprocessors=None)
@@ -183,19 +190,19 @@ class Reader:
 
     def _learn(self, handle: Any, before: Gpu) -> Gpu:
         """Read the constant facts of a device, once per UUID; unknown ones are as in `before`."""
-        uuid = _text("nvmlDeviceGetUUID", handle)
+        uuid = text("nvmlDeviceGetUUID", handle)
         if uuid is None:
             return before
         if uuid not in self._facts:
             major, minor = c_int(), c_int()
-            code = _call("nvmlDeviceGetCudaComputeCapability", handle, byref(major), byref(minor))
+            code = call("nvmlDeviceGetCudaComputeCapability", handle, byref(major), byref(minor))
             capability = (major.value, minor.value) if code == nvml_codes.OK else before.capability
             self._facts[uuid] = Gpu(
                 index=before.index,
                 uuid=uuid,
-                name=_text("nvmlDeviceGetName", handle) or before.name,
+                name=text("nvmlDeviceGetName", handle) or before.name,
                 capability=capability,
-                multiprocessors=_multiprocessors(handle, capability),
+                multiprocessors=multiprocessors(handle, capability),
             )
         return self._facts[uuid]
 
@@ -205,23 +212,29 @@ class Reader:
         if handle is None:
             lost = device.code in nvml_codes.LOST
             return replace(gpu, listed=False, lost=lost, error=nvml_codes.reading(device.code)), [], False
-        code, figures = _memory(handle)
+        code, figures = memory(handle)
         if code in nvml_codes.LOST:
             return replace(gpu, listed=False, lost=True, error=nvml_codes.reading(code)), [], False
+        figures |= rates(handle) | (sensors(handle) if "G" in kinds else {})
         if gpu.mig:  # its instances have the processes, and only administrators may read the whole GPU
             error = None if code in (nvml_codes.OK, nvml_codes.NO_PERMISSION) else nvml_codes.reading(code)
             return replace(gpu, **figures, listed=False, error=error), [], False
         # No figures, or zeros: the GPU shares the machine's memory (Jetson, GB10), if the lists work all the same.
         bare = code == nvml_codes.NOT_SUPPORTED or (code == nvml_codes.OK and not figures["total"])
-        total = _machine_memory() if bare else figures.get("total")
+        total = total_memory() if bare else figures.get("total")
         lists = {kind: self._list(_LISTS[kind], handle) for kind in kinds}
         listing = lists["C"][0] if lists else nvml_codes.OK
         held_by, dropped = merge(
-            gpu.label, ((kind, rows) for kind, (_, rows) in lists.items()), total=total, pid_max=LARGEST_PID
+            gpu.label,
+            ((kind, rows) for kind, (_, rows) in lists.items()),
+            total=total,
+            pid_max=LARGEST_PID,
+            utilisation=self._utilisation(device) if any(rows for _, rows in lists.values()) else None,
         )
         if bare and listing == nvml_codes.OK:
             used = _sum(held_by) if lists else None
-            figures, code = {"total": total, "used": used, "free": _available(), "unified": True}, nvml_codes.OK
+            figures |= {"total": total, "used": used, "free": available(), "unified": True}
+            code = nvml_codes.OK
         error = None
         if code != nvml_codes.OK:
             error = nvml_codes.reading(code)
@@ -237,15 +250,36 @@ class Reader:
             layout = ROW_OF_535 if version == "_v3" and self._row_of_535 else row
             for _ in range(4):
                 count = c_uint(self._room)
-                code = _call(function + version, handle, byref(count), self._buffer)
+                code = call(function + version, handle, byref(count), self._buffer)
                 if code != nvml_codes.TOO_SMALL:
                     break
                 self._make_room(2 * max(self._room, min(count.value, 2**16)))
+            if code == nvml_codes.OK and count.value:
+                return code, rows(self._buffer.raw, min(count.value, self._room), layout)
             if code != nvml_codes.MISSING:
-                return code, rows(
-                    self._buffer.raw, min(count.value, self._room), layout
-                ) if code == nvml_codes.OK else []
+                return code, []
         return code, []
+
+    def _utilisation(self, device: _Device) -> dict[int, int] | None:
+        """Read the percentages of the processes that ran kernels since the last call; None where NVML does not tell."""
+        label = device.gpu.label
+        for _ in range(4):
+            count = c_uint(len(self._buffer) // SAMPLE.size)
+            since = c_ulonglong(self._sampled.get(label, 0))
+            code = call("nvmlDeviceGetProcessUtilization", device.handle, self._buffer, byref(count), since)
+            if code != nvml_codes.TOO_SMALL:
+                break
+            self._make_room(2 * max(self._room, min(count.value, 2**16)))
+        if code not in (nvml_codes.OK, nvml_codes.NOT_FOUND):
+            return None
+        if code == nvml_codes.NOT_FOUND and label in self._sampled:
+            return {}
+        found = latest(self._buffer.raw, count.value) if code == nvml_codes.OK else {}
+        now = int(1e6 * time.time())
+        # The first call gets what the driver has kept too. Should it count from its own start, all of that is news.
+        old = range(_EPOCH, now - _RECENT) if label not in self._sampled else range(0)
+        self._sampled[label] = min(max((at for at, _ in found.values()), default=since.value), now)
+        return {pid: percent for pid, (at, percent) in found.items() if at not in old}
 
     def _make_room(self, count: int) -> None:
         # Room for the longest rows whatever the version, so that no driver writes beyond the buffer.
@@ -253,87 +287,7 @@ class Reader:
         self._buffer = create_string_buffer(count * ROW_OF_535.size)
 
 
-def _init() -> int:
-    try:
-        pynvml.nvmlInit()
-    except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:  # the second is not an NVMLError
-        return int(getattr(error, "value", nvml_codes.OTHER_VERSION))
-    return nvml_codes.OK
-
-
-def _preload(folders: Iterable[str]) -> bool:
-    """Load the driver's library from the first folder that has it; later loads by name then get this one."""
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            CDLL(f"{folder}/libnvidia-ml.so.1")
-            return True
-    return False
-
-
-def _call(function: str, *arguments: object) -> int:
-    """Call a function of NVML by its name, and return its code: "not found" for one that the library lacks."""
-    try:
-        return int(pynvml._nvmlGetFunctionPointer(function)(*arguments))
-    except pynvml.NVMLError as error:
-        return int(error.value)
-
-
-def _has(function: str) -> bool:
-    try:
-        return bool(pynvml._nvmlGetFunctionPointer(function))
-    except pynvml.NVMLError:
-        return False
-
-
-def _text(function: str, *handle: object) -> str | None:
-    text = create_string_buffer(96)
-    code = _call(function, *handle, text, c_uint(len(text)))
-    return text.value.decode(errors="replace") or None if code == nvml_codes.OK else None
-
-
-def _number(function: str, handle: object) -> int | None:
-    number = c_uint()
-    return number.value if _call(function, handle, byref(number)) == nvml_codes.OK else None
-
-
-def _memory(handle: object) -> tuple[int, dict[str, Any]]:
-    """Read the memory of a device; return NVML's code, and the known fields of `Gpu`, in bytes."""
-    memory = pynvml.c_nvmlMemory_v2_t(version=pynvml.nvmlMemory_v2)
-    code = _call("nvmlDeviceGetMemoryInfo_v2", handle, byref(memory))
-    if code in (nvml_codes.MISSING, nvml_codes.NOT_SUPPORTED, nvml_codes.OTHER_VERSION):
-        memory = pynvml.c_nvmlMemory_t()
-        code = _call("nvmlDeviceGetMemoryInfo", handle, byref(memory))
-    if code != nvml_codes.OK:
-        return code, {}
-    reserved = known(memory.reserved) if hasattr(memory, "reserved") else None
-    return code, {
-        "total": known(memory.total), "used": known(memory.used), "free": known(memory.free), "reserved": reserved
-    }  # fmt: skip
-
-
-def _multiprocessors(handle: object, capability: tuple[int, int] | None) -> int | None:
-    """Count a device's multiprocessors: NVML has a GPU's cores, and an instance's multiprocessors."""
-    part = pynvml.c_nvmlDeviceAttributes()
-    if _call("nvmlDeviceGetAttributes_v2", handle, byref(part)) == nvml_codes.OK and part.multiprocessorCount:
-        return int(part.multiprocessorCount)
-    cores = _number("nvmlDeviceGetNumGpuCores", handle)
-    if not cores or capability is None or not (6, 0) <= capability < (13, 0):
-        return None
-    return cores // _CORES_PER_MULTIPROCESSOR.get(capability, 128)
-
-
 def _sum(processes: list[Process]) -> int | None:
     """Add up what processes are known to hold; return None when there are some and nothing is known."""
     held = [process.held for process in processes if process.held is not None]
     return sum(held) if held or not processes else None
-
-
-def _available() -> int | None:
-    """Return how many bytes Linux could give: other programs use the machine's memory too."""
-    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123
-        return next((1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:")), None)
-    return None
-
-
-def _machine_memory() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

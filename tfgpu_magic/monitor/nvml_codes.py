@@ -8,6 +8,7 @@ from __future__ import annotations
 OK = 0
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
+NOT_FOUND = 6
 TOO_SMALL = 7
 NO_LIBRARY = 12
 MISSING = 13

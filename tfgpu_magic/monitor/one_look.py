@@ -8,13 +8,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor import unused_file
 from tfgpu_magic.monitor.assemble import assemble, together
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.owners import Owners
+from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.report_files import AllReportFiles
-from tfgpu_magic.monitor.rows import UNATTRIBUTED, Table
+from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -22,8 +25,9 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.owners import Notebook, Owner
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.monitor.unused import Unused
 
-    Known = tuple[Mapping[int, Owner], tuple[Report, ...], Mapping[int, Notebook]]
+    Known = tuple[Mapping[int, Owner], tuple[Report, ...], Mapping[int, Notebook], Mapping[tuple[str, int], Unused]]
 
 HANGS = "Whose the processes are is not known: this machine's processes cannot be read at the moment."
 
@@ -39,9 +43,9 @@ def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float 
         The rows, even where there is no driver or it hangs: then the table's `error` says so.
     """
     snapshot = look(timeout)
-    known = within(timeout, partial(_known, {process.pid for process in snapshot.processes}))
-    owners, reports, notebooks = known or ({}, (), {})
-    made = assemble(snapshot, owners, report(snapshot) if report else None, reports, notebooks)
+    known = within(timeout, partial(_known, {process.pid for process in snapshot.processes}, snapshot.listed_at))
+    owners, reports, notebooks, unused = known or ({}, (), {}, {})
+    made = assemble(snapshot, owners, report(snapshot) if report else None, reports, notebooks, unused)
     if known is None:
         made = replace(made, notes=(*(note for note in made.notes if note != UNATTRIBUTED), HANGS))
     return made
@@ -68,11 +72,26 @@ def reporting(pids: Collection[int], *, timeout: float = 1.5) -> Mapping[int, Ow
     return within(timeout, lambda: Owners().name(pids, together(_reports(), {}))) or {}
 
 
-def _known(pids: Collection[int]) -> Known:
-    """Find the owners of pids, the other kernels' reports, and their notebooks."""
+def _known(pids: Collection[int], listed_at: float | None = None) -> Known:
+    """Find the owners of pids, the other kernels' reports, their notebooks, and what is held without use."""
     reports = _reports()
     notebooks = together(reports, {})
-    return Owners().find(pids, notebooks), reports, notebooks
+    return Owners().find(pids, notebooks), reports, notebooks, _unused(listed_at)
+
+
+def _unused(listed_at: float | None) -> Mapping[tuple[str, int], Unused]:
+    """Read what a collector has counted of memory that is held without use; nothing where none counts now."""
+    with contextlib.suppress(MonitorError), BoardDirectory() as place:
+        record = unused_file.kept(place)
+        if record is not None and listed_at is not None:
+            lines = {(gpu, pid): line for gpu, rows in record.lines.items() for pid, line in rows.items()}
+            return {key: one for key, one in record.unused(listed_at).items() if _still(key[1], lines[key].began)}
+    return {}
+
+
+def _still(pid: int, start: int) -> bool:
+    """Tell whether a pid is still that of the process that began then; one of another namespace is not known to be."""
+    return start != 0 and began(pid) == start
 
 
 def _reports() -> tuple[Report, ...]:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Literal
 import psutil
 
 from tfgpu_magic.monitor.driver_users import opens_driver
-from tfgpu_magic.monitor.process_names import ISOLATED, command, notebook
+from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.process_names import command, notebook
+from tfgpu_magic.monitor.program_names import ISOLATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -73,6 +75,8 @@ class Owner:
         notebook: what is known of the kernel that this process is, or is a child of; None if it is none.
         kernel: the pid of that kernel; its own where it is no kernel's child.
         call: whether it is one of the isolated cells and calls, which can be stopped without their kernel.
+        began: when it began (`pids.began`), so that it can be told from a later process with its pid; None of what is
+            not this user's.
     """
 
     pid: int
@@ -81,6 +85,7 @@ class Owner:
     notebook: Notebook | None = None
     kernel: int | None = None
     call: bool = False
+    began: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ class _Read:
     """What was read of a process: its name, its ancestors, its notebook's path, whether it has the driver open."""
 
     born: float
+    began: int | None = None
     parents: tuple[int, ...] = ()
     command: str = ""
     notebook: str = ""
@@ -178,10 +184,12 @@ class Owners:
         known = notebooks.get(kernel) or (Notebook(path=read.notebook) if read.notebook else None)
         if self._kernel in family:
             text = "this notebook" if pid == self._kernel else f"this notebook's {read.command}"
-            return Owner(pid=pid, who="this", text=text, notebook=known, kernel=self._kernel, call=call)
+            return Owner(
+                pid=pid, who="this", text=text, notebook=known, kernel=self._kernel, call=call, began=read.began
+            )
         name = known.title if known else ""
         text = f"{name}'s {read.command}" if name and kernel != pid else name or read.command
-        return Owner(pid=pid, who="mine", text=text, notebook=known, kernel=kernel, call=call)
+        return Owner(pid=pid, who="mine", text=text, notebook=known, kernel=kernel, call=call, began=read.began)
 
 
 def by_user(pids: Iterable[int]) -> dict[int, Owner]:
@@ -229,7 +237,14 @@ def _read(process: psutil.Process, born: float) -> _Read:
         return _Read(born, other_user=_user_name(process))
     parents = tuple(parent.pid for parent in process.parents())
     drives = opens_driver(process.pid) is not False
-    return _Read(born, parents=parents, command=command(process), notebook=notebook(process), drives=drives)
+    return _Read(
+        born,
+        began=began(process.pid),
+        parents=parents,
+        command=command(process),
+        notebook=notebook(process),
+        drives=drives,
+    )
 
 
 def _user_name(process: psutil.Process) -> str:

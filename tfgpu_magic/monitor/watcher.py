@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.owners import Notebook
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.monitor.unused import Record
 
 PID_TRUSTED_FOR = 10.0
 """Seconds in which no pid is reused by another process on the same GPU."""
@@ -51,7 +52,7 @@ class Watcher:
         Raises:
             MonitorError: as `Live.look`.
         """
-        return self._table(self.live.look(), self.live.reports(), notebooks or {})
+        return self._table(self.live.look(), self.live.reports(), notebooks or {}, self.live.unused())
 
     def news(self, notebooks: Mapping[int, Notebook]) -> Table | None:
         """Return the table; None while board, reports and notebooks are unchanged, which takes microseconds.
@@ -60,9 +61,9 @@ class Watcher:
             MonitorError: as `Live.look`.
         """
         before, self._before = self._before, ()  # a failure is news, and so is what follows it
-        look, reports = self.live.look(), self.live.reports()
-        now = _identity(look), reports, notebooks
-        table = self._table(look, reports, notebooks) if now != before else None
+        look, reports, record = self.live.look(), self.live.reports(), self.live.unused()
+        now = _identity(look), reports, notebooks, record.time if record else None
+        table = self._table(look, reports, notebooks, record) if now != before else None
         self._before = now
         return table
 
@@ -78,11 +79,19 @@ class Watcher:
         """Close the board."""
         self.live.close()
 
-    def _table(self, look: Look, reports: tuple[Report, ...], notebooks: Mapping[int, Notebook]) -> Table:
+    def _table(
+        self,
+        look: Look,
+        reports: tuple[Report, ...],
+        notebooks: Mapping[int, Notebook],
+        record: Record | None,
+    ) -> Table:
         snapshot, known = look.snapshot, together(reports, notebooks)
         own = self._own(snapshot)
         owners = self._owners.find({process.pid for process in snapshot.processes}, known)
-        return replace(assemble(snapshot, owners, own, reports, known), stale_since=look.stale_since, every=look.every)
+        unused = record.unused(snapshot.listed_at) if record and snapshot.listed_at else {}
+        table = assemble(snapshot, owners, own, reports, known, unused)
+        return replace(table, stale_since=look.stale_since, every=look.every)
 
     def _own(self, snapshot: Snapshot) -> Report | None:
         """Make this kernel's report, with the time since when the driver's lists should have it."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Float
 
+from tfgpu_magic.server.end import EndHandler
 from tfgpu_magic.server.feed import Feed
 from tfgpu_magic.server.handlers import SnapshotHandler, StreamHandler
 from tfgpu_magic.server.kernels import Kernels
@@ -57,6 +58,7 @@ class TfGpuServer(ExtensionApp):
             (r"/tfgpu-magic/snapshot", SnapshotHandler, {"feed": self._feed}),
             (r"/tfgpu-magic/stream", StreamHandler, {"feed": self._feed, "floor": self.floor}),
             (r"/tfgpu-magic/stop", StopHandler, {"kernels": self._feed.notebooks}),
+            (r"/tfgpu-magic/end", EndHandler, {"kernels": self._feed.notebooks}),
         ])  # fmt: skip
 
     async def stop_extension(self) -> None:

@@ -14,7 +14,8 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import by_user
-from tfgpu_magic.monitor.rows import Table, make
+from tfgpu_magic.monitor.rows import Table
+from tfgpu_magic.monitor.tabulate import make
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,7 +75,7 @@ class Source:
         with self._lock:
             self._stay_for(time.monotonic())
             try:
-                look, reports = self._live.look(), self._live.reports()
+                look, reports, record = self._live.look(), self._live.reports(), self._live.unused()
             except MonitorError:
                 return Reading()
         snapshot = look.snapshot
@@ -82,7 +83,8 @@ class Source:
             return Reading(None, snapshot.time)
         pids = {process.pid for process in snapshot.processes}
         owners = within(OWNERS_TIMEOUT, lambda: by_user(pids)) or {}
-        return Reading(make(snapshot, owners, reports=reports), snapshot.time)
+        unused = record.unused(snapshot.listed_at) if record and snapshot.listed_at else {}
+        return Reading(make(snapshot, owners, reports=reports, unused=unused), snapshot.time)
 
     def close(self) -> None:
         """Close the board."""
@@ -139,7 +141,7 @@ def _families(reading: Reading) -> list[Metric]:
     read = GaugeMetricFamily("tfgpu_magic_last_reading_timestamp_seconds", "When the GPUs were last read.")
     if reading.time:
         read.add_metric([], reading.time)
-    return [up, read, *_memory(table)]
+    return [up, read, *_memory(table), *_use(table)]
 
 
 def _memory(table: Table) -> list[Metric]:
@@ -166,6 +168,38 @@ def _memory(table: Table) -> list[Metric]:
             if (size := _held([row for row in rows if row.who in who])) is not None:
                 held.add_metric([*at, owner], size)
     return [error, total, used, held]
+
+
+def _use(table: Table) -> list[Metric]:
+    """Return how much the GPUs are used, their sensors, and what is held by processes that do not use them."""
+    prefix, labels = "tfgpu_magic_gpu", ["gpu", "uuid"]
+    ratio = GaugeMetricFamily(f"{prefix}_utilization_ratio", "Time in which a GPU ran any kernel.", labels=labels)
+    celsius = GaugeMetricFamily(f"{prefix}_temperature_celsius", "Temperature of a GPU.", labels=labels)
+    watts = GaugeMetricFamily(f"{prefix}_power_watts", "Power that a GPU draws.", labels=labels)
+    unused = GaugeMetricFamily(
+        f"{prefix}_held_unused_bytes",
+        "Memory of a GPU that processes hold which have not used it for a minute or longer.",
+        labels=[*labels, "owner"],
+    )
+    for gpu in table.gpus:
+        at = [gpu.gpu, gpu.uuid or ""]
+        for family, value in ((ratio, _part(gpu.utilisation, 100)), (watts, _part(gpu.power, 1000))):
+            if value is not None:
+                family.add_metric(at, value)
+        if gpu.temperature is not None:
+            celsius.add_metric(at, gpu.temperature)
+        rows = [row for row in table.processes if row.gpu == gpu.gpu and row.kind not in ("", "G")]
+        for owner, who in _OWNERS.items():
+            theirs = [row for row in rows if row.who in who]
+            if not gpu.error and not gpu.mig and all(row.utilisation is not None for row in theirs):
+                size = _held([row for row in theirs if row.unused_since is not None])
+                if size is not None:
+                    unused.add_metric([*at, owner], size)
+    return [ratio, celsius, watts, unused]
+
+
+def _part(value: int | None, whole: int) -> float | None:
+    return None if value is None else value / whole
 
 
 def _held(rows: list[ProcessRow]) -> int | None:

@@ -34,6 +34,7 @@ _TARGETS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
             "cuda.c",
             "cuda_visible.c",
             "cuda_device.c",
+            "cuda_account.c",
             "cuda_memory.c",
             "cuda_pool.c",
             "cuda_virtual.c",

@@ -154,6 +154,23 @@ class Machine:
         """Make each call of a function take that long before it returns; 0 ends it. A fatal signal ends the wait."""
         self._state.fault(function, self._gpu(gpu), 0, seconds)
 
+    def sense(
+        self, gpu: int, *, utilisation: int | None = None, celsius: int | None = None, watts: float | None = None
+    ) -> None:
+        """Set what NVML tells of a GPU besides memory.
+
+        Args:
+            gpu: NVML's index.
+            utilisation: percent of the time in which kernels run; None follows from the kernels that are launched.
+            celsius: the temperature in degrees; None is a GPU without that sensor, and all are made so.
+            watts: the power; None as for the temperature.
+        """
+        self._state.sense(self._gpu(gpu), utilisation, celsius, None if watts is None else round(1000 * watts))
+
+    def use(self, pid: int, utilisation: int | None) -> None:
+        """Set what NVML tells of the utilisation by a process, in percent; None follows from what it launches."""
+        self._state.use(pid, utilisation)
+
     def lose(self, gpu: int) -> None:
         """Lose a GPU: NVML calls on it return 15, CUDA calls fail with 999, new processes do not see it."""
         self._state.lose(self._gpu(gpu), True)

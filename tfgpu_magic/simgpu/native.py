@@ -13,6 +13,7 @@ from tfgpu_magic.simgpu.build import CORE, libraries
 from tfgpu_magic.simgpu.spec import GpuSpec
 
 ANY_DEVICE = -1
+UNSET = -1
 
 
 class Flag(IntFlag):
@@ -35,6 +36,8 @@ def _library() -> ctypes.CDLL:
         ("add_row", ctypes.c_uint, (pointer, number, number, size, ctypes.c_char)),
         ("change_row", number, (pointer, ctypes.c_uint, size)),
         ("fault", number, (pointer, text, number, number, size)),
+        ("sense", None, (pointer, number, number, number, number)),
+        ("use", None, (pointer, number, number)),
         ("flag", None, (pointer, ctypes.c_uint, number)),
         ("lose", None, (pointer, number, number)),
         ("clear_faults", None, (pointer,)),
@@ -121,6 +124,15 @@ class State:
         """Make a function return a code or hang; both 0 end that."""
         if not self._library.tfgpusim_fault(self._address, function.encode(), device, code, int(seconds * 1e9)):
             raise SimulatorError("the simulated machine has no room for another fault: clear some.")
+
+    def sense(self, device: int, utilisation: int | None, celsius: int | None, milliwatts: int | None) -> None:
+        """Set what NVML tells of a device besides memory; None is what a device is made with."""
+        figures = (UNSET if one is None else one for one in (utilisation, celsius, milliwatts))
+        self._library.tfgpusim_sense(self._address, device, *figures)
+
+    def use(self, pid: int, utilisation: int | None) -> None:
+        """Set what NVML tells of a process's utilisation; None is what follows from the kernels that it launches."""
+        self._library.tfgpusim_use(self._address, pid, UNSET if utilisation is None else utilisation)
 
     def flag(self, flag: Flag, on: bool) -> None:
         """Set or clear one of the flags."""

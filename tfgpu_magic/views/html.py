@@ -125,9 +125,29 @@ def grid(caption: str, heads: Sequence[str], rows: Iterable[str]) -> str:
     )
 
 
+def rows(caption: str, rows: Sequence[str]) -> str:
+    """Draw a table without heads above its columns; nothing where there are no rows.
+
+    Args:
+        caption: its name; empty where the text above it names it.
+        rows: the cells of each row, as HTML.
+    """
+    if not rows:
+        return ""
+    return (
+        f'<div class="tfgpu-scroll"><table>{f"<caption>{_safe(caption)}</caption>" if caption else ""}'
+        f"<tbody><tr>{'</tr><tr>'.join(rows)}</tr></tbody></table></div>"
+    )
+
+
 def cell(head: str, text: str) -> str:
     """Draw a cell of text, aligned as its head."""
     return f"<td{_side(head)}>{_safe(text)}</td>"
+
+
+def name(text: str) -> str:
+    """Draw the cell that names its row; where there is little room its text breaks anywhere."""
+    return f'<th scope="row" class="tfgpu-name">{_safe(text)}</th>'
 
 
 def remark(text: str) -> str:
@@ -175,7 +195,7 @@ def _bar(row: GpuRow) -> str:
 
 def _process(row: ProcessRow, now: float, longest: int) -> str:
     # bdi: a right-to-left name stays in its cell.
-    figures = "".join(f"<br>{_safe(line)}" for line in phrases.figures(row))
+    figures = "".join(f"<br>{_safe(line)}" for line in (*phrases.figures(row), *phrases.unused_hours(row)))
     owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(phrases.owner(row, now, longest=longest))}</bdi>{figures}"
     return (
         f'<td class="tfgpu-n">{_safe(row.gpu)}</td><td class="tfgpu-n">{phrases.pid(row)}</td>'

@@ -1,6 +1,7 @@
 """Writes rows as the JSON that live views draw: the whole state, and the changes since as a merge patch.
 
-Unknown values are left out, never null or 0; sizes are bytes and times seconds since the epoch. A tick has a JSON Merge
+Unknown values are left out, never null or 0; sizes are bytes, times seconds since the epoch, and amounts of what was
+held for a time byte-hours. A tick has a JSON Merge
 Patch (RFC 7386), which makes the next state from the one before. `monitor.rows` decides what the rows have. The page's
 types are in `labextension/src/view/wire.ts`, which a test compares with the types here, field by field.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
+from tfgpu_magic.units import BINARY
 from tfgpu_magic.views import phrases
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.report import Figure
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 
-VERSION = 2
+VERSION = 3
 """The version of the messages; a view of another version shows a notice."""
 LONGEST_NAME = 120
 """Characters of a name that are sent; views show fewer."""
@@ -36,6 +38,9 @@ class Gpu(TypedDict):
     used: NotRequired[int]
     total: NotRequired[int]
     free: NotRequired[int]
+    utilisation: NotRequired[int]
+    temperature: NotRequired[int]
+    power: NotRequired[int]
     error: NotRequired[str]
     mig: NotRequired[Literal[True]]
     unified: NotRequired[Literal[True]]
@@ -63,6 +68,11 @@ class Row(TypedDict):
     tone: NotRequired[int]
     held: NotRequired[int]
     spare: NotRequired[Literal[True]]
+    utilisation: NotRequired[int]
+    unused: NotRequired[float]
+    today: NotRequired[int]
+    week: NotRequired[int]
+    began: NotRequired[int]
     policy: NotRequired[str]
     figures: NotRequired[dict[str, dict[str, int]]]
 
@@ -195,6 +205,9 @@ def _gpu(row: GpuRow) -> Gpu:
         "used": row.used,
         "total": row.total,
         "free": row.free,
+        "utilisation": row.utilisation,
+        "temperature": row.temperature,
+        "power": None if row.power is None else round(row.power / 1000),
         "error": row.error and phrases.plain(row.error, longest=100),
         "mig": row.mig or None,
         "unified": row.unified or None,
@@ -229,9 +242,20 @@ def _row(row: ProcessRow, now: float) -> Row:
         "tone": row.tone,
         "held": row.known,
         "spare": row.spare(now) or None,
+        "utilisation": row.utilisation,
+        "unused": None if row.unused_since is None else round(row.unused_since),
+        "today": _hours(row.unused.today) if row.unused else None,
+        "week": _hours(row.unused.week) if row.unused else None,
+        "began": row.began if row.kernel is not None and not served else None,
         "policy": (use.policy or None) if use else None,
         "figures": _figures(use.figures) or None if use else None,
     }))  # fmt: skip
+
+
+def _hours(held: int) -> int | None:
+    """Return byte-hours in whole tenths of a GiB-hour, so that they are news once a minute; None for less than one."""
+    tenth = BINARY["GiB"] // 10
+    return held // tenth * tenth or None
 
 
 def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:

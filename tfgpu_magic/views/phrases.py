@@ -97,8 +97,15 @@ def pid(row: ProcessRow) -> str:
     return "-" if row.pid is None or row.pid < 0 else str(row.pid)
 
 
+def percent(part: int | None) -> str:
+    """Write a percentage: ``37%``, and ``N/A`` for None."""
+    return "N/A" if part is None else f"{part}%"
+
+
 def owner(row: ProcessRow, now: float, *, longest: int) -> str:
-    """Write whose a process is, and what its notebook does: ``eval.ipynb, idle 2 h``.
+    """Write whose a process is, and what its notebook does: ``eval.ipynb, idle 2 h``, ``eval.ipynb, unused 2 h``.
+
+    That its GPU is unused stands in place of an idle state: it is the longer time, and what holding memory is about.
 
     Args:
         row: the process.
@@ -106,10 +113,19 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
         longest: how many characters of the name may stay.
     """
     name, notebook = plain(row.owner, longest=longest), row.notebook
-    if notebook is None or not notebook.state or row.who != "mine":
-        return name
-    seconds = now - notebook.active if notebook.active is not None and notebook.state == "idle" else 0.0
-    return f"{name}, {plain(notebook.state)}" + (f" {_duration(seconds)}" if seconds >= 60 else "")
+    state = plain(notebook.state) if notebook is not None and row.who == "mine" else ""
+    unused = now - row.unused_since if row.unused_since is not None else 0.0
+    if unused >= 60:
+        return ", ".join([name, *([state] if state not in ("", "idle") else []), f"unused {_duration(unused)}"])
+    idle = now - notebook.active if notebook is not None and notebook.active is not None and state == "idle" else 0.0
+    return ", ".join([name, *([f"{state} {_duration(idle)}" if idle >= 60 else state] if state else [])])
+
+
+def unused_hours(row: ProcessRow) -> list[str]:
+    """Write how much was held without use: ``held unused: 19.6 GiB·h today, 40.1 this week``; nothing for little."""
+    if row.unused is None or row.unused.week < _SMALLEST * BINARY["GiB"]:
+        return []
+    return [f"held unused: {gib(row.unused.today)} GiB·h today, {gib(row.unused.week)} this week"]
 
 
 def _duration(seconds: float) -> str:

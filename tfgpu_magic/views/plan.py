@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfgpu_magic.config.plan import Plan, in_words
+from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.units import rounded
 from tfgpu_magic.views import phrases
 
@@ -61,8 +61,8 @@ def _rows(plan: Plan) -> list[tuple[str, ...]]:
     for device in plan.devices:
         names = [f"GPU:{number + n}" for n in range(max(len(device.limits), 1))]
         number += len(names)
-        takes, gpu = in_words(device.limits, grows=plan.grows), device.gpu
-        rows.append((f"GPU {gpu.label}", " ".join(names), takes, rounded(gpu.total), rounded(gpu.free)))
+        gpu = device.gpu
+        rows.append((f"GPU {gpu.label}", " ".join(names), plan.takes(device), rounded(gpu.total), rounded(gpu.free)))
     if plan.cpus is not None:
         rows.append(("CPU", " ".join(f"CPU:{n}" for n in range(plan.cpus)), "logical CPUs", "", ""))
     return rows

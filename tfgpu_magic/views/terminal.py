@@ -96,7 +96,7 @@ def _gpu(row: GpuRow, name: int, width: int) -> Text:
     start = Text(label + _fitted(phrases.name(row), name), "bold")
     if row.error and row.used is None:
         return start.append(f" N/A: {phrases.plain(row.error, longest=100)}.", "red")
-    figures = f"{phrases.held(row)}  free {phrases.gib(row.free):>5}"
+    figures = f"{phrases.held(row)}  free {phrases.gib(row.free):>5}  use {phrases.percent(row.utilisation):>4}"
     bar = min(_BAR, width - start.cell_len - len(figures) - 3)
     return Text.assemble(start, " ", _bar(row, max(0, bar)), "  ", figures)
 

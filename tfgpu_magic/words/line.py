@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +17,26 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.look import Looking
 
 
-def answer(line: str, looking: Looking | None = None, magic: Magic = "tf_gpu") -> object:
+def answer(
+    line: str,
+    looking: Looking | None = None,
+    magic: Magic = "tf_gpu",
+    names: Mapping[str, Any] | None = None,
+) -> object:
     """Do what a line asks, and return what is to be shown; None where nothing is.
+
+    What can be called is code of the user's, which is to be run, and whose value is the line's.
 
     Args:
         line: what follows the magic's name.
-        magic: the magic's name.
         looking: a look at the GPUs that has begun with this line, for a word that needs one.
+        magic: the magic's name.
+        names: the names where the line stands, for a word that runs code there.
 
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    parsed = replace(read(line, table.WORDS), looking=looking, magic=magic)
+    parsed = replace(read(line, table.WORDS), looking=looking, magic=magic, names=names)
     word = parsed.word
     if word.answer is None:
         usage = "" if word.above is None else f" {word.above.usage}"
@@ -46,10 +54,17 @@ def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable
     """
     parsed = replace(read(line, table.WORDS), magic=magic)
     if parsed.word.above is None:
-        fitting = " or ".join(f"`%%tf_gpu {word.name}`" for word in table.WORDS if word.above)
+        *first, last = (f"`%%tf_gpu {word.name}`" for word in table.WORDS if word.above)
+        fitting = f"{', '.join(first)} or {last}"
         meant = f" {parsed.name!r} stands in a line of its own, with one %." if parsed.name else ""
         raise PolicyError(f"Above a cell, only {fitting} can stand.{meant} `%tf_gpu?` explains it.")
     return parsed.word.above.prepare(parsed, cell, shell)
+
+
+def holds_code(line: str) -> bool:
+    """Tell whether a line's word may be followed by code, which is to stay as it is written."""
+    name = parted(line.strip())[0].lower()
+    return any(word.holds_code and name in word.names for word in table.WORDS)
 
 
 def read(line: str, words: tuple[Word, ...]) -> Line:
@@ -66,7 +81,7 @@ def read(line: str, words: tuple[Word, ...]) -> Line:
     word = find(name, words)
     if restart and not word.restart:
         raise PolicyError(f"`{word.name}` sets nothing, so {RESTART} has no place beside it.")
-    return Line(name, rest, restart, word, words)
+    return Line(name, rest, restart, word, words, code=parted(line.strip())[1])
 
 
 def parted(text: str) -> tuple[str, str]:

@@ -4,13 +4,33 @@ from __future__ import annotations
 
 from tfgpu_magic.config.vocabulary import POLICY_WORDS
 from tfgpu_magic.config.word import Word
-from tfgpu_magic.words import code, env, help, isolate, jobs, plan, policy, status, top  # noqa: A004  # help is one
+from tfgpu_magic.words import (
+    code,
+    env,
+    free,
+    help,  # noqa: A004  # it is a word
+    isolate,
+    jobs,
+    measure,
+    plan,
+    policy,
+    status,
+    tensors,
+    top,
+    track,
+    why,
+)
 
 WORDS: tuple[Word, ...] = (
     *map(policy.word, POLICY_WORDS),
     help.WORD,
     status.WORD,
     top.WORD,
+    measure.WORD,
+    track.WORD,
+    tensors.WORD,
+    free.WORD,
+    why.WORD,
     isolate.WORD,
     jobs.WORD,
     plan.WORD,

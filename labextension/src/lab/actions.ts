@@ -1,7 +1,7 @@
-// The panel's actions on a notebook: open it, restart its kernel, shut it down, stop a call.
+// The panel's actions on a notebook: open it, restart its kernel, shut it down, stop a call; and to end other processes.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
+import { Dialog, Notification, showDialog, showErrorMessage } from '@jupyterlab/apputils';
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
@@ -10,7 +10,7 @@ import type { Actions } from '../view/options';
 import type { Store } from '../view/store';
 import type { Row } from '../view/wire';
 import { Asked } from './asked';
-import { ending, SHOWN } from './ending';
+import { ending, endingProcess, SHOWN } from './ending';
 import { kernelOf, nameOf, type NotebookPanel } from './notebook';
 import { restart, rowOf } from './restart';
 
@@ -51,7 +51,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
   /** End an isolated call: at first as Ctrl-C does; one that was asked before and still runs is killed. */
   async function stopCall(row: Row, pid: number): Promise<void> {
     const name = cut(row.owner, SHOWN);
-    const kill = asked.has(pid);
+    const kill = asked.has(row);
     const answer = await showDialog({
       title: kill ? trans.__('Kill %1?', name) : trans.__('Stop %1?', name),
       body: kill
@@ -70,12 +70,37 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
     try {
       const body = JSON.stringify({ pid, kill });
       const request = { method: 'POST', body };
-      const response = await asked.ask(pid, () => ServerConnection.makeRequest(url, request, serverSettings));
+      const response = await asked.ask(row, () => ServerConnection.makeRequest(url, request, serverSettings));
       if (!response.ok && response.status !== 404) {
         throw new ServerConnection.ResponseError(response); // 404: it has ended by itself
       }
     } catch (error) {
       await failed(trans.__('%1 was not stopped', name), error);
+    }
+  }
+
+  /** End a process that no server here knows: at first it is asked to end, and killed if it still runs after that. */
+  async function endProcess(row: Row, pid: number, began: number): Promise<void> {
+    const name = cut(row.owner, SHOWN);
+    const kill = asked.has(row);
+    const ask = {
+      title: kill ? trans.__('Kill %1?', name) : trans.__('End %1?', name),
+      label: kill ? trans.__('Kill') : trans.__('End')
+    };
+    if (!(await confirm(ask, endingProcess(row, store.state, { unit: unit(), trans, kill }), trans))) {
+      return;
+    }
+    const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', 'end');
+    try {
+      const request = { method: 'POST', body: JSON.stringify({ pid, began, kill }) };
+      const response = await asked.ask(row, () => ServerConnection.makeRequest(url, request, serverSettings));
+      if (response.status === 404) {
+        Notification.info(trans.__('%1 has ended by itself: nothing was done.', name), { autoClose: 5000 });
+      } else if (!response.ok) {
+        throw await ServerConnection.ResponseError.create(response);
+      }
+    } catch (error) {
+      await failed(trans.__('%1 was not ended', name), error);
     }
   }
 
@@ -112,6 +137,11 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
     stop(row) {
       if (row.pid !== undefined) {
         void stopCall(row, row.pid);
+      }
+    },
+    end(row) {
+      if (row.pid !== undefined && row.began !== undefined) {
+        void endProcess(row, row.pid, row.began);
       }
     }
   };

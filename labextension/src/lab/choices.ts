@@ -4,6 +4,7 @@ import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import type { Widget } from '@lumino/widgets';
 import { ORDERS, type Order } from '../view/model';
 import type { Unit } from '../view/format';
+import { SPANS, type Span } from '../view/history';
 
 export interface Choices {
   /** Seconds between two readings. */
@@ -15,8 +16,17 @@ export interface Choices {
   others: boolean;
   history: boolean;
   notes: boolean;
+  /** Whether each GPU's use, temperature and power are shown. */
+  sensors: boolean;
+  /** How much of the history is drawn, in seconds. */
+  span: Span;
+  /** Hours of memory held without use after which there is a notification; 0 for never. */
+  unused: number;
   statusBar: boolean;
 }
+
+/** The choices that are made in the view too, and kept. */
+export type Kept = Pick<Choices, 'order' | 'span'>;
 
 export const USUAL: Choices = {
   every: 1,
@@ -26,6 +36,9 @@ export const USUAL: Choices = {
   others: true,
   history: true,
   notes: true,
+  sensors: true,
+  span: 600,
+  unused: 2,
   statusBar: true
 };
 
@@ -35,8 +48,9 @@ const RATES: readonly number[] = [1, 2, 5, 10];
 /** Read settings; a value that does not fit the schema gets its default. */
 export function read(settings: Pick<ISettingRegistry.ISettings, 'composite'>): Choices {
   const value = settings.composite;
-  const flag = (name: 'others' | 'history' | 'notes' | 'statusBar'): boolean => value[name] !== false;
+  const flag = (name: 'others' | 'history' | 'notes' | 'sensors' | 'statusBar'): boolean => value[name] !== false;
   const threshold = Number(value['threshold'] ?? USUAL.threshold);
+  const unused = Number(value['unused'] ?? USUAL.unused);
   return {
     every: RATES.find(rate => rate === value['every']) ?? USUAL.every,
     threshold: threshold >= 0 && threshold <= 100 ? threshold : USUAL.threshold,
@@ -45,6 +59,9 @@ export function read(settings: Pick<ISettingRegistry.ISettings, 'composite'>): C
     others: flag('others'),
     history: flag('history'),
     notes: flag('notes'),
+    sensors: flag('sensors'),
+    span: SPANS.find(span => span === value['span']) ?? USUAL.span,
+    unused: unused >= 0 ? unused : USUAL.unused,
     statusBar: flag('statusBar')
   };
 }
@@ -54,26 +71,30 @@ export function read(settings: Pick<ISettingRegistry.ISettings, 'composite'>): C
  *
  * @param registry - the registry of settings; null where there is none.
  * @param id - the plugin's.
- * @returns a function that sets another order, and saves it where there is a registry.
+ * @returns a function that sets another order or span, and saves it where there is a registry.
  */
 export function followChoices(
   registry: Pick<ISettingRegistry, 'load'> | null,
   id: string,
   owner: Pick<Widget, 'disposed'>,
   apply: (choices: Choices) => void
-): (order: Order) => void {
-  let order = (chosen: Order): void => apply({ ...USUAL, order: chosen });
+): (chosen: Partial<Kept>) => void {
+  let without: Choices = USUAL;
+  let keep = (chosen: Partial<Kept>): void => apply((without = { ...without, ...chosen }));
   if (!registry) {
     apply(USUAL);
-    return chosen => order(chosen);
+    return chosen => keep(chosen);
   }
   registry
     .load(id)
     .then(settings => {
-      order = chosen =>
-        void settings.set('order', chosen).catch((reason: unknown) => {
-          console.error(`${id} cannot keep the order of the rows:`, reason);
-        });
+      keep = chosen => {
+        for (const [name, value] of Object.entries(chosen)) {
+          settings.set(name, value).catch((reason: unknown) => {
+            console.error(`${id} cannot keep the setting ${name}:`, reason);
+          });
+        }
+      };
       const changed = (): void => apply(read(settings));
       settings.changed.connect(changed);
       owner.disposed.connect(() => settings.changed.disconnect(changed));
@@ -83,5 +104,5 @@ export function followChoices(
       console.error(`${id} goes without its settings:`, reason);
       apply(USUAL);
     });
-  return chosen => order(chosen);
+  return chosen => keep(chosen);
 }

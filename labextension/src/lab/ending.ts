@@ -19,11 +19,28 @@ export function ending(row: Row, state: State | null, unit: Unit, trans: Transla
   return sentences.filter(Boolean).join(' ');
 }
 
-/** Say what a kernel gives back: `48.0 GiB on GPU 0 come back.`, or nothing where it is not known. */
+/** Say what ends with a process that no server here knows, and how it is ended. */
+export function endingProcess(
+  row: Row,
+  state: State | null,
+  { unit, trans, kill }: { unit: Unit; trans: Translation; kill: boolean }
+): string {
+  const sentences = [
+    kill ? trans.__('It was asked to end, and still runs.') : '',
+    trans.__('It is process %1 of this machine, and no kernel of this server.', row.pid),
+    row.state === undefined ? '' : trans.__('It is a kernel: another server may be using it.'),
+    row.state === 'busy' ? trans.__('It is busy.') : '',
+    comesBack(row, state, unit, trans),
+    trans.__('What it has not saved is lost.')
+  ];
+  return sentences.filter(Boolean).join(' ');
+}
+
+/** Say what a kernel or a process gives back: `48.0 GiB on GPU 0 come back.`, or nothing where it is not known. */
 function comesBack(row: Row, state: State | null, unit: Unit, trans: Translation): string {
   const held = new Map<string, number>();
   for (const other of Object.values(state?.rows ?? {})) {
-    if (other.kernel === row.kernel) {
+    if (row.kernel === undefined ? other.pid === row.pid : other.kernel === row.kernel) {
       held.set(other.gpu, (held.get(other.gpu) ?? 0) + (other.held ?? 0));
     }
   }

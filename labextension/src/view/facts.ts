@@ -20,7 +20,26 @@ export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
   return [
     ...said('', own, unit, trans),
     ...policy,
-    ...Object.entries(others).flatMap(([name, its]) => said(`${name} `, its, unit, trans))
+    ...Object.entries(others).flatMap(([name, its]) => said(`${name} `, its, unit, trans)),
+    ...use(row, unit, trans)
+  ];
+}
+
+/** How much of its GPU a process uses, and what it has held without using it; the unit stands behind the last. */
+function use({ utilisation, today, week }: Row, unit: Unit, trans: Translation): Fact[] {
+  const unused: [what: string, amount: number][] = [
+    ...(today ? [[trans.__('unused today'), today] as [string, number]] : []),
+    ...(week && week !== today
+      ? [[today ? trans.__('week') : trans.__('unused this week'), week] as [string, number]]
+      : [])
+  ];
+  const last = unused.length - 1;
+  return [
+    ...(utilisation ? [[trans.__('use'), trans.__('%1%', utilisation)] as const] : []),
+    ...unused.map(([what, amount], index): Fact => {
+      const held = figure(amount, unit);
+      return [what, index === last ? trans.__('%1 %2·h', held, unit) : held];
+    })
   ];
 }
 

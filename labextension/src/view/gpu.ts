@@ -1,15 +1,17 @@
 // One GPU: its header, its bar by notebook, its history and its rows.
 
-import { html, nothing, svg, type TemplateResult } from 'lit-html';
+import { html, nothing, type TemplateResult } from 'lit-html';
 import { guard } from 'lit-html/directives/guard.js';
 import { repeat } from 'lit-html/directives/repeat.js';
 import { cut, share, short, UNKNOWN, withUnit, type Unit } from './format';
-import { SPAN, type History } from './history';
+import type { History } from './history';
 import { toneClass, type Look } from './options';
 import { nearlyFull, own, type Entry } from './model';
 import { parts, type Part } from './parts';
 import { isCurrent, rowView } from './row';
+import { trace } from './trace';
 import type { Gpu } from './wire';
+import type { Translation } from './translation';
 
 /** Names in a bar's description; a screen reader would take too long for more. */
 const NAMED = 8;
@@ -19,9 +21,6 @@ const LEGIBLE = 2;
 
 /** Rows of a GPU that are shown at first: hundreds are not readable, and slow to draw each second. */
 const FOLD = 32;
-
-const WIDTH = 300;
-const HEIGHT = 24;
 
 export interface GpuData {
   label: string;
@@ -43,7 +42,9 @@ export function gpuView(data: GpuData, look: Look): TemplateResult {
       ${guard([gpu, look.version], () => header(label, gpu, look))} ${bar(gpu, entries, look)}
       ${
         look.show.history
-          ? guard([history.edition(part), gpu.total, look.version], () => trace(gpu.uuid ?? label, gpu, history, look))
+          ? guard([history.edition(part, look.span), gpu.total, look.version], () =>
+              trace(gpu.uuid ?? label, gpu, history, look)
+            )
           : nothing
       }
     </div>
@@ -84,7 +85,21 @@ function sum(entries: readonly Entry[]): number {
   return entries.reduce((total, { row }) => total + (row.held ?? 0), 0);
 }
 
-function header(label: string, gpu: Gpu, { trans, unit }: Look): TemplateResult {
+/** How much a GPU is used, its temperature and its power, as far as they exist. */
+export function sensors(gpu: Gpu, trans: Translation): string {
+  const unknown = gpu.mig || gpu.error; // what is said there says that, too
+  const use = gpu.utilisation === undefined ? UNKNOWN : trans.__('%1%', gpu.utilisation);
+  const all = [
+    gpu.utilisation === undefined && unknown ? '' : trans.__('use %1', use),
+    gpu.temperature === undefined ? '' : trans.__('%1 °C', gpu.temperature),
+    gpu.power === undefined ? '' : trans.__('%1 W', gpu.power)
+  ];
+  return all.filter(Boolean).join(' · ');
+}
+
+function header(label: string, gpu: Gpu, look: Look): TemplateResult {
+  const { trans, unit } = look;
+  const said = look.show.sensors ? sensors(gpu, trans) : '';
   const kernel = cut([gpu.logical, gpu.policy].filter(Boolean).join(' · '), 200);
   const unknown = gpu.used === undefined && gpu.total === undefined;
   const full = nearlyFull(gpu);
@@ -100,6 +115,7 @@ function header(label: string, gpu: Gpu, { trans, unit }: Look): TemplateResult 
       ${full === undefined ? nothing : html`<span class="tfgpu-view-full" title=${trans.__('Nearly full: %1 free', withUnit(gpu.free, unit))}>${trans.__('%1%', full)}</span>`}
       <span class="tfgpu-view-figure">${figures(gpu, unit)}</span>
     </div>
+    ${said ? html`<div class="tfgpu-view-sensors">${said}</div>` : nothing}
     ${
       trouble
         ? html`<div class="tfgpu-view-trouble">${unknown ? trans.__('N/A: %1', trouble) : trouble}</div>`
@@ -176,20 +192,4 @@ function segment(part: Part, gpu: Gpu, percent: number, look: Look): TemplateRes
   return html`<span class="tfgpu-view-part ${kind}" style="width:${percent.toFixed(2)}%" @pointerenter=${say}
     >${name ? html`<span class="tfgpu-view-label"><bdi>${name}</bdi></span>` : nothing}</span
   >`;
-}
-
-function trace(key: string, gpu: Gpu, history: History, { trans, unit }: Look): unknown {
-  const line = history.path(key, gpu.total ?? 0, WIDTH, HEIGHT);
-  if (!line) {
-    return nothing;
-  }
-  const span = trans.__('%1 min', SPAN / 60);
-  const most = withUnit(history.most(key), unit);
-  const label = trans.__('Used in the last %1: %2 at most, of %3', span, most, withUnit(gpu.total, unit));
-  return html`<div class="tfgpu-view-trace" title=${label}>
-    <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img" aria-label=${label}>
-      ${svg`<path d=${line} vector-effect="non-scaling-stroke" />`}
-    </svg>
-    <span class="tfgpu-view-span" aria-hidden="true">${span}</span>
-  </div>`;
 }

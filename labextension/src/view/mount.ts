@@ -7,6 +7,7 @@ import { head, notes, notices, old } from './head';
 import type { Look, Options } from './options';
 import { labels, ORDERS, Sorter, type Order } from './model';
 import type { Store } from './store';
+import { next } from './trace';
 import { ENGLISH } from './translation';
 
 export interface View {
@@ -68,7 +69,8 @@ class Drawing {
       trans: options.trans ?? ENGLISH,
       unit: options.unit ?? 'GiB',
       order: options.order ?? 'held',
-      show: { others: true, history: true, notes: true, ...options.show },
+      span: options.span ?? 600,
+      show: { others: true, history: true, notes: true, sensors: true, ...options.show },
       actions: options.actions ?? {},
       current: options.current,
       refresh: options.refresh,
@@ -121,6 +123,12 @@ class Drawing {
       this.look.refresh?.();
       return;
     }
+    if (what === 'span') {
+      const span = next(this.look.span);
+      this.set({ span });
+      this.options.spanned?.(span);
+      return;
+    }
     const label = button?.dataset['label'];
     if (what === 'unfold' && label !== undefined) {
       this.unfolded.add(label);
@@ -129,7 +137,7 @@ class Drawing {
     }
     const key = button?.closest<HTMLElement>('[data-key]')?.dataset['key'];
     const row = key === undefined ? undefined : this.store.state?.rows[key];
-    if (row && (what === 'open' || what === 'restart' || what === 'shutDown' || what === 'stop')) {
+    if (row && (what === 'open' || what === 'restart' || what === 'shutDown' || what === 'stop' || what === 'end')) {
       this.look.actions[what]?.(row);
     }
   };

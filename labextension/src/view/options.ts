@@ -1,6 +1,7 @@
 // The options that decide how a state is drawn: the user's choices, and the actions on a row.
 
 import type { Unit } from './format';
+import type { Span } from './history';
 import type { Order } from './model';
 import type { Row } from './wire';
 import type { Translation } from './translation';
@@ -12,6 +13,8 @@ export interface Actions {
   shutDown?: (row: Row) => void;
   /** End an isolated cell or call, and nothing else of its notebook. */
   stop?: (row: Row) => void;
+  /** End a process of the user's own that no kernel of this server is. */
+  end?: (row: Row) => void;
 }
 
 /** What is shown; by default all of it. */
@@ -19,6 +22,8 @@ export interface Shown {
   others?: boolean;
   history?: boolean;
   notes?: boolean;
+  /** How much each GPU is used, its temperature and its power. */
+  sensors?: boolean;
 }
 
 export interface Options {
@@ -27,6 +32,10 @@ export interface Options {
   order?: Order;
   /** Called when the user chose another order. */
   ordered?: (order: Order) => void;
+  /** How much of the history is drawn. */
+  span?: Span;
+  /** Called when the user chose another span. */
+  spanned?: (span: Span) => void;
   show?: Shown;
   actions?: Actions;
   /** The path of the user's current notebook. */
@@ -42,6 +51,7 @@ export interface Look {
   trans: Translation;
   unit: Unit;
   order: Order;
+  span: Span;
   show: Required<Shown>;
   actions: Actions;
   current: string | undefined;

@@ -2,8 +2,8 @@
 
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { guard } from 'lit-html/directives/guard.js';
-import { facts } from './facts';
-import { ago, cut, withUnit } from './format';
+import { facts, type Fact } from './facts';
+import { ago, cut, step, withUnit } from './format';
 import { RESTART, SHUT_DOWN, STOP } from './icons';
 import { toneClass, type Actions, type Look } from './options';
 import { own, type Entry } from './model';
@@ -19,8 +19,10 @@ export function rowView(entry: Entry, now: number, look: Look): unknown {
   const { row } = entry;
   const current = isCurrent(row, look);
   const tone = own(row) ? (row.tone ?? 0) : -1;
-  const state = stateText(row, now, look.trans);
-  return guard([row, state, tone, current, look.version], () => draw(entry, { state, tone, current }, look));
+  // To write how long it is for hundreds of rows takes longer than all else, at each tick.
+  const unused = step(now - (row.unused ?? now));
+  const idle = row.state === 'idle' ? step(now - (row.active ?? now)) : 0;
+  return guard([row, unused, idle, tone, current, look.version], () => draw(entry, { now, tone, current }, look));
 }
 
 /** Whether a row is of the user's current notebook. */
@@ -28,10 +30,20 @@ export function isCurrent(row: Row, look: Look): boolean {
   return row.path !== undefined && row.path === look.current;
 }
 
-/** What a row's process does: `busy`, `idle 2 h`. That it has ended is part of its name. */
+/** For how long a row's process has not used its GPU: `unused 2 h`; nothing while it does, or that is not known. */
+export function unusedText(row: Row, now: number, trans: Translation): string {
+  const long = row.unused === undefined ? '' : ago(now - row.unused, trans);
+  return long && trans.__('unused %1', long);
+}
+
+/** What a row's process does: `busy`, `unused 2 h`, `idle 5 min`. That it has ended is part of its name. */
 export function stateText(row: Row, now: number, trans: Translation): string {
   if (row.who === 'gone') {
     return '';
+  }
+  const unused = row.state === 'busy' ? '' : unusedText(row, now, trans);
+  if (unused) {
+    return unused;
   }
   if (row.state === 'idle') {
     const since = row.active === undefined ? '' : ago(now - row.active, trans);
@@ -41,13 +53,14 @@ export function stateText(row: Row, now: number, trans: Translation): string {
 }
 
 interface Seen {
-  state: string;
+  now: number;
   tone: number;
   current: boolean;
 }
 
 function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
   const { trans, unit, actions } = look;
+  const unused = row.state === 'busy' ? unusedText(row, seen.now, trans) : ''; // beside its state
   const quiet = !own(row);
   const kinds = `${quiet ? ' tfgpu-view-quiet' : ''}${seen.current ? ' tfgpu-view-current' : ''}`;
   const about = title(row, trans);
@@ -59,10 +72,10 @@ function draw({ key, row }: Entry, seen: Seen, look: Look): TemplateResult {
         ? html`<button class="tfgpu-view-owner" type="button" data-do="open" title=${about}>${name}</button>`
         : html`<span class="tfgpu-view-owner" title=${about}>${name}</span>`
     }
-    <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${seen.state}</span>
+    <span class="tfgpu-view-state" data-state=${row.state ?? ''}>${stateText(row, seen.now, trans)}</span>
     ${buttons(row, actions, trans)}
     <span class="tfgpu-view-held">${withUnit(row.held, unit)}</span>
-    ${detail(row, look)}
+    ${detail(row, unused, look)}
   </li>`;
 }
 
@@ -76,7 +89,15 @@ function title(row: Row, trans: Translation): string {
   return lines.join('\n');
 }
 
-/** The actions on a row: on a kernel, or on an isolated call; there are none on a kernel's other children. */
+/** Whether a row is of a process of the user's own that no server here knows, and that can be told from any later. */
+function canEnd(row: Row): boolean {
+  return row.who === 'mine' && !row.child && !row.call && row.pid !== undefined && row.began !== undefined;
+}
+
+/**
+ * The actions on a row: on a kernel, on an isolated call, or on a process that no server knows; there are none on a
+ * kernel's other children.
+ */
 function buttons(row: Row, actions: Actions, trans: Translation): unknown {
   const name = cut(row.owner, SHOWN);
   const button = (what: keyof Actions, label: string, icon: TemplateResult): unknown =>
@@ -85,21 +106,26 @@ function buttons(row: Row, actions: Actions, trans: Translation): unknown {
           ${icon}
         </button>`
       : nothing;
-  if (row.kernel === undefined || !own(row) || (row.child && !row.call)) {
+  if (!own(row) || (row.child && !row.call)) {
     return nothing;
   }
-  const all = row.call
-    ? [button('stop', trans.__('Stop %1…', name), STOP)]
-    : [
-        button('restart', trans.__('Restart the kernel of %1…', name), RESTART),
-        button('shutDown', trans.__('Shut down the kernel of %1…', name), SHUT_DOWN)
-      ];
+  let all: unknown[];
+  if (row.kernel === undefined) {
+    all = canEnd(row) ? [button('end', trans.__('End %1…', name), SHUT_DOWN)] : [];
+  } else if (row.call) {
+    all = [button('stop', trans.__('Stop %1…', name), STOP)];
+  } else {
+    all = [
+      button('restart', trans.__('Restart the kernel of %1…', name), RESTART),
+      button('shutDown', trans.__('Shut down the kernel of %1…', name), SHUT_DOWN)
+    ];
+  }
   return all.some(one => one !== nothing) ? html`<span class="tfgpu-view-buttons">${all}</span>` : nothing;
 }
 
 /** The second line: further facts; units stand above. */
-function detail(row: Row, { trans, unit }: Look): unknown {
-  const all = facts(row, unit, trans);
+function detail(row: Row, unused: string, { trans, unit }: Look): unknown {
+  const all: Fact[] = [...(unused ? [['', unused] as const] : []), ...facts(row, unit, trans)];
   if (!all.length && !row.spare) {
     return nothing;
   }

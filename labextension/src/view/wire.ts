@@ -1,8 +1,8 @@
-// Types of the server's and the kernel's messages, version 2, as in `views/message.py`.
-// Unknown values are absent; sizes are bytes, times seconds since the epoch.
+// Types of the server's and the kernel's messages, version 3, as in `views/message.py`.
+// Unknown values are absent; sizes are bytes, times seconds since the epoch, what was held for a time byte-hours.
 
 /** The version of the messages that this code reads. */
-export const VERSION = 2;
+export const VERSION = 3;
 
 export type Who = 'this' | 'mine' | 'other' | 'gone' | 'unknown';
 
@@ -13,6 +13,12 @@ export interface Gpu {
   used?: number;
   total?: number;
   free?: number;
+  /** Percent of the last moment in which any kernel ran. */
+  utilisation?: number;
+  /** Degrees Celsius. */
+  temperature?: number;
+  /** Watts. */
+  power?: number;
   /** Half a sentence: why figures are missing. */
   error?: string;
   mig?: true;
@@ -52,6 +58,15 @@ export interface Row {
   held?: number;
   /** Whether a notebook keeps much that it has long not used: shutting it down gives it back. */
   spare?: true;
+  /** Percent of the GPU that its kernels take. */
+  utilisation?: number;
+  /** Since when it has held memory without using the GPU; absent while it uses it, or that is not known. */
+  unused?: number;
+  /** What it has so held today, and since Monday, with earlier processes of its name. */
+  today?: number;
+  week?: number;
+  /** When its process began, in the system's ticks, of the user's own that no kernel of this server is. */
+  began?: number;
   policy?: string;
   /** The frameworks' figures: by framework, their names and bytes. */
   figures?: Record<string, Record<string, number>>;

@@ -3,13 +3,22 @@
 const GIB = 2 ** 30;
 const gib = number => Math.round(number * GIB);
 
-const A100 = { uuid: 'GPU-0', name: 'A100-80GB', used: gib(61.2), total: gib(80), free: gib(18.8) };
+const A100 = {
+  uuid: 'GPU-0',
+  name: 'A100-80GB',
+  used: gib(61.2),
+  total: gib(80),
+  free: gib(18.8),
+  utilisation: 93,
+  temperature: 61,
+  power: 287
+};
 
 const sketch = now => ({
   time: now,
   gpus: {
     0: A100,
-    1: { uuid: 'GPU-1', name: 'A100-80GB', used: gib(0.4), total: gib(80), free: gib(79.6) },
+    1: { uuid: 'GPU-1', name: 'A100-80GB', used: gib(0.4), total: gib(80), free: gib(79.6), utilisation: 0 },
     2: { uuid: 'GPU-2', name: 'Tesla T4', error: 'the GPU is lost' }
   },
   rows: {
@@ -24,6 +33,7 @@ const sketch = now => ({
       state: 'busy',
       active: now - 1,
       held: gib(48),
+      utilisation: 93,
       figures: { TensorFlow: { 'in use': gib(31.2), peak: gib(44.9) } },
       policy: 'limit 48 GiB'
     },
@@ -39,6 +49,10 @@ const sketch = now => ({
       active: now - 7300,
       held: gib(10.1),
       spare: true,
+      utilisation: 0,
+      unused: now - 7300,
+      today: gib(20.4),
+      week: gib(52.7),
       figures: { TensorFlow: { 'in use': gib(0.3), peak: gib(9.8) } },
       policy: 'growth'
     },
@@ -144,13 +158,24 @@ export const crowd = (now, gpus = 8, each = 64) => {
           kernel: `k${index}`,
           state: index % 2 ? 'busy' : 'idle',
           active: now - 60 * index,
-          ...(index % 2 === 0 && { spare: true }),
+          ...(index % 2 === 0
+            ? { spare: true, unused: now - 600 * index, today: gib(index), week: gib(3 * index) }
+            : { utilisation: index }),
           figures: { TensorFlow: { 'in use': Math.round(held * 0.4), peak: held } },
           policy: 'growth'
         })
       };
     }
-    state.gpus[gpu] = { uuid: `u${gpu}`, name: 'H100-80GB', used, total: gib(80), free: gib(80) - used };
+    state.gpus[gpu] = {
+      uuid: `u${gpu}`,
+      name: 'H100-80GB',
+      used,
+      total: gib(80),
+      free: gib(80) - used,
+      utilisation: 10 * gpu,
+      temperature: 40 + gpu,
+      power: 120
+    };
   }
   return state;
 };

@@ -1,4 +1,4 @@
-"""`growth`: the request that memory is taken as it is needed, or all of it at once. Pure."""
+"""`growth`: the request that memory is taken as it is needed, and with `--release` given back; or all at once. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tfgpu_magic.config import arguments
+from tfgpu_magic.config import arguments, frameworks
 from tfgpu_magic.config.memory import Figures
 from tfgpu_magic.config.request import GpuRef, Memory
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.errors import PolicyError
 
+NO_LIMIT = "With --release TensorFlow's memory comes from CUDA's own pool, and that keeps to no limit."
+"""The price of it, and why it cannot be had together with a limit."""
+
 WORD = Word(
     "growth",
-    ("growth [off]",),
-    "memory growth on every visible GPU: take memory as it is needed",
+    ("growth [off]", "growth --release"),
+    "memory growth on every visible GPU: take memory as it is needed; with --release TensorFlow's memory that is not "
+    "in use goes back to the driver while it lives, and no limit is possible",
+    (("--release", False),),
+    apart=(("--release", NO_LIMIT),),
     tried=("allow_growth", "grow", "set_memory_growth"),
     instead="Memory growth is `%tf_gpu growth`.",
 )
@@ -32,14 +38,24 @@ class Growth(Memory):
     need: ClassVar[None] = None
 
     on: bool = True
+    release: bool = False
 
     def __str__(self) -> str:
-        return "growth" if self.on else "growth off"
+        return f"growth{' --release' * self.release}" if self.on else "growth off"
 
     @property
     def grows(self) -> bool:
         """Whether growth is on."""
         return self.on
+
+    @property
+    def releases(self) -> bool:
+        """Whether it gives memory back."""
+        return self.release
+
+    def share_of(self, framework: str) -> Growth:
+        """Return plain growth for all but TensorFlow: no other framework has such an allocator."""
+        return self if framework == frameworks.NAMES["tensorflow"] else Growth(self.on)
 
     def sizes(self, gpu: Figures) -> tuple[int, ...]:
         """Return no sizes: there is no limit."""
@@ -48,7 +64,7 @@ class Growth(Memory):
 
     def growing(self, *, on: bool) -> Growth:
         """Return growth that is on, or off."""
-        return Growth(on)
+        return Growth(on, self.release and on)
 
     def on_gpu(self, gpu: GpuRef | None) -> Growth:
         """Return the request itself, which is about every GPU."""
@@ -66,11 +82,13 @@ class Growth(Memory):
 
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Growth]:
     """Parse what follows the word."""
-    del flags
     setting = " ".join(values).lower() or "on"
     if setting not in (*_ON, *_OFF):
         raise PolicyError(f"growth is on or off, not {' '.join(values)!r}.{WORD.forms}")
-    return [Growth(on=setting in _ON)]
+    release = "--release" in flags
+    if release and setting in _OFF:
+        raise PolicyError(f"What is taken at once is not given back: `growth off` has no --release.{WORD.forms}")
+    return [Growth(on=setting in _ON, release=release)]
 
 
 def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:

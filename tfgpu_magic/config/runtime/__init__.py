@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.config import cuda, keras, visible
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
-from tfgpu_magic.config.process_state import ALLOCATOR, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
+from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, DEVICES, GROWTH, VARIABLES, ProcessState, Stage
 from tfgpu_magic.config.runtime import devices
 from tfgpu_magic.config.runtime.devices import Settings
 from tfgpu_magic.config.runtime.environ import EnvironmentChanges, adopt, environment, export, quieten
@@ -217,8 +217,8 @@ class Runtime:
             return ()
         now = {name: os.environ.get(name) for name in plan.environment}
         found = [f"{name} is {now[name]!r}" for name, value in plan.environment.items() if now[name] != value]
-        if plan.limited and os.environ.get(ALLOCATOR) == "cuda_malloc_async":
-            found.append(f"{ALLOCATOR} is 'cuda_malloc_async'")
+        if plan.limited and os.environ.get(ALLOCATOR) == ASYNC:
+            found.append(f"{ALLOCATOR} is {ASYNC!r}")
         planned = {str(device.gpu.uuid): device for device in plan.devices}
         if current_stage() is Stage.READY:
             there = {uuid: tuple(gpu.limit or 0 for gpu in logical) for uuid, logical in devices.logical().items()}

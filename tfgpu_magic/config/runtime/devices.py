@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from tfgpu_magic.config import cuda
@@ -98,18 +100,15 @@ def _physical() -> dict[str, Any]:
     return {shown[_number(gpu)]: gpu for gpu in gpus if _number(gpu) < len(shown)}
 
 
-def logical() -> dict[str, tuple[LogicalGpu, ...]]:
+def logical() -> Mapping[str, tuple[LogicalGpu, ...]]:
     """Return TensorFlow's logical GPUs, by the UUID of the GPU that each is on; 0.7 ms, once.
 
     There are none before it is ready, nor in a process that was forked since.
     """
     tf = stage.tensorflow()
-    if tf is None or stage.current_stage() is not Stage.READY or stage.forked():
+    if tf is None or stage.current_stage() is not Stage.READY:
         return {}
-    found: dict[str, tuple[LogicalGpu, ...]] = {}
-    for name, uuid, limit in _logical(tf, id(stage.eager_context())):
-        found[uuid] = (*found.get(uuid, ()), LogicalGpu(name=name, limit=limit))
-    return found
+    return _logical(tf, id(stage.eager_context()), os.getpid())
 
 
 def pools() -> dict[str, tuple[Pool, ...]]:
@@ -123,19 +122,22 @@ def _pool(one: LogicalGpu) -> Pool:
 
 
 @lru_cache(maxsize=1)
-def _logical(tf: Any, context: int) -> tuple[tuple[str, str, int], ...]:  # noqa: ARG001
-    """Return TensorFlow's logical GPUs: name, UUID and limit in bytes. A context never changes them."""
+def _logical(tf: Any, context: int, pid: int) -> Mapping[str, tuple[LogicalGpu, ...]]:  # noqa: ARG001
+    """Return what `logical` does, found once for a context in a process: a context never changes them."""
+    if stage.forked():
+        return {}
     from tensorflow.python.client import device_lib
 
     # Never without session_config: TensorFlow would make allocators of its own, and not count them.
     devices = device_lib.list_local_devices(session_config=tf.__internal__.eager_context.get_config())
     uuids = cuda.by_pci()
-    found: list[tuple[str, str, int]] = []
+    found: dict[str, tuple[LogicalGpu, ...]] = {}
     for device in devices:
         pci = re.search(r"pci bus id: ([0-9a-f:.]+)", device.physical_device_desc)
         if device.device_type == "GPU" and pci is not None and pci[1] in uuids:
-            found.append((device.name.removeprefix("/device:"), uuids[pci[1]], device.memory_limit))
-    return tuple(found)
+            one = LogicalGpu(name=device.name.removeprefix("/device:"), limit=device.memory_limit)
+            found[uuids[pci[1]]] = (*found.get(uuids[pci[1]], ()), one)
+    return MappingProxyType(found)
 
 
 def _config() -> Any:

@@ -55,6 +55,11 @@ def eager_context() -> Any | None:
     return getattr(sys.modules.get(_CONTEXT), "_context", None)
 
 
+def context_class() -> Any | None:
+    """Return the class of that object; TensorFlow has it from its import on."""
+    return getattr(sys.modules.get(_CONTEXT), "Context", None)
+
+
 def listed() -> bool:
     """Tell whether TensorFlow has made its list of devices, which it then keeps."""
     return getattr(eager_context(), "_physical_devices", None) is not None

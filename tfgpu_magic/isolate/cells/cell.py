@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfgpu_magic import control, frameworks
+from tfgpu_magic.cell_source import as_numbered, title
 from tfgpu_magic.errors import TfGpuError, Unpicklable
+from tfgpu_magic.insight.why.explaining import explain_call
 from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.call import Call
@@ -32,6 +34,7 @@ from tfgpu_magic.isolate.run import run
 from tfgpu_magic.isolate.sinks import Sink
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.views.why import Why
 
 _RUNNER = "tfgpu_magic.isolate.cells.shell:cell"
 
@@ -61,12 +64,13 @@ class Cell:
 
     def __init__(self, shell: Any, line: CellLine, body: str, sink: Sink) -> None:
         self._shell, self._line, self.sink = shell, line, sink
-        self.title = _title(body)
+        self.title = title(body)
         self._before: Snapshot | None = None
         seen = names(shell.transform_cell(body))
+        self._number: int = shell.displayhook.prompt_count  # not execution_count, which newer IPythons raise too early
         settings = CellSettings(
-            source=_as_numbered(body),
-            number=shell.displayhook.prompt_count,  # not execution_count, which newer IPythons raise too early
+            source=as_numbered(body, "%%tf_gpu isolate"),
+            number=self._number,
             outputs=line.outputs,
             passing=seen.imports | seen.turns,
             changes=seen.changes,
@@ -157,8 +161,20 @@ class Cell:
             hint=hint(error, self._shell.user_ns.keys() - self._sent),
         )
         self._show(summary)
-        if error is not None and frameworks.out_of_memory(error) and self._before:
+        if error is None or self._before is None:
+            return
+        if why := self._why(error, answer, self._before):
+            self._show(why)
+        elif frameworks.out_of_memory(error):
             self._show(crowd(uses, answer.facts.limited, self._before, self.pid, control.names(self._before)))
+
+    def _why(self, error: BaseException, answer: Answer, then: Snapshot) -> Why | None:
+        """Return why it ran out of memory; None where that cannot be found out."""
+        number = None if self._line.detach else self._number
+        with contextlib.suppress(Exception):  # its own error is what must be seen
+            found = explain_call(error, answer.facts.uses, answer.facts.limited, then, pid=self.pid, number=number)
+            return None if found is None else Why(found)
+        return None
 
     def _answer(self) -> Answer:
         work, self._work = self._work, ()
@@ -249,7 +265,7 @@ class Cell:
         before = self._before.processes if self._before is not None else ()
         return look() if answer.facts.uses or any(row.pid == self.pid for row in before) else None
 
-    def _show(self, summary: Summary) -> None:
+    def _show(self, summary: Summary | Why) -> None:
         """Show a summary at the end: of a cell, below its value or its error."""
         data, metadata = self._shell.display_formatter.format(summary)
         show = functools.partial(self.sink.show, {"data": data, "metadata": metadata})
@@ -257,17 +273,6 @@ class Cell:
             show()
         else:
             afterwards(self._shell, show)
-
-
-def _as_numbered(body: str) -> str:
-    """Return the cell's text with its lines numbered as in the notebook, where the first line is the magic's."""
-    return body if body.lstrip().startswith("%%") else f"# %%tf_gpu isolate\n{body}"
-
-
-def _title(body: str) -> str:
-    lines = [line.strip() for line in body.splitlines() if line.strip()]
-    first = [line for line in lines if not line.startswith(("#", "import ", "from ", "%"))]
-    return next(iter([*first, *lines]), "")
 
 
 def _cells(shell: Any) -> dict[str, tuple[int, str]]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import io
 import linecache
 import pickle
 import socket
 import sys
-import tokenize
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +20,7 @@ from traitlets import Any as AnyTrait
 from traitlets import Type
 from traitlets.config import Config
 
+from tfgpu_magic.cell_source import ends_quietly
 from tfgpu_magic.errors import Unpicklable
 from tfgpu_magic.isolate.cells.displays import DisplayChannel, Hook, Publisher, as_json
 from tfgpu_magic.isolate.cells.facts import CellFacts, CellSettings
@@ -118,16 +117,6 @@ def cell(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
     with contextlib.suppress(Exception):  # the cell may have changed its shell in any way
         shell.extension_manager.unload_extension(_EXTENSION)  # removes its report from the board: no exit handler runs
     return outcome(given, lambda: outcome(_apart(values, order)[0]))
-
-
-def ends_quietly(source: str) -> bool:
-    """Tell whether a cell's last expression ends with a semicolon, so that its value is not shown."""
-    nothing = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER)
-    try:  # as IPython's display hook does, which before 8.4 has no function for it
-        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-    except (tokenize.TokenError, SyntaxError):
-        return False
-    return any(token.string == ";" for token in [token for token in tokens if token.type not in nothing][-1:])
 
 
 def make(connection: socket.socket, module: types.ModuleType, **traits: object) -> Any:

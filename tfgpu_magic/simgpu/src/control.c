@@ -68,6 +68,7 @@ SIM_EXPORT int tfgpusim_add_gpu(struct sim_machine *machine, const char *name, u
     gpu->clock_khz = clock_khz;
     gpu->major = major;
     gpu->minor = minor;
+    gpu->utilisation = gpu->celsius = gpu->milliwatts = SIM_UNSET;
     machine->gpus++;
     machine->devices++;
     for (int i = 0; i < instances; i++) {
@@ -149,6 +150,24 @@ SIM_EXPORT int tfgpusim_fault(struct sim_machine *machine, const char *function,
     }
     sim_unlock(machine);
     return done;
+}
+
+/* Sets what NVML tells of a device: percent, degrees, milliwatts. SIM_UNSET is what a device is made with. */
+SIM_EXPORT void tfgpusim_sense(struct sim_machine *machine, int device, int utilisation, int celsius, int milliwatts)
+{
+    atomic_store(&machine->device[device].utilisation, utilisation);
+    atomic_store(&machine->device[device].celsius, celsius);
+    atomic_store(&machine->device[device].milliwatts, milliwatts);
+}
+
+/* Sets what NVML tells of the utilisation by a pid; SIM_UNSET: what follows from its launches. */
+SIM_EXPORT void tfgpusim_use(struct sim_machine *machine, int pid, int utilisation)
+{
+    sim_lock(machine);
+    for (unsigned i = 0; i < machine->rows_end; i++)
+        if (machine->row[i].kind != SIM_EMPTY && machine->row[i].pid == pid)
+            machine->row[i].utilisation = utilisation;
+    sim_unlock(machine);
 }
 
 SIM_EXPORT void tfgpusim_flag(struct sim_machine *machine, unsigned flag, int on)

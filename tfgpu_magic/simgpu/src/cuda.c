@@ -34,6 +34,12 @@ int cuda_begin_current(const char *function, CUcontext *context)
     return cuda_begin(function, (*context)->ordinal);
 }
 
+int cuda_launched(CUcontext context)
+{
+    sim_launched(cuda_machine, cuda.device[context->ordinal]);
+    return CUDA_OK;
+}
+
 /* --- starting --- */
 
 static int start(void)

@@ -48,6 +48,9 @@ int cuda_begin(const char *function, int ordinal);
 /* The same for calls on the current context, which is stored in `*context`. */
 int cuda_begin_current(const char *function, CUcontext *context);
 
+/* Records that a kernel is launched in a context, which is all that launching does. Returns CUDA_OK. */
+int cuda_launched(CUcontext);
+
 /* cuda_visible.c: the machine's devices that this process sees, in CUDA's order. Returns how many. */
 int cuda_visible(const struct sim_machine *, int device[CUDA_DEVICES]);
 
@@ -56,6 +59,18 @@ struct cuda_physical {
     size_t size;
     int ordinal;
     atomic_int references; /* its handle, and its mappings */
+};
+
+/* A memory pool: what it reserves is charged to the process, whether that is in use or not. */
+struct cuda_pool {
+    int ordinal;
+    bool destroyed;                         /* it ends with its last allocation */
+    int reuse[3];                           /* stored, and nothing follows from it: no work ever has to wait */
+    uint64_t threshold;                     /* what it keeps reserved when a wait finds more */
+    uint64_t reserved, used;
+    uint64_t freed;                         /* of what is not in use: by work that nobody has waited for yet */
+    uint64_t reserved_high, used_high;
+    struct cuda_pool *next;
 };
 
 /* A range of addresses that this process was given. */
@@ -67,16 +82,31 @@ struct cuda_block {
     enum cuda_kind kind;
     uint64_t id;
     struct cuda_physical *physical; /* what is mapped there */
+    struct cuda_pool *pool;         /* where it comes from; NULL is plain memory */
 };
+
+/* cuda_account.c: the driver's account of this process. Returns false when the device is full. */
+bool cuda_charge(int ordinal, uint64_t bytes);
+void cuda_discharge(int ordinal, uint64_t bytes);
+/* Makes a pool that has nothing; ends one, with its last allocation if there are any. */
+struct cuda_pool *cuda_pool_make(int ordinal);
+void cuda_pool_destroy(struct cuda_pool *);
+/* Takes a pool's memory into use, and the device's where that is too little; returns it; gives back what is unused. */
+bool cuda_pool_take(struct cuda_pool *, uint64_t bytes);
+void cuda_pool_return(struct cuda_pool *, uint64_t bytes);
+void cuda_pool_trim(struct cuda_pool *, uint64_t keep);
+/* Somebody has waited for the work of a device: pools know what is free, and give back what passes their threshold. */
+void cuda_waited(int ordinal);
+/* The device's context ends: pools reserve nothing that is not in use. */
+void cuda_empty_pools(int ordinal);
 
 /* cuda_memory.c. Maps memory, and charges it to the process if it is the device's. */
 int cuda_allocate(CUdeviceptr *to, size_t size, int ordinal, enum cuda_kind);
+int cuda_allocate_from(struct cuda_pool *, CUdeviceptr *to, size_t size);
 /* Enters a block that was mapped elsewhere. */
 int cuda_remember(struct cuda_block);
 /* Finds the block that holds an address, and optionally removes it if it begins there. */
 bool cuda_find(CUdeviceptr at, struct cuda_block *found, bool take);
-/* Returns what this process has of a device by plain allocation. */
-uint64_t cuda_allocated(int ordinal);
 /* Frees all memory of an ordinal; and the memory, charged to no process, that stands for its modules' globals. */
 void cuda_free_all(int ordinal);
 int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal);

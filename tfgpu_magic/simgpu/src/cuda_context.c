@@ -151,7 +151,7 @@ API(cuCtxGetStreamPriorityRange, int *least, int *greatest)
     return CUDA_OK;
 }
 
-API(cuCtxSynchronize, void) { BEGIN_CURRENT(context); return CUDA_OK; }
+API(cuCtxSynchronize, void) { BEGIN_CURRENT(context); cuda_waited(context->ordinal); return CUDA_OK; }
 API(cuCtxEnablePeerAccess, CUcontext peer, unsigned flags) { BEGIN(-1); return CUDA_NOT_SUPPORTED; }
 API(cuCtxSetLimit, int limit, size_t value) { BEGIN(-1); return CUDA_OK; }
 API(cuCtxGetLimit, size_t *to, int limit) { BEGIN(-1); NEED(to); *to = 0; return CUDA_OK; }

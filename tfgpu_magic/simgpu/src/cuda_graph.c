@@ -103,7 +103,7 @@ API(cuGraphInstantiate_v2, CUgraph *to, CUgraph graph) { BEGIN(-1); return give_
 API(cuGraphInstantiateWithParams, CUgraph *to, CUgraph graph) { BEGIN(-1); return give_graph(to); }
 API(cuGraphExecDestroy, CUgraph graph) { BEGIN(-1); free(graph); return CUDA_OK; }
 API(cuGraphUpload, CUgraph graph, CUstream s) { BEGIN(-1); return CUDA_OK; }
-API(cuGraphLaunch, CUgraph graph, CUstream s) { BEGIN_CURRENT(c); return CUDA_OK; }
+API(cuGraphLaunch, CUgraph graph, CUstream s) { BEGIN_CURRENT(c); return cuda_launched(c); }
 
 #define DOES_NOTHING(name) API(name, void *of) { BEGIN(-1); return CUDA_OK; }
 DOES_NOTHING(cuGraphAddDependencies)

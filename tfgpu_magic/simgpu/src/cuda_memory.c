@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* TensorFlow allocates few and large blocks, so a list is enough. */
+/* TensorFlow allocates few and large blocks, so a list is enough; from pools many, of which it frees the last first. */
 static struct cuda_block *blocks;
 static size_t count, room;
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
@@ -51,33 +51,62 @@ static size_t rounded(size_t size)
     return (size + 4095) & ~(size_t)4095;
 }
 
-int cuda_allocate(CUdeviceptr *to, size_t size, int ordinal, enum cuda_kind kind)
+static bool is_charged(const struct cuda_block *block)
 {
-    NEED(to && size);
-    if (size > (size_t)1 << 46)
+    return block->kind == MEMORY_DEVICE || block->kind == MEMORY_MANAGED;
+}
+
+static bool charge(const struct cuda_block *block)
+{
+    if (block->pool)
+        return cuda_pool_take(block->pool, block->size);
+    return !is_charged(block) || cuda_charge(block->ordinal, block->size);
+}
+
+static void discharge(const struct cuda_block *block)
+{
+    if (block->pool)
+        cuda_pool_return(block->pool, block->size);
+    else if (is_charged(block))
+        cuda_discharge(block->ordinal, block->size);
+}
+
+static int allocate(CUdeviceptr *to, struct cuda_block block)
+{
+    NEED(to && block.size);
+    if (block.size > (size_t)1 << 46)
         return CUDA_OUT_OF_MEMORY;
-    size = rounded(size);
-    bool charged = kind == MEMORY_DEVICE || kind == MEMORY_MANAGED;
-    if (charged && !sim_charge(cuda_machine, cuda.device[ordinal], size))
+    block.size = rounded(block.size);
+    if (!charge(&block))
         return CUDA_OUT_OF_MEMORY;
-    void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    struct cuda_block block = {.at = (CUdeviceptr)map, .size = size, .ordinal = ordinal, .kind = kind};
+    void *map = mmap(NULL, block.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    block.at = (CUdeviceptr)map;
     if (map != MAP_FAILED && cuda_remember(block) == CUDA_OK) {
         *to = block.at;
         return CUDA_OK;
     }
     if (map != MAP_FAILED)
-        munmap(map, size);
-    if (charged)
-        sim_discharge(cuda_machine, cuda.device[ordinal], size);
+        munmap(map, block.size);
+    discharge(&block);
     return CUDA_OUT_OF_MEMORY;
+}
+
+int cuda_allocate(CUdeviceptr *to, size_t size, int ordinal, enum cuda_kind kind)
+{
+    return allocate(to, (struct cuda_block){.size = size, .ordinal = ordinal, .kind = kind});
+}
+
+int cuda_allocate_from(struct cuda_pool *pool, CUdeviceptr *to, size_t size)
+{
+    struct cuda_block block = {.size = size, .ordinal = pool->ordinal, .kind = MEMORY_DEVICE, .pool = pool};
+    return allocate(to, block);
 }
 
 void cuda_release(struct cuda_physical *physical)
 {
     if (atomic_fetch_sub(&physical->references, 1) > 1)
         return;
-    sim_discharge(cuda_machine, cuda.device[physical->ordinal], physical->size);
+    cuda_discharge(physical->ordinal, physical->size);
     free(physical);
 }
 
@@ -95,8 +124,7 @@ static void let_go(const struct cuda_block *block)
     }
     if (block->kind != MEMORY_REGISTERED)
         munmap((void *)block->at, block->size);
-    if (block->kind == MEMORY_DEVICE || block->kind == MEMORY_MANAGED)
-        sim_discharge(cuda_machine, cuda.device[block->ordinal], block->size);
+    discharge(block);
 }
 
 static int release(CUdeviceptr at)
@@ -118,17 +146,7 @@ void cuda_free_all(int ordinal)
             blocks[i] = blocks[--count];
         }
     pthread_mutex_unlock(&guard);
-}
-
-uint64_t cuda_allocated(int ordinal)
-{
-    uint64_t sum = 0;
-    pthread_mutex_lock(&guard);
-    for (size_t i = 0; i < count; i++)
-        if (blocks[i].ordinal == ordinal && blocks[i].kind == MEMORY_DEVICE)
-            sum += blocks[i].size;
-    pthread_mutex_unlock(&guard);
-    return sum;
+    cuda_empty_pools(ordinal);
 }
 
 int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal)
@@ -146,12 +164,6 @@ int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal)
 /* --- device memory --- */
 
 API(cuMemAlloc_v2, CUdeviceptr *to, size_t size)
-{
-    BEGIN_CURRENT(c);
-    return cuda_allocate(to, size, c->ordinal, MEMORY_DEVICE);
-}
-
-API(cuMemAllocAsync, CUdeviceptr *to, size_t size, CUstream s)
 {
     BEGIN_CURRENT(c);
     return cuda_allocate(to, size, c->ordinal, MEMORY_DEVICE);

@@ -29,7 +29,7 @@ API(cuMemCreate, struct cuda_physical **to, size_t size, const struct properties
     struct cuda_physical *physical = malloc(sizeof *physical);
     NEED(physical);
     *physical = (struct cuda_physical){.size = size, .ordinal = properties->location, .references = 1};
-    if (!sim_charge(cuda_machine, cuda.device[physical->ordinal], size)) {
+    if (!cuda_charge(physical->ordinal, size)) {
         free(physical);
         return CUDA_OUT_OF_MEMORY;
     }

@@ -5,7 +5,7 @@
 #include <time.h>
 
 struct cuda_stream { CUcontext context; int priority; };
-struct cuda_event { struct timespec time; };
+struct cuda_event { struct timespec time; int ordinal; };
 struct module { int unused; };
 struct function { int unused; };
 
@@ -23,6 +23,12 @@ static bool made(CUstream s)
 static int ordinal_of(CUstream s)
 {
     return made(s) ? s->context->ordinal : -1;
+}
+
+/* The device whose work is in a stream: of a default one, the current context's. */
+static int works_on(CUstream s)
+{
+    return made(s) ? s->context->ordinal : cuda_current ? cuda_current->ordinal : -1;
 }
 
 static int make_stream(CUstream *to, CUcontext context, int priority)
@@ -48,7 +54,7 @@ API(cuStreamDestroy_v2, CUstream s)
     return CUDA_OK;
 }
 
-API(cuStreamSynchronize, CUstream s) { BEGIN(ordinal_of(s)); return CUDA_OK; }
+API(cuStreamSynchronize, CUstream s) { BEGIN(ordinal_of(s)); cuda_waited(works_on(s)); return CUDA_OK; }
 API(cuStreamQuery, CUstream s) { BEGIN(ordinal_of(s)); return CUDA_OK; }
 API(cuStreamWaitEvent, CUstream s, CUevent e, unsigned flags) { BEGIN(-1); return CUDA_OK; }
 API(cuStreamGetPriority, CUstream s, int *to) { BEGIN(-1); NEED(to); *to = made(s) ? s->priority : 0; return CUDA_OK; }
@@ -96,6 +102,7 @@ API(cuEventCreate, CUevent *to, unsigned flags)
 {
     BEGIN_CURRENT(context);
     NEED(to && (*to = calloc(1, sizeof **to)));
+    (*to)->ordinal = context->ordinal;
     return CUDA_OK;
 }
 
@@ -119,7 +126,15 @@ API(cuEventRecordWithFlags, CUevent event, CUstream s, unsigned f)
 }
 
 API(cuEventQuery, CUevent event) { BEGIN(-1); return CUDA_OK; }
-API(cuEventSynchronize, CUevent event) { BEGIN(-1); return CUDA_OK; }
+
+API(cuEventSynchronize, CUevent event)
+{
+    BEGIN(-1);
+    NEED(event);
+    cuda_waited(event->ordinal);
+    return CUDA_OK;
+}
+
 API(cuEventDestroy_v2, CUevent event) { BEGIN(-1); free(event); return CUDA_OK; }
 
 static int elapsed(float *ms, CUevent first, CUevent last)
@@ -189,9 +204,9 @@ API(cuFuncSetCacheConfig, struct function *f, int config) { BEGIN(-1); return CU
 API(cuFuncGetModule, struct module **to, struct function *f) { BEGIN(-1); return give_module(to); }
 
 /* The caller clears the stack, so a launch needs to name only its first arguments. */
-API(cuLaunchKernel, struct function *f) { BEGIN_CURRENT(c); return CUDA_OK; }
-API(cuLaunchKernelEx, const void *config, struct function *f) { BEGIN_CURRENT(c); return CUDA_OK; }
-API(cuLaunchCooperativeKernel, struct function *f) { BEGIN_CURRENT(c); return CUDA_OK; }
+API(cuLaunchKernel, struct function *f) { BEGIN_CURRENT(c); return cuda_launched(c); }
+API(cuLaunchKernelEx, const void *config, struct function *f) { BEGIN_CURRENT(c); return cuda_launched(c); }
+API(cuLaunchCooperativeKernel, struct function *f) { BEGIN_CURRENT(c); return cuda_launched(c); }
 
 API(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *to, struct function *f, int threads, size_t shared)
 {

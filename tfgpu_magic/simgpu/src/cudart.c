@@ -22,6 +22,7 @@ extern int cuStreamSynchronize(void *), cuStreamWaitEvent(void *, void *, unsign
 extern int cuEventCreate(void **, unsigned), cuEventDestroy_v2(void *);
 extern int cuEventRecord(void *, void *), cuEventQuery(void *), cuEventSynchronize(void *);
 extern int cuEventElapsedTime(float *, void *, void *);
+extern int cuLaunchKernel(void *);
 
 static __thread int last_error;
 
@@ -215,12 +216,18 @@ API(cudaEventElapsedTime, float *ms, void *first, void *last) { return told(cuEv
 
 /* --- kernels: registered, launched, and doing nothing --- */
 
-API(cudaLaunchKernel, const void *f, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream)
+static int launched(void)
 {
-    return told(ready());
+    int wrong = ready();
+    return told(wrong ? wrong : cuLaunchKernel(NULL));
 }
 
-API(cudaLaunchKernelExC, const void *config, const void *f, void **arguments) { return told(ready()); }
+API(cudaLaunchKernel, const void *f, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream)
+{
+    return launched();
+}
+
+API(cudaLaunchKernelExC, const void *config, const void *f, void **arguments) { return launched(); }
 API(cudaFuncSetAttribute, const void *f, int attribute, int value) { return 0; }
 API(cudaFuncSetCacheConfig, const void *f, int config) { return 0; }
 

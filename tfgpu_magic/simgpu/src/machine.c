@@ -12,6 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
+/* A launch sooner after another one is not recorded: training launches thousands a second. */
+static const uint64_t LAUNCH_EVERY_US = 10u * 1000;
+static const uint64_t RUNS_FOR_US = 1000u * 1000;
+
 /* Reading /proc for hundreds of processes takes milliseconds: too long for every NVML call. */
 static const uint64_t PRUNE_EVERY_NS = 20u * 1000 * 1000;
 
@@ -151,8 +155,7 @@ void sim_prune(struct sim_machine *machine, bool force)
 
 /* --- rows --- */
 
-struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, uint64_t held, char kind,
-                            bool pinned)
+struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, uint64_t held, char kind, bool pinned)
 {
     struct sim_row *free_row = NULL;
     bool echo = false;
@@ -171,6 +174,8 @@ struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, 
     free_row->start = 0;
     free_row->device = device;
     free_row->held = held;
+    free_row->launched_us = 0;
+    free_row->utilisation = SIM_UNSET;
     free_row->pinned = pinned;
     free_row->echo = echo;
     free_row->id = ++machine->next_id;
@@ -219,8 +224,7 @@ uint64_t sim_used(const struct sim_machine *machine, int device)
 
 bool sim_charge(struct sim_machine *machine, int device, uint64_t bytes)
 {
-    uint64_t start = own_start_time();
-    uint64_t capacity = sim_capacity(&machine->device[device]);
+    uint64_t start = own_start_time(), capacity = sim_capacity(&machine->device[device]);
     for (int attempt = 0; attempt < 2; attempt++) {
         sim_lock(machine);
         uint64_t used = sim_used(machine, device);
@@ -252,6 +256,36 @@ void sim_discharge(struct sim_machine *machine, int device, uint64_t bytes)
             sim_remove_row(machine, row);
     }
     sim_unlock(machine);
+}
+
+/* --- utilisation --- */
+
+uint64_t sim_now_us(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
+    return (uint64_t)time.tv_sec * 1000000u + (uint64_t)time.tv_nsec / 1000;
+}
+
+void sim_launched(struct sim_machine *machine, int device)
+{
+    static _Atomic uint64_t last[SIM_DEVICES];
+    uint64_t now = sim_now_us();
+    if (now - atomic_load_explicit(&last[device], memory_order_relaxed) < LAUNCH_EVERY_US)
+        return;
+    atomic_store_explicit(&last[device], now, memory_order_relaxed);
+    sim_lock(machine);
+    struct sim_row *row = own_row(machine, device);
+    if (row)
+        row->launched_us = now;
+    sim_unlock(machine);
+}
+
+unsigned sim_utilisation(const struct sim_row *row, uint64_t now_us)
+{
+    if (row->utilisation != SIM_UNSET)
+        return (unsigned)row->utilisation;
+    return row->launched_us && now_us - row->launched_us < RUNS_FOR_US ? 100 : 0;
 }
 
 void sim_forget_self(struct sim_machine *machine)

@@ -21,6 +21,7 @@ enum {
     SIM_FAULTS = 64,
     SIM_FUNCTIONS = 256,
     SIM_NAME = 96,
+    SIM_UNSET = -1,
 };
 
 /* The list that a row is in; a process that computes and draws has a row of each kind. */
@@ -38,11 +39,14 @@ struct sim_device {
     int instance;               /* the MIG instance's number on its GPU */
     int instances;              /* how many MIG instances a GPU is cut into; 0 when MIG is off */
     int multiprocessors, clock_khz, major, minor;
+    atomic_int utilisation, celsius, milliwatts;    /* what NVML tells; SIM_UNSET: as the processes are; no sensor */
     atomic_bool lost;
 };
 
 struct sim_row {
     uint64_t held, start;       /* bytes; the process's start time, so that a reused pid is not taken for it */
+    uint64_t launched_us;       /* when it last launched a kernel, since the epoch; 0: never */
+    int utilisation;            /* what NVML tells of it; SIM_UNSET: by its launches */
     pid_t pid;
     int device;
     unsigned id;
@@ -92,6 +96,12 @@ SIM_EXPORT uint64_t sim_used(const struct sim_machine *, int device);
 /* Gives this process `bytes` more on the device; returns false when it is full. */
 SIM_EXPORT bool sim_charge(struct sim_machine *, int device, uint64_t bytes);
 SIM_EXPORT void sim_discharge(struct sim_machine *, int device, uint64_t bytes);
+/* Records that this process launches a kernel on the device. */
+SIM_EXPORT void sim_launched(struct sim_machine *, int device);
+/* Return the time in microseconds since the epoch, and the percent of the last moment in which a process's kernels ran:
+ * all of a second after each launch, since no kernel takes any time. */
+SIM_EXPORT uint64_t sim_now_us(void);
+SIM_EXPORT unsigned sim_utilisation(const struct sim_row *, uint64_t now_us);
 /* Drops what this pid held: a program that replaced itself by exec starts with nothing. */
 SIM_EXPORT void sim_forget_self(struct sim_machine *);
 /* Returns a new row, or NULL when all are taken; pinned ones are made up, the others are what a process really has.

@@ -96,7 +96,12 @@ LISTS(nvmlDeviceGetComputeRunningProcesses, SIM_COMPUTE)
 LISTS(nvmlDeviceGetGraphicsRunningProcesses, SIM_GRAPHICS)
 LISTS(nvmlDeviceGetMPSComputeRunningProcesses, SIM_MPS)
 
-/* --- utilisation and clocks: nothing ever computes --- */
+/* --- utilisation: by the kernels that are launched, or as the machine is told --- */
+
+static bool has_utilisation(nvmlDevice d)
+{
+    return !d->instances && d->parent < 0; /* MIG has none */
+}
 
 struct utilization { unsigned gpu, memory; };
 
@@ -104,9 +109,60 @@ API(nvmlDeviceGetUtilizationRates, nvmlDevice d, struct utilization *to)
 {
     BEGIN_DEVICE(d);
     NEED(to);
-    *to = (struct utilization){0, 0};
-    return d->instances || d->parent >= 0 ? NVML_NOT_SUPPORTED : NVML_OK; /* MIG has none */
+    int told = atomic_load(&d->utilisation), device = nvml_index(d);
+    unsigned most = told == SIM_UNSET ? 0 : (unsigned)told;
+    uint64_t now = sim_now_us();
+    sim_lock(nvml_machine);
+    for (unsigned i = 0; told == SIM_UNSET && i < nvml_machine->rows_end; i++) {
+        const struct sim_row *row = &nvml_machine->row[i];
+        unsigned percent = row->kind == SIM_EMPTY || row->device != device ? 0 : sim_utilisation(row, now);
+        most = percent > most ? percent : most;
+    }
+    sim_unlock(nvml_machine);
+    *to = (struct utilization){most, 0};
+    return has_utilisation(d) ? NVML_OK : NVML_NOT_SUPPORTED;
 }
+
+struct process_utilization {
+    unsigned pid;
+    unsigned long long time_us;
+    unsigned multiprocessors, memory, encoder, decoder;
+};
+
+static const uint64_t SAMPLES_KEPT_US = 60u * 1000 * 1000;
+
+/* One sample for each process that has run kernels since a time, in the last minute. */
+API(nvmlDeviceGetProcessUtilization, nvmlDevice d, struct process_utilization *to, unsigned *count,
+    unsigned long long since)
+{
+    BEGIN_DEVICE(d);
+    NEED(count);
+    unsigned room = to ? *count : 0, found = 0;
+    int device = nvml_index(d);
+    uint64_t now = sim_now_us();
+    if (!has_utilisation(d))
+        return NVML_NOT_SUPPORTED;
+    sim_prune(nvml_machine, false);
+    sim_lock(nvml_machine);
+    for (unsigned i = 0; i < nvml_machine->rows_end; i++) {
+        const struct sim_row *row = &nvml_machine->row[i];
+        bool told = row->utilisation != SIM_UNSET;
+        uint64_t at = told ? now : row->launched_us;
+        unsigned percent = sim_utilisation(row, told ? now : at); /* as it was at that time */
+        if (row->kind == SIM_EMPTY || row->echo || row->device != device || !percent || at <= since ||
+            now - at > SAMPLES_KEPT_US)
+            continue;
+        if (found < room)
+            to[found] = (struct process_utilization){(unsigned)sim_shown_pid(nvml_machine, row->pid), at, percent,
+                                                     0, 0, 0};
+        found++;
+    }
+    sim_unlock(nvml_machine);
+    *count = found;
+    return !found ? NVML_NOT_FOUND : found > room ? NVML_INSUFFICIENT_SIZE : NVML_OK;
+}
+
+/* --- sensors and clocks --- */
 
 static int give(unsigned *to, unsigned value)
 {
@@ -121,6 +177,25 @@ static int give_two(unsigned *to, unsigned value, unsigned *also, unsigned value
     *to = value;
     *also = value_also;
     return NVML_OK;
+}
+
+static int give_sensor(unsigned *to, int value)
+{
+    NEED(to);
+    *to = (unsigned)value;
+    return value == SIM_UNSET ? NVML_NOT_SUPPORTED : NVML_OK;
+}
+
+API(nvmlDeviceGetTemperature, nvmlDevice d, int sensor, unsigned *to)
+{
+    BEGIN_DEVICE(d);
+    return give_sensor(to, atomic_load(&d->celsius));
+}
+
+API(nvmlDeviceGetPowerUsage, nvmlDevice d, unsigned *to)
+{
+    BEGIN_DEVICE(d);
+    return give_sensor(to, atomic_load(&d->milliwatts));
 }
 
 API(nvmlDeviceGetEncoderUtilization, nvmlDevice d, unsigned *to, unsigned *period)
@@ -160,17 +235,15 @@ API(nvmlDeviceGetMaxPcieLinkGeneration, nvmlDevice d, unsigned *to) { BEGIN_DEVI
 API(nvmlDeviceGetMaxPcieLinkWidth, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 16); }
 API(nvmlDeviceGetPcieSpeed, nvmlDevice d, unsigned *to) { BEGIN_DEVICE(d); return give(to, 16000); }
 
-/* No sensor, no fan, no ECC, no link: the tools show N/A. nvmlDeviceGetConfComputeMemSizeInfo and
+/* No fan, no ECC, no link: the tools show N/A. nvmlDeviceGetConfComputeMemSizeInfo and
  * nvmlDeviceGetRunningProcessDetailList are left out both: with one of them nvitop reads another struct. */
 #define UNSUPPORTED(name) \
     API(name, nvmlDevice d) { BEGIN_DEVICE(d); return NVML_NOT_SUPPORTED; }
-UNSUPPORTED(nvmlDeviceGetTemperature)
 UNSUPPORTED(nvmlDeviceGetTemperatureV)
 UNSUPPORTED(nvmlDeviceGetTemperatureThreshold)
 UNSUPPORTED(nvmlDeviceGetFanSpeed)
 UNSUPPORTED(nvmlDeviceGetFanSpeed_v2)
 UNSUPPORTED(nvmlDeviceGetNumFans)
-UNSUPPORTED(nvmlDeviceGetPowerUsage)
 UNSUPPORTED(nvmlDeviceGetPowerManagementLimit)
 UNSUPPORTED(nvmlDeviceGetEnforcedPowerLimit)
 UNSUPPORTED(nvmlDeviceGetTotalEnergyConsumption)
@@ -182,7 +255,6 @@ UNSUPPORTED(nvmlDeviceGetDriverModel)
 UNSUPPORTED(nvmlDeviceGetDriverModel_v2)
 UNSUPPORTED(nvmlDeviceGetPcieThroughput)
 UNSUPPORTED(nvmlDeviceGetFieldValues)
-UNSUPPORTED(nvmlDeviceGetProcessUtilization)
 UNSUPPORTED(nvmlDeviceGetProcessesUtilizationInfo)
 UNSUPPORTED(nvmlDeviceGetCurrentClocksThrottleReasons)
 UNSUPPORTED(nvmlDeviceGetCurrentClocksEventReasons)

@@ -128,9 +128,36 @@ function memories(form: Form, facts: Facts, hands: Hands, unit: Shown, trans: Tr
             />
             <span class="tfgpu-choose-what">${name}</span>
           </label>
-          ${memory === 'limit' && form.choice.memory === 'limit' ? limit(form.choice, facts, hands, unit, trans) : nothing}`
+          ${memory === form.choice.memory ? more(form.choice, facts, hands, unit, trans) : nothing}`
     )}
   </fieldset>`;
+}
+
+/** What else can be chosen where this way of taking memory is. */
+function more(choice: Choice, facts: Facts, hands: Hands, unit: Shown, trans: Translation): unknown {
+  switch (choice.memory) {
+    case 'growth':
+      return html`<div class="tfgpu-choose-limit">
+        ${ticked(trans.__('Give back what is not in use; no limit is possible then'), choice.release, release =>
+          hands.choose({ release })
+        )}
+      </div>`;
+    case 'limit':
+      return limit(choice, facts, hands, unit, trans);
+    default:
+      return nothing;
+  }
+}
+
+function ticked(label: string, checked: boolean, choose: (checked: boolean) => void): TemplateResult {
+  return html`<label class="tfgpu-choose-grow">
+    <input
+      type="checkbox"
+      .checked=${checked}
+      @change=${(event: Event) => choose((event.target as HTMLInputElement).checked)}
+    />
+    ${label}
+  </label>`;
 }
 
 function limit(choice: Choice, facts: Facts, hands: Hands, shown: Shown, trans: Translation): TemplateResult {
@@ -183,14 +210,7 @@ function limit(choice: Choice, facts: Facts, hands: Hands, shown: Shown, trans: 
       <option value="%" ?selected=${unit === '%'}>%</option>
     </select>
     <span class="tfgpu-choose-both">${gpu ? trans.__('%1 of GPU %2', both, gpu.label) : ''}</span>
-    <label class="tfgpu-choose-grow">
-      <input
-        type="checkbox"
-        .checked=${choice.grow}
-        @change=${(event: Event) => hands.choose({ grow: (event.target as HTMLInputElement).checked })}
-      />
-      ${trans.__('Take it as it is needed, and not at once')}
-    </label>
+    ${ticked(trans.__('Take it as it is needed, and not at once'), choice.grow, grow => hands.choose({ grow }))}
   </div>`;
 }
 

@@ -14,7 +14,7 @@ const PAUSE = 250;
 const APPLY = 30;
 const START = 60;
 
-const USUAL: Choice = { gpu: ALL, memory: 'growth', amount: 40, unit: '%', grow: false };
+const USUAL: Choice = { gpu: ALL, memory: 'growth', amount: 40, unit: '%', grow: false, release: false };
 
 export interface Surroundings {
   trans: Translation;

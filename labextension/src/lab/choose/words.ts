@@ -22,6 +22,8 @@ export interface Choice {
   unit: Unit;
   /** Whether the limit is a cap that memory grows into. */
   grow: boolean;
+  /** Whether growth gives back what is not in use. */
+  release: boolean;
 }
 
 /** What is asked in the kernel already. */
@@ -33,7 +35,7 @@ export interface Asked {
 
 /** Return the words that ask for a choice, whatever was asked before. */
 export function words(choice: Choice, asked: Asked): string {
-  const { gpu, memory, amount, unit, grow } = choice;
+  const { gpu, memory, amount, unit, grow, release } = choice;
   const size = `${amount}${unit}`;
   const drops = memory === 'everything' && asked.policy !== '';
   const parts = drops ? ['default'] : [];
@@ -45,7 +47,7 @@ export function words(choice: Choice, asked: Asked): string {
     parts.push('visible all');
   }
   if (memory === 'growth') {
-    parts.push('growth');
+    parts.push(`growth${release ? ' --release' : ''}`);
   } else if (memory === 'limit') {
     parts.push(`limit ${size}${grow ? ' --grow' : ''}`);
   }
@@ -53,11 +55,11 @@ export function words(choice: Choice, asked: Asked): string {
 }
 
 const PART =
-  /^(?:(?<default>default)|(?<all>visible all)|visible (?<gpu>\d+(?:\.\d+)?)|(?<pick>pick)(?: --need (?:\d+(?:\.\d+)?)(?:GiB|%))?|(?<growth>growth)|limit (?<amount>\d+(?:\.\d+)?)(?<unit>GiB|%)(?<grow> --grow)?)$/;
+  /^(?:(?<default>default)|(?<all>visible all)|visible (?<gpu>\d+(?:\.\d+)?)|(?<pick>pick)(?: --need (?:\d+(?:\.\d+)?)(?:GiB|%))?|(?<growth>growth)(?<release> --release)?|limit (?<amount>\d+(?:\.\d+)?)(?<unit>GiB|%)(?<grow> --grow)?)$/;
 
 /** Return the choice that words ask for; null where it is none that can be made by hand. */
 export function read(text: string, usual: Choice): Choice | null {
-  const choice: Choice = { ...usual, gpu: ALL, memory: 'everything', grow: false };
+  const choice: Choice = { ...usual, gpu: ALL, memory: 'everything', grow: false, release: false };
   for (const part of text ? text.split('; ') : []) {
     const found = PART.exec(part)?.groups;
     if (!found) {
@@ -66,7 +68,7 @@ export function read(text: string, usual: Choice): Choice | null {
     if (found['gpu'] ?? found['pick'] ?? found['all']) {
       choice.gpu = found['gpu'] ?? (found['pick'] ? PICK : ALL);
     } else if (found['growth']) {
-      choice.memory = 'growth';
+      Object.assign(choice, { memory: 'growth', release: !!found['release'] });
     } else if (found['amount']) {
       Object.assign(choice, { memory: 'limit', amount: +found['amount'], unit: found['unit'], grow: !!found['grow'] });
     }

@@ -15,7 +15,14 @@ _library = ctypes.CDLL(None)
 
 
 class OutOfMemoryError(RuntimeError):
-    """What PyTorch raises."""
+    """What PyTorch raises, with the beginning of its text."""
+
+    def __init__(self, size: int, device: int) -> None:
+        total = get_device_properties(device).total_memory
+        super().__init__(
+            f"CUDA out of memory. Tried to allocate {size / 2**30:.2f} GiB. GPU {device} has a total capacity of "
+            f"{total / 2**30:.2f} GiB of which 0 bytes is free."
+        )
 
 
 def is_initialized() -> bool:
@@ -91,8 +98,8 @@ def take(size: int, device: int) -> int:
     _library.cuCtxSetCurrent(context)
     _library.cuDeviceTotalMem_v2(ctypes.byref(total), device)
     if _reserved[device] + size > _fractions[device] * total.value:
-        raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
+        raise OutOfMemoryError(size, device)
     if _library.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)):
-        raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes.")
+        raise OutOfMemoryError(size, device)
     _reserved[device] += size
     return pointer.value

@@ -1,0 +1,133 @@
+// The promises of the reminder: one word of memory that is held without use, to its owner, and silence where asked.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Reminder, unused, type Keeper } from '../src/lab/reminder';
+import { held } from '../src/lab/running';
+import type { Row, State } from '../src/view/wire';
+import { ENGLISH } from '../src/view/translation';
+import { GIB, row, state } from './make';
+
+const NOW = 1_800_000_000;
+const HOUR = 3600;
+
+class FakeKeeper implements Keeper {
+  kept = new Map<string, string>();
+  getItem(key: string): string | null {
+    return this.kept.get(key) ?? null;
+  }
+  setItem(key: string, value: string): void {
+    this.kept.set(key, value);
+  }
+}
+
+function holds(rest: Partial<Row> = {}): Row {
+  return row({ kernel: 'k', pid: 7, state: 'idle', held: 10 * GIB, unused: NOW - 2 * HOUR, ...rest });
+}
+
+function seen(rows: Row[], time = NOW): State {
+  return state({ time, rows: Object.fromEntries(rows.map(one => [`${one.gpu} ${one.pid}`, one])) });
+}
+
+function told(reminder: Reminder, rows: Row[], time = NOW, hours = 2): (string | undefined)[] {
+  return reminder.check(seen(rows, time), hours).map(one => one.row.kernel);
+}
+
+test('it tells once, and again when the notebook has used its GPU in between', () => {
+  const reminder = new Reminder(new FakeKeeper());
+
+  assert.deepEqual(told(reminder, [holds({ unused: NOW - 2 * HOUR + 1 })]), []);
+  assert.deepEqual(told(reminder, [holds()]), ['k']);
+  assert.deepEqual(told(reminder, [holds()], NOW + HOUR), []);
+  assert.deepEqual(told(reminder, [holds({ unused: NOW + HOUR })], NOW + 3 * HOUR), ['k']);
+});
+
+test('another page of the same browser does not tell it again', () => {
+  const keeper = new FakeKeeper();
+
+  assert.deepEqual(told(new Reminder(keeper), [holds()]), ['k']);
+  assert.deepEqual(told(new Reminder(keeper), [holds()]), []);
+});
+
+test('what was told stays told while its kernel is busy for a moment, whatever is told meanwhile', () => {
+  const reminder = new Reminder(new FakeKeeper());
+  const other = holds({ kernel: 'other', pid: 8 });
+
+  assert.deepEqual(told(reminder, [holds()]), ['k']);
+  assert.deepEqual(told(reminder, [holds({ state: 'busy' }), other]), ['other']);
+  assert.deepEqual(told(reminder, [holds(), other], NOW + 1), []);
+  assert.equal(unused(seen([holds({ state: 'busy' })])).length, 1); // its notification stays
+});
+
+test('what is remembered is bounded, and the newest of it', () => {
+  const keeper = new FakeKeeper();
+  const reminder = new Reminder(keeper);
+  for (let index = 0; index < 300; index += 1) {
+    told(reminder, [holds({ kernel: `k${index}` })]);
+  }
+
+  assert.deepEqual(told(reminder, [holds({ kernel: 'k299' })]), []);
+  assert.ok([...keeper.kept.values()][0]!.length < 10_000);
+});
+
+test('not today is for this kernel and for this day', () => {
+  const reminder = new Reminder(new FakeKeeper());
+  const other = holds({ kernel: 'other', pid: 8 });
+
+  assert.deepEqual(told(reminder, [holds(), other]), ['k', 'other']);
+  reminder.notToday('k', NOW);
+  assert.deepEqual(told(reminder, [holds({ unused: NOW - 3 * HOUR }), other]), []);
+  assert.deepEqual(told(reminder, [holds(), other], NOW + 24 * HOUR), ['k']);
+});
+
+test('it is for owners alone, and not of what computes, is busy, or is little', () => {
+  const rows = [
+    holds({ kernel: 'a', pid: 1, unused: undefined! }),
+    holds({ kernel: 'b', pid: 2, state: 'busy' }),
+    holds({ kernel: 'c', pid: 3, held: GIB / 8 }),
+    holds({ kernel: undefined!, pid: 4 }),
+    holds({ kernel: 'e', pid: 5, who: 'other' })
+  ];
+
+  assert.deepEqual(told(new Reminder(new FakeKeeper()), rows), []);
+});
+
+test('a notebook is as idle as the last of its GPUs and of its processes', () => {
+  const both = seen([holds(), holds({ gpu: '1', held: GIB, unused: NOW - HOUR })]);
+  const child = seen([holds(), holds({ pid: 8, child: true, unused: undefined! })]);
+
+  assert.deepEqual(
+    unused(both).map(one => [one.held / GIB, one.since, one.row.gpu]),
+    [[11, NOW - HOUR, '0']]
+  );
+  assert.deepEqual(unused(child), []);
+});
+
+test('zero hours are never, and a browser that keeps nothing or rubbish is no obstacle', () => {
+  const broken: Keeper = {
+    getItem: () => '[',
+    setItem: () => {
+      throw new Error('full');
+    }
+  };
+
+  assert.deepEqual(told(new Reminder(new FakeKeeper()), [holds()], NOW, 0), []);
+  const reminder = new Reminder(broken);
+  assert.deepEqual(told(reminder, [holds()]), ['k']);
+  assert.deepEqual(told(reminder, [holds()], NOW + 10), []);
+  reminder.notToday('k', NOW + 10);
+  assert.deepEqual(told(reminder, [holds()], NOW + 20), []);
+  assert.deepEqual(told(reminder, [holds()], NOW + 24 * HOUR), ['k']);
+});
+
+test('the running list says what a kernel holds on all GPUs, and for how long without use', () => {
+  const rows = [holds(), holds({ gpu: '1', held: GIB }), holds({ kernel: 'b', pid: 8, unused: undefined! }), row()];
+
+  assert.deepEqual(
+    [...held(seen(rows), 'GiB', ENGLISH)],
+    [
+      ['k', '11.0 GiB, unused 2 h'],
+      ['b', '10.0 GiB']
+    ]
+  );
+});

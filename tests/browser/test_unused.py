@@ -1,0 +1,152 @@
+"""Memory that is held without use, in a page: the notification, the running list, hover values, ending an orphan."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.panel import choose, open_panel, restored, visit
+from tests.browser.scene import HOLD, Scene, shot, soon
+from tests.browser.unused import unused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.jupyter import Notebook
+
+SCRIPT = f"{HOLD}; print('ready', flush=True); import time; time.sleep(600)"
+TOAST = ".Toastify__toast"
+HELD = "%s has held 0.5 GiB for 2 h without using it"
+FORGET = """() => {
+  const kept = JSON.parse(localStorage.getItem('tfgpu-magic:unused'));
+  localStorage.setItem('tfgpu-magic:unused', JSON.stringify({ ...kept, told: {} }));
+}"""
+
+SEEN = """label => {
+  const { left, top, bottom, height } = label.getBoundingClientRect();
+  const line = parseFloat(getComputedStyle(label, '::after').fontSize);
+  const seen = y => label.contains(document.elementFromPoint(left + 5, y));
+  return height > 2 * line && seen(top + 2) && seen(bottom - line);
+}"""
+"""Tells whether a label and what stands below it are there, and neither is cut or covered."""
+
+
+@pytest.fixture
+def notebook(scene: Scene) -> Iterator[Notebook]:
+    notebook = scene.notebook("train.ipynb", HOLD)
+    yield notebook
+    end(scene, notebook)
+
+
+def end(scene: Scene, notebook: Notebook) -> None:
+    scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
+
+
+def test_its_owner_is_told_gently_and_not_again_today(scene: Scene, page: Page, notebook: Notebook) -> None:
+    other = scene.notebook("other.ipynb", HOLD)
+    unused(scene, notebook, other)
+    visit(page, scene)
+    toast = page.locator(TOAST, has_text=HELD % "train.ipynb")
+    another = page.locator(TOAST, has_text=HELD % "other.ipynb")
+    expect(toast).to_be_visible(timeout=60_000)
+    expect(another).to_be_visible()
+    page.wait_for_timeout(1500)  # they come in from the side
+    shot(page, f"unused-{scene.application}")
+
+    assert toast.locator("button", has_text=re.compile("Open|Restart|Shut Down|Not Today")).all_inner_texts() == [
+        "Open", "Restart…", "Shut Down…", "Not Today",
+    ]  # fmt: skip
+    toast.get_by_text("Not Today").click()
+    expect(toast).to_have_count(0)
+    page.evaluate(FORGET)  # what was told once is told again, but for what is not to be told today
+    page.reload()
+    expect(another).to_be_visible(timeout=60_000)
+    expect(toast).to_have_count(0)
+    other.client.execute("import time; time.sleep(600)")  # it is busy with something else
+    panel = open_panel(page)
+    soon(lambda: (row := panel.row("other.ipynb")) and row.state == "busy", 30)
+    another.get_by_text("Shut Down…").click()
+    dialog = page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text("Shut down the kernel of other.ipynb?")
+    expect(dialog).to_contain_text("It is busy. 0.5 GiB on GPU 0 come back.")
+    dialog.get_by_role("button", name="Shut Down").click()
+    soon(lambda: scene.held(other) == 0, 30)
+    expect(another).to_have_count(0)
+
+
+def test_the_list_of_running_kernels_says_it_too(scene: Scene, page: Page, notebook: Notebook) -> None:
+    choose(scene, unused=0)
+    unused(scene, notebook)
+    visit(page, scene)
+    if scene.application == "jupyterlab":
+        page.evaluate("jupyterapp.shell.activateById('jp-running-sessions')")
+    else:
+        page.get_by_role("tab", name="Running").click()
+    label = page.locator(".jp-mod-kernel .jp-RunningSessions-itemLabel")
+    expect(label.first).to_have_attribute("data-tfgpu", "0.5 GiB, unused 2 h", timeout=60_000)
+    assert label.first.evaluate(SEEN)
+    shot(page, f"unused-running-{scene.application}")
+    choose(scene)
+
+
+def test_the_line_says_its_values_where_the_pointer_is_and_can_be_an_hour(
+    scene: Scene, page: Page, notebook: Notebook
+) -> None:
+    visit(page, scene)
+    panel = open_panel(page)
+    past = panel.root.locator(".tfgpu-view-past").first
+    past.hover(timeout=60_000)  # once it stands still
+    past.hover(position={"x": past.evaluate("line => line.clientWidth") - 2, "y": 8})
+    says = panel.root.locator(".tfgpu-view-at").first
+
+    expect(says).to_have_text(re.compile(r"^0\.5 GiB at \d\d:\d\d:\d\d$"))
+    shot(page, f"hover-{scene.application}")
+    page.mouse.move(0, 0)
+    expect(says).to_be_hidden()
+    span = panel.root.locator(".tfgpu-view-span").first
+    expect(span).to_have_text("10 min")
+    with page.expect_response(lambda answer: "api/settings" in answer.url and answer.request.method == "PUT"):
+        span.click()
+    expect(span).to_have_text("1 h")
+    page.reload()
+    restored(page)
+    panel = open_panel(page)
+    expect(panel.root.locator(".tfgpu-view-span").first).to_have_text("1 h", timeout=60_000)
+    choose(scene)
+
+
+def orphan(scene: Scene) -> subprocess.Popen[str]:
+    process = scene.machine.popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_an_orphan_is_ended_after_asking_and_one_that_has_ended_is_let_be(scene: Scene, page: Page) -> None:
+    visit(page, scene)
+    panel = open_panel(page)
+    with orphan(scene) as first:
+        soon(lambda: panel.row("python"), 30)
+        panel.press("end", "python")
+        dialog = page.locator(".jp-Dialog")
+        expect(dialog).to_contain_text(f"It is process {first.pid} of this machine, and no kernel of this server.")
+        expect(dialog).to_contain_text("0.5 GiB on GPU 0 come back.")
+        shot(page, f"end-{scene.application}")
+        dialog.get_by_role("button", name="Cancel").click()
+        assert first.poll() is None
+        panel.press("end", "python")
+        dialog.get_by_role("button", name="End").click()
+        assert first.wait(30) == -15
+    soon(lambda: panel.row("python") is None, 30)
+    with orphan(scene) as second:
+        soon(lambda: panel.row("python"), 30)
+        panel.press("end", "python")
+        second.kill()
+        second.wait()
+        dialog.get_by_role("button", name="End").click()
+        expect(page.locator(TOAST, has_text="python has ended by itself: nothing was done.")).to_be_visible()

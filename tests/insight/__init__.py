@@ -1,0 +1,1 @@
+"""Tests of what a cell did to memory, and what holds it."""

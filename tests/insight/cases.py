@@ -1,0 +1,44 @@
+"""Lacks of memory, made up for tests of what is decided on data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.sizes import GIB
+from tfgpu_magic.frameworks.shortage import PoolState, Shortage
+from tfgpu_magic.insight.why.explanation import Explanation
+from tfgpu_magic.monitor.owners import Notebook
+from tfgpu_magic.monitor.rows import GpuRow, ProcessRow
+
+
+def shortage(gib: float | None = 2, **facts: Any) -> Shortage:
+    """Return what TensorFlow's error says of so many GiB."""
+    size = None if gib is None else int(gib * GIB)
+    return Shortage(**({"framework": "TensorFlow", "device": "GPU:0", "size": size} | facts))
+
+
+def pool(in_use: float = 0, limit: float | None = 1, *, peak: float = 0, **facts: Any) -> PoolState:
+    """Return TensorFlow's pool, in GiB."""
+    sizes = {"in_use": int(in_use * GIB), "peak": int(peak * GIB)}
+    most = None if limit is None else int(limit * GIB)
+    return PoolState(**({"framework": "TensorFlow", "name": "GPU:0", "gpu": "GPU-0", "limit": most} | sizes | facts))
+
+
+def gpu(free: float | None = 4, total: float | None = 16) -> GpuRow:
+    """Return a GPU, in GiB."""
+    used = None if free is None or total is None else int((total - free) * GIB)
+    sizes = {name: None if size is None else int(size * GIB) for name, size in (("free", free), ("total", total))}
+    return GpuRow(gpu="0", name="A100", uuid="GPU-0", used=used, free=sizes["free"], total=sizes["total"])
+
+
+def row(held: float, owner: str = "eval.ipynb", *, who: Any = "mine", state: str = "idle", pid: int = 7) -> ProcessRow:
+    """Return a process that holds GiB, of a notebook that was active two hours before the epoch's 10,000th second."""
+    notebook = Notebook(name=owner, state=state, active=10_000.0 - 7200.0) if who == "mine" else None
+    return ProcessRow(gpu="0", pid=pid, kind="C", who=who, owner=owner, held=int(held * GIB), notebook=notebook)
+
+
+def case(**facts: Any) -> Explanation:
+    """Return a lack of 2 GiB where the limit is 1 GiB, with facts of its own."""
+    given: dict[str, Any] = {"time": 10_000.0, "seen": 10_000.0, "error": "ResourceExhaustedError"}
+    given |= {"shortage": shortage(), "cause": "limit", "pool": pool(0.4, peak=0.5, capped=True), "gpu": gpu()}
+    return Explanation(**(given | facts))

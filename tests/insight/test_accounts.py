@@ -1,0 +1,103 @@
+"""What shares memory counts once, and what is in use beyond the arrays is known as a rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.insight.made import array
+from tests.sizes import MIB
+from tfgpu_magic.insight.accounts import Buffer, accounts, buffers, rested, settled, shared
+from tfgpu_magic.insight.names import Name, Scope
+
+ON = ("TensorFlow", "GPU:0")
+
+
+def shapes(found: Iterable[Buffer]) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the size of each memory, and the arrays that have it."""
+    return sorted((one.size, one.arrays) for one in found)
+
+
+def test_arrays_at_places_of_their_own_stay_what_they_are() -> None:
+    arrays = [array(MIB, 0), array(MIB, MIB), array(MIB), array(MIB)]
+
+    assert shapes(shared(arrays)) == [(MIB, (place,)) for place in range(4)]
+
+
+@pytest.mark.parametrize("at", [0, 4096])
+def test_a_view_joins_its_array(at: int) -> None:
+    assert shapes(shared([array(1024, at), array(MIB, 0)])) == [(MIB, (1, 0))]
+
+
+def test_of_two_that_are_the_same_the_first_comes_first() -> None:
+    assert shapes(shared([array(MIB, 0), array(MIB, 0)])) == [(MIB, (0, 1))]
+
+
+def test_parts_that_overlap_take_what_they_cover_together() -> None:
+    assert shapes(shared([array(6 * MIB, 0), array(6 * MIB, 4 * MIB)])) == [(10 * MIB, (0, 1))]
+
+
+def test_a_view_whose_size_is_rounded_up_does_not_reach_the_next_array() -> None:
+    assert shapes(shared([array(1024, 0), array(1024, 4), array(1024, 1024)])) == [(1024, (0, 1)), (1024, (2,))]
+
+
+def test_the_same_address_on_another_gpu_is_another_place() -> None:
+    assert shapes(shared([array(MIB, 0), array(MIB, 0, device="GPU:1")])) == [(MIB, (0,)), (MIB, (1,))]
+
+
+def test_a_tensor_counts_as_its_variables_value_where_both_cannot_be_there() -> None:
+    arrays = [array(MIB, 0), array(MIB, what="variable")]
+
+    assert shapes(settled(shared(arrays), arrays, {ON: MIB})) == [(MIB, (1, 0))]
+    assert shapes(settled(shared(arrays), arrays, {ON: 2 * MIB})) == [(MIB, (0,)), (MIB, (1,))]
+    assert shapes(settled(shared(arrays), arrays, {})) == [(MIB, (0,)), (MIB, (1,))]
+
+
+def test_no_more_tensors_count_as_values_than_the_figure_asks() -> None:
+    arrays = [array(MIB, at * MIB) for at in range(3)] + [array(MIB, what="variable") for _ in range(3)]
+
+    counted = [len(settled(shared(arrays), arrays, {ON: size * MIB})) for size in (6, 5, 4, 3)]
+    assert counted == [6, 5, 4, 3]
+
+
+def test_a_tensor_of_another_type_or_size_is_no_variables_value() -> None:
+    arrays = [array(MIB, 0, dtype="int64"), array(2 * MIB, MIB), array(MIB, what="variable")]
+
+    assert len(settled(shared(arrays), arrays, {ON: MIB})) == 3
+
+
+def test_an_iterator_takes_what_no_array_does_up_to_its_bound() -> None:
+    arrays = [array(MIB, 0), array(2 * MIB, what="dataset iterator", rest=True)]
+
+    def taken(in_use: int) -> list[int]:
+        return [one.size for one in rested(shared(arrays), arrays, {ON: in_use})]
+
+    assert taken(2 * MIB) == [MIB, MIB]
+    assert taken(9 * MIB) == [MIB, 2 * MIB]
+    assert taken(MIB) == [MIB]
+
+
+def test_iterators_without_a_bound_share_what_is_left_by_all_others() -> None:
+    endless = array(0, what="dataset iterator", rest=True)
+    arrays = [endless, array(MIB, 0), endless, array(2 * MIB, what="dataset iterator", rest=True)]
+
+    found = rested(shared(arrays), arrays, {ON: 9 * MIB})
+    assert shapes(found) == [(MIB, (1,)), (2 * MIB, (3,)), (6 * MIB, (0, 2))]
+
+
+def test_the_rest_is_what_is_in_use_beyond_the_arrays() -> None:
+    arrays = [array(MIB, 0), array(MIB, 0, framework="JAX", device="cuda:0")]
+    in_use = {ON: 3 * MIB, ("TensorFlow", "GPU:1"): MIB, ("TensorFlow", "GPU:2"): 0}
+    first, second, third = accounts(buffers(arrays, in_use), in_use)
+
+    assert (first.framework, first.in_use, first.unaccounted) == ("JAX", None, None)
+    assert (second.device, second.found, second.unaccounted) == ("GPU:0", MIB, 2 * MIB)
+    assert (third.device, third.found, third.unaccounted) == ("GPU:1", 0, MIB)
+
+
+def test_scopes_tell_names_apart() -> None:
+    here, there = Name(("x",)), Name(("x",), (Scope("function", "train"),))
+
+    assert here != there
+    assert here.expression == there.expression == "x"

@@ -1,0 +1,170 @@
+"""`%%tf_gpu measure` and `%tf_gpu measure EXPRESSION` in a real IPython: the cell is as any other, and is measured."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.insight.shell import cells
+from tests.machines import machine_of
+from tests.magic.shell import Seen
+from tests.processes import run
+from tfgpu_magic.simgpu import Machine
+
+machine = machine_of("1x8GiB")
+
+READY = "%tf_gpu limit 2GiB\nimport tensorflow as tf; small = tf.zeros(10)"
+TAKE = "tf.zeros(64 * 2**18)"  # 64 MiB
+
+
+def told(machine: Machine, *sources: str) -> list[Seen]:
+    """Return what cells gave, after one in which TensorFlow gets ready."""
+    seen: list[Seen] = run(machine, cells, READY, *sources)
+    return seen[1:]
+
+
+def value(seen: Seen) -> str:
+    """Return the value that a cell shows, which a plain IPython prints."""
+    found = re.search(r"^Out\[\d+\]: (.*)$", seen.text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def test_a_cell_shows_its_peak_what_stayed_and_what_the_driver_gave_above_its_value(machine: Machine) -> None:
+    (seen,) = told(machine, f"%%tf_gpu measure\nx = {TAKE}\nprint('within')\n6 * 7")
+
+    assert re.search(r"^Measured: \d+\.\d+ s, peak 64 MiB, 64 MiB stayed\.$", seen.text, re.MULTILINE)
+    assert re.search(r"^ GPU:0 +\d+ \w+ +64 MiB +\+64 MiB +64 MiB +2 GiB$", seen.text, re.MULTILINE)
+    assert re.search(r"^ GPU 0 +2\.\d GiB +2\.\d GiB +0$", seen.text, re.MULTILINE)
+    assert "Simulated GPUs" in seen.text
+    assert value(seen) == "42"
+    assert "within\n" in seen.text
+
+
+def test_the_measurement_has_html_that_says_the_same(machine: Machine) -> None:
+    (seen,) = told(machine, f"%%tf_gpu measure\nx = {TAKE}")
+
+    assert seen.html.startswith('<div class="tfgpu">')
+    assert "peak 64 MiB, 64 MiB stayed." in seen.html
+
+
+def test_names_imports_and_magics_of_the_cell_are_the_notebooks(machine: Machine) -> None:
+    made, used = told(
+        machine, "%%tf_gpu measure\nimport math\n%env\nx = !echo shell\ndef f(): return x", "math.pi, f()[0], _"
+    )
+
+    assert not made.error
+    assert value(used).startswith("(3.14")
+    assert "'shell'" in value(used)
+
+
+def test_a_semicolon_hides_the_value(machine: Machine) -> None:
+    (seen,) = told(machine, "%%tf_gpu measure\n6 * 7;")
+
+    assert "Measured:" in seen.value
+    assert value(seen) == ""
+
+
+def test_an_error_is_the_cells_own_at_its_line_and_what_it_took_is_shown(machine: Machine) -> None:
+    (seen,) = told(machine, f"%%tf_gpu measure\nx = {TAKE}\n\n1 / 0  # here")
+
+    assert seen.error == "ZeroDivisionError"
+    assert "ended by ZeroDivisionError, peak 64 MiB" in seen.text
+    assert re.search(r"----> 4 1 ?/ ?0  # here", seen.text)
+    assert "tfgpu_magic/" not in seen.text.partition("Traceback")[2]
+
+
+def test_after_an_error_nothing_is_measured_any_more(machine: Machine) -> None:
+    _, peak = told(
+        machine,
+        "%%tf_gpu measure\n1 / 0",
+        "from tfgpu_magic import frameworks; [len(one._marks) for one in frameworks.PEAKS.values()]",
+    )
+
+    assert value(peak) == "[1, 1, 1]"  # that of the session
+
+
+@pytest.mark.parametrize("error", ["SystemExit", "KeyboardInterrupt"])
+def test_what_is_no_error_passes_too(machine: Machine, error: str) -> None:
+    (seen,) = told(machine, f"%%tf_gpu measure\nraise {error}")
+
+    assert seen.error == error
+    assert f"ended by {error}" in seen.text
+
+
+def test_the_result_can_have_a_name(machine: Machine) -> None:
+    *_, figures, shown = told(
+        machine, f"%%tf_gpu measure --as m\nx = {TAKE}", "m.peak // 2**20, m.delta // 2**20, m.held", "m"
+    )
+
+    assert value(figures) == "(64, 64, 0)"
+    assert "peak 64 MiB" in shown.text
+
+
+def test_cells_and_blocks_nest(machine: Machine) -> None:
+    *_, figures = told(
+        machine,
+        f"import tfgpu_magic\n{TAKE};",
+        f"%%tf_gpu measure --as outer\nwith tfgpu_magic.measure() as inner: {TAKE}\ny = tf.zeros(128 * 2**18)",
+        "outer.peak // 2**20, inner.peak // 2**20",
+    )
+
+    assert value(figures) == "(128, 64)"
+
+
+EXPRESSIONS = {
+    "%tf_gpu measure 6 * 7": "42",
+    '%tf_gpu measure len("a  b # {small} $small")': "21",
+    "%tf_gpu measure {'a': 1}['a'] + 1": "2",
+    "%tf_gpu measure {1, 2}": "{1, 2}",
+    "z = %tf_gpu measure 6 * 7\nz + 1": "43",
+    "%gpu measure --as m 6 * 7": "42",
+    "def f(inner): return get_ipython().run_line_magic('tf_gpu', 'measure inner + 1')\nf(4)": "5",
+}
+
+
+def test_an_expression_is_measured_as_it_is_written_and_its_value_is_the_lines(machine: Machine) -> None:
+    seen = told(machine, *EXPRESSIONS)
+
+    assert [value(one) for one in seen] == list(EXPRESSIONS.values())
+    assert all("Measured:" in one.text for one in seen)
+
+
+def test_a_statement_can_stand_in_a_line_and_its_names_stay(machine: Machine) -> None:
+    seen, after = told(machine, f"%tf_gpu measure kept = {TAKE}", "kept.shape[0]")
+
+    assert "64 MiB stayed" in seen.text
+    assert value(after) == str(64 * 2**18)
+
+
+def test_the_other_words_still_have_names_replaced(machine: Machine) -> None:
+    seen: list[Seen] = run(machine, cells, "size = '1GiB'", "%tf_gpu plan limit {size}", "%tf_gpu plan limit $size")
+
+    assert all("`limit 1GiB` would do this" in one.text for one in seen[1:])
+
+
+MISTAKES = {
+    "%tf_gpu measure": "Measure what?",
+    "%tf_gpu measure --as m": "Measure what?",
+    "%tf_gpu measure --as 3x f()": "'3x' is no name",
+    "%%tf_gpu measure f()\n1": "'f()' cannot stand above a cell",
+    "%%tf_gpu measure --name m\n1": "Did you mean '--as'?",
+    "%%tf_gpu measure --as\n1": "--as which name?",
+    "%%tf_gpu measure --fit=3\n1": "--fit takes no value",
+    "%%tf_gpu measure\nimport asyncio\nawait asyncio.sleep(0)": "measured from within",
+}
+
+
+def test_a_mistake_says_what_to_write_and_runs_nothing(machine: Machine) -> None:
+    seen = told(machine, *MISTAKES)
+
+    assert [one.error for one in seen] == ["UsageError"] * len(MISTAKES)
+    assert [why for why, one in zip(MISTAKES.values(), seen, strict=True) if why not in one.text] == []
+    assert not any("Measured:" in one.text for one in seen)
+
+
+def test_a_syntax_error_is_the_cells_own(machine: Machine) -> None:
+    (seen,) = told(machine, "%%tf_gpu measure\nx = = 1")
+
+    assert seen.error == "SyntaxError"
+    assert "Measured:" not in seen.text

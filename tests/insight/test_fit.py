@@ -1,0 +1,116 @@
+"""`measure --fit`: the line that it gives is accepted, and the same program runs under it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import tfgpu_magic
+from tests.insight.programs import take
+from tests.insight.shell import cells
+from tests.machines import machine_of
+from tests.processes import run
+from tests.sizes import GIB, MIB
+from tfgpu_magic.config import parser
+from tfgpu_magic.frameworks.peaks import Counter
+from tfgpu_magic.insight.fit import fit
+from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.views.fit import FitAnswer
+
+machine = machine_of("2x8GiB")
+
+MACHINE = Snapshot(time=0.0, gpus=tuple(Gpu(index=n, uuid=f"GPU-{n}", total=8 * GIB, free=8 * GIB) for n in range(3)))
+
+
+def pool(gpu: int, peak: int, name: str = "GPU:0") -> Counter:
+    return Counter(name=name, gpu=f"GPU-{gpu}", in_use=0, peak=peak)
+
+
+@pytest.mark.parametrize(
+    ("peaks", "line"),
+    [
+        ({"TensorFlow": [pool(0, 2 * GIB)]}, "%tf_gpu visible 0; limit 2.3GiB"),
+        ({"TensorFlow": [pool(0, 100 * MIB)]}, "%tf_gpu visible 0; limit 140MiB"),
+        ({"TensorFlow": [pool(0, 1)]}, "%tf_gpu visible 0; limit 40MiB"),
+        ({"TensorFlow": [pool(0, 0), pool(1, GIB, "GPU:1")]}, "%tf_gpu visible 1; limit 1.2GiB"),
+        ({"TensorFlow": [pool(0, GIB), pool(1, GIB, "GPU:1")]}, "%tf_gpu visible 0,1; limit 1.2GiB"),
+        ({"TensorFlow": [pool(0, GIB), pool(1, 2 * GIB, "GPU:1")]}, "%tf_gpu visible 0,1; limit 0=1.2GiB 1=2.3GiB"),
+        ({"TensorFlow": [pool(1, GIB), pool(1, 2 * GIB, "GPU:1")]}, "%tf_gpu visible 1; split 1.2GiB 2.3GiB --gpu 1"),
+        ({"TensorFlow": [pool(0, 8 * GIB)]}, "%tf_gpu visible 0; limit 7936MiB"),
+        ({"TensorFlow": [pool(n, GIB, f"GPU:{n}") for n in range(3)]}, "%tf_gpu limit 1.2GiB"),
+        ({"TensorFlow": [pool(0, GIB), pool(1, 2048, "GPU:1")]}, "%tf_gpu visible 0; limit 1.2GiB"),
+        ({"PyTorch": [pool(0, 2 * GIB)]}, "%gpu visible 0; limit 2.3GiB"),
+        ({"TensorFlow": [pool(0, GIB)], "PyTorch": [pool(0, 2 * GIB)]}, "%gpu visible 0; limit 2.3GiB"),
+        ({"TensorFlow": [pool(0, GIB)], "JAX": [pool(2, 4 * GIB)]}, "%gpu visible 0,2; limit 0=1.2GiB 2=4.5GiB"),
+    ],
+)
+def test_the_line_gives_each_gpu_that_was_used_its_peak_and_a_margin(
+    peaks: dict[str, list[Counter]], line: str
+) -> None:
+    found = fit(peaks, MACHINE)
+
+    assert f"%{found.magic} {found.words}" == line
+    assert parser.parse(found.words).requests
+    for need in found.needs:
+        assert all(limit > peak or peak == 8 * GIB for peak, limit in zip(need.peaks, need.limits, strict=True))
+
+
+def test_without_a_peak_it_says_what_to_do() -> None:
+    for peaks in ({}, {"TensorFlow": [pool(0, 0)]}):
+        answer = FitAnswer(fit(peaks, MACHINE))
+
+        assert "no peaks to go by. Run the cells that count" in repr(answer)
+        assert "no peaks to go by" in answer._repr_html_()
+
+
+def test_where_the_driver_says_nothing_it_says_so_and_not_that_nothing_was_used() -> None:
+    answer = FitAnswer(fit({"TensorFlow": [pool(0, GIB)]}, Snapshot(time=0.0, error="it hangs.")), trouble="it hangs.")
+
+    assert repr(answer) == "How much to ask for is not known: it hangs."
+    assert "it hangs." in answer._repr_html_()
+
+
+def test_what_the_gpu_is_to_have_free_counts_one_context_for_all_frameworks() -> None:
+    answer = FitAnswer(fit({"TensorFlow": [pool(0, GIB)], "PyTorch": [pool(0, 2 * GIB)]}, MACHINE))
+
+    assert "GPU 0 is to have 3.7 GiB free: CUDA's context takes about 256 MiB beside that." in repr(answer)
+
+
+@pytest.mark.parametrize("words", ["growth", "split 2GiB 3GiB --gpu 0", "visible 1; growth"])
+def test_the_same_program_runs_under_the_line(machine: Machine, words: str) -> None:
+    line = run(machine, _asked, words)
+
+    assert line.startswith("%tf_gpu ")
+    assert run(machine, _again, line.removeprefix("%tf_gpu ")) > 800 * MIB
+
+
+def _asked(words: str) -> str:
+    import tensorflow as tf
+
+    *_, seen = cells(
+        f"%tf_gpu {words}",
+        "from tests.insight.test_fit import program; program()",
+        "%tf_gpu measure --fit",
+    )
+    assert tf.config.list_logical_devices("GPU")
+    found = re.search(r"^  (%\S+ .+)$", seen.value, re.MULTILINE)
+    assert found is not None, seen.value
+    return found[1]
+
+
+def _again(words: str) -> int:
+    import tensorflow as tf
+
+    tfgpu_magic.apply(words)
+    program()
+    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
+def program() -> None:
+    """Take pieces of many sizes, and give every second one back before more are taken."""
+    pieces = [take(mib) for mib in (1, 40, 3, 90, 20, 200, 7, 150)]
+    del pieces[::2]
+    more = [take(mib) for mib in (60, 11, 170, 300)]
+    del pieces, more

@@ -1,0 +1,208 @@
+"""`%tf_gpu free` lets go of what IPython keeps, of names, and of garbage; TensorFlow's own figure is the judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.insight.freed import Gone, Round, after, kept_settings, program, shown_then, train_and_free_five_times
+from tests.jupyter import execute, serving
+from tests.machines import machine_of
+from tests.processes import run
+from tests.sizes import CONTEXT, GIB, MIB
+from tfgpu_magic.simgpu import Machine
+
+machine = machine_of("1x8GiB")
+
+BIG = "tf.zeros([64, 1024, 1024])"  # 256 MiB
+IN_USE = "print(tf.config.experimental.get_memory_info('GPU:0')['current'])"
+
+
+@pytest.mark.parametrize(
+    ("cells", "names"),
+    [
+        ([f"def train():\n    x = {BIG}\n    raise ValueError", "train()"], ""),
+        ([f"def train():\n    x = {BIG}\n    raise ValueError", "train()", "%tb"], ""),
+        ([BIG], ""),
+        ([f"x = {BIG}", "x", "del x"], ""),
+        ([f"x = {BIG}", "x", "del x", "Out.clear()"], ""),
+        ([f"x = {BIG}", "x", "del x", "%reset -f out"], ""),
+        ([BIG, "1", "2", "3"], ""),
+        ([f"x = {BIG}", "_ = x", "x", "del x, _"], ""),
+        ([f"x = {BIG}"], "x"),
+        ([f"x = {BIG}", "x", "y = [1]"], "x, y"),
+        ([f"a = [{BIG}]; a.append(a); del a"], ""),
+        ([f"class A: pass\na = A(); a.me = a; a.x = {BIG}; del a"], ""),
+        ([f"@tf.function\ndef f():\n    return x\nx = {BIG}\nf()"], "f x"),
+        (["import keras\nm = keras.Sequential([keras.Input((8192,)), keras.layers.Dense(8192)]); m.compile()"], "m"),
+    ],
+)
+def test_each_leak_is_freed_by_tensorflows_figure(machine: Machine, cells: list[str], names: str) -> None:
+    gone: Gone = run(machine, after, cells, f"%tf_gpu free {names}")
+
+    assert gone.before >= 256 * MIB
+    assert gone.after < MIB
+    assert "256 MiB became free" in gone.text
+    assert "Nothing went back to the driver" in gone.text
+
+
+TRAINED = """
+import keras, numpy as np
+m = keras.Sequential([keras.Input((8192,)), keras.layers.Dense(8192)])
+m.compile("sgd", "mse")
+m.fit(np.zeros((8, 8192), "f"), np.zeros((8, 8192), "f"), verbose=0);
+"""
+
+
+CALLED = """
+def called(f, x=1.0):
+    with tf.device("CPU"):  # which computes
+        return f(tf.constant(x))
+"""
+SLOPE = """
+def slope(f):
+    with tf.device("CPU"):
+        x = tf.constant(1.0)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x)
+        return float(tape.gradient(y, x))
+"""
+
+
+def test_a_model_that_was_trained_goes_with_its_name(machine: Machine) -> None:
+    gone: Gone = run(machine, after, [TRAINED], "%tf_gpu free m")
+
+    assert gone.before >= 256 * MIB
+    assert gone.after < MIB
+
+
+def test_gradients_of_what_lives_are_found_as_before(machine: Machine) -> None:
+    sources = [
+        "import tensorflow as tf",
+        "@tf.custom_gradient\ndef tripled(x):\n    return 2.0 * x, lambda dy: 3.0 * dy",
+        "@tf.function\ndef inner(x):\n    return tripled(x)",
+        "@tf.function\ndef f(x):\n    return tf.cond(x > 0.0, lambda: inner(x), lambda: tripled(x))",
+        CALLED + SLOPE,
+        "called(f); called(inner)",
+    ]
+    seen = run(
+        machine,
+        shown_then,
+        sources,
+        "%tf_gpu free",
+        ["print(slope(f))", "del f", "%tf_gpu free", "print(slope(inner))"],
+    )
+
+    assert (seen[0], seen[-1]) == ("3.0", "3.0")
+
+
+def test_a_notebooks_kernel_lets_go_of_each_too(machine: Machine, tmp_path: Path) -> None:
+    leaks = [
+        [f"def train():\n    x = {BIG}\n    raise ValueError", "train()"],
+        ["train()", "%tb"],
+        [BIG],
+        [f"x = {BIG}", "x", "del x; Out.clear()"],
+        [f"x = {BIG}", "x", "del x", "%reset -f out"],
+        [f"a = [{BIG}]; a.append(a); del a"],
+    ]
+    with serving(machine, tmp_path) as server:
+        client = server.connect(server.call("kernels", {"name": "python3"})["id"])
+        execute(client, "%load_ext tfgpu_magic\n%tf_gpu growth\nimport gc, tensorflow as tf; gc.disable()")
+        found = []
+        for cells in leaks:
+            told = [execute(client, cell) for cell in (*cells, IN_USE, "%tf_gpu free", IN_USE)]
+            found.append((int(told[-3]), int(told[-1])))
+        client.stop_channels()
+
+    assert [(before >= 256 * MIB, after < MIB) for before, after in found] == [(True, True)] * len(leaks)
+
+
+def test_under_growth_release_the_driver_has_all_but_what_lives_each_of_five_times_and_training_goes_on(
+    machine: Machine,
+) -> None:
+    rounds: list[Round] = run(machine, train_and_free_five_times)
+
+    assert len(rounds) == 5
+    for one in rounds:
+        assert one.trained.endswith(": 2\n")  # epochs
+        assert one.up - CONTEXT > 2 * GIB
+        assert 0 <= one.down - CONTEXT - one.lives < 2 * MIB  # each tensor takes whole pages
+        assert 0 < one.lives < 64 * MIB
+        assert "TensorFlow on GPU:0: 2 GiB became free" in one.text
+        assert "2 GiB of GPU 0 went back to the driver, and this process still holds" in one.text
+        assert "TensorFlow keeps" not in one.text
+
+
+@pytest.mark.parametrize("trouble", ["host_pids", "hide_memory"])
+def test_where_the_driver_does_not_tell_what_is_held_tensorflow_tells_what_went_back(trouble: str) -> None:
+    with Machine.create("8GiB") as machine:
+        getattr(machine, trouble)()
+        gone: Gone = run(machine, after, [f"x = {BIG}"], "%tf_gpu free x", "growth --release")
+
+    assert "TensorFlow gave 256 MiB back to the driver, which does not tell what this process holds." in gone.text
+
+
+def test_what_has_a_name_stays(machine: Machine) -> None:
+    gone: Gone = run(machine, after, [f"x = {BIG}", "x"], "%tf_gpu free")
+
+    assert gone.after >= 256 * MIB
+    assert "nothing became free, and 256 MiB are in use" in gone.text
+    assert "`%tf_gpu tensors` shows what holds the rest." in gone.text
+
+
+def test_what_another_name_keeps_is_told(machine: Machine) -> None:
+    gone: Gone = run(machine, after, [f"x = [{BIG}]", "y = {'a': x}", "x"], "%tf_gpu free x")
+
+    assert "`x`: 256 MiB of what was there is kept by other names: y['a'][0]." in gone.text
+    assert "Out[" not in gone.text
+
+
+def test_a_model_that_another_name_keeps_is_told(machine: Machine) -> None:
+    model = "import keras\nm = keras.Sequential([keras.Input((8192,)), keras.layers.Dense(8192)]); n = m"
+    gone: Gone = run(machine, after, [model], "%tf_gpu free m")
+
+    assert gone.after >= 256 * MIB
+    assert "is kept by other names: n.layers[0].kernel" in gone.text
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("%tf_gpu free modle", "there is no name 'modle' here to delete. Did you mean 'model'?"),
+        ("%tf_gpu free model nothing_like_it", "there is no name 'nothing_like_it' here to delete."),
+        ("%tf_gpu free Out", "there is no name 'Out' here to delete."),
+    ],
+)
+def test_an_unknown_name_is_refused_and_nothing_is_let_go_of(machine: Machine, line: str, told: str) -> None:
+    gone: Gone = run(machine, after, [f"model = {BIG}", BIG], line)
+
+    assert told in gone.text
+    assert "UsageError" in gone.text
+    assert gone.after == gone.before >= 512 * MIB
+
+
+def test_the_users_own_underscore_and_all_other_names_stay(machine: Machine) -> None:
+    texts = run(machine, shown_then, ["_ = 5", "__ = 6", "7", "x = 8"], "%tf_gpu free", ["(_, __, x)"])
+
+    assert texts == ["Out[7]: (5, 6, 8)"]
+
+
+def test_results_go_on_after_it(machine: Machine) -> None:
+    texts = run(machine, shown_then, ["7", "8"], "%tf_gpu free", ["(_, Out)", "9", "_ + 1", "Out[6]"])
+
+    assert texts == ["Out[5]: ('', {})", "Out[6]: 9", "Out[7]: 10", "Out[8]: 9"]
+
+
+def test_keras_settings_stay(machine: Machine) -> None:
+    before, then = run(machine, kept_settings)
+
+    assert before == then
+    assert before[1:] == (7, False)
+
+
+def test_a_program_without_ipython_can_let_go_of_its_names(machine: Machine) -> None:
+    in_pools, to_driver, there = run(machine, program)
+
+    assert (in_pools, to_driver, there) == (256 * MIB, 0, False)

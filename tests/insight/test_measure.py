@@ -1,0 +1,251 @@
+"""`measure` beside the driver, the framework's start and other readers: nobody sees another peak for it."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import tfgpu_magic
+from tests.insight.programs import take
+from tests.insight.shell import patiently
+from tests.machines import machine_of
+from tests.processes import run
+from tests.sizes import CONTEXT, MIB
+from tests.tf.on_machine import held
+from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.views.measurement import Measurement
+
+machine = machine_of("1x16GiB")
+
+
+def test_what_stays_and_what_the_driver_gives_are_told_beside_the_peak(machine: Machine) -> None:
+    peak, delta, given, before, after = run(machine, _kept_and_freed)
+
+    assert 128 * MIB <= delta < 129 * MIB
+    assert 640 * MIB <= peak < 642 * MIB
+    assert given == after[0] - before[0] > 512 * MIB
+
+
+def test_a_framework_that_becomes_ready_in_the_block_has_its_peak_and_its_context(machine: Machine) -> None:
+    peak, started, given, text = run(machine, _first_use)
+
+    assert 256 * MIB <= peak < 258 * MIB
+    assert started == ("TensorFlow",)
+    assert given >= 256 * MIB + CONTEXT
+    assert "TensorFlow began to use the GPUs meanwhile" in text
+
+
+def test_where_tensorflow_is_not_imported_it_is_not_imported_for_it(machine: Machine) -> None:
+    modules, measured, text = run(machine, _without_tensorflow, fresh=True)
+
+    assert "tensorflow" not in modules
+    assert (measured.peak, measured.delta, measured.held, measured.pools) == (0, 0, 0, ())
+    assert "No framework uses a GPU here" in text
+
+
+def test_where_tensorflow_is_only_imported_it_is_not_started_for_it(machine: Machine) -> None:
+    assert run(machine, _only_imported) == [0]
+
+
+def test_a_neighbour_that_takes_memory_meanwhile_is_in_no_figure(machine: Machine) -> None:
+    alone = run(machine, _beside_a_neighbour, "")
+    beside = run(machine, _beside_a_neighbour, "2GiB@0")
+
+    assert beside == alone
+    assert beside[2] == 0
+
+
+def test_other_readers_see_the_peaks_that_they_would_see_without_it(machine: Machine) -> None:
+    theirs, of_view = run(machine, _others_peaks, True)
+
+    assert (theirs, of_view) == run(machine, _others_peaks, False)
+    assert theirs[0] >= 900 * MIB
+    assert 200 * MIB <= theirs[1] < 201 * MIB
+    assert of_view == theirs
+
+
+def test_a_reset_by_others_within_changes_no_measurement(machine: Machine) -> None:
+    outer, inner, afterwards = run(machine, _reset_within)
+
+    assert 700 * MIB <= outer < 701 * MIB
+    assert 300 * MIB <= inner < 301 * MIB
+    assert 100 * MIB <= afterwards < 101 * MIB
+
+
+def test_a_reset_by_others_in_the_block_that_first_imports_tensorflow_changes_nothing(machine: Machine) -> None:
+    peak = run(machine, _import_use_and_reset, fresh=True)
+
+    assert 256 * MIB <= peak < 258 * MIB
+
+
+def test_tensorflow_still_says_itself_what_is_wrong_with_a_device(machine: Machine) -> None:
+    assert run(machine, _wrong_devices) == ["ValueError"] * 4
+
+
+def test_in_the_block_the_figures_so_far_are_there_and_before_it_none(machine: Machine) -> None:
+    so_far, final, unbegun = run(machine, _so_far)
+
+    assert 100 * MIB <= so_far < 101 * MIB
+    assert 300 * MIB <= final < 301 * MIB
+    assert "Nothing is measured yet" in unbegun
+
+
+def test_a_driver_that_does_not_answer_leaves_the_rest_and_says_so(machine: Machine) -> None:
+    peak, given, text = run(machine, _with_a_mute_driver)
+
+    assert peak > 0
+    assert given is None
+    assert "What the driver gave is not known: it hangs" in text
+
+
+def _ready(words: str = "growth") -> None:
+    patiently()
+    tfgpu_magic.apply(words)
+    take(1)
+
+
+def _kept_and_freed() -> tuple[int, int, int | None, list[int], list[int]]:
+    _ready()
+    before = held()
+    with tfgpu_magic.measure() as m:
+        kept = take(128)
+        take(512)
+    after = held()
+    del kept
+    return m.peak, m.delta, m.held, before, after
+
+
+def _first_use() -> tuple[int, tuple[str, ...], int | None, str]:
+    patiently()
+    tfgpu_magic.apply("growth")
+    with tfgpu_magic.measure() as m:
+        take(256)
+    return m.peak, m.result.started, m.held, repr(m)
+
+
+def _without_tensorflow() -> tuple[set[str], Measurement, str]:
+    import sys
+
+    patiently()
+    with tfgpu_magic.measure() as m:
+        pass
+    return set(sys.modules), m.result, repr(m)
+
+
+def _only_imported() -> list[int]:
+    import tensorflow  # noqa: F401
+
+    with tfgpu_magic.measure():
+        pass
+    return held()
+
+
+def _beside_a_neighbour(neighbour: str) -> tuple[int, int, int | None]:
+    _ready("limit 2GiB")
+    current = Machine.current()
+    assert current is not None
+    with tfgpu_magic.measure() as m:
+        kept = take(64)
+        holder = current.add_neighbour(neighbour) if neighbour else None
+    if holder is not None:
+        holder.stop()
+    del kept
+    return m.peak, m.delta, m.held
+
+
+def _others_peaks(measuring: bool) -> tuple[list[int], list[int]]:
+    """Return the peak as TensorFlow's own function and as our own views tell it: before and after a reset."""
+    import contextlib
+
+    import tensorflow as tf
+
+    from tfgpu_magic import frameworks
+
+    def block() -> Any:
+        return tfgpu_magic.measure(driver=False) if measuring else contextlib.nullcontext()
+
+    def theirs() -> int:
+        return int(tf.config.experimental.get_memory_info("/device:GPU:0")["peak"])
+
+    def views() -> int:
+        return next(one.size for figures in frameworks.figures().values() for one in figures if one.peak)
+
+    _ready("limit 4GiB")
+    take(900)
+    with block():
+        take(100)
+        with block():
+            take(10)
+    found = [(theirs(), views())]
+    tf.config.experimental.reset_memory_stats("/device:GPU:0")
+    take(200)
+    with block():
+        take(100)
+    found.append((theirs(), views()))
+    return [first for first, _ in found], [second for _, second in found]
+
+
+def _reset_within() -> tuple[int, int, int]:
+    import tensorflow as tf
+
+    _ready("limit 4GiB")
+    with tfgpu_magic.measure(driver=False) as outer:
+        take(700)
+        with tfgpu_magic.measure(driver=False) as inner:
+            take(300)
+            tf.config.experimental.reset_memory_stats("GPU:0")
+            take(100)
+    theirs = tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    return outer.peak, inner.peak, theirs
+
+
+def _import_use_and_reset() -> int:
+    with tfgpu_magic.measure(driver=False) as m:
+        import tensorflow as tf
+
+        take(256)
+        tf.config.experimental.reset_memory_stats("GPU:0")
+    return m.peak
+
+
+def _wrong_devices() -> list[str]:
+    import tensorflow as tf
+
+    _ready("limit 4GiB")
+    with tfgpu_magic.measure(driver=False):
+        pass
+    found = []
+    for ask in (tf.config.experimental.get_memory_info, tf.config.experimental.reset_memory_stats):
+        for device in ("GPU:7", "nonsense"):
+            try:
+                ask(device)
+            except ValueError as error:
+                found.append(type(error).__name__)
+    return found
+
+
+def _so_far() -> tuple[int, int, str]:
+    _ready("limit 4GiB")
+    measuring = tfgpu_magic.measure(driver=False)
+    unbegun = ""
+    try:
+        measuring.peak  # noqa: B018
+    except RuntimeError as error:
+        unbegun = str(error)
+    with measuring as m:
+        take(100)
+        so_far = m.peak
+        take(300)
+    return so_far, m.peak, unbegun
+
+
+def _with_a_mute_driver() -> tuple[int, int | None, str]:
+    from tfgpu_magic.monitor.snapshot import Snapshot
+
+    _ready("limit 1GiB")
+    with (
+        mock.patch("tfgpu_magic.insight.measuring.look", return_value=Snapshot(time=0.0, error="it hangs")),
+        tfgpu_magic.measure() as m,
+    ):
+        take(10)
+    return m.peak, m.held, repr(m)

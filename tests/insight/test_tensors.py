@@ -1,0 +1,239 @@
+"""`%tf_gpu tensors` finds what holds TensorFlow's memory, each by its name, and keeps nothing of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.insight import on_machine
+from tests.insight.on_machine import Found, evaluated, found, in_training, shown
+from tests.machines import machine_of
+from tests.processes import run
+from tests.sizes import MIB
+from tfgpu_magic.simgpu import Machine
+
+machine = machine_of("2x8GiB")
+
+ENOUGH = 0.95
+"""The part of what TensorFlow has in use that is accounted for at least."""
+
+MODEL = """
+import keras, numpy as np
+layers = keras.layers
+model = keras.Sequential([keras.Input((1024,)), layers.Dense(2048), layers.Dense(1024), layers.Dense(10)])
+model.compile("adam", "mse")
+"""
+TRAINED = f"{MODEL}\nhistory = model.fit(np.zeros((64, 1024)), np.zeros((64, 10)), verbose=0)"
+READING = "@tf.function\ndef f():\n    return v + 1\ng = f.get_concrete_function()"
+DENSE = "import keras\nmodel = keras.Sequential([keras.Input((1024,)), keras.layers.Dense(1024)])"
+FUNCTIONAL = """
+import keras
+seen = keras.Input((512,))
+inner = keras.layers.Dense(512, name="inner")
+told = keras.layers.Dense(1024)(inner(seen))
+model = keras.Model(seen, told)
+del seen, told, inner
+"""
+OWN = """
+import keras
+
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first = keras.layers.Dense(512)
+        self.blocks = [keras.layers.Dense(256), keras.layers.Dense(128)]
+        self.scale = self.add_weight(shape=(1024,), name="scale")
+
+    def call(self, x):
+        for layer in (self.first, *self.blocks):
+            x = layer(x)
+        return x
+
+own = Own()
+own(keras.ops.zeros((1, 1024))); None
+"""
+PREFETCHED = """
+from tests.waiting import until
+ds = tf.data.Dataset.range(9).map(lambda _: tf.zeros([4, 256, 1024]))
+it = iter(ds.apply(tf.data.experimental.prefetch_to_device("GPU:0", 2)))
+first = next(it)
+until(lambda: tf.config.experimental.get_memory_info("GPU:0")["current"] >= 12 * 2**20); None
+"""
+
+
+def zeros(mebibytes: int) -> str:
+    return f"tf.zeros([{mebibytes}, 256, 1024])"
+
+
+def test_a_model_in_training_with_adam_is_accounted_for_by_its_own_names(machine: Machine) -> None:
+    looks: list[Found] = run(machine, in_training, MODEL)
+
+    assert len(looks) == 4
+    assert min(seen.share for seen in looks) >= ENOUGH
+    large = [name for name, size in looks[-1].arrays.items() if size]
+    slots = [name for name in large if name.startswith("model.optimizer.variables[")]
+    assert sorted(set(large) - set(slots)) == ["model.layers[0].kernel", "model.layers[1].kernel"]
+    assert len(slots) == 4
+
+
+@pytest.mark.parametrize(
+    ("cell", "least"), [(TRAINED, 18), (FUNCTIONAL, 4), (OWN, 7)], ids=["sequential", "functional", "own"]
+)
+def test_what_is_written_gives_the_variable(machine: Machine, cell: str, least: int) -> None:
+    checked: dict[str, bool] = run(machine, evaluated, cell)
+
+    assert len(checked) >= least
+    assert [name for name, right in checked.items() if not right] == []
+
+
+def test_a_model_of_ones_own_is_shown_by_its_attributes(machine: Machine) -> None:
+    seen: Found = run(machine, found, OWN)
+
+    names = {name.partition(";")[0] for name in seen.arrays}
+    assert {"own.first.kernel", "own.blocks[0].kernel", "own.blocks[1].bias", "own.scale"} <= names
+
+
+@pytest.mark.parametrize(
+    ("cell", "arrays"),
+    [
+        (f"x = {zeros(4)}", {"x": 4}),
+        (f"x = tf.Variable({zeros(4)})", {"x": 4}),
+        (f"x = {{'a': [0, ({zeros(4)},)]}}", {"x['a'][1][0]": 4}),
+        (f"class Box: pass\nbox = Box(); box.x = {zeros(4)}; Box.y = {zeros(8)}", {"box.x": 4, "Box.y": 8}),
+        (f"def f(x=None):\n    x = {zeros(4)}\n    return lambda: x\ng = f()", {"x, closed over by g": 4}),
+        (
+            f"def f():\n    x = [{zeros(4)}]\n    yield 1\n    del x\ng = f(); next(g); None",
+            {"x[0], in the generator g": 4},
+        ),
+        (f"{zeros(4)}", {"Out[4]": 4}),
+        (f"def f(x):\n    y = x + 1\n    raise ValueError\nf({zeros(4)})", None),
+        (f"x = {zeros(8)}\nrow = x[2:4]\nflat = tf.reshape(x, [-1])", {"x; also flat; row": 8}),
+        (f"x = {zeros(8)}\nrow = x[2:4]\ndel x", {"row": 2}),
+        (f"x = {zeros(8)}\nxs = [x[n:] for n in range(8)]", {"x; also xs[0]; xs[1]; xs[2]; xs[3]": 8}),
+        (f"x = {zeros(8)}\nv = tf.Variable(x)", {"v; also x": 8}),
+        (f"v = tf.Variable({zeros(8)})\nx = v.read_value()", {"v; also x": 8}),
+        (f"with tf.device('CPU:0'):\n    x = {zeros(8)}\ny = {zeros(4)}", {"y": 4}),
+        (f"with tf.device('GPU:1'):\n    x = {zeros(8)}", {"x": 8}),
+        (
+            f"class M(tf.Module): pass\nm = M(); m.parts = [{zeros(4)}]; m.by = {{'a': {zeros(8)}}}",
+            {"m.parts[0]": 4, "m.by['a']": 8},
+        ),
+        (f"v = tf.Variable({zeros(4)})\n{READING}\ndel v, f", {"g (inside)": 4}),
+        (f"{DENSE}\nw = model.layers[0].kernel", {"w; also model.layers[0].kernel": 4}),
+        (f"x = {zeros(4)}\n@tf.function\ndef f():\n    return x\nf(); y = x\ndel x", None),
+    ],
+)
+def test_it_is_found_by_the_right_name(machine: Machine, cell: str, arrays: dict[str, int] | None) -> None:
+    seen: Found = run(machine, found, cell)
+
+    large = {name: size for name, size in seen.arrays.items() if size}
+    if arrays is not None:
+        assert large == arrays
+    assert large
+    if "del x" not in cell:
+        assert seen.share >= ENOUGH
+
+
+def test_what_an_error_keeps_is_found_with_its_function(machine: Machine) -> None:
+    cell = f"def train(batch):\n    loss = {zeros(8)}\n    raise ValueError\ntrain([{zeros(4)}])"
+    seen: Found = run(machine, found, cell)
+
+    assert {name.partition(";")[0] for name, size in seen.arrays.items() if size} == {
+        "loss, in train(), kept by the last error",
+        "batch[0], in train(), kept by the last error",
+    }
+    assert seen.share >= ENOUGH
+
+
+def test_what_an_iterator_has_prefetched_is_found_by_its_name(machine: Machine) -> None:
+    seen: Found = run(machine, found, PREFETCHED)
+
+    assert {name: size for name, size in seen.arrays.items() if size} == {"first": 4, "it": 8}
+    assert seen.share >= ENOUGH
+
+
+def test_an_iterator_has_at_most_what_its_buffer_has_room_for(machine: Machine) -> None:
+    five, chosen, of_any_size = run(machine, on_machine.bounds)
+
+    assert five == 5 * (MIB + 256)
+    assert chosen == of_any_size == 0  # not known
+
+
+def test_what_threads_and_modules_have_is_found(machine: Machine) -> None:
+    seen: Found = run(machine, on_machine.in_threads_and_modules)
+
+    assert {name: size for name, size in seen.arrays.items() if size} == {
+        "batch[0], in train(), which is running": 8,
+        "own_module.CACHE['a']": 4,
+    }
+
+
+def test_garbage_is_told_by_what_holds_it(machine: Machine) -> None:
+    seen: Found = run(machine, on_machine.nameless)
+
+    assert seen.arrays == {"in a Trainer that no name leads to": 4}
+
+
+def test_the_weights_of_a_model_that_is_gone_are_told_by_what_keeps_them(machine: Machine) -> None:
+    seen: Found = run(machine, on_machine.gone, MODEL)
+
+    assert seen.share >= ENOUGH
+    assert {name for name, size in seen.arrays.items() if size} == {"captured by a tf.function that no name leads to"}
+
+
+def test_a_program_without_ipython_has_names_too(machine: Machine) -> None:
+    seen: Found = run(machine, on_machine.in_a_program)
+
+    assert seen.arrays == {"x[0]": 4}
+
+
+def test_nothing_is_kept_and_no_count_of_references_changes(machine: Machine) -> None:
+    before, after, gone, in_use = run(machine, on_machine.before_and_after)
+
+    assert after == before
+    assert gone
+    assert in_use < MIB
+
+
+@pytest.mark.parametrize("imported", ["", "imported"])
+def test_no_framework_is_started(machine: Machine, imported: str) -> None:
+    text, stage, _ = run(machine, on_machine.asleep, imported, fresh=True)
+
+    assert "Nothing of this process takes memory of a GPU." in text
+    assert "No framework has memory of a GPU in use here." in text
+    assert stage == ("IMPORTED" if imported else "ABSENT")
+
+
+def test_in_an_errors_handler_it_tells_the_largest(machine: Machine) -> None:
+    names, error = run(machine, on_machine.within_an_errors_handler)
+
+    assert error == "ResourceExhaustedError"
+    assert names == [f"batches[{number}], in fill(), kept by the last error" for number in (0, 1)]
+
+
+def test_what_is_shown_has_sizes_devices_and_the_frameworks_figure(machine: Machine) -> None:
+    cell = f"x = {zeros(64)}\nv = tf.Variable({zeros(2)}, name='v')\ns = tf.zeros([3])"
+    *_, seen = run(machine, shown, cell, "%tf_gpu tensors")
+
+    lines = [line.split() for line in seen.value.splitlines()]
+    assert ["x", "64", "MiB", "tensor", "float32", "64×256×1024", "GPU:0"] in lines
+    assert ["v", "2", "MiB", "variable", "float32", "2×256×1024", "GPU:0"] in lines
+    assert ["s", "256", "B", "tensor", "float32", "3", "GPU:0"] in lines
+    assert "TensorFlow has 66 MiB in use on GPU:0." in seen.value
+    assert "<td>tensor float32 64×256×1024</td>" in seen.html
+    assert seen.html.count("<tr>") == len([line for line in lines if "GPU:0" in line]) + 1
+
+
+def test_of_many_only_the_largest_are_shown_unless_all_are_asked_for(machine: Machine) -> None:
+    many = "xs = [tf.zeros([n + 1]) for n in range(500)]"
+    _, few, every = run(machine, shown, many, "%tf_gpu tensors", "%tf_gpu tensors --all")
+
+    assert ["xs", "500", "tensors"] in [[*line.split()[:1], *line.split()[3:5]] for line in few.value.splitlines()]
+    assert "`%tf_gpu tensors --all` shows each of the 5" in few.value
+    assert every.value.count("xs[") == 500
+
+
+def test_another_flag_is_refused(machine: Machine) -> None:
+    *_, seen = run(machine, shown, "%tf_gpu tensors 5")
+
+    assert "`tensors 5` cannot be shown. Write `%tf_gpu tensors` or `%tf_gpu tensors --all`." in seen.text
+    assert seen.error == "UsageError"

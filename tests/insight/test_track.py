@@ -1,0 +1,267 @@
+"""`%tf_gpu track` in a real IPython with the real TensorFlow: what each cell did, and the minutes before an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from IPython.utils.capture import capture_output
+
+import tfgpu_magic
+from tests.insight.shell import cells
+from tests.machines import machine_of
+from tests.magic.shell import Seen
+from tests.processes import run
+from tests.waiting import until
+from tfgpu_magic.insight.timeline import TIMELINE, CellUse, Failure
+from tfgpu_magic.simgpu import Machine
+
+machine = machine_of("1x8GiB")
+
+READY = "%tf_gpu limit 2GiB\nimport tensorflow as tf; small = tf.zeros(10)"
+LINE = re.compile(r"^GPU:0: (?:([+-]\d+ MiB), )?\d+ \w+ in use, peak (\d+ MiB)$", re.MULTILINE)
+
+
+def lines(seen: list[Seen]) -> list[tuple[str, ...] | None]:
+    """Return the change and the peak that stand below each cell; None where no line does."""
+    return [None if found is None else found.groups() for found in (LINE.search(one.text) for one in seen)]
+
+
+def test_a_line_stands_below_each_cell_that_changes_much_or_is_higher_than_all_before(machine: Machine) -> None:
+    _, on, *seen = run(
+        machine,
+        cells,
+        READY,
+        "%tf_gpu track on",
+        "x = tf.zeros(100 * 2**18)",
+        "1 + 1",
+        "tf.zeros(300 * 2**18);",
+        "tf.zeros(300 * 2**18); y = 1",
+        "del x",
+        "z = tf.zeros(2**18)",
+        "%tf_gpu track off",
+        "x = tf.zeros(100 * 2**18)",
+    )
+
+    assert "in use by 64 MiB or more" in on.text
+    assert lines(seen) == [
+        ("+100 MiB", "100 MiB"),
+        None,
+        (None, "400 MiB"),
+        None,
+        ("-100 MiB", "100 MiB"),
+        None,
+        None,
+        None,
+    ]
+
+
+def test_the_size_from_which_on_a_line_stands_can_be_said_and_said_anew(machine: Machine) -> None:
+    seen = run(
+        machine,
+        cells,
+        READY,
+        "%tf_gpu track on --above 10MiB",
+        "x = tf.zeros(12 * 2**18)",
+        "%tf_gpu track on --above 1GiB",
+        "y = tf.zeros(100 * 2**18)",
+    )
+
+    assert [line is not None for line in lines(seen)] == [False, False, True, False, False]
+
+
+def test_the_cell_in_which_tensorflow_starts_has_a_line(machine: Machine) -> None:
+    *_, seen = run(machine, cells, "%tf_gpu track on", "import tensorflow as tf\nx = tf.zeros(100 * 2**18)")
+
+    assert lines([seen]) == [("+100 MiB", "100 MiB")]
+
+
+def test_what_each_cell_did_is_kept_with_its_number_and_its_error(machine: Machine) -> None:
+    found: tuple[CellUse, ...] = run(machine, _cells_of_a_session)
+    training, failing, measuring = found[-3:]
+
+    assert (training.number, training.title, training.error) == (4, "x = tf.zeros(100 * 2**18)", "")
+    assert (failing.number, failing.error) == (5, "ZeroDivisionError")
+    assert [round(pool.peak / 2**20) for pool in failing.pools] == [150]
+    assert [round(pool.peak / 2**20) for pool in measuring.pools] == [120]  # also with a measurement in the cell
+
+
+def test_a_cell_that_is_interrupted_while_it_awaits_is_one_too(machine: Machine) -> None:
+    said, cell = run(machine, _interrupted)
+
+    assert (cell.number, cell.title, cell.error) == (None, "await later()", "KeyboardInterrupt")
+    assert not re.search(r"insight|reporter", said)
+
+
+def test_cells_within_a_cell_are_cells_and_the_outer_one_counts_all(machine: Machine) -> None:
+    found: tuple[CellUse, ...] = run(machine, _nested_cells)
+
+    assert [round(pool.peak / 2**20) for one in found[-2:] for pool in one.pools] == [100, 200]
+
+
+def test_the_session_is_shown_as_a_chart_and_by_cell(machine: Machine) -> None:
+    *_, seen = run(
+        machine,
+        cells,
+        READY,
+        "%tf_gpu track on",
+        "x = tf.zeros(100 * 2**18)",
+        "1 / 0",
+        "tf.zeros(300 * 2**18)[:1].shape",
+        "%tf_gpu track",
+    )
+
+    assert re.search(r"^GPU 0: 100 MiB in use, highest 400 MiB, limit 2 GiB\n  [▁-█]+$", seen.value, re.MULTILINE)
+    rows = re.findall(r"^ (In \[\d\]) +(\S.*?)  +\d+\.\d+ s +GPU:0 +(\d+) MiB +(\S+)", seen.value, re.MULTILINE)
+    assert [row[0] for row in rows] == ["In [4]", "In [6]"]
+    assert rows[0][1:] == ("x = tf.zeros(100 * 2**18)", "100", "+100")
+    assert "Simulated GPUs" in seen.value
+    assert "<svg" in seen.html
+    assert "In [4], GPU:0 peak 100 MiB: x = tf.zeros(100 * 2**18)" in seen.html
+
+
+def test_without_tracking_the_session_is_there_and_says_what_is_missing(machine: Machine) -> None:
+    seen: Seen = run(machine, _untracked)
+
+    assert "GPU 0: 100 MiB in use" in seen.value
+    assert "Cells are not tracked. `%tf_gpu track on` notes" in seen.value
+
+
+def test_before_anything_is_used_it_says_so(machine: Machine) -> None:
+    *_, seen = run(machine, cells, "%tf_gpu track")
+
+    assert "No framework has used a GPU in this session" in seen.value
+
+
+def test_a_frame_has_a_row_for_each_cell_and_pool(machine: Machine) -> None:
+    rows = run(machine, _frame)
+
+    assert [row["cell"] for row in rows] == [4, 5]
+    assert rows[0]["delta"] == rows[0]["after"] - rows[0]["before"] == 100 * 2**20
+    assert [(row["framework"], row["pool"], row["error"]) for row in rows] == [("TensorFlow", "GPU:0", "")] * 2
+
+
+def test_a_record_and_a_page_are_saved_and_the_record_is_read_again(machine: Machine, tmp_path: Path) -> None:
+    said: list[Seen] = run(machine, _saved, str(tmp_path))
+    again = tfgpu_magic.timeline(tmp_path / "session.json")
+
+    assert [one.text for one in said[:2]] == ["Saved: session.json\n", "Saved: session.html\n"]
+    assert "'session.txt' is to end in .json or .html" in said[2].text
+    assert "cannot be written: No such file or directory" in said[3].text
+    assert [one.error for one in said] == ["", "", "UsageError", "UsageError"]
+    assert "x = tf.zeros(100 * 2**18)" in repr(again)
+    assert "GPU 0: 100 MiB in use" in repr(again)
+    assert "Simulated GPUs" in repr(again)
+    page = (tmp_path / "session.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "<svg" in page
+
+
+def test_a_file_that_is_no_record_is_a_value_error(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text(json.dumps({"version": 99}))
+
+    with pytest.raises(ValueError, match="no record of a session that is known here"):
+        tfgpu_magic.timeline(tmp_path / "other.json")
+
+
+MISTAKES = {
+    "track maybe": "`track maybe` cannot be done.",
+    "track on --above": "--above which size?",
+    "track on --above 5": "5 of what?",
+    "track off --above 5MiB": "cannot be done",
+    "track --save": "--save to which file?",
+}
+
+
+def test_a_mistake_says_what_to_write(machine: Machine) -> None:
+    _, *seen = run(machine, cells, "", *(f"%tf_gpu {line}" for line in MISTAKES))
+
+    assert [one.error for one in seen] == ["UsageError"] * len(MISTAKES)
+    assert [why for why, one in zip(MISTAKES.values(), seen, strict=True) if why not in one.text] == []
+
+
+def test_the_minutes_before_an_error_for_lack_of_memory_are_kept_also_of_cells_that_are_not_tracked(
+    machine: Machine,
+) -> None:
+    failure: Failure = run(machine, _out_of_memory)
+
+    assert failure.number == 5
+    assert max(level.in_use for one in failure.samples for level in one.levels) >= 1024 * 2**20
+    assert {level.limit for one in failure.samples for level in one.levels} == {2 * 2**30}
+
+
+def test_with_the_extension_unloaded_nothing_is_tracked_any_more(machine: Machine) -> None:
+    *_, seen = run(machine, cells, READY, "%tf_gpu track on", "%unload_ext tfgpu_magic", "x = tf.zeros(100 * 2**18)")
+
+    assert lines([seen]) == [None]
+
+
+def _cells_of_a_session() -> tuple[CellUse, ...]:
+    cells(
+        READY,
+        "%tf_gpu track on",
+        "# a comment\nx = tf.zeros(100 * 2**18)",
+        "tf.zeros(50 * 2**18); 1 / 0",
+        "%%tf_gpu measure\ntf.zeros(20 * 2**18);",
+    )
+    return TIMELINE.cells()
+
+
+def _nested_cells() -> tuple[CellUse, ...]:
+    cells(
+        READY,
+        "%tf_gpu track on",
+        "tf.zeros(200 * 2**18); get_ipython().run_cell('y = tf.zeros(100 * 2**18)')",
+    )
+    return TIMELINE.cells()
+
+
+def _untracked() -> Seen:
+    cells(READY, "x = tf.zeros(100 * 2**18)")
+    until(lambda: any(level.in_use >= 100 * 2**20 for one in TIMELINE.samples() for level in one.levels))
+    return cells("%tf_gpu track")[-1]
+
+
+def _frame() -> list[dict[str, object]]:
+    cells(READY, "%tf_gpu track on", "x = tf.zeros(100 * 2**18)", "1 + 1")
+    found: list[dict[str, object]] = tfgpu_magic.timeline().frame().to_dict("records")
+    return found
+
+
+def _saved(folder: str) -> list[Seen]:
+    import os
+
+    os.chdir(folder)
+    return cells(
+        READY,
+        "%tf_gpu track on",
+        "x = tf.zeros(100 * 2**18)",
+        "%tf_gpu track --save session.json",
+        "%tf_gpu track --save session.html",
+        "%tf_gpu track --save session.txt",
+        "%tf_gpu track --save there/session.json",
+    )[3:]
+
+
+def _out_of_memory() -> Failure:
+    cells(READY, "held = [tf.zeros(1024 * 2**18)]")
+    until(TIMELINE.samples)
+    seen = cells("held.append(tf.zeros(4096 * 2**18))")[-1]
+    assert seen.error == "ResourceExhaustedError"
+    (failure,) = TIMELINE.failures()
+    return failure
+
+
+def _interrupted() -> tuple[str, CellUse]:
+    """Do what ipykernel does at the end of a cell that was interrupted while it awaited: it has no result for it."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    cells(READY, "%tf_gpu track on")
+    events = InteractiveShell.instance().events
+    with capture_output() as heard:
+        events.trigger("pre_run_cell", SimpleNamespace(raw_cell="await later()"))
+        events.trigger("post_run_cell", None)
+    return heard.stdout + heard.stderr, TIMELINE.cells()[-1]

@@ -1,0 +1,177 @@
+"""Which ways lead out of a lack of memory: only those that a trial shows to be open, the one that costs least first."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.insight.cases import case, gpu, pool, row, shortage
+from tests.insight.made import holding
+from tests.sizes import GIB, MIB
+from tfgpu_magic.config import parser
+from tfgpu_magic.insight.holding import Holding
+from tfgpu_magic.insight.names import Name, Scope
+from tfgpu_magic.insight.why.explanation import Explanation
+from tfgpu_magic.insight.why.ways import ways
+from tfgpu_magic.monitor.rows import ProcessRow
+
+
+@dataclass
+class Fits:
+    """A trial in which policies fit whose words are these; it notes what was tried."""
+
+    words: Collection[str] = ()
+    now_words: Collection[str] = ()
+    gpus: int | None = None
+    without: int | None = None
+    tried: list[tuple[str, int]] = field(default_factory=list)
+
+    def anew(self, words: str, need: int, *, without: ProcessRow | None = None) -> bool:
+        parser.parse(words)
+        self.tried.append((words, need))
+        return words in self.words and (self.without is None) == (without is None)
+
+    def now(self, words: str, need: int) -> bool:
+        del need
+        return words in self.now_words
+
+    def beside(self, words: str, need: int) -> int | None:
+        self.tried.append((f"isolate {words}", need))
+        return self.gpus
+
+
+def _kinds(found: Explanation, trial: Fits) -> list[tuple[str, str]]:
+    return [(way.kind, way.words) for way in ways(found, trial)]
+
+
+def test_what_is_tried_has_headroom_and_less_of_it_where_that_does_not_fit() -> None:
+    trial = Fits(words=["limit 2.8GiB"])
+
+    assert _kinds(case(), trial) == [("restart", "limit 2.8GiB"), ("smaller", "")]
+    assert trial.tried[-2:] == [("limit 3.8GiB", 3891 * MIB), ("limit 2.8GiB", 2867 * MIB)]  # 0.5 + 2, and a part
+
+
+def test_what_loses_nothing_comes_before_a_restart() -> None:
+    trial = Fits(words=["limit 3.8GiB"], gpus=0)
+
+    assert _kinds(case(), trial) == [("isolate", "growth"), ("restart", "limit 3.8GiB"), ("smaller", "")]
+
+
+OUT = holding("Out[3]", GIB // 2)
+
+
+@pytest.mark.parametrize(
+    ("held", "facts", "first"),
+    [
+        ([OUT], {}, "free"),
+        ([holding("", GIB // 2, scopes=(Scope("result"),))], {}, "free"),  # of a display hook
+        ([OUT], {"cell": 3}, "smaller"),  # which makes it again
+        ([OUT], {"shortage": shortage(1.1)}, "smaller"),  # that is not enough
+        ([OUT], {"shortage": shortage(None)}, "smaller"),
+        ([holding("x", GIB)], {}, "smaller"),
+        ([holding("Out[3]", GIB, others=(Name(("x",)),))], {}, "smaller"),
+        ([holding("x", GIB, scopes=(Scope("function", "train"), Scope("error")))], {}, "smaller"),  # made again, too
+        ([holding("Out[3]", GIB, device="GPU:1")], {}, "smaller"),
+        ([holding("Out[3]", GIB, framework="JAX")], {}, "smaller"),
+        ([OUT, OUT], {"cause": "gpu", "pool": pool(2, 12, grows=True)}, "smaller"),  # in two pieces
+        ([holding("Out[3]", GIB)], {"cause": "gpu", "pool": pool(2, 12, grows=True)}, "free"),
+        ([holding("Out[3]", GIB)], {"cause": "pieces", "pool": pool(2, 12)}, "free"),
+    ],
+)
+def test_what_only_ipython_keeps_is_let_go_first_if_that_is_enough(
+    held: list[Holding], facts: dict[str, Any], first: str
+) -> None:
+    short = case(**({"shortage": shortage(0.9), "biggest": tuple(held)} | facts))
+
+    assert ways(short, Fits())[0].kind == first
+
+
+def test_a_cap_that_can_be_raised_at_once_is() -> None:
+    capped = case(shortage=shortage(2, framework="PyTorch"))
+
+    assert _kinds(capped, Fits(now_words=["limit 3.8GiB"]))[0] == ("now", "limit 3.8GiB")
+
+
+def test_a_full_gpu_is_left_for_another_or_for_the_time_when_an_idle_notebook_is_shut_down() -> None:
+    crowded = case(
+        cause="gpu",
+        pool=pool(1, 12, grows=True),
+        gpu=gpu(free=1),
+        processes=(row(6, "busy.ipynb", state="busy", pid=1), row(3, pid=2), row(9, "maria", who="other", pid=3)),
+    )
+    found = ways(crowded, Fits(words=["pick --need 4.5GiB; growth"]))
+
+    assert [(way.kind, way.words) for way in found[:2]] == [("restart", "pick --need 4.5GiB; growth"), ("shut", "")]
+    assert [way.row.pid for way in found if way.row is not None] == [2]
+
+
+def test_nobody_is_shut_down_for_a_restart_that_is_open_anyhow() -> None:
+    assert "shut" not in dict(_kinds(case(processes=(row(6),)), Fits(words=["limit 3.8GiB"])))
+    assert "shut" in dict(_kinds(case(processes=(row(6),)), Fits(words=["limit 3.8GiB"], without=7)))
+
+
+def test_a_start_without_room_is_tried_on_another_gpu_and_then_without_a_neighbour() -> None:
+    failed = case(cause="start", pool=None, shortage=shortage(None, kind="driver"), processes=(row(6),))
+
+    assert _kinds(failed, Fits(words=["pick"])) == [("restart", "pick")]
+    assert _kinds(failed, Fits(words=["pick"], without=7)) == [("shut", "pick")]
+    assert _kinds(failed, Fits()) == []
+
+
+def test_a_part_of_a_split_is_made_larger() -> None:
+    trial = Fits()
+    _kinds(case(parts=(GIB, GIB), part=1, pool=pool(0.4, 1, capped=True, name="GPU:1")), trial)
+
+    assert "split 1GiB 3.6GiB" in [words for words, _ in trial.tried]
+
+
+def test_growth_that_gives_back_stays_so() -> None:
+    full = case(cause="gpu", pool=pool(1, None, grows=True, releases=True))
+
+    assert _kinds(full, Fits(words=["growth --release"]))[0] == ("restart", "growth --release")
+
+
+@pytest.mark.parametrize(("capped", "words"), [(False, "growth --release"), (True, "limit 11.3GiB")])
+def test_memory_in_pieces_is_left_to_cudas_pools_or_has_room_for_the_same_peak(capped: bool, words: str) -> None:
+    pieces = case(cause="pieces", shortage=shortage(1), pool=pool(1, 8, peak=6.5, reached=GIB, capped=capped))
+    trial = Fits(words=[words])
+
+    assert _kinds(pieces, trial)[0] == ("restart", words)
+    assert (words, 11571 * MIB) in trial.tried  # 6.5 + 1, and half as much again
+
+
+def test_a_library_without_room_wants_a_smaller_pool() -> None:
+    full = case(cause="library", shortage=shortage(None, kind="library"), pool=pool(1, 14))
+
+    assert _kinds(full, Fits(words=["growth"]))[0] == ("restart", "growth")
+
+
+def test_more_than_the_gpu_has_needs_another_gpu() -> None:
+    trial = Fits(gpus=1)
+
+    assert _kinds(case(cause="size", shortage=shortage(20)), trial) == [("smaller", "")]
+    assert [words for words, _ in trial.tried if not words.startswith("pick ")] == []
+
+
+def test_a_call_is_not_helped_by_a_restart() -> None:
+    assert _kinds(case(call=True), Fits(words=["limit 3.8GiB"], gpus=1)) == [("isolate", "growth"), ("smaller", "")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "shape", "size"),
+    [
+        ({"shortage": shortage(2, shape=(1000, 2, 2**18), dtype="float")}, (250, 2, 2**18), GIB // 2),
+        ({"shortage": shortage(2)}, None, GIB // 2),
+        ({"pool": pool(1, 1)}, None, None),
+        ({"cause": "pieces"}, None, None),
+    ],
+)
+def test_how_much_smaller_it_must_be_is_told_where_that_is_known(
+    facts: dict[str, Any], shape: tuple[int, ...] | None, size: int | None
+) -> None:
+    *_, smaller = ways(case(**facts), Fits())
+
+    assert (smaller.kind, smaller.shape, smaller.size) == ("smaller", shape, size)

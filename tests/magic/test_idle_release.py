@@ -1,0 +1,186 @@
+"""A kernel under `growth --release` gives back what TensorFlow does not use once no cell has run for a while."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+from unittest import mock
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from tests.magic.shell import cells
+from tests.processes import program, run
+from tests.sizes import CONTEXT, GIB, MIB
+from tests.slack import SLACK
+from tests.tf.on_machine import held
+from tests.waiting import until
+from tfgpu_magic import idle_release
+from tfgpu_magic.config import cuda
+from tfgpu_magic.config.runtime import current_stage
+from tfgpu_magic.simgpu import Machine
+
+RELEASE = "%tf_gpu growth --release"
+UP_AND_DOWN = (
+    "import tensorflow as tf, time; from tests.tf.on_machine import held\n"
+    "lives = tf.zeros(2**26); more = tf.zeros(2**28); del more; (before,) = held()"
+)
+SOON, LATER, FOR_EVER, NEVER = (
+    f"%config TfGpuMagics.release_after = {seconds}" for seconds in ("0.2", "600", "float('inf')", "0")
+)
+LIVES = range(256 * MIB + CONTEXT, 300 * MIB + CONTEXT)
+ALL = range(GIB + 256 * MIB + CONTEXT, GIB + 300 * MIB + CONTEXT)
+
+
+def test_an_idle_kernel_gives_back_and_what_lives_stays() -> None:
+    with Machine.create("8GiB") as machine, program(machine, _cells, RELEASE, SOON, UP_AND_DOWN) as kernel:
+        assert kernel.answer in ALL
+        until(lambda: machine.held(pid=kernel.pid) in LIVES)
+
+
+@pytest.mark.parametrize(
+    ("lines", "waits"),
+    [
+        ((RELEASE, LATER), True),
+        ((RELEASE, FOR_EVER), True),
+        ((RELEASE, NEVER), False),
+        ((LATER, "%tf_gpu growth"), False),
+        ((LATER,), False),
+    ],
+)
+def test_a_timer_runs_only_where_it_is_asked_for(lines: tuple[str, ...], waits: bool) -> None:
+    with Machine.create("8GiB") as machine:
+        assert run(machine, _waits_after, *lines, UP_AND_DOWN) is waits
+
+
+def test_beside_a_running_cell_nothing_is_given_back() -> None:
+    with Machine.create("8GiB") as machine:
+        inside, after = run(machine, _during_cells)
+
+    assert inside == [0, 0, 0]
+    assert after == 1  # and once they are over, it is
+
+
+def test_a_cell_that_begins_meanwhile_waits_for_the_end_of_it() -> None:
+    with Machine.create("8GiB") as machine:
+        assert run(machine, _begin_meanwhile)
+
+
+def test_where_tensorflow_has_not_begun_nothing_is_begun() -> None:
+    with Machine.create("8GiB") as machine:
+        stages, held = run(machine, _before_first_use)
+
+    assert stages[0] == stages[1]
+    assert held == 0
+
+
+def test_each_idle_time_gives_back_once() -> None:
+    with Machine.create("8GiB") as machine:
+        assert run(machine, _again_and_again) == [1, 1, 1]
+
+
+def test_unloading_ends_it() -> None:
+    with Machine.create("8GiB") as machine:
+        assert run(machine, _unloaded) == (True, False)
+
+
+# --- what runs in a kernel on the machine ---
+
+
+def _cells(*sources: str) -> int:
+    """Run cells, and return what was held at the end of the one that freed something."""
+    seen = cells(*sources)
+    assert not any(one.error for one in seen), seen
+    return int(InteractiveShell.instance().user_ns["before"])
+
+
+def _counted() -> list[None]:
+    """Have each giving back counted, and cells wait for it however slow the machine is."""
+    calls: list[None] = []
+    give_back = cuda.give_back
+
+    def counting() -> dict[str, int]:
+        gone = give_back()
+        calls.append(None)
+        return gone
+
+    mock.patch.object(cuda, "give_back", counting).start()
+    mock.patch.object(idle_release, "PATIENCE", 30 * SLACK).start()
+    return calls
+
+
+def _timers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "tfgpu_magic-idle-release"]
+
+
+def _waits_after(*sources: str) -> bool:
+    """Return whether a timer runs after cells, and goes on to."""
+    _cells(*sources)
+    for timer in _timers():
+        timer.join(0.5)
+    return bool(_timers())
+
+
+def _during_cells() -> tuple[list[int], int]:
+    """Return how often it was given back amid a long cell, amid two that have run others, and after the last one."""
+    calls = _counted()
+    names = InteractiveShell.instance().user_ns
+    names["calls"] = calls
+    _cells(RELEASE, SOON, UP_AND_DOWN)
+    found = []
+    for inner in ("pass", "get_ipython().run_cell('pass')", "get_ipython().run_cell('')"):
+        _cells(f"begin = len(calls); {inner}; time.sleep(1); during = len(calls) - begin")
+        found.append(names["during"])
+    return found, until(lambda: len(calls) - names["begin"])
+
+
+def _begin_meanwhile() -> bool:
+    """Return whether a cell began only after what was being given back was done."""
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slow() -> dict[str, int]:
+        begun.set()
+        may_end.wait()
+        ended.set()
+        return {}
+
+    cells(RELEASE, UP_AND_DOWN)
+    mock.patch.object(cuda, "give_back", slow).start()
+    mock.patch.object(idle_release, "PATIENCE", 30 * SLACK).start()
+    cells(SOON)
+    begun.wait()
+    threading.Timer(0.2, may_end.set).start()
+    InteractiveShell.instance().user_ns["ended"] = ended
+    (seen,) = cells("print(ended.is_set())")
+    return seen.text == "True\n"
+
+
+def _before_first_use() -> tuple[list[Any], int]:
+    calls = _counted()
+    cells(RELEASE, SOON, "import tensorflow")
+    before = current_stage()
+    until(lambda: calls)
+    return [before, current_stage()], sum(held())
+
+
+def _again_and_again() -> list[int]:
+    calls = _counted()
+    InteractiveShell.instance().user_ns["calls"] = calls
+    times = []
+    for _ in range(3):
+        _cells(RELEASE, SOON, UP_AND_DOWN, "calls.clear()")
+        until(lambda: calls)
+        time.sleep(1)  # there would be more by then, if one idle time gave back again and again
+        times.append(len(calls))
+    return times
+
+
+def _unloaded() -> tuple[bool, bool]:
+    """Return whether a timer runs before the extension is unloaded, and after it."""
+    _cells(RELEASE, LATER, UP_AND_DOWN)
+    timers = _timers()
+    InteractiveShell.instance().run_line_magic("unload_ext", "tfgpu_magic")
+    for timer in timers:
+        timer.join()
+    return bool(timers), bool(_timers())

@@ -1,0 +1,218 @@
+"""What the panel's end does: one process of the user's own that no kernel of this server is ends, and no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.request import HTTPCookieProcessor, Request, build_opener
+
+import psutil
+import pytest
+
+from tests.jupyter import Server, execute
+from tests.server.streaming import State, rows, streaming
+from tests.server.test_kernels import Kernel
+from tests.waiting import until
+from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.server import end as ending
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfgpu_magic.simgpu import Machine
+
+LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
+"""After which pid the next process gets its own; only root may write it."""
+HOLDS = "from tests.simgpu.on_machine import allocate; allocate(2**28)"
+SCRIPT = f"{HOLDS}; print('ready', flush=True); import time; time.sleep(600)"
+DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SCRIPT}"
+
+
+def script(machine: Machine, code: str = SCRIPT) -> subprocess.Popen[str]:
+    """Start a program that holds memory."""
+    process = machine.popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.fixture
+def orphan(machine: Machine) -> Iterator[subprocess.Popen[str]]:
+    process = script(machine)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def row_of(server: Server, pid: int) -> dict[str, object]:
+    """Return a process's row, once there is one."""
+
+    def row(state: State) -> dict[str, object] | None:
+        return next((row for row in rows(state) if row.get("pid") == pid), None)
+
+    with streaming(server) as stream:
+        return row(stream.until(row, 60)) or {}
+
+
+def post(server: Server, body: object, **options: object) -> int:
+    try:
+        with server.open("tfgpu-magic/end", body, **options) as answer:  # type: ignore[arg-type]
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+
+
+def test_a_script_is_asked_to_end_and_ends(server: Server, orphan: subprocess.Popen[str]) -> None:
+    row = row_of(server, orphan.pid)
+
+    assert (row["who"], "kernel" in row, row["began"]) == ("mine", False, began(orphan.pid))
+    assert post(server, {"pid": orphan.pid, "began": row["began"]}) == 204
+    assert orphan.wait(30) == -15
+
+
+def test_one_that_does_not_end_is_killed_when_that_is_asked(server: Server, machine: Machine) -> None:
+    process = script(machine, DEAF)
+    asked = {"pid": process.pid, "began": began(process.pid)}
+
+    assert post(server, asked) == 204
+    assert process.poll() is None
+    assert post(server, asked | {"kill": True}) == 204
+    assert process.wait(30) == -9
+    process.communicate()
+
+
+def test_a_process_that_began_at_another_time_is_another(server: Server, orphan: subprocess.Popen[str]) -> None:
+    start = began(orphan.pid)
+    assert start
+
+    assert [post(server, {"pid": orphan.pid, "began": start + off}) for off in (-1, 1)] == [404, 404]
+    assert orphan.poll() is None
+
+
+def follow(machine: Machine, first: subprocess.Popen[str]) -> subprocess.Popen[str]:
+    """End a process, and start another one that gets its pid."""
+    first.kill()
+    first.communicate()
+    try:
+        LAST_PID.write_text(str(first.pid - 1))
+    except OSError as error:
+        pytest.skip(f"no pid can be chosen here: {error}")
+    second = script(machine)
+    if second.pid != first.pid:
+        second.kill()
+        second.communicate()
+        pytest.skip("another process has got the pid")
+    return second
+
+
+def test_a_pid_that_another_process_has_meanwhile_ends_nothing(server: Server, machine: Machine) -> None:
+    first = script(machine)
+    asked = {"pid": first.pid, "began": row_of(server, first.pid)["began"]}
+    with follow(machine, first) as second:
+        assert [post(server, asked | {"kill": kill}) for kill in (False, True)] == [404, 404]
+        assert second.poll() is None
+        second.kill()
+
+
+@pytest.mark.parametrize("descriptors", [True, False])
+def test_a_pid_that_another_process_gets_after_the_last_look_ends_nothing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, descriptors: bool
+) -> None:
+    monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))
+    if not descriptors:  # as in a Python that was built for an older Linux
+        monkeypatch.delattr(os, "pidfd_open")
+    first = script(machine)
+    start = began(first.pid)
+    assert start
+    later: list[subprocess.Popen[str]] = []
+
+    def slow(_: psutil.Process) -> list[psutil.Process]:
+        later.append(follow(machine, first))
+        return []
+
+    monkeypatch.setattr(psutil.Process, "parents", slow)  # the last that is read of it
+    answer = ending.end(first.pid, start, signal.SIGKILL, set())
+    with later[0] as second:
+        assert (answer, second.pid, second.poll()) == (404, first.pid, None)
+        second.kill()
+
+
+def test_where_processes_have_no_descriptors_they_are_ended_all_the_same(
+    machine: Machine, orphan: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))
+    monkeypatch.delattr(os, "pidfd_open")
+    start = began(orphan.pid)
+    assert start
+
+    assert ending.end(orphan.pid, start + 1, signal.SIGTERM, set()) == 404
+    assert ending.end(orphan.pid, start, signal.SIGTERM, set()) == 204
+    assert orphan.wait(30) == -15
+
+
+def test_what_has_ended_and_what_holds_no_gpu_is_not_there(server: Server) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        start = began(child.pid)
+        no_gpu = post(server, {"pid": child.pid, "began": start})
+        lives = child.poll() is None
+        child.communicate(b"\n")
+
+    assert (no_gpu, lives) == (404, True)
+    assert post(server, {"pid": child.pid, "began": start}) == 404
+
+
+def test_kernels_their_children_and_the_server_itself_are_never_ended(server: Server) -> None:
+    kernel = Kernel(server, "train.ipynb")
+    try:
+        pid = int(execute(kernel.client, f"import os; {HOLDS}; print(os.getpid())"))
+        child = int(
+            execute(
+                kernel.client,
+                f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {SCRIPT!r}], stdout=-1); "
+                "p.stdout.readline(); print(p.pid)",
+            )
+        )
+        found = [
+            post(server, {"pid": one, "began": began(one)}) for one in (pid, child, server.process.pid, os.getpid())
+        ]
+
+        assert found[:2] == [403, 403]
+        assert set(found[2:]) <= {403, 404}  # they hold no GPU
+        assert all(map(psutil.pid_exists, (pid, child, server.process.pid)))
+        until(lambda: row_of(server, pid).get("kernel"))
+        assert "began" not in row_of(server, pid)
+    finally:
+        kernel.end()
+
+
+@pytest.mark.parametrize(
+    "body", [{}, [], {"pid": 1}, {"pid": "1", "began": 5}, {"pid": True, "began": 5}, {"pid": 5, "began": -1}]
+)
+def test_what_is_no_request_is_refused(server: Server, body: object) -> None:
+    assert post(server, body) == 400
+
+
+def test_strangers_end_nothing(server: Server, orphan: subprocess.Popen[str]) -> None:
+    assert post(server, {"pid": orphan.pid, "began": began(orphan.pid)}, headers={}) == 403
+    assert orphan.poll() is None
+
+
+def test_another_site_cannot_have_the_users_browser_do_it(server: Server, orphan: subprocess.Popen[str]) -> None:
+    browser = build_opener(HTTPCookieProcessor())
+    token = {"Authorization": f"token {server.token}"}
+    browser.open(Request(f"http://{server.base}api/status", headers=token), timeout=30).close()  # it is logged in
+    with browser.open(f"http://{server.base}api/status", timeout=30) as answer:
+        assert answer.status == 200
+    body = json.dumps({"pid": orphan.pid, "began": began(orphan.pid)}).encode()
+    with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+        browser.open(Request(f"http://{server.base}tfgpu-magic/end", data=body), timeout=30)
+
+    assert "_xsrf" in refused.value.read().decode()
+    assert orphan.poll() is None

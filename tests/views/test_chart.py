@@ -1,0 +1,190 @@
+"""The chart: whole, self-contained, with a value at every place of it, and safe whatever a cell is called."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.sizes import GIB, MIB
+from tests.views.test_html import Page
+from tfgpu_magic.insight.timeline import CellUse, Level, Sample, Timeline
+from tfgpu_magic.insight.usage import PoolUse
+from tfgpu_magic.views import chart
+from tfgpu_magic.views.chart import Curve
+from tfgpu_magic.views.track import CellLine, Session
+
+POOL = PoolUse(framework="TensorFlow", name="GPU:0", gpu="GPU-a", before=GIB, after=2 * GIB, peak=3 * GIB)
+CELL = CellUse(number=5, title="model.fit(x, y)", began=1010.0, ended=1020.0, pools=(POOL,))
+CURVE = Curve(
+    "GPU 0", tuple((1000.0 + second, GIB if second < 20 else 2 * GIB) for second in range(40)), 4 * GIB, (CELL,)
+)
+HOSTILE = '</title><script>alert("x")</script>\u202e'
+
+
+def svg(curve: Curve) -> ElementTree.Element:
+    found = re.search(r"<svg.*</svg>", chart.draw(curve), re.DOTALL)
+    assert found is not None
+    return ElementTree.fromstring(found[0])
+
+
+def test_it_is_whole_and_loads_and_runs_nothing() -> None:
+    fragment = chart.draw(CURVE)
+    page = Page(fragment)
+
+    assert {tag for tag, _ in page.tags} == {
+        *("figure", "figcaption", "div", "span", "i", "svg", "path", "rect", "line"),
+    }
+    assert not re.search(r"url\(|@import|https?:|javascript:|<script", fragment + chart.STYLE)
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+
+
+def slots(curve: Curve) -> list[tuple[float, str]]:
+    """Return the widths of the slots that say something on hover, and what each says."""
+    found = [one for one in Page(chart.draw(curve)).all("i") if one["data-said"]]
+    return [(float((one["style"] or "").removeprefix("flex:")), one["data-said"] or "") for one in found]
+
+
+def test_the_values_stand_at_every_place_on_hover() -> None:
+    found = slots(CURVE)
+    texts = [said for _, said in found]
+
+    assert len(found) == 40
+    assert sum(width for width, _ in found) == pytest.approx(chart.WIDTH, abs=2)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d: 1 GiB in use", texts[0])
+    assert texts[15].endswith("1 GiB in use\nIn [5], GPU:0 peak 3 GiB: model.fit(x, y)")
+    assert texts[-1].endswith("2 GiB in use")
+
+
+def test_what_is_said_on_hover_stands_where_the_pointer_is_not() -> None:
+    sides = [one["class"] for one in Page(chart.draw(CURVE)).all("i")]
+
+    assert sides == ["tfgpu-early"] * 20 + ["tfgpu-late"] * 20
+    assert re.search(r"tfgpu-early:hover::after \{ right:", chart.STYLE)
+    assert re.search(r"tfgpu-late:hover::after \{ left:", chart.STYLE)
+
+
+def test_the_line_the_cells_peak_and_the_limit_are_drawn_to_scale() -> None:
+    drawn = svg(CURVE)
+    line = drawn.findall("path")[1].get("d", "")
+    heights = [float(y) for _, y in re.findall(r"([\d.]+) ([\d.]+)", line)]
+    (peak,) = drawn.findall("rect")
+    limit = drawn.find("line")
+
+    top = 4
+    assert heights[0] == pytest.approx(chart.HEIGHT * (1 - 1 / top), abs=0.1)
+    assert heights[-1] == pytest.approx(chart.HEIGHT * (1 - 2 / top), abs=0.1)
+    assert float(peak.get("y", 0)) == pytest.approx(chart.HEIGHT * (1 - 3 / top), abs=0.1)
+    assert limit is not None
+    assert float(limit.get("y1", 0)) == pytest.approx(chart.HEIGHT * (1 - 4 / top), abs=0.1)
+    assert "GPU 0: 2 GiB in use, highest 3 GiB, limit 4 GiB" in chart.draw(CURVE)
+
+
+def test_a_limit_far_above_does_not_flatten_the_line() -> None:
+    drawn = svg(replace(CURVE, limit=80 * GIB))
+
+    assert drawn.find("line") is None
+    assert "limit 80 GiB" in chart.draw(replace(CURVE, limit=80 * GIB))
+
+
+@pytest.mark.parametrize("points", [((5.0, 0),), ((5.0, MIB),), ((5.0, 1), (5.0, 1))])
+def test_one_point_is_a_chart_too(points: tuple[tuple[float, int], ...]) -> None:
+    curve = Curve("GPU 0", points)
+
+    assert slots(curve)
+    assert len(chart.line(curve)) == len(points)
+    assert "nan" not in chart.draw(curve)
+
+
+def test_a_long_session_is_thinned_and_its_highest_point_stays() -> None:
+    points = [(float(second), MIB) for second in range(5000)]
+    points[3333] = (3333.0, GIB)
+    curve = Curve("GPU 0", tuple(points))
+    found = slots(curve)
+
+    assert len(found) <= chart.DRAWN + 2
+    assert any("1 GiB in use" in said for _, said in found)
+    assert chart.line(curve).count("█") == 1
+    assert len(chart.draw(curve)) < 100_000
+
+
+def test_of_many_cells_the_highest_are_drawn_and_none_from_before_the_first_sample() -> None:
+    times = [1000.0 + number / 100 for number in range(2000)]
+    cells = [replace(CELL, number=number, began=at, ended=at) for number, at in enumerate(times)]
+    high = replace(CELL, number=7777, pools=(replace(POOL, peak=4 * GIB),))
+    early = replace(CELL, number=8888, began=10.0, ended=20.0)
+    drawn = chart.draw(replace(CURVE, cells=(early, *cells, high)))
+
+    assert drawn.count("<rect") <= chart.DRAWN
+    assert "In [7777]" in drawn
+    assert "In [8888]" not in drawn
+
+
+def test_pools_that_share_a_gpu_are_not_said_to_have_had_their_peaks_together() -> None:
+    pools = (replace(POOL, peak=3 * GIB), replace(POOL, name="GPU:1", before=GIB, after=GIB, peak=2 * GIB))
+
+    assert replace(CURVE, cells=(replace(CELL, pools=pools),)).highest == 3 * GIB
+
+
+def test_a_peak_that_may_be_from_before_is_not_drawn_as_the_cells() -> None:
+    cell = replace(CELL, pools=(replace(POOL, peak=40 * GIB, exact=False),))
+
+    assert replace(CURVE, cells=(cell,)).highest == 2 * GIB
+    assert "peak at most 40 GiB" in chart.draw(replace(CURVE, cells=(cell,)))
+
+
+def test_a_legend_explains_what_is_drawn_where_it_is_more_than_the_line() -> None:
+    assert Page(chart.legend([CURVE])).text.split(" · ") == ["in use ", " a cell, up to its peak ", " the limit "]
+    assert "the limit" not in chart.legend([replace(CURVE, limit=None)])
+    assert chart.legend([replace(CURVE, limit=None, cells=())]) == ""
+
+
+def test_a_session_of_days_says_the_day() -> None:
+    days = Curve("GPU 0", ((1e9, 1), (1e9 + 2 * 86400, 2)))
+
+    assert re.search(r"<span>2001-09-\d\d \d\d:\d\d</span>", chart.draw(days))
+    assert "2001" not in chart.draw(replace(days, points=((1e9, 1), (1e9 + 60, 2))))
+
+
+def test_of_a_long_line_of_code_the_beginning_is_shown() -> None:
+    shown = chart.cell_title(replace(CELL, title="history = model.fit(images, labels, epochs=10)"), 20)
+
+    assert shown == "history = model.fit…"
+    assert chart.cell_title(CELL, 20) == CELL.title
+
+
+def test_a_cell_of_any_name_is_text() -> None:
+    cell = replace(CELL, title=HOSTILE, error=HOSTILE)
+    record = Timeline([Sample(1000.0, (Level("GPU-a", GIB, None),))], [cell])
+    shown = Session(record, {"GPU-a": "0"})._repr_html_()
+
+    assert "<script" not in shown
+    assert "\u202e" not in shown
+    assert "&lt;script&gt;" in shown
+    Page(shown)
+
+
+def test_of_many_cells_the_last_are_in_the_table_and_it_says_so() -> None:
+    cells = [replace(CELL, number=number) for number in range(500)]
+    session = Session(Timeline([Sample(1000.0, (Level("GPU-a", GIB, None),))], cells))
+
+    for shown in (repr(session), session._repr_html_().replace("\N{NO-BREAK SPACE}", " ")):
+        assert "In [499]" in shown
+        assert "In [299]" not in shown.partition("<svg")[0] + shown.partition("</figure>")[2]
+        assert "These are the last 200 of 500 rows" in shown
+
+
+def test_a_gpu_without_a_number_is_named_by_its_uuid() -> None:
+    record = Timeline([Sample(1000.0, (Level("GPU-01234567-89ab-cdef", GIB, None),))])
+
+    assert "GPU ...89ab-cdef: 1 GiB in use" in repr(Session(record))
+
+
+def test_the_line_below_a_cell_is_one_sentence_for_all_pools_that_changed() -> None:
+    pools = (POOL, replace(POOL, framework="PyTorch", name="cuda:0", before=2 * GIB, after=GIB))
+    line = CellLine(pools)
+
+    assert repr(line) == "GPU:0: +1 GiB, 2 GiB in use, peak 3 GiB; PyTorch cuda:0: -1 GiB, 1 GiB in use, peak 3 GiB"
+    assert repr(line) in Page(line._repr_html_()).text

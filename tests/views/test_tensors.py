@@ -1,0 +1,156 @@
+"""What `%tf_gpu tensors` and `%tf_gpu free` say, from inventories and outcomes that are made up."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.insight.made import holding
+from tests.sizes import GIB, MIB
+from tfgpu_magic.insight.accounts import Account
+from tfgpu_magic.insight.freeing import Change, Outcome
+from tfgpu_magic.insight.names import Name, Scope
+from tfgpu_magic.insight.tensors import Inventory
+from tfgpu_magic.views.freed import Freed
+from tfgpu_magic.views.tensors import Tensors, called
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (Name(("model", ".layers[2]", ".kernel")), "model.layers[2].kernel"),
+        (Name(("f",), inner=True), "f (inside)"),
+        (Name(("x",), (Scope("function", "train"), Scope("error"))), "x, in train(), kept by the last error"),
+        (Name((), (Scope("temporary", "<module>"), Scope("error"))), "a temporary of the cell, kept by the last error"),
+        (Name(("x",), (Scope("running", "train"),)), "x, in train(), which is running"),
+        (Name((), (Scope("object", "Trainer"),)), "in a Trainer that no name leads to"),
+        (Name((), (Scope("captures"),)), "captured by a tf.function that no name leads to"),
+        (Name(), "no name leads to it"),
+        (Name(("x", "['a\u202eb']")), "x['a?b']"),
+    ],
+)
+def test_a_name_is_written_as_people_say_it(name: Name, text: str) -> None:
+    assert called(name) == text
+
+
+def test_what_no_array_takes_is_a_row_and_explained() -> None:
+    taken = Inventory(
+        holdings=(holding("x", MIB),),
+        accounts=(Account(framework="TensorFlow", device="GPU:0", in_use=9 * MIB, found=MIB),),
+    )
+
+    *lines, explained = repr(Tensors(taken)).splitlines()
+    assert explained.startswith("What is unaccounted has no object of Python's")
+    assert lines == [
+        " Name   Size  What                   On",
+        " x     1 MiB  tensor float32 262144  GPU:0",
+        "       8 MiB  unaccounted            GPU:0",
+        "TensorFlow has 9 MiB in use on GPU:0; the arrays take 1 MiB of it.",
+    ]
+
+
+def test_several_frameworks_are_told_apart_and_a_silent_one_is_named() -> None:
+    taken = Inventory(
+        holdings=(holding("x", MIB), holding("y", MIB, framework="JAX", device="cuda:0")),
+        accounts=(
+            Account(framework="JAX", device="cuda:0", in_use=None, found=MIB),
+            Account(framework="TensorFlow", device="GPU:0", in_use=MIB, found=MIB),
+        ),
+        silent=("Novum",),
+    )
+    text = repr(Tensors(taken))
+
+    assert "TensorFlow GPU:0" in text
+    assert "JAX cuda:0" in text
+    assert "JAX does not tell how much it has in use on cuda:0." in text
+    assert "Novum does not tell which objects hold its memory." in text
+    assert "unaccounted" not in text
+
+
+def test_html_has_the_rows_of_the_text_and_escapes_names() -> None:
+    html = Tensors(Inventory(holdings=(holding("x['<b>']", MIB),)))._repr_html_()
+
+    assert '<th scope="row" class="tfgpu-name">x[&#x27;&lt;b&gt;&#x27;]</th>' in html
+    assert '<td class="tfgpu-n">1 MiB</td>' in html
+
+
+def test_what_became_free_and_what_went_back_are_said_apart() -> None:
+    in_use = {("PyTorch", "cuda:0"): (3 * GIB, GIB), ("TensorFlow", "GPU:0"): (0, 0)}
+    outcome = Outcome(
+        names=(),
+        in_use={device: Change(before=before, after=after) for device, (before, after) in in_use.items()},
+        held={"0": Change(before=4 * GIB, after=2 * GIB)},
+    )
+
+    assert repr(Freed(outcome)).splitlines() == [
+        "PyTorch on cuda:0: 2 GiB became free, and 1 GiB are still in use.",
+        "2 GiB of GPU 0 went back to the driver, and this process still holds 2 GiB.",
+        "`%tf_gpu tensors` shows what holds the rest.",
+    ]
+    assert Freed(outcome).to_driver == Freed(outcome).in_pools == 2 * GIB
+
+
+@pytest.mark.parametrize(("given", "kept"), [({}, True), ({"PyTorch": GIB}, True), ({"TensorFlow": 0}, False)])
+def test_that_tensorflow_keeps_it_is_said_unless_it_gives_back(given: dict[str, int], kept: bool) -> None:
+    in_use = {("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}
+    held = {"0": Change(before=2 * GIB, after=2 * GIB - sum(given.values()))}
+    outcome = Outcome(names=(), in_use=in_use, held=held, given=given)
+
+    assert ("TensorFlow keeps what became free" in repr(Freed(outcome))) == kept
+
+
+def test_a_driver_that_does_not_tell_is_said() -> None:
+    outcome = Outcome(names=(), in_use={("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}, held={})
+
+    assert "What went back to the driver is not known" in repr(Freed(outcome))
+    assert Freed(outcome).to_driver is None
+
+
+def test_where_the_driver_does_not_tell_the_frameworks_own_account_counts() -> None:
+    in_use = {("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}
+    outcome = Outcome(names=(), in_use=in_use, held={}, given={"TensorFlow": 2 * GIB, "PyTorch": 0})
+
+    (free, back) = repr(Freed(outcome)).splitlines()
+
+    assert free == "TensorFlow on GPU:0: 1 GiB became free, and nothing is in use any more."
+    assert back.startswith("TensorFlow gave 2 GiB and PyTorch gave nothing back to the driver, which does not tell")
+    assert Freed(outcome).to_driver == 2 * GIB
+
+
+def test_several_arrays_are_counted_and_how_to_see_each_is_said() -> None:
+    together = [
+        holding(("model",), 60 * MIB, what="variable", count=60, partial=True),
+        holding("xs", 5 * MIB, count=5000),
+        holding("", MIB, count=2),
+        holding("", MIB, what="array", count=1200, partial=True),
+        holding("x", MIB),
+    ]
+    *lines, every = repr(Tensors(Inventory(holdings=tuple(together)))).splitlines()
+
+    assert [re.split(" {2,}", line.strip()) for line in lines[1:]] == [
+        ["model", "60 MiB", "60 other variables", "GPU:0"],
+        ["xs", "5 MiB", "5,000 tensors", "GPU:0"],
+        ["no name leads to it", "1 MiB", "2 tensors", "GPU:0"],
+        ["others", "1 MiB", "1,200 other arrays", "GPU:0"],
+        ["x", "1 MiB", "tensor float32 262144", "GPU:0"],
+    ]
+    assert every == "`%tf_gpu tensors --all` shows each of the 6,263 arrays."
+
+
+def test_where_nothing_went_back_it_is_said_once_what_is_held() -> None:
+    held = {gpu: Change(before=size, after=size) for gpu, size in {"0": 2 * GIB, "3": GIB}.items()}
+    outcome = Outcome(names=(), in_use={("TensorFlow", "GPU:0"): Change(before=GIB, after=GIB)}, held=held)
+
+    assert repr(Freed(outcome)).splitlines() == [
+        "TensorFlow on GPU:0: nothing became free, and 1 GiB are in use.",
+        "Nothing went back to the driver: this process holds 2 GiB of GPU 0, 1 GiB of GPU 3.",
+        "`%tf_gpu tensors` shows what holds the rest.",
+    ]
+
+
+def test_what_allocators_round_up_has_no_row() -> None:
+    account = Account(framework="TensorFlow", device="GPU:0", in_use=GIB, found=GIB - MIB)
+    taken = Inventory(holdings=(holding("x", GIB - MIB),), accounts=(account,))
+
+    assert " unaccounted " not in repr(Tensors(taken))

@@ -1,0 +1,184 @@
+"""Why a GPU ran out of memory, as people read it: each cause, each way, in each kind of process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from IPython.core.formatters import DisplayFormatter
+
+from tests.insight.cases import case, gpu, pool, row, shortage
+from tests.insight.made import holding
+from tests.sizes import GIB, MIB
+from tests.views.tables import HOSTILE
+from tfgpu_magic.insight.why.explanation import Way
+from tfgpu_magic.views.ways_out import NOTHING, TRIED
+from tfgpu_magic.views.why import NONE, Why
+
+LIMITED = case(
+    cell=5,
+    shortage=shortage(2, shape=(512, 2**20), dtype="float"),
+    processes=(row(1.3, "this notebook", who="this", pid=1), row(6.9, pid=2)),
+    biggest=(
+        holding("model.layers[3].kernel", 300 * MIB, what="variable"),
+        holding("", 9),
+    ),
+    past=((9_760.0, 200 * MIB), (9_999.0, 900 * MIB), (10_000.0, 400 * MIB)),
+    ways=(
+        Way(kind="isolate", words="growth", gpus=1),
+        Way(kind="restart", words="limit 3.8GiB"),
+        Way(kind="smaller", shape=(128, 2**20), size=GIB // 2),
+    ),
+)
+
+
+def test_it_is_read_in_lines() -> None:
+    first, *lines = repr(Why(LIMITED)).splitlines()
+
+    assert first.startswith("Out of GPU memory (In [5], ")
+    assert first.endswith(
+        "): 2 GiB did not fit into TensorFlow's pool on GPU:0, which is limited to 1 GiB, with 410 MiB in use now, and "
+        "512 MiB at its peak."
+    )
+    assert lines == [
+        "  Asked    2 GiB, a float tensor of shape [512, 1048576] on GPU:0",
+        "  Pool     TensorFlow GPU:0: 410 MiB in use, peak 512 MiB of 1 GiB",
+        "  GPU 0    12.0 / 16 GiB held, 4.0 GiB free",
+        "            1.3 GiB  this notebook",
+        "            6.9 GiB  eval.ipynb, idle 2 h",
+        "  Largest   300 MiB  model.layers[3].kernel (variable)",
+        "                9 B  no name leads to it (tensor)",
+        "  Before   ▂█▄ 200 MiB in use, then 400 MiB; 900 MiB at most, in 4 min 0 s",
+        TRIED,
+        (
+            "  %%tf_gpu isolate --gpus 1 growth   "
+            "above the cell: it runs in a process of its own; this notebook keeps what it holds"
+        ),
+        "  %tf_gpu limit 3.8GiB --restart     then run the cell again (variables are lost)",
+        "  A smaller batch: shape [128, 1048576], 512 MiB, would fit.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "past", [(), ((9_999.0, GIB),), ((9_990.0, 256), (9_999.0, 512)), ((9_990.0, GIB), (9_999.0, GIB))]
+)
+def test_a_way_there_that_shows_nothing_is_not_drawn(past: tuple[tuple[float, int], ...]) -> None:
+    shown = Why(case(past=past))
+
+    assert "Before" not in repr(shown)
+    assert "<svg" not in shown._repr_html_()
+
+
+def test_ipython_shows_both_forms() -> None:
+    data, _ = DisplayFormatter().format(Why(LIMITED))  # type: ignore[no-untyped-call]
+
+    assert set(data) == {"text/plain", "text/html"}
+    assert data["text/html"].startswith('<div class="tfgpu">')
+    assert "<code>%tf_gpu limit 3.8GiB --restart</code>" in data["text/html"]
+
+
+def test_names_are_harmless() -> None:
+    hostile = case(
+        processes=(row(1, HOSTILE), row(1, HOSTILE, who="other")),
+        biggest=(holding(HOSTILE, GIB),),
+        ways=(Way(kind="shut", row=row(1, HOSTILE)),),
+    )
+    page, text = Why(hostile)._repr_html_(), repr(Why(hostile))
+
+    assert "<img" not in page
+    assert not {"\u202e", "\x1b", "\ud800"} & set(text + page)
+
+
+def test_nothing_yet_is_said() -> None:
+    assert repr(Why(None)) == NONE
+    assert NONE in Why(None)._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (
+            {"cause": "start", "pool": None, "shortage": shortage(None, kind="driver"), "gpu": gpu(free=0.1)},
+            (
+                "TensorFlow could not start on GPU 0, of which 102 MiB are free, and needs about 512 MiB for CUDA's "
+                "context. TensorFlow may hang for good if it is used again in this notebook: leave it alone, and "
+                "restart."
+            ),
+        ),
+        (
+            {"cause": "start", "pool": None, "shortage": shortage(None, framework="PyTorch")},
+            "PyTorch could not start on GPU 0, of which 4 GiB are free, and needs about 512 MiB for CUDA's context.",
+        ),
+        ({"cause": "size", "shortage": shortage(20)}, "20 GiB is more than GPU 0 has in all, 16 GiB."),
+        (
+            {"cause": "pool", "pool": pool(6, 6.5)},
+            (
+                "2 GiB did not fit into TensorFlow's pool on GPU:0, with 6 GiB in use. It may take 6.5 GiB of what "
+                "was free of GPU 0 when TensorFlow started."
+            ),
+        ),
+        (
+            {"pool": pool(0.1, 1, peak=0.9, reached=GIB // 2, capped=True)},
+            "2 GiB did not fit into TensorFlow's pool on GPU:0, which is limited to 1 GiB, with 512 MiB in use.",
+        ),
+        ({"cause": "gpu"}, "2 GiB could not be had: 4 GiB of GPU 0's 16 GiB are free."),
+        (
+            {"cause": "pieces", "pool": pool(1, 8)},
+            (
+                "7 GiB of TensorFlow's pool on GPU:0 were free, but not 2 GiB in one piece. TensorFlow does not tell "
+                "how large the largest is."
+            ),
+        ),
+        (
+            {"cause": "pieces", "pool": pool(1, 8, largest=GIB)},
+            "7 GiB of TensorFlow's pool on GPU:0 were free, but not 2 GiB in one piece. The largest piece is 1 GiB.",
+        ),
+        (
+            {"cause": "library", "shortage": shortage(None, library="cuDNN"), "gpu": gpu(free=0.1)},
+            "cuDNN found no room beside the memory that is taken already: 102 MiB of GPU 0 are free.",
+        ),
+        ({"cause": "unknown", "shortage": shortage(None)}, "What was asked for could not be had of GPU 0."),
+        ({"cause": "limit", "pool": None, "gpu": None}, "2 GiB could not be had of the GPU."),
+    ],
+)
+def test_each_cause_has_its_sentence(facts: dict[str, Any], said: str) -> None:
+    assert repr(Why(case(**facts))).splitlines()[0] == f"Out of GPU memory: {said}"
+
+
+@pytest.mark.parametrize(
+    ("facts", "way", "said"),
+    [
+        ({}, Way(kind="free", words="free", size=GIB), "%tf_gpu free   lets go of 1 GiB that only IPython keeps"),
+        ({"shortage": shortage(2, framework="PyTorch")}, Way(kind="now", words="limit 4GiB"), "%gpu limit 4GiB   now"),
+        ({"call": True}, Way(kind="isolate", words="growth"), "%%tf_gpu isolate growth   above the cell: it runs"),
+        ({"host": "session"}, Way(kind="restart", words="pick"), "%tf_gpu pick   first, when IPython is started again"),
+        (
+            {"host": "program"},
+            Way(kind="restart", words="pick"),
+            'tfgpu_magic.apply("pick")   before TensorFlow\'s first operation',
+        ),
+        (
+            {"host": "program", "shortage": shortage(2, framework="JAX")},
+            Way(kind="restart", words="limit 4GiB"),
+            'tfgpu_magic.apply("limit 4GiB", frameworks="all")   before JAX\'s first operation',
+        ),
+        (
+            {"host": "program"},
+            Way(kind="isolate", words="growth", gpus=1),
+            '@tfgpu_magic.isolated(gpus=1, policy="growth")   for one function',
+        ),
+        ({}, Way(kind="shut", row=row(9.8)), "Shut down eval.ipynb, idle 2 h, which holds 9.8 GiB, and run the cell"),
+        ({}, Way(kind="shut", row=row(9.8), words="growth"), "which holds 9.8 GiB; then:\n  %tf_gpu growth --restart"),
+        ({}, Way(kind="smaller", size=GIB), "A smaller batch: 1 GiB would fit."),
+        ({}, Way(kind="smaller"), f"{NOTHING}\n  A smaller batch needs less."),
+    ],
+)
+def test_each_way_is_a_line_for_this_kind_of_process(facts: dict[str, Any], way: Way, said: str) -> None:
+    assert said in repr(Why(case(**facts, ways=(way,))))
+
+
+def test_many_holders_are_counted() -> None:
+    crowd = case(processes=tuple(row(1, pid=pid) for pid in range(9)))
+
+    assert repr(Why(crowd)).count("eval.ipynb") == 5
+    assert "and 4 more" in repr(Why(crowd))

@@ -1,0 +1,102 @@
+"""Keras, as it stands over a framework: what its models and optimizers call their parts, and its session state.
+
+It is asked only where it is imported. Source: Keras 3, `models/`, `layers/layer.py`, `optimizers/base_optimizer.py`,
+`backend/common/variables.py` and `backend/common/global_state.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tfgpu_magic.config.keras import other_backend
+from tfgpu_magic.frameworks.objects import attributes, derived_from, derives, has_property, is_a, items
+from tfgpu_magic.frameworks.tensorflow_containers import container
+
+_LAYER = ("keras.src.layers.layer", "Layer")
+_MODEL = ("keras.src.models.model", "Model")
+_SEQUENTIAL = ("keras.src.models.sequential", "Sequential")
+_FUNCTIONAL = ("keras.src.models.functional", "Functional")
+_INPUT = ("keras.src.layers.core.input_layer", "InputLayer")
+_OPTIMIZER = ("keras.src.optimizers.base_optimizer", "BaseOptimizer")
+_VARIABLE = ("keras.src.backend.common.variables", "Variable")
+_COUNTERS = "object_name_uids"
+
+
+def is_model(kind: type) -> bool:
+    """Tell whether a class is a model's."""
+    return _is(kind, _MODEL)
+
+
+def variables() -> list[type]:
+    """Return the classes of its variables, which wrap those of the framework; none where it is not imported."""
+    base = _class(_VARIABLE)
+    return [] if base is None else derived_from(base)
+
+
+def has_parts(kind: type) -> bool:
+    """Tell whether the objects of a class name their parts otherwise than by their attributes."""
+    return any(_is(kind, one) for one in (_LAYER, _OPTIMIZER, _VARIABLE))
+
+
+def parts(thing: object) -> Iterator[tuple[str, object]]:
+    """Return the parts of a layer, a model, an optimizer or a variable, by what a user writes behind its name.
+
+    A variable's value is called as the variable, and no code of a user's subclass is run.
+    """
+    kind, own = type(thing), attributes(thing)
+    if _is(kind, _VARIABLE):
+        yield "", own.get("_value")
+    elif _is(kind, _OPTIMIZER):
+        yield from _numbered(".variables", own.get("_variables"))
+    else:
+        yield from _of_layer(kind, own)
+
+
+def _of_layer(kind: type, own: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    for name, value in items(own):
+        if not name.startswith("_"):
+            yield f".{name}", value
+        elif has_property(kind, name[1:]) and not is_a(value, list):
+            yield f".{name[1:]}", value
+    yield from _numbered(".layers", _layers(kind, own))
+
+
+def _layers(kind: type, own: Mapping[str, Any]) -> list[object]:
+    """Return what `layers` gives of a model that is made of a list or a graph; its own author names another's."""
+    if _is(kind, _FUNCTIONAL):
+        return [one for one in own.get("_operations") or () if _is(type(one), _LAYER)]
+    if not _is(kind, _SEQUENTIAL):
+        return []
+    found = list(own.get("_layers") or ())
+    return found[1:] if found and _is(type(found[0]), _INPUT) else found
+
+
+def _numbered(name: str, values: object) -> Iterator[tuple[str, object]]:
+    values = container(values)
+    if is_a(values, list):
+        elements: Iterator[object] = list.__iter__(values)  # type: ignore[arg-type]  # a list, as `is_a` says
+        yield from ((f"{name}[{number}]", value) for number, value in enumerate(elements))
+
+
+def _is(kind: type, place: tuple[str, str]) -> bool:
+    base = _class(place)
+    return base is not None and derives(kind, base)
+
+
+def _class(place: tuple[str, str]) -> Any:
+    return getattr(sys.modules.get(place[0]), place[1], None)
+
+
+def clear_session() -> None:
+    """Have Keras let go of its session state; settings such as mixed precision and the seed stay as they are."""
+    if other_backend() == "torch" and "torch._dynamo" not in sys.modules:
+        return  # Keras would import it, for seconds, to reset what is not there
+    tracked: Any = sys.modules.get("keras.src.backend.common.global_state")
+    with contextlib.suppress(AttributeError):  # Keras 2, or one that is being imported in another thread
+        settings = {name: value for name, value in vars(tracked.GLOBAL_STATE_TRACKER).items() if name != _COUNTERS}
+        tracked.clear_session(free_memory=False)
+        for name, value in settings.items():
+            tracked.set_global_attribute(name, value)

@@ -1,0 +1,1 @@
+"""What a cell did to GPU memory, what holds it, and why it ran out: data and decisions; `views` draws them."""

@@ -1,0 +1,174 @@
+"""Accounts for the memory that arrays take: what shares memory counts once, and the rest is known as a rest. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from tfgpu_magic.frameworks.array import Array
+
+Device: TypeAlias = "tuple[str, str]"
+"""A framework's name, and that of a GPU as the framework has it."""
+
+Arrays: TypeAlias = Sequence["tuple[str, Array]"]
+"""Arrays, each with its framework's name; those with the best names first. Below, the place in it stands for each."""
+
+_SLACK = 2**20
+"""Bytes in use that may belong to no array where arrays come to more than is in use."""
+_GRAIN = 512
+"""Bytes to which allocators round up at most: a view seems to end so much later than the array."""
+
+
+class Buffer(NamedTuple):
+    """Memory of a GPU that belongs together, and the arrays that have it.
+
+    Attributes:
+        on: its framework and its GPU.
+        size: bytes.
+        arrays: the places of the arrays: first the array that it was made for, then its views.
+    """
+
+    on: Device
+    size: int
+    arrays: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What a framework has in use on a GPU, and how much of it is accounted for.
+
+    Attributes:
+        framework: its name.
+        device: the GPU, as the framework names it.
+        in_use: bytes by the framework's own figure; None where it has none.
+        found: bytes of the arrays that were found.
+    """
+
+    framework: str
+    device: str
+    in_use: int | None
+    found: int
+
+    @property
+    def unaccounted(self) -> int | None:
+        """Bytes in use that no array of Python's takes; None where the framework has no figure."""
+        return None if self.in_use is None else max(self.in_use - self.found, 0)
+
+
+def buffers(arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
+    """Return the memory of arrays.
+
+    Args:
+        arrays: the arrays.
+        in_use: bytes in use by each framework's own figure.
+    """
+    return rested(settled(shared(arrays), arrays, in_use), arrays, in_use)
+
+
+def shared(arrays: Arrays) -> list[Buffer]:
+    """Return the memory of arrays, of which none overlaps with another: views join the array that they are views of."""
+    alone: list[Buffer] = []
+    placed: dict[Device, list[tuple[int, int, int]]] = {}
+    for place, (framework, one) in enumerate(arrays):
+        if one.address is None:
+            alone.append(Buffer((framework, one.device), one.size, (place,)))
+        else:
+            # The larger of two at the same address is the array, and the other a view of it; of equal ones the first.
+            placed.setdefault((framework, one.device), []).append((one.address, -one.size, place))
+    for on, there in placed.items():
+        there.sort()
+        alone += _joined(on, there)
+    return alone
+
+
+def _joined(on: Device, there: Iterable[tuple[int, int, int]]) -> Iterator[Buffer]:
+    """Join arrays of one GPU that overlap, from their addresses, sizes and places in the order of the addresses."""
+    begin = end = 0
+    joined: list[int] = []
+    for address, minus_size, place in there:
+        if joined and address < end:
+            beyond = address - minus_size - end
+            end += beyond if beyond >= _GRAIN else 0
+            joined.append(place)
+        else:
+            if joined:
+                yield Buffer(on, end - begin, tuple(joined))
+            begin, end, joined = address, address - minus_size, [place]
+    if joined:
+        yield Buffer(on, end - begin, tuple(joined))
+
+
+def settled(found: list[Buffer], arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
+    """Return the memory of arrays, where a tensor and a variable share one that cannot be there twice.
+
+    A tensor may have the memory of a variable: the one that it was made of, or one that was read from it. A variable
+    does not tell where its memory is; but where the arrays of a GPU come to more than is in use there, some of them
+    must share, and only these can.
+
+    Args:
+        found: the memory of the arrays, as far as addresses tell.
+        arrays: the arrays.
+        in_use: bytes in use by each framework's own figure.
+    """
+    excess = _sums(one for one in found if one.on in in_use)
+    excess = {on: size - in_use[on] for on, size in excess.items() if size > in_use[on]}
+    if not excess:
+        return found
+    left = dict(enumerate(sorted(found, key=lambda one: -one.size)))
+    variables: dict[tuple[Device, str, int], list[int]] = {}
+    for place, one in left.items():
+        array = arrays[one.arrays[0]][1]
+        if array.what == "variable":
+            variables.setdefault((one.on, array.dtype, one.size), []).append(place)
+    for place, one in list(left.items()):
+        array = arrays[one.arrays[0]][1]
+        like = variables.get((one.on, array.dtype, one.size), [])
+        if array.what != "variable" and like and excess.get(one.on, 0) > max(one.size - _SLACK, 0):
+            variable = like.pop(0)
+            left[variable] = left[variable]._replace(arrays=left[variable].arrays + left.pop(place).arrays)
+            excess[one.on] -= one.size
+    return list(left.values())
+
+
+def rested(found: Iterable[Buffer], arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
+    """Return the memory of arrays, with sizes for those whose own cannot be asked for: they take what is left.
+
+    Args:
+        found: the memory of the arrays; of those, the most that each takes, or 0.
+        arrays: the arrays.
+        in_use: bytes in use by each framework's own figure.
+    """
+    sized, bounded, boundless = list[Buffer](), list[Buffer](), dict[Device, Buffer]()
+    for one in found:
+        if not arrays[one.arrays[0]][1].rest:
+            sized.append(one)
+        elif one.size:
+            bounded.append(one)
+        else:  # nothing tells two of these apart
+            first = boundless.setdefault(one.on, one)
+            boundless[one.on] = first if first is one else first._replace(arrays=first.arrays + one.arrays)
+    taken = _sums(sized)
+    for one in (*bounded, *boundless.values()):
+        left = in_use.get(one.on, 0) - taken.get(one.on, 0)
+        size = min(one.size or left, left)
+        if size > 0:
+            sized.append(one._replace(size=size))
+            taken[one.on] = taken.get(one.on, 0) + size
+    return sized
+
+
+def accounts(found: Iterable[Buffer], in_use: Mapping[Device, int]) -> list[Account]:
+    """Return the account of each framework on each GPU of which it has something."""
+    taken = _sums(found)
+    return [
+        Account(framework=on[0], device=on[1], in_use=in_use.get(on), found=taken.get(on, 0))
+        for on in sorted({*taken, *(on for on, size in in_use.items() if size)})
+    ]
+
+
+def _sums(found: Iterable[Buffer]) -> dict[Device, int]:
+    sums: dict[Device, int] = {}
+    for one in found:
+        sums[one.on] = sums.get(one.on, 0) + one.size
+    return sums

@@ -1,0 +1,130 @@
+"""Decides how much to ask for, from the peaks of a session: a margin, CUDA's context, and the words. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.config.memory import LEAST_LIMIT, context_bytes
+from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.units import BINARY, MIB, exact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tfgpu_magic.config.word import Magic
+    from tfgpu_magic.frameworks.peaks import Counter
+    from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+
+MARGIN = 8
+"""The part of a peak, one eighth, that is added: memory is in pieces, and the next run's are not the same."""
+
+LEAST_MARGIN = 32 * MIB
+"""Bytes that are added at least: cuBLAS alone may want a workspace of so many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What the pools of one framework on one GPU need. Sizes are bytes.
+
+    Attributes:
+        framework: the framework's name for people.
+        gpu: the `Gpu.label`.
+        pools: the framework's names for its logical GPUs there.
+        peaks: the highest peak of each.
+        limits: what to ask for each.
+        context: what CUDA's context takes beside them, about.
+        total: the GPU's memory; None where that is unknown.
+    """
+
+    framework: str
+    gpu: str
+    pools: tuple[str, ...]
+    peaks: tuple[int, ...]
+    limits: tuple[int, ...]
+    context: int
+    total: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How much to ask for.
+
+    Attributes:
+        needs: what each framework needs of each GPU that it has used.
+        magic: the magic that is to be told.
+        words: what to tell it; empty where no GPU was used.
+    """
+
+    needs: tuple[Need, ...]
+    magic: Magic
+    words: str
+
+
+def fit(peaks: Mapping[str, Sequence[Counter]], snapshot: Snapshot) -> Fit:
+    """Return how much to ask for.
+
+    Args:
+        peaks: the counters of each framework with the peaks of the session, by its name for people.
+        snapshot: the machine's GPUs.
+    """
+    highest = max((one.peak for counters in peaks.values() for one in counters), default=0)
+    least = min(highest, MIB) or 1  # what a runtime takes for itself is no use of a GPU
+    needs = [
+        _need(framework, gpu, [one for one in counters if one.gpu == gpu.uuid])
+        for framework, counters in peaks.items()
+        for gpu in snapshot.gpus
+        if any(one.gpu == gpu.uuid and one.peak >= least for one in counters)
+    ]
+    magic: Magic = "tf_gpu" if all(need.framework == TENSORFLOW for need in needs) else "gpu"
+    others = {gpu.label for gpu in snapshot.gpus if not gpu.mig} - {need.gpu for need in needs}
+    return Fit(tuple(needs), magic, _words(needs, magic, hides=bool(others)))
+
+
+def _need(framework: str, gpu: Gpu, counters: Sequence[Counter]) -> Need:
+    context = context_bytes(gpu.total or 0)
+    limits = [_rounded(one.peak + max(one.peak // MARGIN, LEAST_MARGIN)) for one in counters]
+    if gpu.total is not None and sum(limits) > (room := gpu.total - context):
+        limits = [room * limit // sum(limits) // MIB * MIB for limit in limits]  # they did fit as they were
+    return Need(
+        framework=framework,
+        gpu=gpu.label,
+        pools=tuple(one.name for one in counters),
+        peaks=tuple(one.peak for one in counters),
+        limits=tuple(limits),
+        context=context,
+        total=gpu.total,
+    )
+
+
+def _words(needs: Sequence[Need], magic: Magic, *, hides: bool) -> str:
+    """Return the words that limit each GPU to what is needed of it, and hide those of which nothing is."""
+    gpus = list(dict.fromkeys(need.gpu for need in needs))
+    if not gpus:
+        return ""
+    here = {gpu: [need for need in needs if need.gpu == gpu] for gpu in gpus}
+    chosen = [f"visible {','.join(gpus)}"] if hides else []
+    if magic == "tf_gpu" and any(len(need.limits) > 1 for need in needs):
+        parts = [f"split {' '.join(map(exact, need.limits))} --gpu {need.gpu}" for need in needs]
+        return "; ".join([*chosen, *parts])
+    # Each framework may take the whole limit; of several logical GPUs the other frameworks know nothing.
+    most = {gpu: max(sum(need.limits) for need in found) for gpu, found in here.items()}
+    if len(set(most.values())) == 1:
+        return "; ".join([*chosen, f"limit {exact(next(iter(most.values())))}"])
+    return "; ".join([*chosen, f"limit {' '.join(f'{gpu}={exact(limit)}' for gpu, limit in most.items())}"])
+
+
+def _rounded(size: int) -> int:
+    """Round a size up to one that people would write: tenths of a GiB, or tens of MiB."""
+    if size >= BINARY["GiB"]:
+        return -(-size * 10 // BINARY["GiB"]) * BINARY["GiB"] // 10
+    return max(-(-size // (10 * MIB)) * 10 * MIB, LEAST_LIMIT)
+
+
+def together(needs: Iterable[Need]) -> dict[str, tuple[int, int]]:
+    """Return what all frameworks take of each GPU in all, and how much of that is the context, by the GPU's label."""
+    found: dict[str, tuple[int, int]] = {}
+    for need in needs:
+        whole, context = found.get(need.gpu, (need.context, need.context))
+        found[need.gpu] = whole + sum(need.limits), context
+    return found

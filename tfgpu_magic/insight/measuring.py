@@ -1,0 +1,211 @@
+"""Measures what a block, a call or a cell does to GPU memory: `with measure() as m:`, `@measure`, `%%tf_gpu measure`.
+
+Peaks are those of the frameworks' own allocators, exact to the byte; `frameworks.peaks` shares their counters, so that
+measurements may nest and overlap in threads. A framework has one pool for the whole process: what other threads do
+meanwhile counts. The driver's figure is this process's own, whatever its neighbours do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, TypeVar, overload
+
+from tfgpu_magic import frameworks
+from tfgpu_magic.frameworks.peaks import Counter, Mark, SharedPeaks
+from tfgpu_magic.insight.usage import PoolUse, held_of, pool_uses
+from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.views.measurement import Measurement
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Pools:
+    """The pools of all frameworks from one time on."""
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[str, SharedPeaks, Mark]] = []
+        for name, peaks in frameworks.PEAKS.items():
+            with contextlib.suppress(Exception):  # a framework that fails has no figures, and the others keep theirs
+                self._marks.append((name, peaks, peaks.begin()))
+
+    @property
+    def awake(self) -> set[str]:
+        """The frameworks that used a GPU then."""
+        return {name for name, _, mark in self._marks if mark.began}
+
+    @property
+    def began(self) -> list[Counter]:
+        """The counters then."""
+        return [one for _, _, mark in self._marks for one in mark.began.values()]
+
+    def read(self) -> tuple[PoolUse, ...]:
+        """Return what has happened in each pool since then."""
+        return tuple(use for name, peaks, mark in self._marks for use in _uses(name, mark, peaks.read))
+
+    def end(self) -> tuple[PoolUse, ...]:
+        """Return the same, and count no more."""
+        return tuple(use for name, peaks, mark in self._marks for use in _uses(name, mark, peaks.end))
+
+
+def _uses(name: str, mark: Mark, counters: Callable[[Mark], Iterable[Counter]]) -> tuple[PoolUse, ...]:
+    with contextlib.suppress(Exception):  # as above
+        return pool_uses(name, mark.began, counters(mark))
+    return ()
+
+
+class Measuring:
+    """What `measure()` returns: it measures a block, or as a decorator each call of a function.
+
+    Args:
+        driver: whether the driver is asked, too.
+        report: is given the measurement of each call.
+    """
+
+    def __init__(self, *, driver: bool = True, report: Callable[[Measurement], object] = print) -> None:
+        self._driver, self._report = driver, report
+        self._before: Snapshot | None = None
+        self._pools: Pools | None = None
+        self._began = 0.0
+        self._result: Measurement | None = None
+
+    def __enter__(self) -> Measuring:
+        """Begin."""
+        self._result, self._before = None, look() if self._driver else None
+        self._pools = Pools()
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End; an error of the block is its own."""
+        seconds = time.perf_counter() - self._began
+        assert self._pools is not None  # noqa: S101  # it was entered
+        pools = self._pools.end()
+        self._result = self._measured(seconds, pools, kind.__name__ if kind else "")
+        if self._before is not None:
+            after = look()
+            self._result = _with_driver(self._result, self._before, after)
+
+    @property
+    def result(self) -> Measurement:
+        """The measurement: the final one after the block, and in it what is known so far.
+
+        Raises:
+            RuntimeError: it has not begun.
+        """
+        if self._result is not None:
+            return self._result
+        if self._pools is None:
+            raise RuntimeError("Nothing is measured yet: write `with measure() as m:` above what is to be measured.")
+        return self._measured(time.perf_counter() - self._began, self._pools.read(), "")
+
+    @property
+    def peak(self) -> int:
+        """The most bytes in use at once on any one logical GPU."""
+        return self.result.peak
+
+    @property
+    def delta(self) -> int:
+        """The bytes that stayed in use, less those that were given back, on all GPUs."""
+        return self.result.delta
+
+    @property
+    def held(self) -> int | None:
+        """The bytes that came to what the driver gives this process; None where that is unknown."""
+        return self.result.held
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.result.seconds
+
+    def __repr__(self) -> str:
+        return repr(self.result) if self._pools is not None else "<a measurement that has not begun>"
+
+    def _repr_html_(self) -> str | None:
+        return self.result._repr_html_() if self._pools is not None else None
+
+    def __call__(self, function: F) -> F:
+        """Return the function in a form that measures each call.
+
+        Raises:
+            TypeError: it is a generator function, whose call does nothing yet.
+        """
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError("A call of a generator function does nothing yet. Measure the loop that runs through it.")
+
+        @functools.wraps(function)
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            with self._call(function):
+                return function(*args, **kwargs)
+
+        @functools.wraps(function)
+        async def measured_later(*args: Any, **kwargs: Any) -> Any:
+            with self._call(function):
+                return await function(*args, **kwargs)
+
+        return measured_later if inspect.iscoroutinefunction(function) else measured  # type: ignore[return-value]
+
+    @contextlib.contextmanager
+    def _call(self, function: Callable[..., object]) -> Iterator[None]:
+        one = Measuring(driver=self._driver)  # calls may run in threads, and call themselves
+        try:
+            with one:
+                yield
+        finally:
+            self._report(replace(one.result, what=getattr(function, "__qualname__", "")))
+
+    def _measured(self, seconds: float, pools: tuple[PoolUse, ...], error: str) -> Measurement:
+        awake = self._pools.awake if self._pools else set()
+        started = tuple(dict.fromkeys(one.framework for one in pools if one.framework not in awake))
+        return Measurement(seconds=seconds, pools=pools, started=started, error=error)
+
+
+@overload
+def measure(function: F, /) -> F: ...
+@overload
+def measure(*, driver: bool = True, report: Callable[[Measurement], object] = print) -> Measuring: ...
+def measure(
+    function: F | None = None, /, *, driver: bool = True, report: Callable[[Measurement], object] = print
+) -> F | Measuring:
+    """Measure what a block or a function does to GPU memory: its exact peak, what stays, and what the driver gives.
+
+    Each framework's own allocator tells what is in use and the peak (TensorFlow, PyTorch; JAX tells a peak only where
+    it is higher than all before), for each logical GPU; the driver tells what it gives this process. Nothing is
+    imported or started for it. Measurements may nest, and what TensorFlow's and PyTorch's own functions tell of peaks
+    stays as it would be. What other threads of the process do meanwhile counts.
+
+    Args:
+        function: the function, where this is a decorator.
+        driver: whether the driver is asked before and after, which takes a tenth of a second each time; without it,
+            a measurement takes less than a millisecond.
+        report: is given the measurement of each call of a function; by default it is printed.
+
+    Returns:
+        What measures a block. After it, the figures are ``m.peak``, ``m.delta`` (what stayed) and ``m.held`` (what the
+        driver's figure did; None where it is unknown) in bytes, ``m.seconds``, ``m.result.pools`` and
+        ``m.result.gpus``. For a function, it is the function in a form that measures each call.
+
+    Examples:
+        ``with measure() as m: train(model)``, then ``m.peak / 2**30`` is in GiB; ``@measure`` above ``def``.
+    """
+    made = Measuring(driver=driver, report=report)
+    return made if function is None else made(function)
+
+
+def _with_driver(measured: Measurement, before: Snapshot, after: Snapshot) -> Measurement:
+    """Add the driver's figures to a measurement."""
+    trouble = before.error or after.error or ""
+    using = {pool.gpu for pool in measured.pools if pool.peak}
+    gpus = () if trouble else held_of(os.getpid(), before, after, using)
+    simulated = before.simulated or after.simulated
+    return replace(measured, asked=True, gpus=gpus, trouble=trouble, simulated=simulated)

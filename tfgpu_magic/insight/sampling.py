@@ -1,0 +1,24 @@
+"""Adds what is in use now to the timeline: with each report, and where memory ran out."""
+
+from __future__ import annotations
+
+import time
+
+from tfgpu_magic import frameworks
+from tfgpu_magic.insight.timeline import TIMELINE, Sample, levels
+
+
+def sample() -> None:
+    """Sample now; some 10 µs a logical GPU."""
+    found = frameworks.counters()
+    TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
+
+
+def keep(number: int | None) -> None:
+    """Keep the last minutes for good: a GPU has run out of memory.
+
+    Args:
+        number: the number of the cell in which it has, if that is known.
+    """
+    sample()
+    TIMELINE.keep(number)

@@ -1,0 +1,198 @@
+"""The search for all arrays on GPUs and the ways to them, which keeps them for as long as they are named.
+
+No framework is started, and no code of the user's is run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TypeAlias
+
+from tfgpu_magic import frameworks
+from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks import Holder, keras
+from tfgpu_magic.frameworks.array import Array
+from tfgpu_magic.frameworks.objects import Objects
+from tfgpu_magic.insight import roots, unnamed
+from tfgpu_magic.insight.accounts import Buffer, Device, buffers
+from tfgpu_magic.insight.children import Child
+from tfgpu_magic.insight.fold import Row
+from tfgpu_magic.insight.holding import Holding
+from tfgpu_magic.insight.names import Name, Step
+from tfgpu_magic.insight.walk import MOST_NAMES, NOWHERE, Walk
+
+Identity: TypeAlias = "tuple[object, ...]"
+"""What tells an array from all others for as long as it is there."""
+
+MOST_UNNAMED, WORTH_ASKING = 20, 0.01
+"""How many arrays without a name are asked for what holds them, and from which part of all memory on."""
+
+_NAMELESS = Name()
+
+
+class Search:
+    """All arrays of this process on GPUs, and the ways to them.
+
+    Attributes:
+        in_use: the bytes that each framework has in use on each GPU, by its own figure.
+        silent: the names of frameworks that use a GPU and do not tell which objects are theirs.
+        buffers: the memory of the arrays, the largest first; none shares memory with another.
+    """
+
+    def __init__(self) -> None:
+        telling, self.silent = _awake()
+        arrays, self.in_use = _arrays(telling), figures()
+        self._walk = _walked(arrays)
+        places = [self._walk.place(one.thing) for _, one in arrays]
+        reached_first = sorted(range(len(arrays)), key=lambda at: (places[at] == NOWHERE, places[at]))
+        self._arrays = [arrays[at] for at in reached_first]
+        self._places = [places[at] for at in reached_first]
+        self.buffers = sorted(buffers(self._arrays, self.in_use), key=lambda one: (-one.size, one.arrays))
+
+    @property
+    def leaves(self) -> list[int]:
+        """The place in the tree of the array by which each memory is named; `NOWHERE` if no way leads to it."""
+        return [
+            next((self._places[one] for one in buffer.arrays if self._places[one] != NOWHERE), NOWHERE)
+            for buffer in self.buffers
+        ]
+
+    @property
+    def parents(self) -> Sequence[int]:
+        """The tree of the ways to the arrays: the place of what leads to each object."""
+        return self._walk.parents
+
+    def holdings(self, rows: Iterable[Row]) -> Iterator[Holding]:
+        """Return what rows show, with the names that lead there."""
+        drawn = list(rows)
+        garbage = self._garbage([row.members[0] for row in drawn if len(row.members) == 1])
+        for row in drawn:
+            yield self._alone(row.members[0], garbage) if len(row.members) == 1 else self._together(row)
+
+    def of(self, identities: set[Identity]) -> list[Buffer]:
+        """Return the memory of certain arrays, as far as they are still there."""
+        return [
+            one for one in self.buffers if any(identity(*self._arrays[array]) in identities for array in one.arrays)
+        ]
+
+    def _alone(self, buffer: Buffer, garbage: dict[int, Name]) -> Holding:
+        array = self._arrays[buffer.arrays[0]][1]
+        written = (name for name in self._names(buffer) if name.parts and not name.inner)
+        different = dict.fromkeys(islice(written, 1 + MOST_NAMES))  # an array may have very many views
+        first, *others = different or [next(self._names(buffer), garbage.get(id(array.thing), _NAMELESS))]
+        return Holding(
+            name=first,
+            others=tuple(others),
+            framework=buffer.on[0],
+            device=array.device,
+            what=array.what,
+            dtype=array.dtype,
+            shape=array.shape,
+            size=buffer.size,
+            rest=array.rest,
+        )
+
+    def _together(self, row: Row) -> Holding:
+        """Return the memory of several arrays as one holding."""
+        kinds = {self._arrays[one.arrays[0]][1].what for one in row.members}
+        framework, device = row.members[0].on
+        return Holding(
+            name=self._walk.name(row.place),
+            framework=framework,
+            device=device,
+            what=kinds.pop() if len(kinds) == 1 else "array",
+            size=row.size,
+            count=len(row.members),
+            partial=row.partial,
+        )
+
+    def _names(self, buffer: Buffer) -> Iterator[Name]:
+        """Return the names of the arrays that have a memory, the best of each first; none where no way leads to one."""
+        for array in buffer.arrays:
+            place, part = self._places[array], self._arrays[array][1].part
+            if place != NOWHERE:
+                for one in (self._walk.name(place), *self._walk.others(place)):
+                    yield Name((*one.parts, part), one.scopes) if part and one.parts and not one.inner else one
+
+    def _garbage(self, found: Iterable[Buffer]) -> dict[int, Name]:
+        """Return names for the largest arrays to which no way leads, by the ids of their objects."""
+        least = sum(one.size for one in self.buffers) * WORTH_ASKING
+        asked = [  # held by this list alone, which is passed on
+            self._arrays[one.arrays[0]][1].thing
+            for one in found
+            if one.size >= least and all(self._places[array] == NOWHERE for array in one.arrays)
+        ]
+        del asked[MOST_UNNAMED:]
+        return unnamed.names(asked) if asked else {}
+
+
+def identity(framework: str, array: Array) -> Identity:
+    """Return what tells an array from all others."""
+    return framework, array.device, id(array.thing) if array.address is None else (array.address,)
+
+
+def reached_from(things: Iterable[object]) -> set[Identity]:
+    """Return the identities of the arrays to which objects lead."""
+    with without_collections():
+        arrays = _arrays(_awake()[0])
+        walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()])
+        walk.start((Step(), thing) for thing in things)
+        walk.run(to_the_end=False)
+        return {identity(framework, one) for framework, one in arrays if walk.place(one.thing) != NOWHERE}
+
+
+def figures() -> dict[Device, int]:
+    """Return the bytes that frameworks have in use on each GPU; none of one that fails."""
+    found: dict[Device, int] = {}
+    for framework in _awake()[0]:
+        with contextlib.suppress(Exception):  # their errors have no common root
+            found |= {(framework.name, device): size for device, size in framework.in_use().items()}
+    return found
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Keep Python from collecting garbage meanwhile: that takes longer than all else here."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _awake() -> tuple[list[Holder], tuple[str, ...]]:
+    """Return the frameworks that use a GPU and tell what their arrays are, and the names of those that do not tell."""
+    ready = [one for one in frameworks.FRAMEWORKS if one.stage() is Stage.READY]
+    silent = tuple(one.name for one in ready if not isinstance(one, Holder))
+    return [one for one in ready if isinstance(one, Holder)], silent
+
+
+def _arrays(telling: Sequence[Holder]) -> list[tuple[str, Array]]:
+    """Return every array on a GPU with its framework's name. One framework that fails has none."""
+    found: list[tuple[str, Array]] = []
+    objects = Objects(gc.get_objects() if telling else [])
+    for framework in telling:
+        with contextlib.suppress(Exception):  # as above
+            found += [(framework.name, one) for one in framework.arrays(objects)]
+    return found
+
+
+def _walked(arrays: list[tuple[str, Array]]) -> Walk:
+    """Return a walk to arrays, on which those with the best names are reached first."""
+    wrappers = frozenset(map(id, keras.variables()))
+    walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()], wrappers)
+    walk.start(roots.named())
+    walk.run(to_the_end=False)
+    walk.start(roots.kept())
+    walk.run(to_the_end=True)
+    rest: list[Iterable[Child]] = [roots.running(users=True), roots.modules(), roots.running(users=False)]
+    for more in rest:
+        if walk.missing:
+            walk.start(child for child in more if walk.place(child[1]) == NOWHERE)  # what has a name needs no other
+            walk.run(to_the_end=False)
+    return walk

@@ -1,0 +1,108 @@
+"""What IPython keeps alive beside the notebook's names: results, the last error, the last cell's record; and its end.
+
+Sources: IPython 7.34 to 9, `core/displayhook.py` (`update_user_ns`, `flush`), `core/interactiveshell.py`
+(`run_cell_async`, `_get_exc_info`), `core/ultratb.py` (`tb`). In a program without IPython there is none of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tfgpu_magic.frameworks.objects import items, namespace
+
+_CACHED = re.compile(r"_{1,3}|_\d+")
+"""Names under which IPython keeps results."""
+
+_UNDERSCORES = ("_", "__", "___")
+_LAST = ("last_exc", "last_value", "last_traceback")
+_OF_TRACEBACK = ("tb", "value", "evalue", "etype")
+_OF_RESULT = ("result", "error_in_exec", "error_before_exec")
+
+
+def shell() -> Any:
+    """Return IPython's shell in this process; None where there is none. None is made."""
+    module = sys.modules.get("IPython.core.interactiveshell")
+    kind = getattr(module, "InteractiveShell", None)
+    return kind.instance() if kind is not None and kind.initialized() else None
+
+
+def names() -> dict[str, Any]:
+    """Return the notebook's own names with their values, or those of the program's main module."""
+    here = shell()
+    if here is None:
+        return dict(vars(sys.modules["__main__"]))
+    hidden = here.user_ns_hidden
+    return {name: value for name, value in items(here.user_ns) if not (name in hidden and hidden[name] is value)}
+
+
+def forget_names(names: Iterable[str]) -> None:
+    """Delete names of the notebook, or of the program's main module; those that are not there are left."""
+    here = shell()
+    for one in [vars(sys.modules["__main__"])] if here is None else [here.user_ns, here.user_ns_hidden]:
+        for name in names:
+            one.pop(name, None)
+
+
+def results() -> Iterator[tuple[str, Any]]:
+    """Return the results that IPython keeps, each with the expression that gives it; empty where none does."""
+    here = shell()
+    if here is None:
+        return
+    # The same result has several places, of which `Out` is the one that people know.
+    kept = [(f"Out[{number}]", value) for number, value in items(here.user_ns.get("_oh", {}))]
+    for one in (here.user_ns, here.user_ns_hidden):
+        kept += [(name, value) for name, value in items(one) if _CACHED.fullmatch(name)]
+    for owner, fields in ((here.displayhook, _UNDERSCORES), (here.last_execution_result, _OF_RESULT[:1])):
+        kept += [("", value) for value in _values(owner, fields)]
+    yield from {id(value): (name, value) for name, value in reversed(kept)}.values()
+
+
+def errors() -> Iterator[Any]:
+    """Return the errors and tracebacks that Python and IPython keep, and the one that is being handled."""
+    here = shell()
+    yield sys.exc_info()[1]
+    yield from _values(sys, _LAST)
+    if here is not None:
+        yield from _values(here.InteractiveTB, _OF_TRACEBACK)
+        yield from _values(here.last_execution_result, _OF_RESULT[1:])
+
+
+def forget() -> None:
+    """Let go of all results and errors that IPython and Python keep. What the notebook's own names have stays."""
+    here = shell()
+    for name in _LAST:
+        if hasattr(sys, name):
+            delattr(sys, name)
+    if here is None:
+        return
+    hidden = here.user_ns_hidden
+    for name in [name for name in hidden if _CACHED.fullmatch(name)]:
+        value = hidden.pop(name)
+        if here.user_ns.get(name) is value:  # else the user has bound it
+            del here.user_ns[name]
+            if name in _UNDERSCORES:  # as at IPython's start
+                here.user_ns[name] = hidden[name] = ""
+    here.user_ns.get("_oh", {}).clear()
+    for name in _UNDERSCORES:
+        setattr(here.displayhook, name, "")
+    _drop(here.InteractiveTB, _OF_TRACEBACK)
+    _drop(here.last_execution_result, _OF_RESULT)
+    debugger = getattr(here.InteractiveTB, "pdb", None)
+    if debugger is not None:
+        debugger.reset()  # after `%debug` it has the frames still
+
+
+def _values(owner: object, fields: tuple[str, ...]) -> Iterator[Any]:
+    own = namespace(owner)
+    yield from (own[field] for field in fields if own.get(field) is not None)
+
+
+def _drop(owner: object, fields: tuple[str, ...]) -> None:
+    for field in fields:
+        if field in namespace(owner):
+            with contextlib.suppress(AttributeError):
+                setattr(owner, field, None)

@@ -1,0 +1,124 @@
+"""Tracks the cells of a notebook: what each did goes to the timeline, and a line below those that changed much."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from IPython.display import display
+
+from tfgpu_magic.cell_source import title
+from tfgpu_magic.insight.measuring import Pools
+from tfgpu_magic.insight.timeline import TIMELINE, CellUse, Sample, levels
+from tfgpu_magic.insight.usage import PoolUse
+from tfgpu_magic.units import MIB
+from tfgpu_magic.views.track import CellLine
+
+LEAST = 64 * MIB
+"""Bytes by which a cell has to change a pool for a line below it, if not said otherwise."""
+
+LONGEST = 200
+"""Characters of a cell's line that are kept."""
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A cell that has begun."""
+
+    title: str
+    time: float
+    pools: Pools
+
+
+class Tracker:
+    """The tracking of a shell's cells: two tenths of a millisecond a cell at most.
+
+    Args:
+        shell: IPython's shell.
+
+    Attributes:
+        least: bytes by which a cell has to change a pool for a line below it.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self.least = LEAST
+        self._shell = shell
+        self._begun: list[_Begun] = []  # a cell may run others, as `%run` does
+        self._highest: dict[tuple[str, str], int] = {}
+
+    def start(self) -> None:
+        """Track the cells from the next one on."""
+        self._shell.events.register("pre_run_cell", self._before)
+        self._shell.events.register("post_run_cell", self._after)
+
+    def stop(self) -> None:
+        """Track no more; what was tracked stays."""
+        self._shell.events.unregister("pre_run_cell", self._before)
+        self._shell.events.unregister("post_run_cell", self._after)
+        while self._begun:
+            self._begun.pop().pools.end()
+
+    def _before(self, info: Any) -> None:
+        now, pools = time.time(), Pools()
+        TIMELINE.add(Sample(now, levels((one.gpu, one.in_use, one.limit) for one in pools.began)))
+        self._begun.append(_Begun(title(info.raw_cell or "")[:LONGEST], now, pools))
+
+    def _after(self, result: Any) -> None:
+        if not self._begun:  # the cell that said `track on`
+            return
+        begun = self._begun.pop()
+        now, pools = time.time(), begun.pools.end()
+        TIMELINE.add(Sample(now, levels((one.gpu, one.after, one.limit) for one in pools)))
+        number, error = _outcome(result)
+        cell = CellUse(number=number, title=begun.title, began=begun.time, ended=now, pools=pools, error=error)
+        TIMELINE.add_cell(cell)
+        changed = tuple(pool for pool in pools if self._is_much(pool))
+        if changed:
+            display(CellLine(changed))  # type: ignore[no-untyped-call]  # IPython's
+
+    def _is_much(self, pool: PoolUse) -> bool:
+        """Tell whether a pool changed much, or was never as full before by as much."""
+        key = pool.framework, pool.name
+        before = max(pool.before, self._highest.get(key, 0))
+        self._highest[key] = max(before, pool.peak if pool.exact else pool.after)
+        return abs(pool.delta) >= self.least or self._highest[key] - before >= self.least
+
+
+def _outcome(result: Any) -> tuple[int | None, str]:
+    """Return a cell's number, and the name of the error that ended it."""
+    if result is None:  # ipykernel's, of a cell that was interrupted while it awaited something
+        return None, KeyboardInterrupt.__name__
+    error = result.error_in_exec or result.error_before_exec
+    return result.execution_count, "" if error is None else type(error).__name__
+
+
+_tracker: Tracker | None = None
+"""The one that tracks, if any."""
+
+
+def start(shell: Any, least: int) -> None:
+    """Track a shell's cells.
+
+    Args:
+        shell: IPython's shell.
+        least: bytes by which a cell has to change a pool for a line below it.
+    """
+    global _tracker
+    if _tracker is None:
+        _tracker = Tracker(shell)
+        _tracker.start()
+    _tracker.least = least
+
+
+def stop() -> None:
+    """Track no more; what was tracked stays."""
+    global _tracker
+    if _tracker is not None:
+        _tracker.stop()
+        _tracker = None
+
+
+def is_on() -> bool:
+    """Tell whether cells are tracked."""
+    return _tracker is not None

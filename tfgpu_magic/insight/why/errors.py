@@ -1,0 +1,82 @@
+"""Finds in a cell's error, and in those that it came from, what is said of missing memory. It keeps no error."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import traceback
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tfgpu_magic import frameworks
+from tfgpu_magic.insight.frame_locals import local_variables
+from tfgpu_magic.isolate.values.failure import ChildTraceback
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfgpu_magic.frameworks.shortage import Shortage
+
+MOST = 100
+"""How many errors are looked at: a group may have any number."""
+
+_BESIDE = "\nDuring handling of the above exception, another exception occurred:\n"
+"""What stands in a traceback between an error and one that came up beside it."""
+
+_CODE = re.compile(r"^(?: *\|)? {4,}[^|\s].*$", re.MULTILINE)
+"""A line of the program in a traceback, also in that of a group; what it says is no error's."""
+
+
+def shortage(error: BaseException) -> Shortage | None:
+    """Return what an error says of missing memory; None where it does not.
+
+    An error that a program has caught counts where another one was raised *from* it, and as a part of a group. One
+    that another came up beside, while it was handled, is the program's own affair.
+    """
+    for one in _related(error):
+        found = frameworks.shortage(one)
+        if found is not None:
+            return _with_size(found, one)
+    return None
+
+
+def from_call(error: BaseException) -> bool:
+    """Tell whether an error was raised in the process of an isolated call."""
+    return any(isinstance(one.__cause__, ChildTraceback) for one in (error, error.__cause__) if one is not None)
+
+
+def _related(error: BaseException) -> Iterator[BaseException]:
+    """Give an error, those that it was raised from, and those of a group."""
+    waiting, seen = [error], set[int]()
+    while waiting and len(seen) < MOST:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, ChildTraceback):  # the text of a traceback of another process
+            yield RuntimeError(_CODE.sub("", str(one).rpartition(_BESIDE)[2]))  # what it was raised from, in words
+            continue
+        yield one
+        with contextlib.suppress(Exception):  # a class of the user's may have code of its own for them
+            waiting += reversed(_parts(one))
+
+
+def _parts(error: BaseException) -> list[BaseException]:
+    """Return what an error was raised from, and the parts of a group."""
+    parts = getattr(error, "exceptions", ())  # of an ExceptionGroup, which Python 3.10 has not
+    found = [error.__cause__, *(parts if isinstance(parts, tuple) else ())]
+    return [one for one in found if isinstance(one, BaseException)]
+
+
+def _with_size(found: Shortage, error: BaseException) -> Shortage:
+    """Return the same with the size of the array that TensorFlow was to copy, which its text does not tell."""
+    if found.size is not None:
+        return found
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "convert_to_eager_tensor":
+            value: Any = local_variables(frame).get("value")
+            with contextlib.suppress(Exception):  # it may be of any class
+                size, shape = value.nbytes, value.shape
+                if type(size) is int and type(shape) is tuple:
+                    return replace(found, size=size, shape=shape, dtype=str(value.dtype))
+    return found

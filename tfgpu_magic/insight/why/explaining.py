@@ -1,0 +1,294 @@
+"""Explains an error that says that a GPU had no memory left: asks pools, driver and planner once, and keeps the answer.
+
+Nothing here waits for a driver: a child process reads the GPUs, for a limited time, and only a framework that has
+started is asked for its pools. After it has failed to start for lack of memory, TensorFlow may hang at any question.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tfgpu_magic import frameworks
+from tfgpu_magic.config import cuda, self_report
+from tfgpu_magic.config.process_state import Stage
+from tfgpu_magic.frameworks.shortage import PoolState
+from tfgpu_magic.host import host
+from tfgpu_magic.insight import sampling
+from tfgpu_magic.insight.tensors import holders
+from tfgpu_magic.insight.timeline import BEFORE_FAILURE, TIMELINE
+from tfgpu_magic.insight.why import causes, errors, waited
+from tfgpu_magic.insight.why.explanation import Explanation
+from tfgpu_magic.insight.why.trial import Planned
+from tfgpu_magic.insight.why.ways import ways
+from tfgpu_magic.monitor import one_look, tabulate
+from tfgpu_magic.monitor.bounded import within
+from tfgpu_magic.monitor.look import look
+from tfgpu_magic.monitor.owners import Owner
+from tfgpu_magic.monitor.report import TENSORFLOW, Report
+from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from tfgpu_magic.frameworks.shortage import Shortage
+    from tfgpu_magic.insight.holding import Holding
+    from tfgpu_magic.monitor.report import GpuUse
+    from tfgpu_magic.monitor.rows import GpuRow, Table
+
+LOOK_TIMEOUT = 3.0
+"""Seconds to wait for the driver, and as long again for this machine's processes."""
+
+TRIAL_TIMEOUT = 5.0
+"""Seconds to wait for the planner, which may look up who holds memory, and how CUDA numbers GPUs."""
+
+MOST_HOLDERS = 5
+"""How much of what holds memory is named, the largest first."""
+
+_LOOKED_AT = 40  # so that enough is left without what is on other GPUs
+
+
+class Kept:
+    """What was explained last; it keeps no error."""
+
+    def __init__(self) -> None:
+        self.last: Explanation | None = None
+        self._error = 0
+
+    def keep(self, explanation: Explanation, error: BaseException) -> None:
+        """Keep an explanation as the last one."""
+        self.last, self._error = explanation, id(error)
+
+    def has(self, error: BaseException, number: int | None) -> bool:
+        """Tell whether the error that has ended a cell just now was explained within that cell."""
+        return number is not None and self.last is not None and (self.last.cell, self._error) == (number, id(error))
+
+
+KEPT = Kept()
+
+
+def explain(error: BaseException, number: int | None = None, began: float | None = None) -> Explanation | None:
+    """Explain an error of this process, or of an isolated call that it has made; None where it is not about GPU memory.
+
+    Args:
+        error: the error.
+        number: the number of the cell that it has ended, if any.
+        began: when that cell began, in seconds since the epoch, if that is known.
+    """
+    shortage = errors.shortage(error)
+    if shortage is None:
+        return None
+    of_call = errors.from_call(error)
+    framework = next(one for one in frameworks.FRAMEWORKS if one.name == shortage.framework)
+    started = framework.stage() is Stage.READY
+    if not (started or of_call or shortage.kind == "driver"):
+        return None  # it uses no GPU here
+    pools = [_at_failure(pool, shortage, began) for pool in _pools(framework)] if started and not of_call else []
+    snapshot, table = _look()
+    shown = () if of_call else cuda.shown()
+    case = _case(shortage, type(error).__name__, number, pools, table, started=started or of_call, shown=shown)
+    if case is None:
+        return None
+    if started and not of_call:
+        sampling.sample()
+        case = replace(case, biggest=_biggest(case.pool), past=_past(case.gpu))
+    return _keep(_with_ways(replace(case, call=of_call), snapshot), error)
+
+
+def explain_call(
+    error: BaseException,
+    uses: Sequence[GpuUse],
+    limited: Collection[str],
+    then: Snapshot,
+    *,
+    pid: int | None,
+    number: int | None,
+) -> Explanation | None:
+    """Explain an error of an isolated cell, whose process is gone; None where it is not about GPU memory.
+
+    Args:
+        error: the error.
+        uses: what the frameworks in its process reported, by GPU UUID.
+        limited: the UUIDs of the GPUs on which it had a limit.
+        then: the GPUs when it had failed.
+        pid: its process.
+        number: the number of the cell.
+    """
+    shortage = errors.shortage(error)
+    if shortage is None:
+        return None
+    owners = one_look.owners({process.pid for process in then.processes})
+    if pid is not None and pid in owners:  # it held the memory, and has ended since
+        owners = {**owners, pid: Owner(pid=pid, who="this", text="this notebook's isolated cell")}
+    table = tabulate.make(then, owners)
+    held = {row.gpu: row.held for row in table.processes if row.pid == pid}
+    labels = {gpu.uuid: gpu.label for gpu in then.gpus}
+    pools = [
+        pool for use in uses for pool in _reported(shortage.framework, use, limited, held.get(labels.get(use.gpu, "")))
+    ]
+    case = _case(shortage, type(error).__name__, number, pools, table)
+    if case is None:
+        return None
+    now = look(LOOK_TIMEOUT)
+    if any(process.pid == pid for process in now.processes):
+        now = replace(now, processes=tuple(process for process in now.processes if process.pid != pid))
+    return _keep(_with_ways(replace(case, call=True), now), error)
+
+
+def _keep(explanation: Explanation, error: BaseException) -> Explanation:
+    KEPT.keep(explanation, error)
+    return explanation
+
+
+def _pools(framework: frameworks.Framework) -> Sequence[PoolState]:
+    with contextlib.suppress(Exception):  # their errors have no common root
+        if isinstance(framework, frameworks.Explained):
+            return framework.pools()
+    return ()
+
+
+def _at_failure(pool: PoolState, shortage: Shortage, began: float | None) -> PoolState:
+    """Return a pool with what was in use of it when memory was missing, where the error or the samples tell that."""
+    reached = shortage.in_use if shortage.device in (pool.name, "") else None
+    if reached is None and began is not None and pool.framework == TENSORFLOW:
+        seen = waited.in_use(TIMELINE.samples(), pool.gpu, since=began, until=time.time())
+        if seen is not None:
+            beside = sum(one.in_use for one in frameworks.counters() if one.gpu == pool.gpu) - pool.in_use
+            reached = min(pool.peak, seen - beside)
+    return replace(pool, reached=reached)
+
+
+def _biggest(pool: PoolState | None) -> tuple[Holding, ...]:
+    """Return what of the user's holds most memory beside what had none: of a framework's GPUs only the one."""
+    found = tuple(one for one in holders(_LOOKED_AT) if one.size >= MIB)  # less is shown as nothing
+    if pool is not None:
+        found = tuple(one for one in found if one.framework != pool.framework or one.device == pool.name)
+    return found[:MOST_HOLDERS]
+
+
+def _past(gpu: GpuRow | None) -> tuple[tuple[float, int], ...]:
+    """Return what was in use of a GPU in the last minutes: seconds since the epoch, and bytes."""
+    samples = TIMELINE.samples(BEFORE_FAILURE)
+    return tuple((one.time, level.in_use) for one in samples for level in one.levels if gpu and level.gpu == gpu.uuid)
+
+
+def _look() -> tuple[Snapshot, Table]:
+    """Look at the GPUs once, and return what was seen, as it is and as rows."""
+    seen = [Snapshot(time=time.time())]
+
+    def report(snapshot: Snapshot) -> Report:
+        seen.append(snapshot)
+        with contextlib.suppress(Exception):  # whatever state the failure has left behind, the GPUs are shown
+            return self_report.report(snapshot)
+        return Report(pid=os.getpid(), summary="")
+
+    table = one_look.table(report, timeout=LOOK_TIMEOUT)
+    return seen[-1], table
+
+
+def _reported(framework: str, use: GpuUse, limited: Collection[str], held: int | None) -> list[PoolState]:
+    """Return what a process that is gone has reported of a framework's pools on one GPU.
+
+    Args:
+        framework: the framework's name.
+        use: the report.
+        limited: the UUIDs of the GPUs on which the process had a limit.
+        held: bytes that the process held of the GPU; None where that is not known.
+    """
+    figures = [figure for figure in use.figures if figure.framework == framework]
+    if not figures:
+        return []
+    names = [(one.name, one.limit) for one in use.logical] or [("", use.limit)]
+    own = next((figure.size for figure in figures if figure.what == "limit"), None)
+    return [
+        PoolState(
+            framework=framework,
+            name=name,
+            gpu=use.gpu,
+            in_use=sum(figure.size for figure in figures if figure.used),
+            peak=sum(figure.size for figure in figures if figure.peak),
+            limit=most,
+            capped=use.gpu in limited or own is not None,
+            grows=held is not None and most is not None and held < most,  # it had not taken all that it may
+        )
+        for name, limit in names
+        for most in [own or limit]
+    ]
+
+
+def _case(
+    shortage: Shortage,
+    error: str,
+    number: int | None,
+    pools: Sequence[PoolState],
+    table: Table,
+    *,
+    started: bool = True,
+    shown: Collection[str] = (),
+) -> Explanation | None:
+    """Return what is known of a lack of memory; None where a library failed for another reason.
+
+    Args:
+        shortage: what the error says.
+        error: the name of its class.
+        number: the number of the cell that it has ended.
+        pools: the framework's pools.
+        table: the GPUs.
+        started: whether the framework had started.
+        shown: the UUIDs of the GPUs that its process sees, if they are known.
+    """
+    pool = _pool(shortage, pools)
+    if pool is None or shortage.kind == "library":  # what counts is the room beside the pools
+        gpu = _gpu(table, {one.gpu for one in pools} or shown)
+        pool = next((one for one in pools if gpu is not None and one.gpu == gpu.uuid), None)
+    else:
+        gpu = _gpu(table, {pool.gpu})
+    if not causes.is_memory(shortage, gpu):
+        return None
+    beside = [one for one in pools if pool is not None and one.gpu == pool.gpu]
+    return Explanation(
+        time=time.time(),
+        cell=number,
+        error=error,
+        shortage=shortage,
+        cause=causes.find(shortage, pool, gpu, started=started),
+        pool=pool,
+        parts=tuple(one.limit or 0 for one in beside),
+        part=beside.index(pool) if pool in beside else 0,
+        gpu=gpu,
+        seen=table.time,
+        processes=tuple(row for row in table.processes if gpu is not None and row.gpu == gpu.gpu),
+        host=host(),
+        simulated=table.simulated,
+    )
+
+
+def _pool(shortage: Shortage, pools: Sequence[PoolState]) -> PoolState | None:
+    """Return the pool that an error is about; where it does not tell, the one with the least room."""
+
+    def room(pool: PoolState) -> float:
+        return math.inf if pool.limit is None else pool.limit - pool.level
+
+    named = [pool for pool in pools if shortage.device in (pool.name, "")]
+    return min(named or pools, key=room, default=None)
+
+
+def _gpu(table: Table, uuids: Collection[str]) -> GpuRow | None:
+    """Return of these GPUs the one with least free; where none is known, the only one of the machine, if it is that."""
+    seen = [row for row in table.gpus if row.uuid in uuids or (not uuids and len(table.gpus) == 1)]
+    known = [row for row in seen if row.free is not None]
+    return min(known, key=lambda row: row.free or 0, default=next(iter(seen), None))
+
+
+def _with_ways(case: Explanation, snapshot: Snapshot) -> Explanation:
+    """Return the explanation with the ways out; without any where to try them takes too long."""
+    trial = Planned(snapshot, case.shortage.framework, None if case.gpu is None else case.gpu.uuid)
+    with contextlib.suppress(Exception):  # what is known is shown without them
+        return replace(case, ways=within(TRIAL_TIMEOUT, partial(ways, case, trial)) or ())
+    return case

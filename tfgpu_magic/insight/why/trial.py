@@ -1,0 +1,103 @@
+"""Tries ways out with the planner, on the GPUs as they were seen: nothing is applied, and no framework is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tfgpu_magic import control
+from tfgpu_magic.config import fit, parser
+from tfgpu_magic.config.memory import context_bytes, reserve_bytes
+from tfgpu_magic.frameworks import FRAMEWORKS, Limited
+from tfgpu_magic.isolate import offer
+from tfgpu_magic.monitor.report import TENSORFLOW
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tfgpu_magic.config.fit import Device
+    from tfgpu_magic.config.plan import Plan
+    from tfgpu_magic.config.policy import Policy
+    from tfgpu_magic.monitor.rows import ProcessRow
+    from tfgpu_magic.monitor.snapshot import Snapshot
+
+
+class Planned:
+    """A `ways.Trial`.
+
+    Args:
+        snapshot: the GPUs.
+        framework: the name of the framework that had no memory.
+        gpu: the UUID of the GPU that had none; None where that is not known.
+    """
+
+    def __init__(self, snapshot: Snapshot, framework: str, gpu: str | None) -> None:
+        self._snapshot, self._framework, self._gpu = snapshot, framework, gpu
+
+    def anew(self, words: str, need: int, *, without: ProcessRow | None = None) -> bool:
+        """Tell whether a new process would have so much in one pool with these words."""
+        snapshot = self._snapshot if without is None else _emptied(self._snapshot, without)
+        return self._has_room(lambda: control.foresee(words, self._asked, see=lambda: snapshot), need)
+
+    def now(self, words: str, need: int) -> bool:
+        """Tell whether this process would have so much in one pool, if the words were said now."""
+        told = [one for one in FRAMEWORKS if isinstance(one, Limited) and one.name == self._framework]
+        if not told or told[0].fixed_once_used:
+            return False
+        return self._has_room(lambda: control.plan(words, frameworks="all", see=lambda: self._snapshot), need)
+
+    def beside(self, words: str, need: int) -> int | None:
+        """Return the number of GPUs that an isolated cell must ask for, 0 where it need not; None where there are none.
+
+        Without a number it sees every GPU that this process sees, and uses the one that this process used.
+        """
+        devices = _seen(parser.parse(words), self._snapshot)
+        rooms = [0 if fit.problems([device]) else self._room(device) for device in devices]
+        here = next((at for at, device in enumerate(devices) if device.gpu.uuid == self._gpu), 0)
+        if rooms and all(rooms) and rooms[here] >= need:
+            return 0
+        return 1 if max(rooms, default=0) >= need else None
+
+    @property
+    def _asked(self) -> control.Frameworks:
+        return "tensorflow" if self._framework == TENSORFLOW else "all"
+
+    def _has_room(self, make: Callable[[], Plan], need: int) -> bool:
+        try:
+            plan = make()
+        except Exception:  # refused; or whatever else: what cannot be tried is not advised
+            return False
+        if fit.problems(plan.devices):
+            return False
+        used = [device for device in plan.devices if device.gpu.uuid == self._gpu] or list(plan.devices)
+        limits = {part.framework: part.limits for part in plan.frameworks}.get(self._framework, {})
+        return any(limits.get(str(device.gpu.uuid), self._room(device)) >= need for device in used)
+
+    def _room(self, device: Device) -> int:
+        """Return the bytes that the largest pool on a GPU could have."""
+        gpu = device.gpu
+        if device.limits:
+            return max(device.limits)
+        if gpu.free is None or gpu.total is None:
+            return 0
+        room = gpu.free - context_bytes(gpu.total)
+        return max(0, room - (reserve_bytes(room, gpu.capability) if self._framework == TENSORFLOW else 0))
+
+
+def _seen(policy: Policy, snapshot: Snapshot) -> tuple[Device, ...]:
+    """Return the GPUs that an isolated cell with a policy of its own would see; none where it would be refused."""
+    try:
+        return offer.first(partial(offer.candidates, here, policy, snapshot) for here in offer.nearest_first(snapshot))
+    except Exception:  # as above
+        return ()
+
+
+def _emptied(snapshot: Snapshot, row: ProcessRow) -> Snapshot:
+    """Return the snapshot as it would be without a process."""
+    rows = [process for process in snapshot.processes if process.pid == row.pid]
+    held = {process.gpu: process.held or 0 for process in rows}
+    gpus = tuple(
+        gpu if gpu.free is None else replace(gpu, free=gpu.free + held.get(gpu.label, 0)) for gpu in snapshot.gpus
+    )
+    return replace(snapshot, gpus=gpus, processes=tuple(one for one in snapshot.processes if one not in rows))

@@ -1,0 +1,209 @@
+"""Decides which ways lead out of a lack of memory, and keeps those that a trial shows to be open. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Protocol
+
+from tfgpu_magic.config.memory import LEAST_LIMIT, whole
+from tfgpu_magic.insight.names import Scope
+from tfgpu_magic.insight.why.causes import LIBRARY_ROOM
+from tfgpu_magic.insight.why.explanation import Way
+from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.units import BINARY, MIB
+
+if TYPE_CHECKING:
+    from tfgpu_magic.insight.holding import Holding
+    from tfgpu_magic.insight.names import Name
+    from tfgpu_magic.insight.why.explanation import Explanation
+    from tfgpu_magic.monitor.rows import ProcessRow
+
+MOST = 3
+"""How many ways are shown."""
+
+_HEADROOM = (Fraction(3, 2), Fraction(11, 10))
+"""How much more than is known to be needed is asked for, the first that can be had: the rest of the cell wants some."""
+
+_RESULT = re.compile(r"Out\[(\d+)\]")
+
+
+class Trial(Protocol):
+    """Tries what would come of words, without doing it."""
+
+    def anew(self, words: str, need: int, *, without: ProcessRow | None = None) -> bool:
+        """Tell whether a new process would have so much in one pool with these words.
+
+        Args:
+            words: a policy.
+            need: bytes.
+            without: a process whose memory would be free.
+        """
+
+    def now(self, words: str, need: int) -> bool:
+        """Tell whether this process would have so much in one pool, if the words were said now."""
+
+    def beside(self, words: str, need: int) -> int | None:
+        """Return what an isolated cell must ask for to have so much in one pool with these words.
+
+        Returns:
+            The number of GPUs that it must ask for, 0 where it need not; None where it cannot have it.
+        """
+
+
+def ways(case: Explanation, trial: Trial) -> tuple[Way, ...]:
+    """Return the ways out that are open, the one that costs least first.
+
+    Args:
+        case: what is known.
+        trial: tries them.
+    """
+    found = list(itertools.islice(_lines(case, trial), MOST))
+    return (*found, _smaller(case)) if len(found) < MOST and case.cause != "start" else tuple(found)
+
+
+def _lines(case: Explanation, trial: Trial) -> Iterator[Way]:
+    """Give the ways that are lines to paste, and then what else can be done to others."""
+    if kept := _kept(case):
+        yield Way(kind="free", words="free", size=kept)
+    needs = _needs(case)
+    if case.cause == "limit" and not case.call:
+        lines = ((f"limit {text}", need) for need, text in needs)
+        yield from _first(Way(kind="now", words=words, size=need) for words, need in lines if trial.now(words, need))
+    if case.cause not in ("start", "size"):
+        yield from _first(
+            Way(kind="isolate", words="growth", gpus=gpus, size=need)
+            for need, _ in needs
+            if (gpus := trial.beside("growth", need)) is not None
+        )
+    restart = None if case.call else next((one for one in _restarts(case) if trial.anew(*one)), None)
+    if restart is not None:
+        words, need = restart
+        yield Way(kind="restart", words=words, size=need)
+    # Where a restart is enough, nobody need be shut down for one.
+    yield from _first(way for way in _without(case, trial) if restart is None or not way.words)
+
+
+def _first(found: Iterator[Way]) -> Iterator[Way]:
+    return itertools.islice(found, 1)
+
+
+def _restarts(case: Explanation) -> Iterator[tuple[str, int]]:
+    """Give the policies that may have room in a new process, with what they must have room for, the nearest first."""
+    needs, pool, is_tensorflow = _needs(case), case.pool, case.shortage.framework == TENSORFLOW
+    in_pieces = case.cause == "pieces"  # of which CUDA's own pools have fewer, as TensorFlow's log says, too
+    growth = "growth --release" if in_pieces or (pool is not None and pool.releases) else "growth"
+    if case.cause == "start":
+        yield "pick", LEAST_LIMIT
+        return
+    if case.cause == "library":
+        level = LIBRARY_ROOM + (0 if pool is None else pool.level)
+        if is_tensorflow:
+            yield growth, level
+            yield f"pick; {growth}", level
+        yield from ((f"limit {_text(need)}", need) for need in [0 if pool is None else pool.level] if need)
+        return
+    if len(case.parts) > 1 and pool is not None:
+        for need, text in needs:
+            sizes = [text if at == case.part else _text(part) for at, part in enumerate(case.parts)]
+            yield f"split {' '.join(sizes)}{_grow(case)}", need
+        return
+    if pool is not None and (pool.grows or in_pieces) and not pool.capped and is_tensorflow:
+        yield from ((growth, need) for need, _ in needs)
+        yield from ((f"pick --need {text}; {growth}", need) for need, text in needs)
+        return
+    if case.cause != "size":
+        yield from ((f"limit {text}{_grow(case)}", need) for need, text in needs)
+    yield from ((f"pick --need {text}; limit {text}{_grow(case)}", need) for need, text in needs)
+
+
+def _grow(case: Explanation) -> str:
+    return " --grow" if case.pool is not None and case.pool.grows and case.shortage.framework == TENSORFLOW else ""
+
+
+def _without(case: Explanation, trial: Trial) -> Iterator[Way]:
+    """Give the ways that are open once another notebook of the user's is shut down, an idle and large one first."""
+    mine = [row for row in case.processes if row.who == "mine" and row.held and not row.call]
+    mine.sort(key=lambda row: (row.notebook is None or row.notebook.state != "idle", -(row.held or 0)))
+    pool, size = case.pool, case.shortage.size or 0
+    grows = case.cause == "gpu" and pool is not None and pool.grows
+    fits = pool is not None and (pool.limit is None or pool.level + size <= pool.limit)
+    for row in mine[:MOST]:
+        if grows and fits and case.gpu is not None and (case.gpu.free or 0) + (row.held or 0) >= size:
+            yield Way(kind="shut", row=row)
+        elif case.call:
+            continue
+        else:
+            yield from (
+                Way(kind="shut", row=row, words=words, size=need)
+                for words, need in _restarts(case)
+                if trial.anew(words, need, without=row)
+            )
+
+
+def _kept(case: Explanation) -> int:
+    """Return the bytes that IPython alone keeps, if these would have been enough; else 0."""
+    pool, size = case.pool, case.shortage.size
+    if pool is None or size is None:
+        return 0
+    here = (one for one in case.biggest if (one.framework, one.device) == (pool.framework, pool.name))
+    kept = [one.size for one in here if _is_a_result(one, case.cell)]
+    if case.cause in ("limit", "pool") and pool.limit is not None:
+        enough = pool.level - sum(kept) + size <= pool.limit
+    else:  # the pool cannot grow, or its free memory is in pieces: one that is large enough has to come free
+        enough = case.cause in ("gpu", "pieces") and max(kept, default=0) >= size
+    return sum(kept) if enough else 0
+
+
+def _is_a_result(holding: Holding, cell: int | None) -> bool:
+    """Tell whether only IPython keeps an array, as the result of another cell.
+
+    What the last error keeps does not count: once it is let go of, the same cell makes it again.
+    """
+    return all(_gives_a_result(name, cell) for name in (holding.name, *holding.others))
+
+
+def _gives_a_result(name: Name, cell: int | None) -> bool:
+    if name.scopes:
+        return name.scopes == (Scope("result"),)
+    found = _RESULT.fullmatch(name.parts[0]) if name.parts else None
+    return found is not None and int(found[1]) != cell
+
+
+def _needs(case: Explanation) -> list[tuple[int, str]]:
+    """Return sizes of a pool that would do, each with how it is written, the more generous first."""
+    level = 0 if case.pool is None else case.pool.level
+    limit = 0 if case.pool is None else case.pool.limit or 0
+    if case.pool is not None and case.cause == "pieces":
+        level = max(level, case.pool.peak)  # what was in use then has left the pieces, and may do so again
+    known = level + case.shortage.size if case.shortage.size is not None else max(limit, level + LIBRARY_ROOM)
+    sizes = (_rounded(math.ceil(known * factor)) for factor in _HEADROOM)
+    return [(whole(size), _text(size)) for size in sizes]
+
+
+def _rounded(size: int) -> int:
+    """Round a size up to one that people would write: tenths of a GiB, or tens of MiB."""
+    if size >= BINARY["GiB"]:
+        return -(-size * 10 // BINARY["GiB"]) * BINARY["GiB"] // 10
+    return max(-(-size // (10 * MIB)) * 10 * MIB, -(-LEAST_LIMIT // (10 * MIB)) * 10 * MIB)
+
+
+def _text(size: int) -> str:
+    """Write a size as `_rounded` gives it; another one is rounded up."""
+    size = _rounded(size)
+    return f"{-(-size * 10 // BINARY['GiB']) / 10:g}GiB" if size >= BINARY["GiB"] else f"{size // MIB}MiB"
+
+
+def _smaller(case: Explanation) -> Way:
+    """Return how much less would fit, as far as that is known."""
+    pool, size, shape = case.pool, case.shortage.size, case.shortage.shape
+    if size is None or pool is None or pool.limit is None or case.cause not in ("limit", "pool", "size"):
+        return Way(kind="smaller")
+    room = pool.limit - pool.level
+    rows = room * shape[0] // size if shape and size else 0
+    if shape is None or not 0 < rows < shape[0]:
+        return Way(kind="smaller", size=room if 0 < room < size else None)
+    return Way(kind="smaller", size=size * rows // shape[0], shape=(rows, *shape[1:]))

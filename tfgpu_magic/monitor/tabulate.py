@@ -1,0 +1,228 @@
+"""Makes the rows of every view from a snapshot, its owners and kernels' reports. Pure; `rows` says what they have."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.monitor.owners import Owner
+from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
+from tfgpu_magic.monitor.shares import Share, shares
+from tfgpu_magic.monitor.sources import product
+from tfgpu_magic.units import BINARY
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from tfgpu_magic.monitor.owners import Notebook
+    from tfgpu_magic.monitor.report import GpuUse, Report
+    from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+    from tfgpu_magic.monitor.unused import Unused
+
+    _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
+
+UNATTRIBUTED = (
+    "Attribution is not available here: the driver does not name this machine's processes, as in some containers. "
+    "Notebooks that have loaded tfgpu_magic show their own figures, and all else is shown as others."
+)
+
+OWNER_UNKNOWN = "not told whose"
+"""The owner of memory whose processes the driver could name and does not."""
+
+LISTED_AFTER = 2.0
+"""Seconds after which a process that has memory is in the driver's lists."""
+
+TONES = 12
+"""How many distinct tones there are: four colours by three patterns, as views draw them."""
+
+SMALLEST_REST = 256 * BINARY["MiB"]
+"""Bytes in use without a process from which on they get a row: the driver itself takes less."""
+
+
+def make(
+    snapshot: Snapshot,
+    owners: Mapping[int, Owner],
+    report: Report | None = None,
+    reports: Sequence[Report] = (),
+    notebooks: Mapping[int, Notebook] | None = None,
+    unused: Mapping[tuple[str, int], Unused] | None = None,
+) -> Table:
+    """Make the rows that every view shows.
+
+    Args:
+        snapshot: the driver's figures.
+        owners: the owner of each pid in it.
+        report: this kernel's own report.
+        reports: the other kernels' reports.
+        notebooks: what is known of kernels, by pid.
+        unused: what is held without use, as `unused.Record.unused` returns it.
+    """
+    labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
+    reported = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in (report, *reports) if one]
+    foreign = _foreign_pids(snapshot, reported)
+    own = reported[0][1] if report else {}
+    gpus: list[GpuRow] = []
+    processes: list[ProcessRow] = []
+    for gpu in snapshot.gpus:
+        rows = [] if foreign else list(_rows(snapshot, gpu, owners, reported, unused or {}))
+        if foreign or not gpu.listed:
+            rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, notebooks or {}, reported, report)
+        rows.sort(key=_largest_first)
+        rest = _rest(gpu, rows)
+        gpus.append(_gpu_row(gpu, rows, own.get(gpu.label)))
+        processes.extend([*rows, *([_unlisted(gpu, rest)] if rest else [])])
+    unnamed = any(row.who == "unknown" and (row.pid or not snapshot.processes) for row in processes)
+    return Table(
+        gpus=tuple(gpus),
+        processes=_toned(processes),
+        summary=report.summary if report else "",
+        notes=(
+            *snapshot.notes,
+            *((UNATTRIBUTED,) if unnamed or foreign else ()),
+            *(report.notes if report else ()),
+        ),
+        simulated=snapshot.simulated,
+        error=snapshot.error,
+        absent=snapshot.absent,
+        time=snapshot.time,
+    )
+
+
+def _foreign_pids(snapshot: Snapshot, reported: _Reported) -> bool:
+    """Tell whether the pids belong to another namespace: kernels use GPUs whose lists have none of their pids.
+
+    One of the pids may then equal that of a process of this machine, and would be named wrongly.
+    """
+    listed = {gpu.label for gpu in snapshot.gpus if gpu.listed and not gpu.error}
+    pids = {process.pid for process in snapshot.processes}
+    using = [
+        one
+        for one, uses in reported
+        if one.pid > 0  # a kernel without a pid in this namespace is in no list here either
+        and any(use.taken and gpu in listed for gpu, use in uses.items())
+        and (one.used_since is None or (snapshot.listed_at or 0.0) - one.used_since > LISTED_AFTER)
+    ]
+    return bool(using) and not any(one.pid in pids for one, _ in reported)
+
+
+def _rows(
+    snapshot: Snapshot,
+    gpu: Gpu,
+    owners: Mapping[int, Owner],
+    reported: _Reported,
+    unused: Mapping[tuple[str, int], Unused],
+) -> Iterable[ProcessRow]:
+    uses = {one.pid: uses.get(gpu.label) for one, uses in reported}
+    key = gpu.uuid or gpu.label
+    for process in snapshot.processes:
+        if process.gpu == gpu.label:
+            owner = owners.get(process.pid) or Owner(pid=process.pid, who="unknown", text="others")
+            yield ProcessRow(
+                gpu=gpu.label,
+                pid=process.pid,
+                kind=process.kind,
+                who=owner.who,
+                owner=owner.text,
+                held=process.held,
+                use=uses.get(process.pid) if owner.who in ("this", "mine") else None,
+                notebook=owner.notebook,
+                kernel=owner.kernel,
+                call=owner.call,
+                utilisation=process.utilisation,
+                unused=unused.get((key, process.pid)),
+                began=owner.began,
+            )
+
+
+def _self_reported_rows(
+    gpu: str,
+    listed: Collection[int | None],
+    notebooks: Mapping[int, Notebook],
+    reported: _Reported,
+    this: Report | None,
+) -> Iterable[ProcessRow]:
+    """Give rows for the kernels that report to use a GPU, where the driver's list does not have them."""
+    for one, uses in reported:
+        use = uses.get(gpu)
+        if use is not None and use.taken is not None and one.pid not in listed:
+            notebook = notebooks.get(one.pid)
+            yield ProcessRow(
+                gpu=gpu,
+                pid=one.pid,
+                kind="",
+                who="this" if one is this else "mine",
+                owner="this notebook" if one is this else (notebook and notebook.title) or "a kernel",
+                held=None,
+                use=use,
+                notebook=notebook,
+                kernel=one.pid,
+            )
+
+
+def _toned(rows: Sequence[ProcessRow]) -> tuple[ProcessRow, ...]:
+    """Set each notebook's tone from its name, so that every viewer gives it the same one, at any time and place.
+
+    Of two notebooks with the same tone, the later in order takes the next free one, as long as there are any.
+    """
+    names = {row.kernel: (row.notebook and row.notebook.title) or "" for row in rows if row.kernel is not None}
+    tones: dict[int, int] = {}
+    for kernel, name in sorted(names.items(), key=lambda one: (one[1], one[0])):
+        wanted = zlib.crc32(name.encode(errors="surrogatepass"))
+        choices = [(wanted + step) % TONES for step in range(TONES)]
+        tones[kernel] = next((tone for tone in choices if tone not in tones.values()), choices[0])
+    return tuple(row if row.kernel is None else replace(row, tone=tones[row.kernel]) for row in rows)
+
+
+def _largest_first(row: ProcessRow) -> tuple[bool, int, int]:
+    return row.known is None, -(row.known or 0), row.pid or 0
+
+
+def _rest(gpu: Gpu, rows: Sequence[ProcessRow]) -> int | None:
+    """Return the bytes in use beyond what the listed processes hold; None when unknown or not worth a row."""
+    if gpu.used is None or gpu.mig or _holds_unknown(rows):
+        return None
+    rest = gpu.used - sum(row.known or 0 for row in rows)
+    return rest if rest > max(SMALLEST_REST, (gpu.total or 0) // 100) else None
+
+
+def _holds_unknown(rows: Sequence[ProcessRow]) -> bool:
+    """Tell whether a named process holds an unknown amount of memory, as on WSL."""
+    return any(row.known is None and row.who != "unknown" for row in rows)
+
+
+def _unlisted(gpu: Gpu, held: int) -> ProcessRow:
+    owner = "others" if gpu.listed else OWNER_UNKNOWN
+    return ProcessRow(gpu=gpu.label, pid=None, kind="", who="unknown", owner=owner, held=held, untold=not gpu.listed)
+
+
+def _gpu_row(gpu: Gpu, rows: Sequence[ProcessRow], use: GpuUse | None) -> GpuRow:
+    row = GpuRow(
+        gpu=gpu.label,
+        uuid=gpu.uuid,
+        name=product(gpu.name or "N/A"),
+        used=gpu.used,
+        total=gpu.total,
+        free=gpu.free,
+        utilisation=gpu.utilisation,
+        temperature=gpu.temperature,
+        power=gpu.power,
+        unified=gpu.unified,
+        mig=gpu.mig,
+        error=gpu.error,
+        shares=_shares(gpu, rows),
+    )
+    if use is None:
+        return row
+    return replace(
+        row,
+        logical=" ".join(logical.name for logical in use.logical),
+        figures=use.figures,
+        policy=use.policy,
+    )
+
+
+def _shares(gpu: Gpu, rows: Sequence[ProcessRow]) -> tuple[Share, ...]:
+    # Where the list or a process's memory is unknown, the rest may belong to any process.
+    rest = OWNER_UNKNOWN if _holds_unknown(rows) or not gpu.listed else "others"
+    return shares(gpu, ((row.who, row.known or 0) for row in rows), rest)

@@ -1,0 +1,118 @@
+"""The result of `measure`: what a part of a program did to GPU memory, as text and as HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.insight.usage import Usage
+from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.units import rounded
+from tfgpu_magic.views import html, phrases, text
+
+if TYPE_CHECKING:
+    from tfgpu_magic.insight.usage import PoolUse
+
+_HEADS = ("<In use", ">Before", ">After", ">Change", ">Peak", ">Limit")
+_HELD_HEADS = ("<Held", ">Before", ">After", ">Change")
+
+NO_POOL = "No framework uses a GPU here: TensorFlow, PyTorch or JAX would have figures."
+_UNLISTED = "The driver does not name this process, as in some containers: what it holds is not known."
+
+
+@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
+class Measurement(Usage):
+    """A `Usage` that IPython shows as HTML or as text, and `print` as text.
+
+    Attributes:
+        what: what was measured, as people call it; empty where that is plain.
+    """
+
+    what: str = ""
+
+    def __repr__(self) -> str:
+        lines = [_summary(self)]
+        if self.pools:
+            lines += text.columns(_HEADS, _pools(self))
+        if self.gpus:
+            lines += text.columns(_HELD_HEADS, _held(self))
+        return "\n".join([*lines, *_remarks(self)])
+
+    def _repr_html_(self) -> str:
+        body = f"<p><strong>{html.prose(_summary(self))}</strong></p>"
+        for heads, rows in ((_HEADS, _pools(self)), (_HELD_HEADS, _held(self))):
+            if rows:
+                body += html.grid("", heads, ["".join(map(html.cell, heads, row)) for row in rows])
+        return html.page(body + "".join(map(html.remark, _remarks(self))))
+
+
+def pool_name(framework: str, name: str) -> str:
+    """Write whose pool it is: ``GPU:0``, which is TensorFlow's, or ``PyTorch cuda:0``."""
+    return name if framework == TENSORFLOW else f"{framework} {name}"
+
+
+def change(count: int | None) -> str:
+    """Write a change with its sign: ``+1.2 GiB``, ``-64 MiB``, ``0``; None as ``N/A``."""
+    return rounded(count) if count is None else f"{'-' if count < 0 else '+'}{rounded(abs(count))}" if count else "0"
+
+
+def peak(pool: PoolUse) -> str:
+    """Write a pool's peak; one that is not exact as the most that it may have been."""
+    return rounded(pool.peak) if pool.exact else f"at most {rounded(pool.peak)}"
+
+
+def took(seconds: float) -> str:
+    """Write how long something took: ``0.042 s``, and from a second on as `phrases.seconds` does."""
+    return phrases.seconds(seconds) if seconds >= 1 else f"{seconds:.3f} s"
+
+
+def _summary(usage: Measurement) -> str:
+    what = f"{phrases.plain(usage.what)}: " if usage.what else ""
+    ended = f", ended by {phrases.plain(usage.error)}" if usage.error else ""
+    figures = ""
+    if usage.pools:
+        highest = max(usage.pools, key=lambda pool: pool.peak)
+        where = f" on {pool_name(highest.framework, highest.name)}" if len(usage.pools) > 1 else ""
+        figures = f", peak {peak(highest)}{where}, {_stayed(usage.delta)}"
+    return f"{what}Measured: {took(usage.seconds)}{ended}{figures}."
+
+
+def _stayed(delta: int) -> str:
+    if not delta:
+        return "nothing stayed"
+    return f"{rounded(delta)} stayed" if delta > 0 else f"{rounded(-delta)} given back"
+
+
+def _pools(usage: Usage) -> list[tuple[str, ...]]:
+    return [
+        (
+            pool_name(one.framework, one.name),
+            rounded(one.before),
+            rounded(one.after),
+            change(one.delta),
+            peak(one),
+            rounded(one.limit) if one.limit else "",
+        )
+        for one in usage.pools
+    ]
+
+
+def _held(usage: Usage) -> list[tuple[str, ...]]:
+    return [(f"GPU {one.gpu}", rounded(one.before), rounded(one.after), change(one.delta)) for one in usage.gpus]
+
+
+def _remarks(usage: Usage) -> list[str]:
+    lines = [f"What the driver gave is not known: {usage.trouble}"] if usage.trouble and usage.pools else []
+    if not usage.pools:
+        lines.append(NO_POOL)
+    if any(one.after is None for one in usage.gpus):
+        lines.append(_UNLISTED)
+    lines += [
+        f"{framework} began to use the GPUs meanwhile, and the change of what is held has its CUDA context in it."
+        for framework in usage.started
+    ]
+    lines += [
+        f"{framework}'s peak cannot be counted anew: it was not higher than before."
+        for framework in dict.fromkeys(one.framework for one in usage.pools if not one.exact)
+    ]
+    return [*lines, phrases.SIMULATED] if usage.simulated else lines

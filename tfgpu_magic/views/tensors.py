@@ -1,0 +1,151 @@
+"""The result of `%tf_gpu tensors`: what holds memory of the GPUs, by name, as text and as HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.units import MIB, rounded
+from tfgpu_magic.views import html, phrases, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tfgpu_magic.insight.accounts import Account
+    from tfgpu_magic.insight.holding import Holding
+    from tfgpu_magic.insight.names import Name, Scope
+    from tfgpu_magic.insight.tensors import Inventory
+
+_HEADS = ("<Name", ">Size", "<What", "<On")  # where there is little room, the last are out of sight first
+_NOTHING = "Nothing of this process takes memory of a GPU."
+_UNACCOUNTED = "unaccounted"
+_NO_OBJECT = (
+    "What is unaccounted has no object of Python's: what a running function computes with, what is left of an array "
+    "when only a slice of it is there, what the framework keeps for itself, and what its allocator gives beyond what "
+    "was asked for, which may be as much again."
+)
+_REST = (
+    "A dataset iterator does not tell how much it has prefetched: it is given what no array takes, up to what its "
+    "buffer has room for."
+)
+_LONGEST = 80  # characters of a name
+_SOME = MIB
+"""Bytes from which on what is unaccounted is worth a sentence."""
+_WORTH = 0.01
+"""The part of what is in use from which on what is unaccounted has a row."""
+
+_WHERE = {
+    "error": "kept by the last error",
+    "result": "the last cell's result, kept by IPython",
+    "running": "in {}, which is running",
+    "function": "in {}",
+    "closure": "closed over by {}",
+    "generator": "in the generator {}",
+    "coroutine": "in the coroutine {}",
+    "temporary": "a temporary of {}",
+    "holder": "kept by {}",
+    "captures": "captured by a tf.function that no name leads to",
+    "object": "in a {} that no name leads to",
+}
+_CALLED = ("running", "function", "temporary")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Tensors:
+    """What holds this process's memory of the GPUs; IPython shows it as HTML or as text, and `print` as text.
+
+    It holds none of it: it has names, sizes and devices.
+
+    Attributes:
+        inventory: what holds the memory, by name, and what each framework has in use.
+    """
+
+    inventory: Inventory
+
+    @property
+    def holdings(self) -> tuple[Holding, ...]:
+        """What holds the memory, the largest first; small arrays are together, unless all are shown."""
+        return self.inventory.holdings
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        """What each framework has in use on each GPU, and how much of it the arrays take."""
+        return self.inventory.accounts
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        lines = text.columns(_HEADS, rows) if rows else [_NOTHING]
+        return "\n".join([*lines, *self._remarks()])
+
+    def _repr_html_(self) -> str:
+        rows = [html.name(name) + "".join(map(html.cell, _HEADS[1:], row)) for name, *row in self._rows()]
+        table = html.grid("Memory by name", _HEADS, rows) if rows else f"<p>{_NOTHING}</p>"
+        return html.page(table + "".join(map(html.remark, self._remarks())))
+
+    def _rows(self) -> list[list[str]]:
+        several = len({account.framework for account in self.accounts}) > 1
+        rows = [_row(one, several) for one in self.holdings]
+        rows += [
+            ["", rounded(account.unaccounted), _UNACCOUNTED, _on(account.framework, account.device, several)]
+            for account in self.accounts
+            if _is_short(account)
+        ]
+        return rows
+
+    def _remarks(self) -> list[str]:
+        remarks = [_of_account(account) for account in self.accounts]
+        if any((account.unaccounted or 0) >= _SOME for account in self.accounts if _is_short(account)):
+            remarks.append(_NO_OBJECT)
+        if any(one.rest for one in self.holdings):
+            remarks.append(_REST)
+        if any(one.count > 1 for one in self.holdings):
+            number = sum(one.count for one in self.holdings)
+            remarks.append(f"`%tf_gpu tensors --all` shows each of the {number:,} arrays.")
+        return remarks + [f"{name} does not tell which objects hold its memory." for name in self.inventory.silent]
+
+
+def called(name: Name, others: Sequence[Name] = ()) -> str:
+    """Write the name of an array: ``x``, ``x, in train(), kept by the last error``, ``x, also Out[3]``.
+
+    Args:
+        name: the name.
+        others: other names that lead to it.
+    """
+    parts = [f"{name.expression} (inside)" if name.inner and name.parts else name.expression]
+    parts += map(_where, name.scopes)
+    text = phrases.plain(", ".join(part for part in parts if part) or "no name leads to it", longest=_LONGEST)
+    return f"{text}; also {'; '.join(map(called, others))}" if others else text
+
+
+def _where(scope: Scope) -> str:
+    of = scope.of if scope.kind not in _CALLED else "the cell" if scope.of == "<module>" else f"{scope.of}()"
+    return _WHERE[scope.kind].format(of)
+
+
+def _row(one: Holding, several: bool) -> list[str]:
+    named = one.name.parts or one.name.scopes or not one.partial
+    name = called(one.name, one.others) if named else "others"
+    return [name, rounded(one.size), _what(one), _on(one.framework, one.device, several)]
+
+
+def _what(one: Holding) -> str:
+    if one.count > 1:
+        return f"{one.count:,} {'other ' if one.partial else ''}{one.what}s"
+    return " ".join(part for part in (one.what, one.dtype, "×".join(map(str, one.shape))) if part)
+
+
+def _on(framework: str, device: str, several: bool) -> str:
+    return f"{framework} {device}" if several else device
+
+
+def _of_account(account: Account) -> str:
+    if account.in_use is None:
+        return f"{account.framework} does not tell how much it has in use on {account.device}."
+    taken = f"; the arrays take {rounded(account.found)} of it" if _is_short(account) else ""
+    return f"{account.framework} has {rounded(account.in_use)} in use on {account.device}{taken}."
+
+
+def _is_short(account: Account) -> bool:
+    """Tell whether more of what is in use is unaccounted than allocators round up."""
+    missing = account.unaccounted or 0
+    return missing > 0 and missing >= _WORTH * (account.in_use or 0)

@@ -1,0 +1,226 @@
+"""The results of `track`: a line below a cell, and the session as a chart with a table by cell."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.insight.timeline import Timeline
+from tfgpu_magic.units import rounded
+from tfgpu_magic.views import chart, html, phrases, text
+from tfgpu_magic.views.chart import Curve, cell_name, cell_title
+from tfgpu_magic.views.measurement import change, peak, pool_name, took
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from tfgpu_magic.insight.timeline import CellUse
+    from tfgpu_magic.insight.usage import PoolUse
+
+_HEADS = ("<Cell", "<Code", ">Time", "<Pool", ">In use", ">Change", ">Peak", "<Error")
+_LONGEST = 50  # characters of a cell's line
+_MOST = 200  # rows of the table
+
+NOTHING = "No framework has used a GPU in this session since tfgpu_magic was loaded."
+OFF = "Cells are not tracked. `%tf_gpu track on` notes what each of them does."
+NONE_CHANGED = "No tracked cell has changed what is in use."
+VERSION = 1
+"""Of the records that are saved."""
+
+FORMATS = (".json", ".html")
+"""The endings of files that can be saved: the record, to be read again, and a page to look at."""
+
+
+_QUIET = (  # by itself: a notebook has many such lines, and each would carry the style of all tables
+    "font: var(--jp-ui-font-size0, .85em) var(--jp-ui-font-family, system-ui, sans-serif); "
+    "color: var(--jp-ui-font-color1, inherit); opacity: .75"
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CellLine:
+    """The line below a cell that changed memory; IPython shows it as HTML or as text.
+
+    Attributes:
+        pools: what happened in the pools that changed.
+    """
+
+    pools: tuple[PoolUse, ...]
+
+    def __repr__(self) -> str:
+        return "; ".join(map(_in_words, self.pools))
+
+    def _repr_html_(self) -> str:
+        return f'<div style="{_QUIET}">{escape(repr(self))}</div>'
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Session:
+    """What a session had in use of each GPU, and what each cell did; IPython shows it as a chart or as text.
+
+    Attributes:
+        record: the data: `Timeline.samples`, `cells` and `failures`.
+        names: the numbers of the GPUs, by UUID, where they are known.
+        tracked: whether cells are tracked now; None where nothing is to be said of that.
+        simulated: whether the GPUs are those of a simulated machine.
+    """
+
+    record: Timeline
+    names: Mapping[str, str] = field(default_factory=dict)
+    tracked: bool | None = None
+    simulated: bool = False
+
+    def frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each tracked cell and pool; sizes are bytes.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        import pandas as pd  # optional
+
+        rows = [
+            {
+                "cell": cell.number,
+                "code": cell.title,
+                "began": pd.Timestamp(cell.began, unit="s", tz="UTC"),
+                "seconds": cell.ended - cell.began,
+                "framework": pool.framework,
+                "pool": pool.name,
+                "gpu": pool.gpu,
+                "before": pool.before,
+                "after": pool.after,
+                "delta": pool.delta,
+                "peak": pool.peak,
+                "exact": pool.exact,
+                "error": cell.error,
+            }
+            for cell in self.record.cells()
+            for pool in cell.pools
+        ]
+        return pd.DataFrame(rows, columns=_COLUMNS)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file: the record (``.json``), which `timeline` reads again, or a page to look at (``.html``).
+
+        Raises:
+            PolicyError: the file's name ends in neither.
+            OSError: it cannot be written.
+        """
+        to = Path(path)
+        if to.suffix not in FORMATS:
+            raise PolicyError(f"{str(path)!r} is to end in {' or '.join(FORMATS)}: a record, or a page to look at.")
+        record = {"version": VERSION, "names": dict(self.names), "simulated": self.simulated, **self.record.to_dict()}
+        to.write_text(json.dumps(record) if to.suffix == ".json" else _page(self._repr_html_()), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Session:
+        """Read a record that `save` wrote.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: it has no such record.
+        """
+        try:
+            record = json.loads(Path(path).read_text(encoding="utf-8"))
+        except ValueError:  # no JSON, or no text
+            record = None
+        if not isinstance(record, dict) or record.get("version") != VERSION:
+            raise ValueError(f"{str(path)!r} has no record of a session that is known here")
+        return cls(Timeline.from_dict(record), record.get("names", {}), simulated=record.get("simulated", False))
+
+    def __repr__(self) -> str:
+        curves, rows = self._curves(), self._rows()
+        shown = rows[-_MOST:]
+        lines = [f"{curve.caption}\n  {chart.line(curve)}" for curve in curves] or [NOTHING]
+        return "\n".join([*lines, *(text.columns(_HEADS, shown) if shown else ()), *self._remarks(rows)])
+
+    def _repr_html_(self) -> str:
+        curves, rows = self._curves(), self._rows()
+        figures = _charts(curves) if curves else f"<p>{html.prose(NOTHING)}</p>"
+        heads = _HEADS if any(row[-1] for row in rows) else _HEADS[:-1]  # without an error, without its column
+        cells = ["".join(map(html.cell, heads, (_unbroken(row[0]), *row[1:]))) for row in rows[-_MOST:]]
+        table = html.grid("By cell", heads, cells) if cells else ""
+        return html.page(figures + table + "".join(map(html.remark, self._remarks(rows))))
+
+    def _curves(self) -> list[Curve]:
+        points: dict[str, list[tuple[float, int]]] = {}
+        limits: dict[str, int | None] = {}
+        for sample in self.record.samples():
+            for level in sample.levels:
+                points.setdefault(level.gpu, []).append((sample.time, level.in_use))
+                limits[level.gpu] = level.limit
+        cells = self.record.cells()
+        return [
+            Curve(self._name(gpu), tuple(found), limits[gpu], tuple(_on(gpu, cells)))
+            for gpu, found in sorted(points.items(), key=lambda item: self._name(item[0]))
+        ]
+
+    def _name(self, gpu: str) -> str:
+        return f"GPU {self.names.get(gpu, phrases.plain(gpu, longest=12))}"
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Return a row for each pool that a cell changed."""
+        return [
+            (
+                cell_name(cell),
+                cell_title(cell, _LONGEST),
+                took(cell.ended - cell.began),
+                pool_name(pool.framework, pool.name),
+                rounded(pool.after),
+                change(pool.delta),
+                peak(pool),
+                phrases.plain(cell.error),
+            )
+            for cell in self.record.cells()
+            for pool in cell.pools
+            if _changed(pool)
+        ]
+
+    def _remarks(self, rows: list[tuple[str, ...]]) -> list[str]:
+        lines = [NONE_CHANGED] if self.tracked and not rows else []
+        if len(rows) > _MOST:
+            lines.append(f"These are the last {_MOST} of {len(rows)} rows; `tfgpu_magic.timeline().frame()` has all.")
+        lines += [OFF] if self.tracked is False else []
+        return [*lines, phrases.SIMULATED] if self.simulated else lines
+
+
+_COLUMNS = (
+    *("cell", "code", "began", "seconds", "framework", "pool", "gpu"),
+    *("before", "after", "delta", "peak", "exact", "error"),
+)
+
+
+def _in_words(pool: PoolUse) -> str:
+    changed = f"{change(pool.delta)}, " if pool.delta else ""
+    return f"{pool_name(pool.framework, pool.name)}: {changed}{rounded(pool.after)} in use, peak {peak(pool)}"
+
+
+def _charts(curves: list[Curve]) -> str:
+    return chart.STYLE + "".join(map(chart.draw, curves)) + chart.legend(curves)
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _changed(pool: PoolUse) -> bool:
+    return bool(pool.delta) or (pool.exact and pool.peak > pool.before)
+
+
+def _on(gpu: str, cells: tuple[CellUse, ...]) -> list[CellUse]:
+    """Return the cells that changed what is in use of a GPU, each with its pools there alone."""
+    there = (replace(one, pools=tuple(pool for pool in one.pools if pool.gpu == gpu)) for one in cells)
+    return [one for one in there if any(map(_changed, one.pools))]
+
+
+def _page(fragment: str) -> str:
+    """Return a fragment as a page of its own."""
+    return (
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>GPU memory</title>'
+        f"<style>:root {{ color-scheme: light dark; }}</style>\n<body>{fragment}</body></html>\n"
+    )

@@ -1,0 +1,237 @@
+"""The result of `%tf_gpu why`: why a GPU ran out of memory and what would help, as text and as HTML."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from tfgpu_magic.config.memory import context_bytes
+from tfgpu_magic.monitor.report import TENSORFLOW
+from tfgpu_magic.units import MIB, rounded
+from tfgpu_magic.views import chart, html, phrases, ways_out
+from tfgpu_magic.views.chart import Curve
+from tfgpu_magic.views.tensors import called
+
+if TYPE_CHECKING:
+    from tfgpu_magic.insight.why.explanation import Cause, Explanation
+
+NONE = "Nothing has run out of GPU memory here since tfgpu_magic was loaded."
+
+_MOST_PROCESSES = 5
+_WIDTH = 20  # characters of a curve
+
+_STYLE = """
+.tfgpu.tfgpu table .tfgpu-fact { width: 1%; white-space: nowrap; }
+@container (max-width: 30em) {
+  .tfgpu.tfgpu table .tfgpu-paste, .tfgpu.tfgpu table .tfgpu-paste + td { display: block; }
+  .tfgpu.tfgpu table .tfgpu-paste { border: 0; padding-bottom: 0; } }
+"""
+
+_Line: TypeAlias = tuple[str, str]
+"""A size, empty where there is none, and a text."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Why:
+    """Why a GPU ran out of memory; IPython shows it as HTML or as text, and `print` as text.
+
+    Attributes:
+        explanation: the figures; None where nothing ran out of memory.
+    """
+
+    explanation: Explanation | None
+
+    def __repr__(self) -> str:
+        case = self.explanation
+        if case is None:
+            return NONE
+        facts = [*_facts(case), *_before(case)]
+        width = max((len(label) for label, _ in facts), default=0)
+        named = ((label if at == 0 else "", *line) for label, of_it in facts for at, line in enumerate(of_it))
+        lines = [f"  {label:<{width}}  {f'{size:>8}  ' if size else ''}{text}" for label, size, text in named]
+        ways = list(ways_out.lines(case))
+        column = max((len(line) for line, _ in ways if line), default=0)
+        shown = [f"  {line:<{column}}   {text}".rstrip() if line else f"  {text}" for line, text in ways]
+        return "\n".join([_headline(case), *lines, *([ways_out.lead(case)] if ways else []), *shown, *_remarks(case)])
+
+    def _repr_html_(self) -> str:
+        case = self.explanation
+        if case is None:
+            return html.page(f"<p>{html.prose(NONE)}</p>")
+        curve = _curve(case)
+        parts = [
+            f"<style>{' '.join(_STYLE.split())}</style>",
+            f"<p><strong>{html.prose(_headline(case))}</strong></p>",
+            html.rows("", [row for label, lines in _facts(case) for row in _rows(label, lines)]),
+            "" if curve is None else chart.STYLE + chart.draw(curve) + chart.legend([curve]),
+            html.rows(ways_out.lead(case), [_way(line, text) for line, text in ways_out.lines(case)]),
+        ]
+        return html.page("".join(parts) + "".join(map(html.remark, _remarks(case))))
+
+
+def _rows(label: str, lines: Sequence[_Line]) -> Iterator[str]:
+    """Draw a fact as the cells of a row for each of its lines."""
+    head = f'<th scope="row" rowspan="{len(lines)}" class="tfgpu-fact">{html.prose(label)}</th>'
+    for size, text in lines:
+        amount = f'<td class="tfgpu-n tfgpu-fact">{html.prose(size)}</td><td' if size else '<td colspan="2"'
+        yield f'{head}{amount} class="tfgpu-name">{html.prose(text)}</td>'
+        head = ""
+
+
+def _way(line: str, text: str) -> str:
+    """Draw a way out as the cells of a row."""
+    if not line:
+        return f'<td colspan="2">{html.prose(text)}</td>'
+    return f'<td class="tfgpu-paste"><code>{html.prose(line)}</code></td><td>{html.prose(text)}</td>'
+
+
+def _headline(case: Explanation) -> str:
+    """Return why there was no memory, in one sentence or two."""
+    where = "" if case.cell is None else f" (In [{case.cell}], {_clock(case.time)})"
+    return f"Out of GPU memory{where}: {_CAUSES[case.cause](case)}"
+
+
+def _start(case: Explanation) -> str:
+    name = case.shortage.framework
+    then = (
+        f" {name} may hang for good if it is used again in this {ways_out.here(case)}: leave it alone, and restart."
+        if name == TENSORFLOW
+        else ""
+    )
+    total = None if case.gpu is None else case.gpu.total
+    needs = "" if total is None else f", and needs about {rounded(context_bytes(total))} for CUDA's context"
+    return f"{name} could not start on {_gpu(case)}, of which {_free(case)} are free{needs}.{then}"
+
+
+def _limit(case: Explanation) -> str:
+    pool = case.pool
+    if pool is None:
+        return _unknown(case)
+    return f"{_asked(case)} did not fit into {_pool(case)}, which is limited to {rounded(pool.limit)}, {_filled(case)}."
+
+
+def _full(case: Explanation) -> str:
+    pool = case.pool
+    if pool is None:
+        return _unknown(case)
+    return (
+        f"{_asked(case)} did not fit into {_pool(case)}, {_filled(case)}. It may take {rounded(pool.limit)} of what "
+        f"was free of {_gpu(case)} when {case.shortage.framework} started."
+    )
+
+
+def _pieces(case: Explanation) -> str:
+    pool = case.pool
+    if pool is None:
+        return _unknown(case)
+    free = (pool.taken or pool.limit or 0) - pool.level
+    largest = (
+        f"The largest piece is {rounded(pool.largest)}."
+        if pool.largest is not None
+        else f"{case.shortage.framework} does not tell how large the largest is."
+    )
+    return f"{rounded(max(free, 0))} of {_pool(case)} were free, but not {_asked(case)} in one piece. {largest}"
+
+
+def _library(case: Explanation) -> str:
+    return (
+        f"{case.shortage.library or 'a library of CUDA'} found no room beside the memory that is taken already: "
+        f"{_free(case)} of {_gpu(case)} are free."
+    )
+
+
+def _unknown(case: Explanation) -> str:
+    return f"{_asked(case)} could not be had of {_gpu(case)}."
+
+
+_CAUSES: dict[Cause, Callable[[Explanation], str]] = {
+    "start": _start,
+    "size": lambda case: f"{_asked(case)} is more than {_gpu(case)} has in all, {_total(case)}.",
+    "limit": _limit,
+    "pool": _full,
+    "gpu": lambda case: f"{_asked(case)} could not be had: {_free(case)} of {_gpu(case)}'s {_total(case)} are free.",
+    "pieces": _pieces,
+    "library": _library,
+    "unknown": _unknown,
+}
+
+
+def _facts(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
+    """Give what is known, each a label and lines."""
+    shortage, pool, gpu = case.shortage, case.pool, case.gpu
+    if shortage.shape is not None:
+        of = f"{shortage.dtype} " if shortage.dtype else ""
+        on = f" on {shortage.device}" if shortage.device else ""
+        yield "Asked", [("", f"{rounded(shortage.size)}, a {of}tensor of shape {ways_out.shape(shortage.shape)}{on}")]
+    if pool is not None:
+        limit = "" if pool.limit is None else f" of {rounded(pool.limit)}"
+        took = "" if pool.taken is None else f", {rounded(pool.taken)} taken from the driver"
+        text = f"{rounded(pool.in_use)} in use, peak {rounded(pool.peak)}{limit}{took}{', grows' * pool.grows}"
+        yield "Pool", [("", f"{pool.framework} {pool.name}: {text}")]
+    if gpu is not None:
+        state = f"{phrases.held(gpu)} held, {phrases.with_unit(gpu.free)} free"
+        yield f"GPU {gpu.gpu}", [("", state), *_holders(case)]
+    if case.biggest:
+        yield "Largest", [(rounded(one.size), f"{called(one.name, one.others)} ({one.what})") for one in case.biggest]
+
+
+def _before(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
+    """Give what was in use in the last minutes, as a curve and in words."""
+    curve = _curve(case)
+    if curve is not None:
+        (begin, first), (end, last) = curve.points[0], curve.points[-1]
+        path = f"{rounded(first)} in use, then {rounded(last)}; {rounded(curve.highest)} at most"
+        yield "Before", [("", f"{chart.line(curve, _WIDTH)} {path}, in {phrases.seconds(end - begin)}")]
+
+
+def _curve(case: Explanation) -> Curve | None:
+    """Return what was in use of the GPU in the last minutes; None where that was not seen to change."""
+    sizes = [in_use // MIB for _, in_use in case.past]
+    return Curve(_gpu(case), case.past, sum(case.parts) or None) if len(set(sizes)) > 1 else None
+
+
+def _holders(case: Explanation) -> list[_Line]:
+    rows = [(rounded(row.held), ways_out.owner(case, row)) for row in case.processes[:_MOST_PROCESSES]]
+    more = len(case.processes) - _MOST_PROCESSES
+    return [*rows, ("", f"and {more} more")] if more > 0 else rows
+
+
+def _remarks(case: Explanation) -> list[str]:
+    return [phrases.SIMULATED] if case.simulated else []
+
+
+def _asked(case: Explanation) -> str:
+    return "What was asked for" if case.shortage.size is None else rounded(case.shortage.size)
+
+
+def _filled(case: Explanation) -> str:
+    """Return how full the pool was."""
+    pool = case.pool
+    if pool is None:
+        return ""
+    if pool.reached is not None or pool.level == pool.in_use:
+        return f"with {rounded(pool.level)} in use"
+    return f"with {rounded(pool.in_use)} in use now, and {rounded(pool.peak)} at its peak"
+
+
+def _pool(case: Explanation) -> str:
+    name = "" if case.pool is None or not case.pool.name else f" on {case.pool.name}"
+    return f"{case.shortage.framework}'s pool{name}"
+
+
+def _gpu(case: Explanation) -> str:
+    return "the GPU" if case.gpu is None else f"GPU {case.gpu.gpu}"
+
+
+def _free(case: Explanation) -> str:
+    return rounded(None if case.gpu is None else case.gpu.free)
+
+
+def _total(case: Explanation) -> str:
+    return rounded(None if case.gpu is None else case.gpu.total)
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))
