@@ -33,10 +33,10 @@ def began(pid: int) -> int | None:
     return None if state in "ZX" else int(rest[18])
 
 
-def family() -> frozenset[int]:
-    """Return the pids of this process and its ancestors."""
+def family(pid: int | None = None) -> frozenset[int]:
+    """Return the pids of a process, by default this one, and of its ancestors."""
     found: set[int] = set()
-    pid = os.getpid()
+    pid = pid or os.getpid()
     while pid > 1 and pid not in found:
         found.add(pid)
         with contextlib.suppress(OSError):

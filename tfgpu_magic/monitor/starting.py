@@ -55,10 +55,23 @@ def begin(place: BoardDirectory, fd: int) -> bool:
 
 
 def start(options: tuple[str, str], place: BoardDirectory) -> None:
-    """Start a collector that outlives this process, in a session of its own, with only a few of its variables.
+    """Start a collector."""
+    launch(_CODE, options, place)
+
+
+def launch(code: str, options: tuple[str, ...], place: BoardDirectory) -> None:
+    """Start a process that outlives this one, in a session of its own, with only a few of this one's variables.
 
     It gets its directory, and searches for the driver's library where the system does: a search path that was set for a
     kernel is for that kernel alone. A simulated machine's library is found by that path only.
+
+    Args:
+        code: what it runs; its arguments are the options, and after them its search path.
+        options: what else it is told.
+        place: where the board is.
+
+    Raises:
+        MonitorError: no source's library is installed.
     """
     if os.getpid() == 1:
         _reap()
@@ -72,7 +85,7 @@ def start(options: tuple[str, str], place: BoardDirectory) -> None:
     if not place.simulated:
         environment[LIBRARIES] = os.environ.get("LD_LIBRARY_PATH", "")
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _CODE, *options, *paths],
+        [sys.executable, "-I", "-S", "-c", code, *options, *paths],
         env=environment,
         cwd="/",
         stdin=subprocess.DEVNULL,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,10 +53,22 @@ def left(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
     return min(rooms) + machine.get("SwapFree", 0)
 
 
-def _in_cgroups(proc: Path, cgroups: Path) -> Iterator[int]:
-    """Give the bytes left in each limited cgroup that this process is in."""
+def untouched(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
+    """Return the bytes that a process may still fill before anything of its cgroups is dropped or swapped out.
+
+    That is less than `left`: the page cache of a cgroup counts as used, and swap does not count. None where the system
+    does not report it.
+    """
+    machine = _numbers(proc / "meminfo")
+    if "MemAvailable" not in machine or not os.access(proc / str(pid) / "cgroup", os.R_OK):
+        return None
+    return min([machine["MemAvailable"], *_in_cgroups(proc, cgroups, str(pid), cache=False)])
+
+
+def _in_cgroups(proc: Path, cgroups: Path, pid: str = "self", *, cache: bool = True) -> Iterator[int]:
+    """Give the bytes left in each limited cgroup that a process is in, with the page cache or without."""
     with contextlib.suppress(OSError, ValueError):
-        for line in (proc / "self/cgroup").read_text().splitlines():
+        for line in (proc / pid / "cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             kind = "memory" if "memory" in controllers.split(",") else controllers
             if kind not in _FILES:
@@ -64,16 +77,16 @@ def _in_cgroups(proc: Path, cgroups: Path) -> Iterator[int]:
             # A container may read its path on the machine, of which it sees only the end: then the root is its own.
             ours = root / path.strip("/")
             for folder in (ours, *ours.parents):
-                if folder.is_relative_to(root) and (room := _room(folder, kind)) is not None:
+                if folder.is_relative_to(root) and (room := _room(folder, kind, cache)) is not None:
                     yield room
 
 
-def _room(folder: Path, kind: str) -> int | None:
-    limit, used, cache = _FILES[kind]
+def _room(folder: Path, kind: str, cache: bool) -> int | None:
+    limit, used, dropped = _FILES[kind]
     with contextlib.suppress(OSError, ValueError):  # no limit, or no such cgroup
         stat = _numbers(folder / "memory.stat")
         free = int((folder / limit).read_text()) - int((folder / used).read_text())
-        return max(0, free + sum(stat.get(name, 0) for name in cache))
+        return max(0, free + sum(stat.get(name, 0) for name in dropped if cache))
     return None
 
 
