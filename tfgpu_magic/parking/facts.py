@@ -73,7 +73,7 @@ def _machine() -> str | None:
 def open_module(proc: Path = PROC) -> bool | None:
     """Tell whether the open kernel module is loaded; None where that is unknown."""
     machine = _machine()
-    file = proc / "driver/nvidia/version" if machine is None else Path(f"{machine}.version")
+    file = proc / "driver/nvidia/version" if machine is None else Path(f"{machine}.nvidia-version")
     try:
         return "Open Kernel Module" in file.read_text().splitlines()[0]
     except (OSError, IndexError):
