@@ -34,6 +34,7 @@ CODE = (
 
 TRIES = 3
 """How often a request is made again when the helper has died over it."""
+_AGAIN = 3.0  # seconds after which another helper is started while none listens
 _POLL = 0.1  # seconds between two looks whether a request is still wanted
 
 
@@ -113,57 +114,73 @@ class _Gone(Exception):
 def _conversation(
     connection: socket.socket, request: Request, tell: Callable[[Progress], None], wanted: Callable[[], bool]
 ) -> Outcome:
-    interrupted, off = False, False
-    with contextlib.suppress(OSError):
-        connection.sendall(request.to_line())
-    lines = _lines(connection)
+    """Make a request, and follow it to its end. Ctrl-C calls it off, and is raised at its end; a second one at once."""
+    lines, off = _Lines(connection), False
+    interrupted: KeyboardInterrupt | None = None
+    _send(connection, request.to_line())
     while True:
         try:
-            line = next(lines)
-            if line is not None:
-                said = reply(line)
-                if isinstance(said, Outcome):
-                    break
+            said = lines.next()
+            if isinstance(said, Outcome):
+                break
+            if said is not None:
                 tell(said)
-            leave = not off and not wanted()
-        except KeyboardInterrupt:
-            if interrupted:
+            leave = not wanted()
+        except KeyboardInterrupt as error:
+            if interrupted is not None:
                 raise
-            interrupted = leave = True
-            lines = _lines(connection)
+            interrupted, leave = error, True
         if leave and not off:
             off = True
-            with contextlib.suppress(OSError):
-                connection.sendall(CALL_OFF)
-    if interrupted:
-        raise KeyboardInterrupt
+            _send(connection, CALL_OFF)
+    if interrupted is not None:
+        raise interrupted
     return said
 
 
-def _lines(connection: socket.socket) -> Iterator[bytes | None]:
-    """Give each line of the helper, and None now and then between two.
+def _send(connection: socket.socket, line: bytes) -> None:
+    """Send a line; that nobody listens any more is seen when the answer is missing."""
+    with contextlib.suppress(OSError):
+        connection.sendall(line)
 
-    Raises:
-        _Gone: there are no more.
-        HelperHangs: none comes in time.
-    """
-    rest, heard = b"", time.monotonic()
-    while True:
-        ready, _, _ = select.select([connection], [], [], _POLL)
-        if not ready:
-            if time.monotonic() - heard > SILENCE:
-                raise HelperHangs("The process that parks others does not answer. Say it again in a while.")
-            yield None
-            continue
+
+class _Lines:
+    """What the helper says on a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._rest = b""
+        self._heard = time.monotonic()
+
+    def next(self) -> Progress | Outcome | None:
+        """Return what it says next; None if it is silent for a moment.
+
+        Raises:
+            _Gone: it has closed the connection.
+            HelperHangs: it is silent for too long.
+        """
+        if b"\n" not in self._rest:
+            ready, _, _ = select.select([self._connection], [], [], _POLL)
+            if not ready:
+                if time.monotonic() - self._heard > SILENCE:
+                    raise HelperHangs("The process that parks others does not answer. Say it again in a while.")
+                return None
+            self._receive()
+        line, ended, rest = self._rest.partition(b"\n")
+        if not ended:
+            return None
+        self._rest = rest
+        return reply(line)
+
+    def _receive(self) -> None:
         try:
-            new = connection.recv(2**16)
+            new = self._connection.recv(2**16)
         except OSError:
             new = b""
         if not new:
             raise _Gone
-        heard = time.monotonic()
-        *whole, rest = (rest + new).split(b"\n")
-        yield from whole
+        self._rest += new
+        self._heard = time.monotonic()
 
 
 @contextlib.contextmanager
@@ -198,17 +215,15 @@ def _found(place: BoardDirectory, others: list[BoardDirectory]) -> socket.socket
 
 
 def _started(place: BoardDirectory, others: list[BoardDirectory]) -> socket.socket:
-    end = time.monotonic() + START_TIMEOUT
+    end, again = time.monotonic() + START_TIMEOUT, 0.0
     elsewhere = ":".join(str(path) for path in directories() if path != place.path)
     try:
-        launch(CODE, (elsewhere,), place)
-        again = time.monotonic() + START_TIMEOUT / 3
         while time.monotonic() < end:
+            if time.monotonic() > again:  # one that is just ending keeps the lock from the next
+                launch(CODE, (elsewhere,), place)
+                again = time.monotonic() + _AGAIN
             if (connection := _found(place, others)) is not None:
                 return connection
-            if time.monotonic() > again:  # one that was just ending may have kept the lock from it
-                launch(CODE, (elsewhere,), place)
-                again = end
             time.sleep(0.02)
     except OSError as error:
         raise MonitorError(f"The process that parks others cannot be started ({error.strerror}).") from error

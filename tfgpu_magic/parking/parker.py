@@ -24,9 +24,11 @@ from tfgpu_magic.isolate.lease_file import LeaseFile
 from tfgpu_magic.isolate.pids import began, family
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking import record
+from tfgpu_magic.parking.asked import Asked
+from tfgpu_magic.parking.calls import Timeouts
 from tfgpu_magic.parking.ledger import Ledger
 from tfgpu_magic.parking.messages import Outcome, Progress, Request
-from tfgpu_magic.parking.operations import Asked, Operations, Timeouts
+from tfgpu_magic.parking.operations import Operations
 from tfgpu_magic.parking.refusals import Ended, NotYours
 from tfgpu_magic.parking.room import Waiting
 from tfgpu_magic.parking.settings import HEARTBEAT, LINGER, LOCK, PROCESS_NAME, SOCKET, WORKERS_LOCK
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.parking.ledger import Key
 
 _TICK = 1.0  # seconds between two looks at what is parked
+_REQUEST_TIMEOUT = 10.0  # seconds in which who connects says what is wanted
 _ORPHANS_TIMEOUT = 300.0  # seconds for which an earlier helper's workers are waited for: a large copy takes that long
 _PEER = struct.Struct("iII")  # struct ucred: pid, user, group. Source: unix(7), SO_PEERCRED
 
@@ -83,16 +86,21 @@ class Parker:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._leave)
         server = await asyncio.start_unix_server(self._serve, sock=_listening(self._place))
-        async with server:
-            while not self._over():
-                self._tick()
-                await asyncio.sleep(_TICK if self._alone else _TICK / 10)
+        while not self._over():
+            self._tick()
+            await asyncio.sleep(_TICK if self._alone else _TICK / 10)
+        server.close()
         for asked in self._asked:
             asked.call_off()
         while self._asked or self._settling:
             await asyncio.sleep(0.05)
         await self._workers.close()
         self._place.remove(SOCKET)
+
+    @property
+    def record(self) -> record.Record:
+        """What is parked."""
+        return self._ledger.record
 
     def _leave(self) -> None:
         self._leaving = True
@@ -129,13 +137,13 @@ class Parker:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request."""
         self._used = time.monotonic()
-        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
-            line = await asyncio.wait_for(reader.readline(), HEARTBEAT)
-            request = Request.from_line(line)
-            outcome = await self._answer(request, reader, writer)
-            writer.write(outcome.to_line())
-            await writer.drain()
-        with contextlib.suppress(OSError):
+        try:
+            with contextlib.suppress(OSError, ValueError, asyncio.TimeoutError):
+                line = await asyncio.wait_for(reader.readline(), _REQUEST_TIMEOUT)
+                outcome = await self._answer(Request.from_line(line), reader, writer)
+                writer.write(outcome.to_line())
+                await writer.drain()
+        finally:
             writer.close()
 
     async def _answer(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Outcome:
@@ -175,12 +183,7 @@ class Parker:
             await asked.pause(_TICK / 20)
             if asked.called_off:
                 break
-        operation = {
-            "park": self._operations.park,
-            "unpark": self._operations.unpark,
-            "check": self._operations.check,
-        }[asked.request.deed]
-        return await operation(asked)
+        return await self._operations.do(asked)
 
 
 async def _called_off(reader: asyncio.StreamReader, asked: Asked) -> None:
@@ -236,7 +239,18 @@ def main(elsewhere: str = "", paths: Sequence[str] = ()) -> None:
             return
         others = [Path(path) for path in elsewhere.split(":") if path and Path(path) != place.path]
         before = record.merged([record.read(place), *map(_left_at, others)])
-        asyncio.run(Parker(place, held, before, paths or sys.path).run())
+        parker = Parker(place, held, before, paths or sys.path)
+        asyncio.run(parker.run())
+        if not place.is_there() and parker.record.entries:
+            _hand_over(parker.record, [place.path, *others])
+
+
+def _hand_over(left: record.Record, paths: Sequence[Path]) -> None:
+    """Leave the record in the first directory that can be had, when its own was removed."""
+    for path in paths:
+        with contextlib.suppress(MonitorError), BoardDirectory(path) as place:
+            record.write(place, record.merged([record.read(place), left]))
+            return
 
 
 def _left_at(path: Path) -> record.Record:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 from dataclasses import dataclass, field, replace
@@ -173,7 +174,7 @@ class Record:
 
 
 def write(place: BoardDirectory, record: Record) -> None:
-    """Replace the record.
+    """Replace the record. Nothing waits for the disk: after a crash of the system no process is there to be known.
 
     Raises:
         MonitorError: it cannot be written; the one before is still there.
@@ -185,8 +186,7 @@ def write(place: BoardDirectory, record: Record) -> None:
     try:
         try:
             if os.write(fd, text) != len(text):
-                raise MonitorError(f"{place.path} is full.")
-            os.fsync(fd)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(fd)
         place.replace(new, NAME)

@@ -15,7 +15,7 @@ HEARTBEAT = 1.0
 """Seconds between two lines to whoever waits, at the most."""
 SILENCE = 20.0
 """Seconds without a line after which the helper hangs."""
-START_TIMEOUT = 15.0
+START_TIMEOUT = 30.0
 """Seconds in which a helper that was started listens."""
 
 PROCESS_NAME = "tfgpu-parker"

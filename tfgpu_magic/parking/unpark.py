@@ -1,0 +1,174 @@
+"""Brings a process back: waits for its turn and for room, has the room taken, and restores into it at once.
+
+A restore that finds too little room fails for good, so none is tried on hope: the room was seen to be free, it is
+claimed, and it is held by a placeholder until the moment before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.parking import checks, driver, facts
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.calls import TROUBLES, refusal
+from tfgpu_magic.parking.driver import DriverError
+from tfgpu_magic.parking.messages import Outcome, Progress
+from tfgpu_magic.parking.record import Entry
+from tfgpu_magic.parking.room import rooms
+from tfgpu_magic.parking.settling import STOPPED, unless_back, unsettled
+from tfgpu_magic.parking.states import UNSETTLED, Found, Phase, State
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.parking.asked import Asked
+    from tfgpu_magic.parking.calls import Calls
+    from tfgpu_magic.parking.ledger import Ledger
+    from tfgpu_magic.parking.room import Place, Waiting
+    from tfgpu_magic.parking.settling import Settling
+    from tfgpu_magic.parking.workers import Worker
+
+
+class Unpark:
+    """The way back.
+
+    Args:
+        ledger: what is parked.
+        calls: the driver's calls.
+        settling: sets right what goes wrong.
+        waiting: who waits for room.
+    """
+
+    def __init__(self, ledger: Ledger, calls: Calls, settling: Settling, waiting: Waiting) -> None:
+        self._ledger, self._calls, self._settling, self._waiting = ledger, calls, settling, waiting
+
+    async def unpark(self, asked: Asked) -> Outcome:
+        """Bring a process back, as soon as there is room for it."""
+        entry = await self._settled_in_time(asked) or await self._adopted(asked)
+        if entry is None:
+            return Outcome(refusals=(why.NotParked(),))
+        if entry.phase is Phase.BACK:
+            return Outcome(entry=entry)
+        if entry.phase is not Phase.PARKED:
+            return Outcome(entry=entry, refusals=(unsettled(entry),))
+        if not entry.held:  # what it needs is not known, so nothing could be taken for it
+            return Outcome(entry=entry, refusals=(why.NotParked(),))
+        place = self._waiting.enter(entry)
+        try:
+            return await self._in_turn(asked, entry, place)
+        except TROUBLES as trouble:
+            changed = await self._settling.settled(asked.key)
+            back = changed is not None and changed.phase is Phase.BACK
+            return Outcome(entry=changed, refusals=() if back else (refusal(trouble),))
+        finally:
+            self._waiting.leave(place)
+
+    async def _settled_in_time(self, asked: Asked) -> Entry | None:
+        """Return what is known of a process as soon as it is set right: a copy that is under way takes its time."""
+        times, begun = self._calls.timeouts, time.monotonic()
+        while True:
+            entry = await self._settling.settled(asked.key)
+            if entry is None or entry.phase not in UNSETTLED or entry.trouble == STOPPED or asked.called_off:
+                return entry
+            if time.monotonic() - begun > times.copying(entry.size):
+                return entry
+            asked.tell(Progress(step="settles", size=entry.size))
+            await asked.pause(times.between)
+
+    async def _adopted(self, asked: Asked) -> Entry | None:
+        """Return a process that an earlier helper has parked whose record is lost; None if it is not parked."""
+        (pid, start), request = asked.key, asked.request
+        if not request.held or facts.stopped(pid) or not facts.owned(pid):
+            return None
+        found = Entry(
+            pid=pid, began=start, phase=Phase.PARKED, since=time.time(), held=request.held, name=request.name
+        )
+        with contextlib.suppress(*TROUBLES, MonitorError):
+            async with self._calls.worker() as worker:
+                if await self._calls.state(worker, asked.key) is State.CHECKPOINTED:
+                    return self._ledger.begin(found)
+        return None
+
+    async def _in_turn(self, asked: Asked, entry: Entry, place: Place) -> Outcome:
+        """Wait until it is the process's turn and there is room, and bring it back."""
+        between, since = self._calls.timeouts.between, time.monotonic()
+        while not asked.called_off:
+            if not entry.alive():
+                return Outcome(refusals=(why.Ended(),))
+            if facts.stopped(entry.pid):
+                return Outcome(entry=entry, refusals=(why.Stopped(),))
+            snapshot = await self._calls.look(since)
+            if self._waiting.claim(place, snapshot):
+                done = await self._bring_back(asked, entry)
+                if done is not None:
+                    return done
+                self._waiting.unclaim(place)
+            asked.tell(self._progress(entry, place, snapshot))
+            await asked.pause(between)
+            since = time.monotonic() - between / 2
+        return Outcome(entry=entry, refusals=(why.Cancelled(),))
+
+    def _progress(self, entry: Entry, place: Place, snapshot: Snapshot) -> Progress:
+        """Return for whom and for how long a process waits."""
+        rates = self._ledger.record.rates
+        return Progress(
+            step="waits",
+            size=entry.size,
+            seconds=rates.seconds_back(entry.size),
+            ahead=tuple((one.pid, rates.seconds_back(one.size)) for one in self._waiting.ahead(place)),
+            rooms=rooms(entry, snapshot),
+        )
+
+    async def _bring_back(self, asked: Asked, entry: Entry) -> Outcome | None:
+        """Have the room taken, and bring a process back into it; return None if the room is not there."""
+        times = self._calls.timeouts
+        seconds = self._ledger.record.rates.seconds_back(entry.size)
+        asked.tell(Progress(step="takes room", size=entry.size, seconds=seconds))
+        async with self._calls.worker() as worker:
+            room = {held.gpu: checks.placeholder(held.size) for held in entry.held}
+            try:
+                await worker.call("take", room, seconds=times.take)
+            except DriverError as error:
+                if error.code == driver.OUT_OF_MEMORY:
+                    return None
+                raise
+            try:
+                return await self._restore(worker, asked, entry)
+            finally:
+                if worker.usable:
+                    with contextlib.suppress(*TROUBLES):
+                        await worker.call("let_go", seconds=times.unlock)
+
+    async def _restore(self, worker: Worker, asked: Asked, entry: Entry) -> Outcome:
+        """Bring a process back into the room that the worker holds for it."""
+        times, key = self._calls.timeouts, asked.key
+        state = await self._calls.state(worker, key)
+        if state is not State.CHECKPOINTED:
+            changed = await self._settling.set_right(worker, entry)
+            return Outcome(entry=changed, refusals=unless_back(changed, state))
+        if asked.called_off:
+            return Outcome(entry=entry, refusals=(why.Cancelled(),))
+        seconds = self._ledger.record.rates.seconds_back(entry.size)
+        asked.tell(Progress(step="copies back", size=entry.size, seconds=seconds))
+        entry = self._ledger.move(entry, Phase.RESTORING)
+        begun = time.monotonic()
+        try:
+            await self._calls.make(worker, key, "restore", seconds=times.copying(entry.size))
+        except DriverError as error:
+            return await self._not_restored(worker, entry, error)
+        took = time.monotonic() - begun
+        entry = self._ledger.move(entry, Phase.UNLOCKING)
+        await self._calls.make(worker, key, "unlock", seconds=times.unlock)
+        self._ledger.measured(back=entry.size / max(took, 1e-3))
+        return Outcome(entry=self._ledger.move(entry, Phase.BACK, returns=entry.returns + 1), seconds=took)
+
+    async def _not_restored(self, worker: Worker, entry: Entry, error: DriverError) -> Outcome:
+        """Find out what a failed restore has left: one that failed while the process was away has failed for good."""
+        found = await self._calls.state(worker, (entry.pid, entry.began))
+        if found is State.CHECKPOINTED or (found is Found.UNKNOWN and not facts.stopped(entry.pid)):
+            return Outcome(entry=self._ledger.move(entry, Phase.FAILED), refusals=(why.Lost(),))
+        changed = await self._settling.set_right(worker, entry)
+        refused = unless_back(changed, found)
+        return Outcome(entry=changed, refusals=refused and (why.Declined(error.call, error.code), *refused))
