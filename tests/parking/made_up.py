@@ -11,7 +11,7 @@ from typing import Any
 from tests.sizes import GIB, MIB
 from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.parking.driver import OUT_OF_MEMORY, WRONG_STATE, DriverError
+from tfgpu_magic.parking.driver import OUT_OF_MEMORY, RESTORE, WRONG_STATE, DriverError
 from tfgpu_magic.parking.states import CALLS, State
 from tfgpu_magic.parking.workers import Died, GivenUp
 
@@ -76,7 +76,7 @@ class Driver:
                 self.taken = 0
                 if HELD > TOTAL - self.others:
                     self.restored_without_room, self.state = True, State.FAILED
-                    raise DriverError(call, OUT_OF_MEMORY)
+                    raise DriverError(RESTORE, OUT_OF_MEMORY)
             self.state = after
         return None
 
@@ -94,7 +94,7 @@ class Worker:
         driver.at(number, call)
         driver.calls.append(call)
         if event == "declined" and call not in ("snapshot", "state", "let_go"):
-            raise DriverError(call, 801)
+            raise DriverError(RESTORE if call == "restore" else call, 801)
         if event.startswith(("died", "hung")):
             if event.endswith("after"):
                 with contextlib.suppress(DriverError):

@@ -255,7 +255,6 @@ def test_whatever_becomes_of_any_call_nothing_stays_locked_and_nothing_is_lost(
             settled = (house.phase, house.driver.state)
             assert settled in [
                 (None, State.RUNNING), (Phase.BACK, State.RUNNING), (Phase.PARKED, State.CHECKPOINTED),
-                (Phase.FAILED, State.CHECKPOINTED),
             ]  # fmt: skip
             assert house.driver.taken == 0
             assert not house.driver.restored_without_room
@@ -294,11 +293,8 @@ def test_a_death_at_any_step_is_set_right_by_the_same_helper_and_by_the_next(
         await house.operations.settle(me())
 
         assert house.driver.state in (State.RUNNING, State.CHECKPOINTED)
-        assert house.phase in (None, Phase.BACK, Phase.PARKED, Phase.FAILED)
-        assert (house.phase is Phase.PARKED) == (house.driver.state is State.CHECKPOINTED) or (
-            house.phase is Phase.FAILED  # a restore that the driver declines has failed for good
-            and (deed, event) == ("unpark", "declined")
-        )
+        assert house.phase in (None, Phase.BACK, Phase.PARKED)
+        assert (house.phase is Phase.PARKED) == (house.driver.state is State.CHECKPOINTED)
         if outcome.done:
             assert (house.driver.state is State.CHECKPOINTED) == (deed == "park")
         assert house.driver.held + house.driver.taken in (0, HELD)

@@ -23,6 +23,10 @@ MISSING = 500
 """Numbers of errors, as cuda.h has them; the last one is also that of a function that the library lacks."""
 
 
+RESTORE = "cuCheckpointProcessRestore"
+"""The one call that may fail for good."""
+
+
 class _LockArguments(ctypes.Structure):
     _fields_ = (("timeout_ms", ctypes.c_uint), ("reserved", ctypes.c_uint), ("more", ctypes.c_uint64 * 7))
 
@@ -59,7 +63,7 @@ class Driver:
     def __init__(self, folders: Iterable[str] = ()) -> None:
         self._library = _load(folders)
         self._taken: list[ctypes.c_uint64] = []
-        self._contexts: list[int] = []
+        self._contexts: list[ctypes.c_int] = []
         self._call("cuInit", 0)
 
     def state(self, pid: int) -> State:
@@ -80,12 +84,12 @@ class Driver:
         """Bring a process's memory back, at once after the room that was taken for it is free; it stays locked.
 
         Raises:
-            DriverError: it failed, and fails for good unless the process was in another state.
+            DriverError: it failed, and fails for good where there was too little room.
         """
         for at in self._taken:
             self._call("cuMemFree_v2", at)
         self._taken = []
-        self._call("cuCheckpointProcessRestore", pid, ctypes.byref(_Arguments()))
+        self._call(RESTORE, pid, ctypes.byref(_Arguments()))
 
     def unlock(self, pid: int) -> None:
         """Let a locked process's calls go on."""
@@ -105,9 +109,10 @@ class Driver:
             for gpu, size in room.items():
                 if gpu not in order:
                     raise DriverError("cuDeviceGet", NO_LIBRARY)
-                ordinal, context, at = order.index(gpu), ctypes.c_void_p(), ctypes.c_uint64()
-                self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), ordinal)
-                self._contexts.append(ordinal)
+                device, context, at = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+                self._call("cuDeviceGet", ctypes.byref(device), order.index(gpu))
+                self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+                self._contexts.append(device)
                 self._call("cuCtxSetCurrent", context)
                 self._call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size))
                 self._taken.append(at)
@@ -119,8 +124,8 @@ class Driver:
         """Free all that was taken, contexts included."""
         for at in self._taken:
             self._library.cuMemFree_v2(at)
-        for ordinal in self._contexts:
-            self._library.cuDevicePrimaryCtxRelease_v2(ordinal)
+        for device in self._contexts:
+            self._library.cuDevicePrimaryCtxRelease_v2(device)
         self._taken, self._contexts = [], []
 
     def _call(self, name: str, *arguments: object) -> None:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from tfgpu_magic.parking.settling import Settling
     from tfgpu_magic.parking.workers import Worker
 
+_FINAL = (driver.OUT_OF_MEMORY, driver.NO_SUCH_PROCESS)
+"""The errors of a restore that has failed for good: the first time, and every later time."""
+
 
 class Unpark:
     """The way back.
@@ -165,10 +168,16 @@ class Unpark:
         return Outcome(entry=self._ledger.move(entry, Phase.BACK, returns=entry.returns + 1), seconds=took)
 
     async def _not_restored(self, worker: Worker, entry: Entry, error: DriverError) -> Outcome:
-        """Find out what a failed restore has left: one that failed while the process was away has failed for good."""
+        """Find out what a failed restore has left: one that found too little room has failed for good."""
+        declined = why.Declined(error.call, error.code)
+        if error.call != driver.RESTORE:  # it was not begun
+            return Outcome(entry=self._ledger.move(entry, Phase.PARKED), refusals=(declined,))
         found = await self._calls.state(worker, (entry.pid, entry.began))
-        if found is State.CHECKPOINTED or (found is Found.UNKNOWN and not facts.stopped(entry.pid)):
-            return Outcome(entry=self._ledger.move(entry, Phase.FAILED), refusals=(why.Lost(),))
+        away = found is State.CHECKPOINTED or (found is Found.UNKNOWN and not facts.stopped(entry.pid))
+        if away and error.code in _FINAL:
+            return Outcome(entry=self._ledger.move(entry, Phase.FAILED), refusals=(declined, why.Lost()))
         changed = await self._settling.set_right(worker, entry)
+        if changed is not None and changed.phase is Phase.PARKED:
+            return Outcome(entry=changed, refusals=(declined,))
         refused = unless_back(changed, found)
-        return Outcome(entry=changed, refusals=refused and (why.Declined(error.call, error.code), *refused))
+        return Outcome(entry=changed, refusals=refused and (declined, *refused))
