@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -314,6 +315,16 @@ def test_a_process_that_is_killed_while_it_is_parked_is_gone_from_the_record(
     program.end()
 
     assert phase(program.pid) is None
+
+
+def test_a_board_that_is_removed_takes_nothing_with_it(machine: Machine, programs: Start, tmp_path: Path) -> None:
+    program = programs()
+    park(program.pid)
+    shutil.rmtree(tmp_path / "board")
+    until(lambda: phase(program.pid) is Phase.PARKED)
+
+    assert client.unpark(program.pid).done
+    assert program.intact()
 
 
 def test_two_helpers_are_never_there(machine: Machine, programs: Start) -> None:

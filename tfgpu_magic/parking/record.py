@@ -179,11 +179,10 @@ def write(place: BoardDirectory, record: Record) -> None:
     Raises:
         MonitorError: it cannot be written; the one before is still there.
     """
-    new = f"{NAME}-new"
+    new, text = f"{NAME}-new", record.to_json().encode()
     place.remove(new)
-    fd = place.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    text = record.to_json().encode()
     try:
+        fd = place.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             if os.write(fd, text) != len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
