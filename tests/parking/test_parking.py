@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -17,10 +18,13 @@ import pytest
 from tests.parking.conftest import PARKER, WORKER, Asking, Program, entry, helpers, park, phase
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
-from tfgpu_magic.parking import client
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.parking import client, parker
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.messages import Progress
+from tfgpu_magic.parking.record import Record
+from tfgpu_magic.parking.settings import SOCKET
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
@@ -317,6 +321,22 @@ def test_a_process_that_is_killed_while_it_is_parked_is_gone_from_the_record(
     assert phase(program.pid) is None
 
 
+def test_who_waits_is_handed_over_to_the_next_helper(machine: Machine, programs: Start) -> None:
+    one = programs(GIB)
+    park(one.pid)
+    other = programs(GIB)
+    said: list[Progress] = []
+    coming = Asking(client.unpark, one.pid, tell=said.append)
+    until(lambda: any(each.step == "waits" for each in said))
+    [helper] = helpers(machine, PARKER)
+    helper.terminate()
+    until(lambda: helper.pid not in [each.pid for each in helpers(machine, PARKER)])
+    other.end()
+
+    assert coming.outcome().done
+    assert one.intact()
+
+
 def test_a_board_that_is_removed_takes_nothing_with_it(machine: Machine, programs: Start, tmp_path: Path) -> None:
     program = programs()
     park(program.pid)
@@ -336,9 +356,16 @@ def test_two_helpers_are_never_there(machine: Machine, programs: Start) -> None:
     assert machine.held() == 0
 
 
-def test_a_helper_with_nothing_to_do_ends_and_its_record_stays_true(
-    machine: Machine, programs: Start, tmp_path: Path
-) -> None:
+def test_a_helper_with_nothing_to_do_ends(machine: Machine) -> None:
+    with BoardDirectory() as place:
+        held = parker.lock(place)
+        assert held is not None
+        asyncio.run(parker.Parker(place, held, Record(), sys.path, linger=0.1).run())
+
+        assert not (place.path / place.name(SOCKET)).exists()
+
+
+def test_a_helper_that_is_told_to_end_leaves_what_is_parked_to_the_next(machine: Machine, programs: Start) -> None:
     program = programs()
     park(program.pid)
     [helper] = helpers(machine, PARKER)

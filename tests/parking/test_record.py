@@ -153,3 +153,13 @@ def test_a_phase_that_cannot_follow_is_a_mistake_of_ours(place: BoardDirectory) 
 
     with pytest.raises(AssertionError, match="cannot follow"):
         ledger.move(entry, Phase.RESTORING)
+
+
+def test_since_when_a_process_is_away_outlasts_an_attempt_to_bring_it_back(place: BoardDirectory) -> None:
+    ledger = Ledger(place, Record())
+    parked = ledger.begin(mine(since=5.0))
+    again = ledger.move(ledger.move(parked, Phase.RESTORING), Phase.PARKED)
+    back = ledger.move(again, Phase.BACK)
+
+    assert again.since == 5.0
+    assert back.since > 5.0

@@ -1,6 +1,7 @@
 """What libcuda reports of this process: THE ONLY module that calls it. It never loads it, so nothing starts.
 
-Only a throwaway process (`probe`) loads it, to find in which order CUDA would show the GPUs.
+Only a throwaway process (`probe`) loads it, to find in which order CUDA would show the GPUs; and `parking.driver`,
+which calls it about other processes.
 Source of the calls: CUDA Driver API reference, "Device Management", "Primary Context Management", "Context Management"
 and "Stream Ordered Memory Allocator".
 """

@@ -126,6 +126,10 @@ def _conversation(
             if said is not None:
                 tell(said)
             leave = not wanted()
+        except _Gone:
+            if interrupted is not None:
+                raise interrupted from None
+            raise
         except KeyboardInterrupt as error:
             if interrupted is not None:
                 raise

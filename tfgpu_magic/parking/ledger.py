@@ -22,6 +22,9 @@ Key: TypeAlias = tuple[int, int]
 """A process's pid and its start."""
 
 
+_AWAY = frozenset({Phase.PARKED, Phase.RESTORING, Phase.UNLOCKING})
+
+
 class Ledger:
     """What is parked, as the helper knows it.
 
@@ -72,7 +75,9 @@ class Ledger:
     def move(self, entry: Entry, phase: Phase, **changes: object) -> Entry:
         """Write down that a process is in another phase from now on, and return it."""
         self._check(entry, phase)
-        changed = replace(entry, phase=phase, since=time.time(), **{"trouble": "", **changes})  # type: ignore[arg-type]
+        on_its_way = phase in _AWAY and entry.phase in _AWAY
+        since = entry.since if on_its_way else time.time()
+        changed = replace(entry, phase=phase, since=since, **{"trouble": "", **changes})  # type: ignore[arg-type]
         self._put(changed)
         return changed
 

@@ -29,19 +29,17 @@ from tfgpu_magic.parking.calls import Timeouts
 from tfgpu_magic.parking.ledger import Ledger
 from tfgpu_magic.parking.messages import Outcome, Progress, Request
 from tfgpu_magic.parking.operations import Operations
-from tfgpu_magic.parking.refusals import Ended, NotYours
+from tfgpu_magic.parking.refusals import Cancelled, Ended, NotYours
 from tfgpu_magic.parking.room import Waiting
 from tfgpu_magic.parking.settings import HEARTBEAT, LINGER, LOCK, PROCESS_NAME, SOCKET, WORKERS_LOCK
-from tfgpu_magic.parking.workers import CODE, Workers
+from tfgpu_magic.parking.states import UNSETTLED
+from tfgpu_magic.parking.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tfgpu_magic.parking.ledger import Key
-
 _TICK = 1.0  # seconds between two looks at what is parked
 _REQUEST_TIMEOUT = 10.0  # seconds in which who connects says what is wanted
-_ORPHANS_TIMEOUT = 300.0  # seconds for which an earlier helper's workers are waited for: a large copy takes that long
 _PEER = struct.Struct("iII")  # struct ucred: pid, user, group. Source: unix(7), SO_PEERCRED
 
 
@@ -54,8 +52,6 @@ class Parker:
         before: what earlier helpers have left.
         paths: where workers find what they import.
         linger: seconds to stay when there is nothing to do.
-        timeouts: how long the driver's calls may take.
-        code: what a worker runs.
     """
 
     def __init__(
@@ -66,15 +62,14 @@ class Parker:
         paths: Sequence[str],
         *,
         linger: float = LINGER,
-        timeouts: Timeouts | None = None,
-        code: str = CODE,
     ) -> None:
         self._place, self._lock, self._linger = place, lock, linger
         self._workers_lock = place.open(WORKERS_LOCK, os.O_RDWR | os.O_CREAT)
         self._ledger = Ledger(place, before)
-        self._workers = Workers(paths, self._workers_lock, code)
+        self._workers = Workers(paths, self._workers_lock)
         self._waiting = Waiting(LeaseFile())
-        self._operations = Operations(self._ledger, self._workers, self._waiting, timeouts or Timeouts())
+        self._timeouts = Timeouts()
+        self._operations = Operations(self._ledger, self._workers, self._waiting, self._timeouts)
         self._asked: set[Asked] = set()
         self._used = self._begun = time.monotonic()
         self._alone = False
@@ -89,6 +84,7 @@ class Parker:
         while not self._over():
             self._tick()
             await asyncio.sleep(_TICK if self._alone else _TICK / 10)
+        self._leaving = True
         server.close()
         for asked in self._asked:
             asked.call_off()
@@ -124,7 +120,8 @@ class Parker:
 
     def _orphans_ended(self) -> bool:
         """Tell whether no worker of an earlier helper is left, or one hangs; from then on it is our workers' lock."""
-        late = time.monotonic() - self._begun > _ORPHANS_TIMEOUT
+        sizes = [entry.size for entry in self._ledger.record.entries.values() if entry.phase in UNSETTLED]
+        late = time.monotonic() - self._begun > self._timeouts.copying(max(sizes, default=0))
         try:
             fcntl.flock(self._workers_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -155,7 +152,7 @@ class Parker:
         if start is None:
             return Outcome(refusals=(Ended(),))
         if request.inside is not None and peer not in family(pid):
-            request = _said_by_others(request)
+            request = replace(request, inside=None)  # nobody else can say that
         said: list[Progress] = [Progress(step="checks")]
 
         def tell(progress: Progress) -> None:
@@ -171,7 +168,10 @@ class Parker:
                 await asyncio.wait({work}, timeout=HEARTBEAT)
                 if not work.done():
                     writer.write(said[0].to_line())
-            return work.result()
+            outcome = work.result()
+            if self._leaving and Cancelled() in outcome.refusals:  # the asker asks the next helper
+                raise ConnectionAbortedError
+            return outcome
         finally:
             listening.cancel()
             self._asked.discard(asked)
@@ -182,7 +182,7 @@ class Parker:
         while not self._alone:
             await asked.pause(_TICK / 20)
             if asked.called_off:
-                break
+                return Outcome(entry=self._ledger.entry(asked.key), refusals=(Cancelled(),))
         return await self._operations.do(asked)
 
 
@@ -198,11 +198,6 @@ def _peer(writer: asyncio.StreamWriter) -> tuple[int, int]:
     connection = writer.get_extra_info("socket")
     pid, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return pid, user
-
-
-def _said_by_others(request: Request) -> Request:
-    """Return a request without what somebody else says of a process's inside."""
-    return replace(request, inside=None)
 
 
 def _listening(place: BoardDirectory) -> socket.socket:

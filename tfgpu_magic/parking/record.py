@@ -53,7 +53,7 @@ class Entry:
         pid: its pid.
         began: when it began, in the system's ticks since its start (`pids.began`).
         phase: how far it has come.
-        since: when the phase began, in seconds since the epoch.
+        since: when the phase began, in seconds since the epoch; as long as it is away, since when it is.
         held: what it holds, or held, of each GPU.
         name: what it is called: a notebook's path, a program's name.
         returns: how often it has come back.
@@ -136,7 +136,7 @@ class Record:
     """
 
     entries: Mapping[tuple[int, int], Entry] = field(default_factory=dict)
-    rates: Rates = Rates()
+    rates: Rates = field(default_factory=Rates)
 
     def put(self, entry: Entry) -> Record:
         """Return the record with this entry, in the place of the process's earlier one."""

@@ -18,9 +18,8 @@ from tfgpu_magic.parking.states import Found, State
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-CODE = (
-    "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.parking.worker import main; main()"  # as in `look`
-)
+CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.parking.worker import main; main()"
+"""What a worker runs."""
 START_TIMEOUT = 60.0
 """Seconds in which the driver starts: without persistence mode it takes one to three for each GPU."""
 SPARE = 2
@@ -71,11 +70,6 @@ class Worker:
     def usable(self) -> bool:
         """Whether it lives, and waits for an order."""
         return self._process.returncode is None and self._idle
-
-    @property
-    def pid(self) -> int:
-        """Its pid."""
-        return self._process.pid
 
     async def begin(self) -> None:
         """Wait until it has started the driver.
@@ -150,11 +144,10 @@ class Workers:
     Args:
         paths: where a worker finds what it imports.
         lock: a descriptor that every worker keeps open: its lock is held as long as any of them lives.
-        code: what a worker runs.
     """
 
-    def __init__(self, paths: Sequence[str], lock: int, code: str = CODE) -> None:
-        self._paths, self._lock, self._code = list(paths), lock, code
+    def __init__(self, paths: Sequence[str], lock: int) -> None:
+        self._paths, self._lock = list(paths), lock
         self._free: list[Worker] = []
 
     @contextlib.asynccontextmanager
@@ -192,7 +185,7 @@ class Workers:
     async def _start(self) -> asyncio.subprocess.Process:
         try:
             return await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", "-c", self._code, *self._paths,
+                sys.executable, "-I", "-S", "-c", CODE, *self._paths,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
