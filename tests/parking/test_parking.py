@@ -298,6 +298,25 @@ def test_nothing_is_lost_or_locked_whatever_is_killed(
     until(lambda: machine.held() == GIB + CONTEXT)
 
 
+def test_whoever_looks_next_sets_right_what_all_have_died_over(machine: Machine, programs: Start) -> None:
+    program = programs()
+    park(program.pid)
+    machine.hang("cuCheckpointProcessUnlock", 5.0)
+    code = "import sys; from tfgpu_magic.parking import client; client.unpark(int(sys.argv[1]))"
+    asker = machine.popen([sys.executable, "-c", code, str(program.pid)])
+    until(lambda: phase(program.pid) in (Phase.UNLOCKING, Phase.BACK))
+    asker.kill()
+    for one in helpers(machine, PARKER) + helpers(machine, WORKER):
+        one.kill()
+    asker.wait()
+    machine.clear_faults()
+    client.attend()
+
+    until(lambda: phase(program.pid) is Phase.BACK)
+    assert program.intact()
+    assert not client.attend()
+
+
 def test_a_helper_that_dies_while_all_is_quiet_leaves_its_record_to_the_next(
     machine: Machine, programs: Start
 ) -> None:

@@ -19,6 +19,7 @@ from tfgpu_magic.monitor.starting import launch
 from tfgpu_magic.parking import record
 from tfgpu_magic.parking.messages import CALL_OFF, Outcome, Progress, Request, reply
 from tfgpu_magic.parking.settings import SILENCE, SOCKET, START_TIMEOUT
+from tfgpu_magic.parking.states import UNSETTLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,6 +96,33 @@ def parked(pid: int | None = None) -> Entry | None:
     with contextlib.suppress(MonitorError), BoardDirectory() as place:
         return next((one for one in record.read_all(place).entries.values() if one.pid == wanted), None)
     return None
+
+
+def attend() -> bool:
+    """Start a helper if one has died over something that is not settled, and nobody has asked for another since.
+
+    Whoever looks at the record now and then calls this. Where nothing is parked it takes microseconds.
+
+    Returns:
+        Whether one was started.
+
+    Raises:
+        MonitorError: it cannot be started.
+    """
+    with BoardDirectory() as place:
+        if not any(entry.phase in UNSETTLED for entry in record.read_all(place).entries.values()):
+            return False
+        others = other_directories(place)
+        try:
+            connection = _found(place, others)
+            if connection is None:
+                _launch(place)
+            else:
+                connection.close()
+            return connection is None
+        finally:
+            for other in others:
+                other.close()
 
 
 def ask(
@@ -219,16 +247,21 @@ def _found(place: BoardDirectory, others: list[BoardDirectory]) -> socket.socket
 
 
 def _started(place: BoardDirectory, others: list[BoardDirectory]) -> socket.socket:
+    """Start a helper, and return a connection to it."""
     end, again = time.monotonic() + START_TIMEOUT, 0.0
+    while time.monotonic() < end:
+        if time.monotonic() > again:  # one that is just ending keeps the lock from the next
+            _launch(place)
+            again = time.monotonic() + _AGAIN
+        if (connection := _found(place, others)) is not None:
+            return connection
+        time.sleep(0.02)
+    raise HelperHangs("The process that parks others was started, and does not answer. Say it again in a while.")
+
+
+def _launch(place: BoardDirectory) -> None:
     elsewhere = ":".join(str(path) for path in directories() if path != place.path)
     try:
-        while time.monotonic() < end:
-            if time.monotonic() > again:  # one that is just ending keeps the lock from the next
-                launch(CODE, (elsewhere,), place)
-                again = time.monotonic() + _AGAIN
-            if (connection := _found(place, others)) is not None:
-                return connection
-            time.sleep(0.02)
+        launch(CODE, (elsewhere,), place)
     except OSError as error:
         raise MonitorError(f"The process that parks others cannot be started ({error.strerror}).") from error
-    raise HelperHangs("The process that parks others was started, and does not answer. Say it again in a while.")
