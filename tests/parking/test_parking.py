@@ -196,7 +196,7 @@ def test_an_old_driver_is_refused(machine: Machine, programs: Start) -> None:
 
 @pytest.mark.parametrize("gpus", ["1x8GiB:mig=2"])
 def test_a_part_of_a_gpu_is_refused(machine: Machine, programs: Start) -> None:
-    assert why.MigGpu("0.0") in park(programs().pid).refusals
+    assert why.MigGpu in [type(one) for one in park(programs().pid).refusals]
 
 
 def test_what_fills_the_gpu_is_refused(machine: Machine, programs: Start) -> None:
@@ -322,8 +322,8 @@ def test_a_helper_that_dies_while_all_is_quiet_leaves_its_record_to_the_next(
 ) -> None:
     program = programs(GIB)
     park(program.pid)
-    [helper] = helpers(machine, PARKER)
-    helper.kill()
+    for helper in helpers(machine, PARKER):
+        helper.kill()
 
     assert phase(program.pid) is Phase.PARKED
     assert client.unpark(program.pid).done

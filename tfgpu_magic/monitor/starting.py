@@ -32,8 +32,10 @@ _CODE = (
 )
 
 
-def begin(place: BoardDirectory, fd: int) -> bool:
+def begin(place: BoardDirectory, fd: int, name: str = LOCK) -> bool:
     """Tell whether this process is to start a collector now: none holds the lock, and none is on its way.
+
+    Another process of which there is one for each user is started by the same rule, with a lock of its own.
 
     The lock is held for microseconds, and released before the file is closed: a process that is forked meanwhile has
     the descriptor too, and would keep the lock.
@@ -43,7 +45,7 @@ def begin(place: BoardDirectory, fd: int) -> bool:
     except BlockingIOError:
         return False
     try:
-        if not place.holds(LOCK, fd):
+        if not place.holds(name, fd):
             return False
         begun, failures = lockfile.started(fd)
         if 0 <= time.monotonic() - begun < min(_LONGEST, _FIRST * 2.0 ** min(failures, 10)):

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.directory import BoardDirectory, directories, other_directories
-from tfgpu_magic.monitor.starting import launch
+from tfgpu_magic.monitor.starting import begin, launch
 from tfgpu_magic.parking import record
 from tfgpu_magic.parking.messages import CALL_OFF, Outcome, Progress, Request, reply
-from tfgpu_magic.parking.settings import SILENCE, SOCKET, START_TIMEOUT
+from tfgpu_magic.parking.settings import LOCK, SILENCE, SOCKET, START_TIMEOUT
 from tfgpu_magic.parking.states import UNSETTLED
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ CODE = (
 
 TRIES = 3
 """How often a request is made again when the helper has died over it."""
-_AGAIN = 3.0  # seconds after which another helper is started while none listens
 _POLL = 0.1  # seconds between two looks whether a request is still wanted
 
 
@@ -248,20 +247,25 @@ def _found(place: BoardDirectory, others: list[BoardDirectory]) -> socket.socket
 
 def _started(place: BoardDirectory, others: list[BoardDirectory]) -> socket.socket:
     """Start a helper, and return a connection to it."""
-    end, again = time.monotonic() + START_TIMEOUT, 0.0
+    end = time.monotonic() + START_TIMEOUT
     while time.monotonic() < end:
-        if time.monotonic() > again:  # one that is just ending keeps the lock from the next
-            _launch(place)
-            again = time.monotonic() + _AGAIN
+        _launch(place)
         if (connection := _found(place, others)) is not None:
             return connection
-        time.sleep(0.02)
+        time.sleep(_POLL / 2)
     raise HelperHangs("The process that parks others was started, and does not answer. Say it again in a while.")
 
 
 def _launch(place: BoardDirectory) -> None:
+    """Start a helper, unless there is one, or one is on its way."""
     elsewhere = ":".join(str(path) for path in directories() if path != place.path)
     try:
-        launch(CODE, (elsewhere,), place)
+        fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
+        try:
+            needed = begin(place, fd, LOCK)
+        finally:
+            os.close(fd)
+        if needed:
+            launch(CODE, (elsewhere,), place)
     except OSError as error:
         raise MonitorError(f"The process that parks others cannot be started ({error.strerror}).") from error

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.isolate.lease_file import LeaseFile
 from tfgpu_magic.isolate.pids import began, family
+from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking import record
 from tfgpu_magic.parking.asked import Asked
@@ -81,6 +82,7 @@ class Parker:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._leave)
         server = await asyncio.start_unix_server(self._serve, sock=_listening(self._place))
+        lockfile.succeed(self._lock)
         while not self._over():
             self._tick()
             await asyncio.sleep(_TICK if self._alone else _TICK / 10)
@@ -209,13 +211,15 @@ def _listening(place: BoardDirectory) -> socket.socket:
 
 
 def lock(place: BoardDirectory) -> int | None:
-    """Take the lock that makes this process the helper; None if another one has it."""
-    fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
-    with contextlib.suppress(OSError):
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if place.holds(LOCK, fd):
-            return fd
-    os.close(fd)
+    """Take the lock that makes this process the helper; None if another one has it for longer than a look takes."""
+    for _ in range(20):
+        fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if place.holds(LOCK, fd):
+                return fd
+        os.close(fd)
+        time.sleep(0.02)
     return None
 
 

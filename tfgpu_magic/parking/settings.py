@@ -13,9 +13,9 @@ LINGER = 60.0
 """Seconds that the helper stays when nothing is parked and nobody has asked for anything."""
 HEARTBEAT = 1.0
 """Seconds between two lines to whoever waits, at the most."""
-SILENCE = 20.0
+SILENCE = 30.0
 """Seconds without a line after which the helper hangs."""
-START_TIMEOUT = 30.0
+START_TIMEOUT = 60.0
 """Seconds in which a helper that was started listens."""
 
 PROCESS_NAME = "tfgpu-parker"
