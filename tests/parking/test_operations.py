@@ -30,7 +30,7 @@ from tfgpu_magic.parking.room import Waiting
 from tfgpu_magic.parking.states import Phase, State
 
 QUICK = Timeouts(copy=0.2, slowest=1e12, between=0.01)
-PARK, UNPARK, CHECK = (Request(deed=deed, inside=Inside()) for deed in ("park", "unpark", "check"))  # type: ignore[arg-type]
+PARK, UNPARK = Request(deed="park", inside=Inside()), Request(deed="unpark")
 
 
 @pytest.fixture(autouse=True, scope="module")

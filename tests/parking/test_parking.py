@@ -1,4 +1,4 @@
-"""Real processes on a simulated machine are parked and come back: the driver's account and their memory are the judges."""
+"""Real processes on a simulated machine are parked and come back; the driver and their memory are the judges."""
 
 from __future__ import annotations
 
@@ -127,7 +127,8 @@ def test_several_take_turns_and_none_finds_too_little(machine: Machine, programs
     waiting = [Asking(client.unpark, first.pid), Asking(client.unpark, second.pid)]
     time.sleep(0.5)
     assert park(third.pid).done
-    until(lambda: machine.held() == GIB + CONTEXT and {phase(first.pid), phase(second.pid)} == {Phase.BACK, Phase.PARKED})
+    turned = {Phase.BACK, Phase.PARKED}
+    until(lambda: machine.held() == GIB + CONTEXT and {phase(first.pid), phase(second.pid)} == turned)
     there = first if phase(first.pid) is Phase.BACK else second
     assert there.intact()
     assert park(there.pid).done

@@ -47,7 +47,8 @@ def mine(phase: Phase = Phase.PARKED, **fields: object) -> Entry:
     """Return an entry of this process, which lives."""
     start = began(os.getpid())
     assert start is not None
-    return Entry(**{"pid": os.getpid(), "began": start, "phase": phase, "since": 1.0, **fields})  # type: ignore[arg-type]
+    fields = {"pid": os.getpid(), "began": start, "phase": phase, "since": 1.0, **fields}
+    return Entry(**fields)  # type: ignore[arg-type]
 
 
 @given(st.lists(ENTRIES), RATES)
