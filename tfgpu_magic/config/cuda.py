@@ -1,7 +1,7 @@
 """What libcuda reports of this process: THE ONLY module that calls it. It never loads it, so nothing starts.
 
-Only a throwaway process (`probe`) loads it, to find in which order CUDA would show the GPUs; and `parking.driver`,
-which calls it about other processes.
+Only a throwaway process (`probe`) loads it, to find in which order CUDA would show the GPUs, or whether it works; and
+`parking.driver`, which calls it about other processes.
 Source of the calls: CUDA Driver API reference, "Device Management", "Primary Context Management", "Context Management"
 and "Stream Ordered Memory Allocator".
 """
@@ -18,6 +18,11 @@ from tfgpu_magic.probe import Probe, any_hangs
 
 LIBRARY = "libcuda.so.1"
 _CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.config.cuda import answer; answer()"
+
+NOT_INITIALISED = 3
+"""What every call answers before `cuInit`, and in a child that was forked after it: CUDA_ERROR_NOT_INITIALIZED."""
+NO_DEVICE = 100
+"""What `cuInit` answers where there is no GPU, or none is visible: CUDA_ERROR_NO_DEVICE."""
 
 CUDA_TIMEOUT = 15.0
 """Seconds that CUDA may take to start in the throwaway process; without persistence mode that is several."""
@@ -39,8 +44,7 @@ def loaded() -> ctypes.CDLL | None:
 def initialised() -> bool:
     """Tell whether `cuInit` was called in this process, so that `CUDA_VISIBLE_DEVICES` has no effect any more."""
     library = loaded()
-    # Before cuInit every call answers 3, CUDA_ERROR_NOT_INITIALIZED; so does a child forked after it.
-    return library is not None and library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != 3
+    return library is not None and library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALISED
 
 
 def shown() -> tuple[str, ...]:
@@ -183,5 +187,38 @@ def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str:
 
 def answer() -> None:
     """Print what CUDA shows this process, which is the throwaway one."""
-    ctypes.CDLL(LIBRARY).cuInit(0)
+    start()
     print(json.dumps(shown()))
+
+
+def start() -> int:
+    """Start CUDA in this process, a throwaway one, and return its code.
+
+    Raises:
+        OSError: the driver's library cannot be opened.
+    """
+    return int(ctypes.CDLL(LIBRARY).cuInit(0))
+
+
+def version() -> tuple[int, int] | None:
+    """Return the newest version of CUDA that the driver serves; None while its library is not loaded."""
+    library, number = loaded(), ctypes.c_int()
+    if library is None or library.cuDriverGetVersion(ctypes.byref(number)) != 0:
+        return None
+    return number.value // 1000, number.value % 1000 // 10
+
+
+def make_context(ordinal: int) -> int:
+    """Make a GPU's CUDA context in this process, a throwaway one, which holds it to its end; return CUDA's code."""
+    library = loaded()
+    return NOT_INITIALISED if library is None else int(
+        library.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), ordinal)
+    )
+
+
+def name(code: int) -> str:
+    """Return the name of one of CUDA's codes: ``CUDA_ERROR_NO_DEVICE``; its number where the driver knows none."""
+    library, text = loaded(), ctypes.c_char_p()
+    if library is None or library.cuGetErrorName(code, ctypes.byref(text)) != 0 or text.value is None:
+        return f"CUDA error {code}"
+    return text.value.decode(errors="replace")
