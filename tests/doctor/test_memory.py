@@ -1,0 +1,99 @@
+"""The host's memory and the cgroups that limit it, in files that stand in for a machine's and in a real cgroup."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cgroups import cgroup_of
+from tests.doctor.looking import look
+from tests.sizes import GIB, MIB
+from tfgpu_magic.doctor.machine import Machine as Here
+
+ROOT = str(Path(__file__).parents[2])
+
+
+def machine(root: Path, cgroup: str, files: dict[str, int | str], available: int = 12 * GIB) -> Here:
+    """Return a machine of 16 GiB whose files say so."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/meminfo").write_text(
+        f"MemTotal:  {16 * GIB // 1024} kB\nMemAvailable:  {available // 1024} kB\nSwapFree:  0 kB\n"
+    )
+    (root / "proc/self/cgroup").write_text(cgroup)
+    for name, value in files.items():
+        file = root / "sys/fs/cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(str(value))
+    return Here(root, {})
+
+
+V1, V2 = "4:cpu,memory:/slurm/job_1\n0::/\n", "0::/user/session\n"
+TIGHT_V2 = {
+    "user/memory.max": 8 * GIB, "user/memory.current": GIB,
+    "user/session/memory.max": 4 * GIB, "user/session/memory.current": 3 * GIB,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "found", "figures"),
+    [
+        (V2, {}, "free", None),
+        (V2, {"user/session/memory.max": "max", "user/session/memory.current": 5}, "free", None),
+        (V2, {"user/memory.max": 64 * GIB, "user/memory.current": 5}, "free", None),
+        (V2, TIGHT_V2, "tight", ("/user/session", 4 * GIB, 3 * GIB, GIB)),
+        (
+            V2,
+            {**TIGHT_V2, "user/session/memory.stat": f"inactive_file {2 * GIB}\n"},
+            "limited",
+            ("/user/session", 4 * GIB, GIB, 3 * GIB),
+        ),
+        (
+            V1,
+            {
+                "memory/slurm/job_1/memory.limit_in_bytes": 2**63 - 4096,
+                "memory/slurm/job_1/memory.usage_in_bytes": GIB,
+                "memory/slurm/memory.limit_in_bytes": 2 * GIB,
+                "memory/slurm/memory.usage_in_bytes": GIB,
+            },
+            "tight",
+            ("/slurm", 2 * GIB, GIB, GIB),
+        ),
+        (V2, {"memory.max": 15 * GIB, "memory.current": GIB}, "limited", ("/", 15 * GIB, GIB, 12 * GIB)),
+    ],
+)
+def test_the_tightest_limit_counts(
+    cgroup: str, files: dict[str, int | str], found: str, figures: tuple[object, ...] | None, tmp_path: Path
+) -> None:
+    report = look("host_memory", here=machine(tmp_path, cgroup, files))
+
+    assert report.names == [f"host_memory.{found}"]
+    if figures is not None:
+        facts = report.facts(f"host_memory.{found}")
+        assert tuple(facts[name] for name in ("cgroup", "limit_bytes", "used_bytes", "left_bytes")) == figures
+
+
+def test_a_machine_that_is_full_is_told_beside_its_cgroup(tmp_path: Path) -> None:
+    report = look("host_memory", here=machine(tmp_path, V2, TIGHT_V2, available=GIB))
+
+    assert report.names == ["host_memory.tight", "host_memory.short"]
+
+
+def test_a_machine_that_reports_nothing_is_said_to_be_unknown(tmp_path: Path) -> None:
+    assert look("host_memory", here=Here(tmp_path, {})).names == ["host_memory.unknown"]
+
+
+def test_a_real_cgroup_that_is_tight_is_named_with_its_limit() -> None:
+    with cgroup_of(300 * MIB) as folder:
+        code = (
+            f"import os; open('{folder}/cgroup.procs', 'w').write(str(os.getpid())); "
+            "from tests.doctor.looking import look; report = look('host_memory'); "
+            "print(report.names[0], report.facts('host_memory.tight'))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("host_memory.tight ")
+    assert f"'limit_bytes': {300 * MIB}" in done.stdout
+    assert folder.name in done.stdout
