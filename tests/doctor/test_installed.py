@@ -16,14 +16,14 @@ from tests.monitor.boards import collectors, end_collectors
 from tests.waiting import until
 from tfgpu_magic._version import __version__
 from tfgpu_magic.doctor.checks.kernel_module import FILE
+from tfgpu_magic.doctor.child import Answer
+from tfgpu_magic.doctor.machine import Driver
 from tfgpu_magic.doctor.machine import Machine as Here
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
-from tfgpu_magic.doctor.child import Answer
-from tfgpu_magic.doctor.machine import Driver
 from tfgpu_magic.simgpu import Machine
 
 # --- the driver's own files ---
@@ -269,9 +269,7 @@ def test_a_configuration_that_fails_is_a_fault_and_the_next_file_is_read(profile
     assert report.facts("policy.broken")["why"] == "ZeroDivisionError: division by zero"
 
 
-def test_a_configuration_that_never_ends_is_given_up(
-    profile: Path, impatient: None
-) -> None:
+def test_a_configuration_that_never_ends_is_given_up(profile: Path, impatient: None) -> None:
     (profile / "ipython_config.py").write_text("while True: pass")
 
     assert look("policy").names == ["policy.unread"]

@@ -72,7 +72,7 @@ def test_the_summary_counts_what_needs_attention() -> None:
 def test_every_outcome_has_room_in_80_columns(check: Check) -> None:
     for outcome in check.outcomes:
         names = {name for _, name, _, _ in string.Formatter().parse(outcome.found + outcome.next) if name}
-        long = doctor.text(check.title, [outcome(**{name: "word " * 40 for name in names})])
+        long = doctor.text(check.title, [outcome(**dict.fromkeys(names, "word " * 40))])
         short = doctor.text(check.title, [outcome(**dict.fromkeys(names, "0"))])
 
         assert [line for line in long.splitlines() if len(line) > doctor.WIDTH and "word" not in line] == []

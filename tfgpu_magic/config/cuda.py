@@ -211,8 +211,10 @@ def version() -> tuple[int, int] | None:
 def make_context(ordinal: int) -> int:
     """Make a GPU's CUDA context in this process, a throwaway one, which holds it to its end; return CUDA's code."""
     library = loaded()
-    return NOT_INITIALISED if library is None else int(
-        library.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), ordinal)
+    return (
+        NOT_INITIALISED
+        if library is None
+        else int(library.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), ordinal))
     )
 
 

@@ -87,5 +87,3 @@ class Machine:
             return (self.root / path.lstrip("/")).read_text(errors="replace")
         except OSError:
             return None
-
-

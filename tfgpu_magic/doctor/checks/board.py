@@ -41,8 +41,10 @@ def check(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  # the board i
     try:
         with BoardDirectory() as place:
             directory = str(place.path)
-            yield ELSEWHERE(directory=directory, why=place.passed_over) if place.passed_over else DIRECTORY(
-                directory=directory
+            yield (
+                ELSEWHERE(directory=directory, why=place.passed_over)
+                if place.passed_over
+                else DIRECTORY(directory=directory)
             )
             yield _collector(place)
     except MonitorError as error:

@@ -31,8 +31,10 @@ def check(machine: Machine) -> Iterator[Finding]:
     if torch is None:
         yield ABSENT(framework="PyTorch")
     else:
-        yield CPU_TORCH(version=torch) if on_gpus and torch.endswith("+cpu") else INSTALLED(
-            framework="PyTorch", version=torch
+        yield (
+            CPU_TORCH(version=torch)
+            if on_gpus and torch.endswith("+cpu")
+            else INSTALLED(framework="PyTorch", version=torch)
         )
     if jax is None:
         yield ABSENT(framework="JAX")

@@ -15,7 +15,9 @@ LOST = Outcome(
     "What ran on it has failed. The kernel says why; a reset or a reboot brings it back:\n"
     "  sudo dmesg | grep -i -e nvrm -e xid",
 )
-TROUBLE = Outcome("trouble", Severity.WARNING, "{gpu}: {name}. {error}.", "See what this says:\n  nvidia-smi -q -i {gpu}")
+TROUBLE = Outcome(
+    "trouble", Severity.WARNING, "{gpu}: {name}. {error}.", "See what this says:\n  nvidia-smi -q -i {gpu}"
+)
 MIG = Outcome(
     "mig",
     Severity.NOTE,

@@ -12,9 +12,7 @@ from tfgpu_magic.units import BINARY
 LEAST = 2 * BINARY["GiB"]
 """Bytes below which programs are soon killed: TensorFlow's import takes 0.6 GiB, and an isolated call a copy of it."""
 
-_MORE = (
-    "The kernel kills what takes more, without a word: TensorFlow's import alone takes 0.6 GiB. End what uses it, "
-)
+_MORE = "The kernel kills what takes more, without a word: TensorFlow's import alone takes 0.6 GiB. End what uses it, "
 
 FREE = Outcome(
     "free", Severity.GOOD, "{available_bytes} of {total_bytes} are available, and no cgroup sets a limit here."
