@@ -8,7 +8,7 @@ import pytest
 
 from tests.slack import SLACK
 from tfgpu_magic import probe
-from tfgpu_magic.doctor.checks import tensorflow
+from tfgpu_magic.doctor import child
 from tfgpu_magic.simgpu import Machine
 
 
@@ -22,7 +22,7 @@ def gpus() -> str:
 def machine(gpus: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(probe, "PATIENCE", probe.PATIENCE * SLACK)
-    monkeypatch.setattr(tensorflow, "PATIENCE", tensorflow.PATIENCE * SLACK)
+    monkeypatch.setattr(child, "IMPORTING", child.IMPORTING * SLACK)
     with Machine.create(gpus) as machine:
         for name, value in machine.environ().items():
             monkeypatch.setenv(name, value)
@@ -33,4 +33,4 @@ def machine(gpus: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give everything up that takes longer than a second."""
     monkeypatch.setattr(probe, "PATIENCE", 1.0)
-    monkeypatch.setattr(tensorflow, "PATIENCE", 1.0)
+    monkeypatch.setattr(child, "IMPORTING", 1.0)

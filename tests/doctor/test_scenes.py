@@ -15,6 +15,7 @@ from tests.machines import machine_of
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic import probe
+from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.machine import Machine as Here
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.build import libraries
@@ -197,7 +198,7 @@ def test_a_tensorflow_that_cannot_be_asked_is_given_up(
     here = Here()
     assert here.driver.works
     if found == "tensorflow.late":
-        monkeypatch.setattr("tfgpu_magic.doctor.checks.tensorflow.PATIENCE", 1.0)
+        monkeypatch.setattr(child, "IMPORTING", 1.0)
     report = look("tensorflow", here=here)
 
     assert report.names == [found]

@@ -12,6 +12,9 @@ from tfgpu_magic import probe
 from tfgpu_magic.isolate.process.exit_cause import describe
 from tfgpu_magic.probe import Probe
 
+IMPORTING = 120.0
+"""Seconds for a process that imports much, as TensorFlow: that takes some seconds, and on a slow disk a minute."""
+
 # The modules are found where this process finds them, and not in the working directory.
 _CODE = "import sys; sys.path[:], sys.argv[1:] = sys.argv[1:], []; "
 _LONGEST = 300

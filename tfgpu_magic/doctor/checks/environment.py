@@ -11,7 +11,7 @@ from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.frameworks import jax_settings, torch
 
-SET = Outcome("set", Severity.GOOD, "{lines}")
+SET = Outcome("set", Severity.GOOD, "{name}={value}")
 NONE = Outcome("none", Severity.GOOD, "No variable is set that decides what programs do with GPUs.")
 NO_CAP = Outcome(
     "no-cap",
@@ -47,7 +47,10 @@ VARIABLES = (
 def check(machine: Machine) -> Iterator[Finding]:
     """Tell which are set, and which of them do other than they seem to."""
     values = {name: machine.environ[name] for name in VARIABLES if name in machine.environ}
-    yield SET(lines=[f"{name}={value}" for name, value in values.items()]) if values else NONE()
+    for name, value in values.items():
+        yield SET(name=name, value=value)
+    if not values:
+        yield NONE()
     if values.get(ALLOCATOR) == "cuda_malloc_async":
         yield NO_CAP(name=ALLOCATOR, value=values[ALLOCATOR])
     if DEVICE_CAP in values:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfgpu_magic._version import __version__
-from tfgpu_magic.doctor.child import ask
+from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.installed import version_of
 from tfgpu_magic.doctor.machine import Machine
@@ -54,7 +54,7 @@ def check(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  # this enviro
     if version is None:
         yield NO_SERVER()
         return
-    answer = ask(_CODE)
+    answer = child.ask(_CODE, patience=child.IMPORTING)
     facts = answer.facts
     if answer.late:
         yield LATE(seconds=answer.seconds)

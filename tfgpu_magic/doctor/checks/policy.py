@@ -10,7 +10,7 @@ from tfgpu_magic.config import ceiling, fallback, parser
 from tfgpu_magic.config.ceiling import Ceiling
 from tfgpu_magic.config.variables import CEILING, POLICY
 from tfgpu_magic.configuration import policy_for_user
-from tfgpu_magic.doctor.child import ask
+from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.errors import PolicyError
@@ -45,7 +45,7 @@ _CONFIGURATION = "IPython's configuration"
 
 def check(machine: Machine) -> Iterator[Finding]:
     """Tell what is set, and by whom."""
-    answer = ask(_CODE)
+    answer = child.ask(_CODE, patience=child.IMPORTING)
     if not answer.facts:
         yield UNREAD(why=f"it took more than {answer.seconds:.0f} s" if answer.late else answer.why)
     for file, why in answer.facts.get("broken", {}).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfgpu_magic.doctor.child import ask
+from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.installed import version_of
 from tfgpu_magic.doctor.machine import Machine
@@ -59,9 +59,6 @@ FEWER = Outcome(
     "  export TF_MIN_GPU_MULTIPROCESSOR_COUNT=1",
 )
 
-PATIENCE = 120.0
-"""Seconds that TensorFlow may take: its import takes some seconds, and on a slow disk a minute."""
-
 NEEDED = ("cudart", "cublas", "cublasLt", "cudnn", "cufft", "cusolver", "cusparse")
 """The libraries without which TensorFlow uses no GPU."""
 
@@ -78,7 +75,7 @@ def check(machine: Machine) -> Iterator[Finding]:
     if driver.answer.late:
         yield NOT_ASKED(version=version)
         return
-    answer = ask(_CODE, patience=PATIENCE)
+    answer = child.ask(_CODE, patience=child.IMPORTING)
     facts = answer.facts
     if answer.late:
         yield LATE(version=version, seconds=answer.seconds)

@@ -7,11 +7,11 @@ Source: IPython, `BaseIPythonApplication.load_config_file` and `init_config_file
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from IPython.core.application import ENV_CONFIG_DIRS, SYSTEM_CONFIG_DIRS
-from IPython.paths import get_ipython_dir
 from traitlets.config import Config, ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
 from traitlets.config.loader import LazyConfigValue
 
@@ -42,7 +42,8 @@ def main() -> None:
 
 def _folders() -> list[str]:
     """Return where the files are, the last of which has the last word."""
-    profile = str(Path(get_ipython_dir()) / "profile_default")
+    own = Path(os.environ.get("IPYTHONDIR") or "~/.ipython").expanduser()  # IPython's function for it makes it
+    profile = str(own / "profile_default")
     return [folder for folder in (*SYSTEM_CONFIG_DIRS[::-1], *ENV_CONFIG_DIRS[::-1], profile) if Path(folder).is_dir()]
 
 
