@@ -1,18 +1,24 @@
-"""What the doctor's tests share: findings by the names of their check and outcome."""
+"""What the doctor's tests share: how it is run, and its findings by the names of their check and outcome."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tests.command.shell import TFGPU, Done
+from tests.processes import PATIENCE, QUIET
+from tests.slack import SLACK
 from tfgpu_magic.doctor.finding import Finding
 from tfgpu_magic.doctor.machine import Machine as Here
 from tfgpu_magic.doctor.table import CHECKS, examine
 from tfgpu_magic.views.doctor import found
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+    from tfgpu_magic.simgpu import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,19 @@ class Report:
     def of(self, severity: str) -> list[str]:
         """Return the names of the findings that are so serious."""
         return [name for name, row in zip(self.names, self.rows, strict=True) if row["severity"] == severity]
+
+
+def doctor(machine: Machine, *words: str, env: Mapping[str, str] | None = None) -> Done:
+    """Run `tfgpu doctor` on the machine to its end."""
+    done: Done = machine.run(
+        [*TFGPU, "doctor", *words],
+        env={**QUIET, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE * SLACK,
+    )
+    return done
 
 
 def read(text: str) -> Report:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.command.shell import TFGPU
-from tests.doctor.looking import read
+from tests.doctor import looking
 from tests.machines import machine_of
 from tests.processes import PATIENCE, QUIET
 from tests.waiting import until
@@ -163,11 +163,11 @@ def test_the_json_has_no_secret_and_no_home(absent: Machine, tmp_path: Path) -> 
     (home / ".ipython" / "profile_default" / "ipython_config.py").write_text("1 / 0")
     secrets = {"JUPYTER_TOKEN": "s3cret-1", "API_KEY": "s3cret-2", "JUPYTERHUB_API_TOKEN": "s3cret-3"}
     environ = {
-        **QUIET, **secrets, "HOME": str(home), "IPYTHONDIR": str(home / ".ipython"),
+        **secrets, "HOME": str(home), "IPYTHONDIR": str(home / ".ipython"),
         "TFGPU_MAGIC_DIR": str(home / "board"),
     }  # fmt: skip
-    done = absent.run([*TFGPU, "doctor", "--json"], env=environ, capture_output=True, text=True, timeout=PATIENCE)
-    report = read(done.stdout)
+    done = looking.doctor(absent, "--json", env=environ)
+    report = looking.read(done.stdout)
 
     assert done.returncode == 1
     assert "s3cret" not in done.stdout
@@ -190,9 +190,9 @@ def test_in_a_terminal_it_has_colours_and_elsewhere_none(absent: Machine) -> Non
         pass
     finally:
         os.close(ours)
-    piped = absent.run(command, capture_output=True, env={**QUIET, "TERM": "xterm"}, timeout=PATIENCE)
+    piped = looking.doctor(absent, env={"TERM": "xterm"})
 
     assert (process.wait(), piped.returncode) == (1, 1)
     assert b"\x1b[1;31mfault  \x1b[0m" in shown
-    assert b"\x1b" not in piped.stdout
-    assert b" fault    Driver" in piped.stdout
+    assert "\x1b" not in piped.stdout
+    assert " fault    Driver" in piped.stdout

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command.shell import tfgpu
-from tests.doctor.looking import look, names, read
+from tests.doctor.looking import doctor, look, names, read
 from tests.machines import machine_of
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
@@ -27,7 +26,7 @@ OF_THE_DRIVER = ("driver", "kernel_module", "gpus", "persistence", "cuda", "pids
 
 
 def test_a_healthy_machine_has_no_fault_and_every_figure_is_true(apart: Machine) -> None:
-    done = tfgpu(apart, "doctor", "--json")
+    done = doctor(apart, "--json")
     report = read(done.stdout)
 
     assert (done.stderr, done.returncode, report.of("fault")) == ("", 0, [])
@@ -44,7 +43,7 @@ def test_a_healthy_machine_has_no_fault_and_every_figure_is_true(apart: Machine)
 
 def test_without_a_driver_that_is_the_fault_and_tensorflow_is_blamed_for_nothing(apart: Machine) -> None:
     apart.remove_driver()
-    done = tfgpu(apart, "doctor", "--json")
+    done = doctor(apart, "--json")
     report = read(done.stdout)
 
     assert (done.stderr, done.returncode, report.of("fault")) == ("", 1, ["driver.absent"])
@@ -54,7 +53,7 @@ def test_without_a_driver_that_is_the_fault_and_tensorflow_is_blamed_for_nothing
 
 def test_a_hung_driver_is_told_in_a_bounded_time_and_nothing_else_is_sent_into_it(apart: Machine) -> None:
     apart.hang("nvmlInit", 3600)
-    done = tfgpu(apart, "doctor")
+    done = doctor(apart)
 
     assert (done.stderr, done.returncode) == ("", 1)
     assert "did not answer within 15.0 s: a call hangs in it." in " ".join(done.stdout.split())
