@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -149,9 +150,11 @@ def test_a_panel_of_another_version_is_told(jupyter: Path) -> None:
 
 
 @pytest.fixture
-def folder(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The board's directory; whatever collector the test has left is ended."""
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
-    return tmp_path / "board"
+    yield tmp_path / "board"
+    end_collectors(machine)
 
 
 def test_nobody_looks_and_the_doctor_starts_no_collector(folder: Path, machine: Machine) -> None:

@@ -17,7 +17,8 @@ _SERVER, _PANEL = "tfgpu_magic.server", "tfgpu-magic"
 def main() -> None:
     """Print what is enabled, and why the server extension cannot be loaded, where that is so."""
     manager = ExtensionConfigManager(read_config_path=jupyter_config_path())
-    print(json.dumps({"server": {"enabled": manager.enabled(_SERVER), "why": _trouble()}, "panel": _panel()}))
+    enabled = bool(manager.enabled(_SERVER))  # type: ignore[no-untyped-call]  # Jupyter's
+    print(json.dumps({"server": {"enabled": enabled, "why": _trouble()}, "panel": _panel()}))
 
 
 def _trouble() -> str:

@@ -45,6 +45,6 @@ def check(machine: Machine) -> Iterator[Finding]:
     elif driver.snapshot.error is not None:
         yield (ABSENT if driver.snapshot.absent else FAILS)(error=driver.snapshot.error)
     else:
-        yield ANSWERS(version=driver.snapshot.driver, seconds=round(driver.answer.facts["took"], 2))
+        yield ANSWERS(version=driver.snapshot.driver, seconds=round(driver.answer.facts["took"], 3))
         if machine.simulated:
             yield SIMULATED()
