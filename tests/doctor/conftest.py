@@ -8,7 +8,7 @@ import pytest
 
 from tests.slack import SLACK
 from tfgpu_magic import probe
-from tfgpu_magic.doctor import child
+from tfgpu_magic.doctor import child, table
 from tfgpu_magic.simgpu import Machine
 
 
@@ -23,6 +23,7 @@ def machine(gpus: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(probe, "PATIENCE", probe.PATIENCE * SLACK)
     monkeypatch.setattr(child, "IMPORTING", child.IMPORTING * SLACK)
+    monkeypatch.setattr(table, "LONGEST", table.LONGEST * SLACK)
     with Machine.create(gpus) as machine:
         for name, value in machine.environ().items():
             monkeypatch.setenv(name, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,8 +16,11 @@ from tfgpu_magic.probe import Probe
 IMPORTING = 120.0
 """Seconds for a process that imports much, as TensorFlow: that takes some seconds, and on a slow disk a minute."""
 
-# The modules are found where this process finds them, and not in the working directory.
-_CODE = "import sys; sys.path[:], sys.argv[1:] = sys.argv[1:], []; "
+# It ends by itself too, should this process have been killed meanwhile. Its modules are found where this process finds
+# them, and not in the working directory.
+_CODE = "import signal, sys; signal.alarm({seconds}); sys.path[:], sys.argv[1:] = sys.argv[1:], []; "
+_LATER = 5
+"""Seconds after its time at which a process ends by itself."""
 _LONGEST = 300
 
 
@@ -46,7 +50,8 @@ def ask(code: str, *, patience: float | None = None) -> Answer:
     """
     limit = probe.PATIENCE if patience is None else patience
     try:
-        asked = Probe(["-c", _CODE + code, *sys.path], options=(), patience=limit)
+        begin = _CODE.format(seconds=math.ceil(limit) + _LATER)
+        asked = Probe(["-c", begin + code, *sys.path], options=(), patience=limit)
         out, err, status = asked.answer(limit + 1)
     except TimeoutError:
         return Answer(late=True, seconds=limit)
