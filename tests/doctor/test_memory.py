@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tfgpu_magic.doctor.machine import Machine as Here
 ROOT = str(Path(__file__).parents[2])
 
 
-def machine(root: Path, cgroup: str, files: dict[str, int | str], available: int = 12 * GIB) -> Here:
+def machine(root: Path, cgroup: str, files: Mapping[str, int | str], available: int = 12 * GIB) -> Here:
     """Return a machine of 16 GiB whose files say so."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/meminfo").write_text(
@@ -65,7 +66,7 @@ TIGHT_V2 = {
     ],
 )
 def test_the_tightest_limit_counts(
-    cgroup: str, files: dict[str, int | str], found: str, figures: tuple[object, ...] | None, tmp_path: Path
+    cgroup: str, files: Mapping[str, int | str], found: str, figures: tuple[object, ...] | None, tmp_path: Path
 ) -> None:
     report = look("host_memory", here=machine(tmp_path, cgroup, files))
 

@@ -12,8 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from IPython.core.application import ENV_CONFIG_DIRS, SYSTEM_CONFIG_DIRS
-from traitlets.config import Config, ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
-from traitlets.config.loader import LazyConfigValue
+from traitlets.config.loader import (
+    Config,
+    ConfigFileNotFound,
+    JSONFileConfigLoader,
+    LazyConfigValue,
+    PyFileConfigLoader,
+)
 
 _NAMES = ("ipython_config", "ipython_kernel_config")
 _SETTINGS = ("policy", "policies", "ceiling")
