@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
+
 
 @contextlib.contextmanager
 def cgroup_of(size: int) -> Iterator[Path]:
@@ -22,5 +24,8 @@ def cgroup_of(size: int) -> Iterator[Path]:
         (folder / limit).write_text(str(size))
     except OSError as error:
         pytest.skip(f"no cgroup can be made here: {error}")
-    yield folder
-    folder.rmdir()
+    try:
+        yield folder
+    finally:
+        until(lambda: not (folder / "cgroup.procs").read_text())  # what was killed leaves it a moment later
+        folder.rmdir()

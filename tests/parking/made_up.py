@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.sizes import GIB, MIB
-from tfgpu_magic.isolate.pids import began
+from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY, RESTORE, WRONG_STATE, DriverError
 from tfgpu_magic.parking.states import CALLS, State
@@ -42,7 +42,7 @@ class Driver:
     script: dict[int, str] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     restored_without_room: bool = False
-    at: Callable[[int, str], None] = lambda number, call: None
+    at: Callable[[int, str], None] = lambda *_: None
 
     @property
     def held(self) -> int:
@@ -74,7 +74,7 @@ class Driver:
                 raise DriverError(call, WRONG_STATE)
             if call == "restore":
                 self.taken = 0
-                if HELD > TOTAL - self.others:
+                if TOTAL - self.others < HELD:
                     self.restored_without_room, self.state = True, State.FAILED
                     raise DriverError(RESTORE, OUT_OF_MEMORY)
             self.state = after

@@ -13,8 +13,8 @@ import pytest
 
 from tests.sizes import GIB, MIB
 from tests.waiting import until
-from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking.record import Held

@@ -318,9 +318,7 @@ def test_whoever_looks_next_sets_right_what_all_have_died_over(machine: Machine,
     assert not client.attend()
 
 
-def test_a_helper_that_dies_while_all_is_quiet_leaves_its_record_to_the_next(
-    machine: Machine, programs: Start
-) -> None:
+def test_a_helper_that_dies_while_all_is_quiet_leaves_its_record_to_the_next(machine: Machine, programs: Start) -> None:
     program = programs(GIB)
     park(program.pid)
     for helper in helpers(machine, PARKER):
@@ -331,9 +329,7 @@ def test_a_helper_that_dies_while_all_is_quiet_leaves_its_record_to_the_next(
     assert program.intact()
 
 
-def test_a_process_that_is_killed_while_it_is_parked_is_gone_from_the_record(
-    machine: Machine, programs: Start
-) -> None:
+def test_a_process_that_is_killed_while_it_is_parked_is_gone_from_the_record(machine: Machine, programs: Start) -> None:
     program = programs()
     park(program.pid)
     program.end()

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.parking import record
 from tfgpu_magic.parking.ledger import Ledger
 from tfgpu_magic.parking.record import Entry, Held, Rates, Record, merged

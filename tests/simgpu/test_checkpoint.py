@@ -92,18 +92,18 @@ def test_the_restore_thread_is_the_processs_own_and_hears_no_signal() -> None:
 
 
 def test_the_account_falls_to_nothing_and_rises_again_and_nvml_says_so() -> None:
-    with Machine.create("2x8GiB") as machine, talker(machine, "hold(GIB)", "hold(2 * GIB, ordinal=1)") as held:
-        with talker(machine) as caller:
-            listed = "[nvml(gpu, 'nvmlDeviceGetComputeRunningProcesses') for gpu in range(2)]"
-            before = [[[held.pid, GIB + CONTEXT]], [[held.pid, 2 * GIB + CONTEXT]]]
-            assert caller.ask(listed) == before
-            assert caller.ask(f"park({held.pid})") == [OK, OK]
-            assert caller.ask(listed) == [[], []]
-            assert machine.held() == 0
-            with talker(machine) as other:
-                assert other.ask("allocate(7 * GIB)") == [OK, OK, OK]
-            assert caller.ask(f"unpark({held.pid})") == [OK, OK]
-            assert caller.ask(listed) == before
+    both = ("hold(GIB)", "hold(2 * GIB, ordinal=1)")
+    with Machine.create("2x8GiB") as machine, talker(machine, *both) as held, talker(machine) as caller:
+        listed = "[nvml(gpu, 'nvmlDeviceGetComputeRunningProcesses') for gpu in range(2)]"
+        before = [[[held.pid, GIB + CONTEXT]], [[held.pid, 2 * GIB + CONTEXT]]]
+        assert caller.ask(listed) == before
+        assert caller.ask(f"park({held.pid})") == [OK, OK]
+        assert caller.ask(listed) == [[], []]
+        assert machine.held() == 0
+        with talker(machine) as other:
+            assert other.ask("allocate(7 * GIB)") == [OK, OK, OK]
+        assert caller.ask(f"unpark({held.pid})") == [OK, OK]
+        assert caller.ask(listed) == before
 
 
 @pytest.mark.parametrize("kind", ["plain", "pool", "mapped"])
@@ -178,11 +178,12 @@ def test_an_interrupt_waits_until_the_memory_is_back() -> None:
 
 
 def test_a_child_with_a_context_of_its_own_stays() -> None:
-    with Machine.create() as machine, talker(machine, "hold(GIB)") as held, talker(machine) as caller:
-        with talker(machine, "hold(GIB)") as child:
+    holds = "hold(GIB)"
+    with Machine.create() as machine, talker(machine, holds) as held, talker(machine, holds) as child:
+        with talker(machine) as caller:
             assert caller.ask(f"park({held.pid})") == [OK, OK]
-            assert machine.held() == machine.held(pid=child.pid) == GIB + CONTEXT
-            assert child.ask("intact()")
+        assert machine.held() == machine.held(pid=child.pid) == GIB + CONTEXT
+        assert child.ask("intact()")
 
 
 def test_a_gpu_that_is_lost_meanwhile_is_the_end() -> None:

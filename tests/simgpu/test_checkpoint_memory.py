@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cgroups import cgroup_of
 from tests.simgpu.checkpoint_on_machine import OK, OPERATING_SYSTEM, resident
 from tests.simgpu.talking import talker
 from tests.sizes import CONTEXT, MIB
-from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
 
@@ -37,20 +36,5 @@ def test_a_cgroup_without_room_for_it_kills_the_process_midway(cgroup: Path) -> 
 
 @pytest.fixture
 def cgroup() -> Iterator[Path]:
-    """Return a real cgroup, of either version, that has 128 MiB; skip where none can be made."""
-    name = f"tfgpu-{os.getpid()}"
-    for root, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
-        group = Path(root, name)
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        if not (group / limit).exists():  # it is no cgroup, or not one of memory
-            group.rmdir()
-            continue
-        (group / limit).write_text(str(128 * MIB))
-        yield group
-        until(lambda: not (group / "cgroup.procs").read_text())
-        group.rmdir()
-        return
-    pytest.skip("no cgroup with a limit of memory can be made here")
+    with cgroup_of(128 * MIB) as folder:
+        yield folder

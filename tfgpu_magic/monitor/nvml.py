@@ -137,7 +137,7 @@ class Reader:
         GPUs of which the driver does not tell are left out.
         """
         whole = [device for device in self._devices if device.handle is not None and device.gpu.instance is None]
-        modes = {device.gpu.label: _number("nvmlDeviceGetPersistenceMode", device.handle) for device in whole}
+        modes = {device.gpu.label: number("nvmlDeviceGetPersistenceMode", device.handle) for device in whole}
         return {label: bool(mode) for label, mode in modes.items() if mode is not None}
 
     def _start(self) -> int:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.monitor.bounded import within
+from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 OK, OUT_OF_MEMORY, NO_CUDA = 0, 2, 3
-NO_LIBRARY = 100
+NO_DEVICE = 100
 NO_SUCH_PROCESS, WRONG_STATE, LOCK_TIMED_OUT = 304, 401, 600
 MISSING = 500
 """Numbers of errors, as cuda.h has them; the last one is also that of a function that the library lacks."""
@@ -105,10 +105,10 @@ class Driver:
             DriverError: there is no room for all of it.
         """
         order = cuda.shown()
+        if not set(order).issuperset(room):
+            raise DriverError("cuDeviceGet", NO_DEVICE)
         try:
             for gpu, size in room.items():
-                if gpu not in order:
-                    raise DriverError("cuDeviceGet", NO_LIBRARY)
                 device, context, at = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
                 self._call("cuDeviceGet", ctypes.byref(device), order.index(gpu))
                 self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
@@ -145,4 +145,4 @@ def _load(folders: Iterable[str]) -> ctypes.CDLL:
             return ctypes.CDLL(path)
         except OSError:
             continue
-    raise DriverError("dlopen", NO_LIBRARY)
+    raise DriverError("dlopen", NO_DEVICE)

@@ -14,9 +14,9 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.monitor.driver_users import opens_driver
+from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.parking.checks import Facts
 from tfgpu_magic.parking.record import Held
 
@@ -28,9 +28,7 @@ PROC = Path("/proc")
 _STOPPED = "Tt"
 
 
-def read(
-    pid: int, start: int, snapshot: Snapshot, inside: Inside | None, *, allow_open_module: bool = False
-) -> Facts:
+def read(pid: int, start: int, snapshot: Snapshot, inside: Inside | None, *, allow_open_module: bool = False) -> Facts:
     """Read all facts of a process.
 
     Args:
@@ -122,4 +120,3 @@ def descendants(pid: int) -> set[int]:
                 found |= new
                 waiting += new
     return found
-

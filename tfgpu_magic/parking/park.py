@@ -103,9 +103,7 @@ class Park:
         asked.tell(Progress(step="copies out", size=entry.size, seconds=seconds))
         begun = time.monotonic()
         try:
-            await self._calls.make(
-                worker, asked.key, "checkpoint", seconds=self._calls.timeouts.copying(entry.size)
-            )
+            await self._calls.make(worker, asked.key, "checkpoint", seconds=self._calls.timeouts.copying(entry.size))
         except DriverError as error:
             changed = await self._settling.set_right(worker, entry, never_away=True)
             return Outcome(entry=changed, refusals=(why.Declined(error.call, error.code),))

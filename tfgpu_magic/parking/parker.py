@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.isolate.lease_file import LeaseFile
-from tfgpu_magic.isolate.pids import began, family
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.pids import began, family
 from tfgpu_magic.parking import record
 from tfgpu_magic.parking.asked import Asked
 from tfgpu_magic.parking.calls import Timeouts

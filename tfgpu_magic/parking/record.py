@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.isolate.pids import began
 from tfgpu_magic.monitor.directory import BoardDirectory, other_directories
+from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.parking.states import UNSETTLED, Phase
 
 if TYPE_CHECKING:

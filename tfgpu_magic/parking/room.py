@@ -17,7 +17,7 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.claims import Claim, Holding, Need
 from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseTable
-from tfgpu_magic.isolate.pids import lives
+from tfgpu_magic.monitor.pids import lives
 from tfgpu_magic.parking import checks
 from tfgpu_magic.parking.messages import Room
 

@@ -85,9 +85,7 @@ class Unpark:
         (pid, start), request = asked.key, asked.request
         if not request.held or facts.stopped(pid) or not facts.owned(pid):
             return None
-        found = Entry(
-            pid=pid, began=start, phase=Phase.PARKED, since=time.time(), held=request.held, name=request.name
-        )
+        found = Entry(pid=pid, began=start, phase=Phase.PARKED, since=time.time(), held=request.held, name=request.name)
         with contextlib.suppress(*TROUBLES, MonitorError):
             async with self._calls.worker() as worker:
                 if await self._calls.state(worker, asked.key) is State.CHECKPOINTED:

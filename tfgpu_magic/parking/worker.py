@@ -118,9 +118,8 @@ def answers() -> TextIO:
 
 def main() -> None:
     """Be a worker."""
-    with contextlib.suppress(OSError):
-        with open("/proc/self/comm", "w", encoding="ascii") as name:  # noqa: PTH123
-            name.write(PROCESS_NAME)
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:  # noqa: PTH123
+        name.write(PROCESS_NAME)
     told = answers()
     folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
     try:

@@ -194,6 +194,17 @@ def _apply_faults(machine: Machine, options: argparse.Namespace) -> None:
         machine.hang(function, float(value), gpu=gpu)
     for gpu in options.lose:
         machine.lose(gpu)
+    for wanted, change in (
+        (options.hide_memory, machine.hide_memory),
+        (options.host_pids, machine.host_pids),
+        (options.no_driver, machine.remove_driver),
+    ):
+        if wanted:
+            change()
+    _set_driver(machine, options)
+
+
+def _set_driver(machine: Machine, options: argparse.Namespace) -> None:
     if options.open_module and not options.driver:
         raise SimulatorError("--open-module says what the kernel module of --driver VERSION is: name that too.")
     if options.driver:
@@ -203,13 +214,6 @@ def _apply_faults(machine: Machine, options: argparse.Namespace) -> None:
         machine.set_checkpoints(out=out, back=back)
     if options.host_memory:
         machine.set_checkpoints(host_memory=True)
-    for wanted, change in (
-        (options.hide_memory, machine.hide_memory),
-        (options.host_pids, machine.host_pids),
-        (options.no_driver, machine.remove_driver),
-    ):
-        if wanted:
-            change()
 
 
 if __name__ == "__main__":

@@ -61,10 +61,10 @@ class Machine:
             machine = cls(path, State.create(path, specs, context), folder)
             machine.set_driver("580.00.00")
             machine.set_checkpoints(ipc_hang=35.0)
-            return machine
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+        return machine
 
     @classmethod
     def attach(cls, path: str | os.PathLike[str]) -> Machine:

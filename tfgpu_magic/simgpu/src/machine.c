@@ -281,7 +281,7 @@ void sim_launched(struct sim_machine *machine, int device)
         return;
     atomic_store_explicit(&last[device], now, memory_order_relaxed);
     sim_lock(machine);
-    struct sim_row *row = own_row(machine, device);
+    struct sim_row *row = sim_own_row(machine, device);
     if (row)
         row->launched_us = now;
     sim_unlock(machine);
