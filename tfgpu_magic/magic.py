@@ -107,6 +107,12 @@ class TfGpuMagics(Magics):
         "not use is given back to the driver; with 0 it is given back only by `tfgpu_magic.give_back()`.",
     ).tag(config=True)
 
+    parking = Unicode(
+        "off",
+        help="Whether this kernel may be parked: `off`; `ask`, when somebody asks for it; or `auto 30m`, by itself too "
+        "after so long without a running cell.",
+    ).tag(config=True)
+
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.watch = FirstUseWatch(shell)

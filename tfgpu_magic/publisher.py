@@ -18,7 +18,7 @@ from tfgpu_magic.monitor.program_names import notebook_path
 from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.monitor.report_files import AT_LEAST_EVERY, ReportFile
 
-__all__ = ["AT_LEAST_EVERY", "Publisher", "notebook_of"]
+__all__ = ["AT_LEAST_EVERY", "Publisher", "notebook_of", "parks"]
 
 
 class Publisher:
@@ -38,13 +38,14 @@ class Publisher:
         self._used_since: float | None = None
         self._report_file: ReportFile | None = None
 
-    def publish(self, *, busy: bool | None, active: float | None, promises: bool = True) -> None:
+    def publish(self, *, busy: bool | None, active: float | None, promises: bool = True, parks: bool = False) -> None:
         """Replace the last report with a new one; a board that cannot be written to is ignored.
 
         Args:
             busy: whether a cell or a job runs; None of a program, of which that means nothing.
             active: when one last began or ended, in seconds since the epoch; None of a program.
             promises: as in `Report`.
+            parks: as in `Report`.
         """
         try:
             report = self_report.brief()
@@ -60,6 +61,7 @@ class Publisher:
             active=active,
             used_since=self._used_since,
             promises=promises,
+            parks=parks,
         )
         sampling.sample()
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile
@@ -78,6 +80,12 @@ class Publisher:
                 old.close()
             self._report_file = ReportFile(BoardDirectory())
         return self._report_file
+
+
+def parks(shell: Any) -> bool:
+    """Tell whether a kernel lets itself be parked: parking is off unless its administrator or its user asks for it."""
+    magics = shell.magics_manager.registry.get("TfGpuMagics")
+    return bool(getattr(magics, "parking", "off") != "off")
 
 
 def notebook_of(shell: Any) -> str:

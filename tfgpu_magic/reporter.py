@@ -97,14 +97,14 @@ class Reporter:
         if not self._due(EVERY):
             return
         # Imported here: loading the extension, and a first line that follows at once, need not wait for it.
-        from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher, notebook_of
+        from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher, notebook_of, parks
 
         publisher = Publisher(partial(notebook_of, self._shell))
         while True:
             begin = time.perf_counter()
             self._look_for_jobs()
             waiting, self._waiting = self._waiting, []
-            self._publish(publisher)
+            self._publish(publisher, parks=parks(self._shell))
             for published in waiting:
                 published.set()
             pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
@@ -112,9 +112,9 @@ class Reporter:
                 break
         publisher.close()
 
-    def _publish(self, publisher: Publisher) -> None:
+    def _publish(self, publisher: Publisher, *, parks: bool) -> None:
         # Whether it is busy is noted before the figures are read: a cell may end meanwhile.
-        publisher.publish(busy=self._busy or self._jobs, active=self._active)
+        publisher.publish(busy=self._busy or self._jobs, active=self._active, parks=parks)
         self._ready = publisher.ready
 
     def _due(self, pause: float) -> bool:

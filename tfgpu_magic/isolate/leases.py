@@ -17,7 +17,7 @@ from tfgpu_magic import control
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import allocation, offer
+from tfgpu_magic.isolate import allocation, idle, offer
 from tfgpu_magic.isolate.claims import Claim, Need, is_fair, key, size
 from tfgpu_magic.isolate.demand import Alternative, Demand, DemandForAll, alternatives
 from tfgpu_magic.isolate.lease import Abandoned, Lease
@@ -149,7 +149,7 @@ class Leases:
             try:
                 policy, devices = self._take(demand)
             except Refused as error:
-                demand.refuse(error)
+                demand.refuse(idle.advised(error, demand))
                 policy, devices = control.inherited(demand.snapshot).then(demand.policy), ()
                 self._demands.discard(demand)  # it runs without GPUs of its own, and no call waits behind it
                 self._remove_ended()

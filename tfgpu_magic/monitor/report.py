@@ -97,6 +97,7 @@ class Report:
         active: when that last changed, in seconds since the epoch.
         used_since: when it was first seen to have taken memory, in seconds since the epoch; None if it has none.
         promises: whether it may take what its uses allow; not where a program only starts kernels, which report that.
+        parks: whether it lets itself be parked.
     """
 
     pid: int
@@ -109,6 +110,7 @@ class Report:
     active: float | None = None
     used_since: float | None = None
     promises: bool = True
+    parks: bool = False
 
     @property
     def goes_on(self) -> bool:

@@ -7,6 +7,7 @@ done already. Whoever waits is told for whom and how long, and may go at any tim
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import socket
@@ -109,16 +110,12 @@ def attend() -> bool:
         MonitorError: it cannot be started.
     """
     with BoardDirectory() as place:
-        if not any(entry.phase in UNSETTLED for entry in record.read_all(place).entries.values()):
+        there = record.read_all(place).entries.values()
+        if not any(entry.phase in UNSETTLED or entry.wanted for entry in there):
             return False
         others = other_directories(place)
         try:
-            connection = _found(place, others)
-            if connection is None:
-                _launch(place)
-            else:
-                connection.close()
-            return connection is None
+            return not any(map(_lives, (place, *others))) and _launch(place)
         finally:
             for other in others:
                 other.close()
@@ -256,8 +253,24 @@ def _started(place: BoardDirectory, others: list[BoardDirectory]) -> socket.sock
     raise HelperHangs("The process that parks others was started, and does not answer. Say it again in a while.")
 
 
-def _launch(place: BoardDirectory) -> None:
-    """Start a helper, unless there is one, or one is on its way."""
+def _lives(place: BoardDirectory) -> bool:
+    """Tell whether a helper has a directory; it is not asked, so that one that hangs holds nobody up."""
+    try:
+        fd = place.open(LOCK, os.O_RDWR)
+    except (FileNotFoundError, MonitorError):
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _launch(place: BoardDirectory) -> bool:
+    """Start a helper, unless there is one, or one is on its way; tell whether one was started."""
     elsewhere = ":".join(str(path) for path in directories() if path != place.path)
     try:
         fd = place.open(LOCK, os.O_RDWR | os.O_CREAT)
@@ -269,3 +282,4 @@ def _launch(place: BoardDirectory) -> None:
             launch(CODE, (elsewhere,), place)
     except OSError as error:
         raise MonitorError(f"The process that parks others cannot be started ({error.strerror}).") from error
+    return needed

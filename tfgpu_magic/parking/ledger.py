@@ -35,7 +35,7 @@ class Ledger:
 
     def __init__(self, place: BoardDirectory, before: Record) -> None:
         self._place = place
-        self._record = before
+        self._record = replace(before, entries={key: replace(one, wanted=False) for key, one in before.entries.items()})
         self._written = False
         self.save()
 
@@ -77,7 +77,8 @@ class Ledger:
         self._check(entry, phase)
         on_its_way = phase in _AWAY and entry.phase in _AWAY
         since = entry.since if on_its_way else time.time()
-        changed = replace(entry, phase=phase, since=since, **{"trouble": "", **changes})  # type: ignore[arg-type]
+        settled = {"trouble": "", "wanted": False}
+        changed = replace(entry, phase=phase, since=since, **{**settled, **changes})  # type: ignore[arg-type]
         self._put(changed)
         return changed
 
@@ -88,6 +89,12 @@ class Ledger:
         changed = replace(entry, trouble=trouble)
         self._put(changed)
         return changed
+
+    def want(self, key: Key, *, wanted: bool) -> None:
+        """Write down whether somebody waits for a parked process to come back."""
+        entry = self.entry(key)
+        if entry is not None and entry.phase is Phase.PARKED and entry.wanted is not wanted:
+            self._put(replace(entry, wanted=wanted))
 
     def forget(self, entry: Entry) -> None:
         """Take a process out of the record."""

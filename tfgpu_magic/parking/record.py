@@ -57,7 +57,8 @@ class Entry:
         held: what it holds, or held, of each GPU.
         name: what it is called: a notebook's path, a program's name.
         returns: how often it has come back.
-        trouble: why its phase does not go on, for now; a word of `checks.TROUBLES`, empty where nothing is wrong.
+        trouble: why its phase does not go on, for now; a word of `settling`, empty where nothing is wrong.
+        wanted: whether somebody waits for it to come back, and there is no room.
     """
 
     pid: int
@@ -68,6 +69,7 @@ class Entry:
     name: str = ""
     returns: int = 0
     trouble: str = ""
+    wanted: bool = False
 
     @property
     def size(self) -> int:

@@ -179,6 +179,11 @@ class NoWayBack(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
+class SwitchedOff(Refusal):
+    """Parking is off there: its administrator or its user has not asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class NotAsked(Refusal):
     """Nobody inside the process says that nothing of it runs in CUDA."""
 

@@ -66,6 +66,7 @@ class Unpark:
             back = changed is not None and changed.phase is Phase.BACK
             return Outcome(entry=changed, refusals=() if back else (refusal(trouble),))
         finally:
+            self._ledger.want(asked.key, wanted=False)
             self._waiting.leave(place)
 
     async def _settled_in_time(self, asked: Asked) -> Entry | None:
@@ -106,6 +107,7 @@ class Unpark:
                 if done is not None:
                     return done
                 self._waiting.unclaim(place)
+            self._ledger.want(asked.key, wanted=True)
             asked.tell(self._progress(entry, place, snapshot))
             await asked.pause(between)
             since = time.monotonic() - between / 2

@@ -5,12 +5,13 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { ago, cut, withUnit, type Unit } from '../view/format';
 import type { Actions } from '../view/options';
 import type { Store } from '../view/store';
+import { canPark } from '../view/parking';
 import type { State } from '../view/wire';
 import { Reminder, unused, type Held, type Keeper } from './reminder';
 
 export interface Means {
   trans: TranslationBundle;
-  actions: Pick<Required<Actions>, 'open' | 'restart' | 'shutDown'>;
+  actions: Pick<Required<Actions>, 'open' | 'park' | 'restart' | 'shutDown'>;
   unit: () => Unit;
   /** After how many hours without use; 0 for never. */
   hours: () => number;
@@ -68,10 +69,12 @@ function notify({ row, held, since }: Held, now: number, means: Means, notToday:
     ago(now - since, trans)
   );
   const open = row.path === undefined ? [] : [{ label: trans.__('Open'), callback: () => actions.open(row) }];
+  const park = canPark(row) ? [{ label: trans.__('Park'), callback: () => actions.park(row) }] : [];
   return Notification.info(text, {
     autoClose: false,
     actions: [
       ...open,
+      ...park,
       { label: trans.__('Restart…'), callback: () => actions.restart(row) },
       { label: trans.__('Shut Down…'), callback: () => actions.shutDown(row) },
       { label: trans.__('Not Today'), callback: notToday }

@@ -4,9 +4,10 @@ import { html, nothing, type TemplateResult } from 'lit-html';
 import { guard } from 'lit-html/directives/guard.js';
 import { facts, type Fact } from './facts';
 import { ago, cut, withUnit } from './format';
-import { RESTART, SHUT_DOWN, STOP } from './icons';
+import { PARK, RESTART, SHUT_DOWN, STOP, UNPARK } from './icons';
 import { toneClass, type Actions, type Look } from './options';
 import { own, type Entry } from './model';
+import { canPark, canStay, canUnpark, parkedDetail, parkedText } from './parking';
 import type { Row } from './wire';
 import type { Translation } from './translation';
 
@@ -36,10 +37,13 @@ export function unusedText(row: Row, now: number, trans: Translation): string {
   return long && trans.__('unused %1', long);
 }
 
-/** What a row's process does: `busy`, `unused 2 h`, `idle 5 min`. That it has ended is part of its name. */
+/** What a row's process does: `busy`, `unused 2 h`, `idle 5 min`, `parked`. That it has ended is part of its name. */
 export function stateText(row: Row, now: number, trans: Translation): string {
   if (row.who === 'gone') {
     return '';
+  }
+  if (row.parking !== undefined) {
+    return parkedText(row, trans);
   }
   const unused = row.state === 'busy' ? '' : unusedText(row, now, trans);
   if (unused) {
@@ -116,6 +120,9 @@ function buttons(row: Row, actions: Actions, trans: Translation): unknown {
     all = [button('stop', trans.__('Stop %1…', name), STOP)];
   } else {
     all = [
+      ...(canPark(row) ? [button('park', trans.__('Park %1: move its GPU memory to host memory', name), PARK)] : []),
+      ...(canUnpark(row) ? [button('unpark', trans.__('Bring %1 back to its GPU', name), UNPARK)] : []),
+      ...(canStay(row) ? [button('park', trans.__('Let %1 stay parked', name), PARK)] : []),
       button('restart', trans.__('Restart the kernel of %1…', name), RESTART),
       button('shutDown', trans.__('Shut down the kernel of %1…', name), SHUT_DOWN)
     ];
@@ -125,7 +132,9 @@ function buttons(row: Row, actions: Actions, trans: Translation): unknown {
 
 /** The second line: further facts; units stand above. */
 function detail(row: Row, unused: string, { trans, unit }: Look): unknown {
-  const all: Fact[] = [...(unused ? [['', unused] as const] : []), ...facts(row, unit, trans)];
+  const parked = parkedDetail(row, unit, trans);
+  const said = [unused, parked].filter(Boolean);
+  const all: Fact[] = [...said.map(text => ['', text] as const), ...facts(row, unit, trans)];
   if (!all.length && !row.spare) {
     return nothing;
   }

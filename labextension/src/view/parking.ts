@@ -1,0 +1,79 @@
+// Says how far the parking of a row's process has come, and which of its actions are open. Pure.
+
+import { clock, cut, withUnit, type Unit } from './format';
+import type { Row } from './wire';
+import type { Translation } from './translation';
+
+/** Characters of a name. */
+const SHOWN = 60;
+
+/** Bytes from which on to park is worth it: less is hardly more than a CUDA context. */
+const LEAST = 2 ** 28;
+
+/** Whether a kernel of this server could be asked to park: it runs no cell, holds memory, and lets itself be parked. */
+export function canPark(row: Row): boolean {
+  return (
+    row.parks === true &&
+    row.parking === undefined &&
+    row.kernel !== undefined &&
+    row.pid !== undefined &&
+    !row.child &&
+    row.state !== 'busy' &&
+    (row.held ?? 0) >= LEAST
+  );
+}
+
+/** Whether a kernel of this server is parked, and can be brought back. */
+export function canUnpark(row: Row): boolean {
+  return row.parking === 'parked' && row.kernel !== undefined && row.pid !== undefined && !row.child;
+}
+
+/** Whether a kernel waits to come back, which can be called off. */
+export function canStay(row: Row): boolean {
+  return row.parking === 'waiting' && row.kernel !== undefined && row.pid !== undefined && !row.child;
+}
+
+/** What stands in place of a row's state: `parked`; an empty text where its GPU state is as usual. */
+export function parkedText(row: Row, trans: Translation): string {
+  switch (row.parking) {
+    case undefined:
+      return '';
+    case 'parking':
+      return trans.__('parking…');
+    case 'parked':
+      return trans.__('parked');
+    case 'waiting':
+      return trans.__('waits for room');
+    case 'restoring':
+      return trans.__('comes back…');
+    case 'failed':
+      return trans.__('parking failed');
+  }
+}
+
+/** The sentence about it: `9.8 GiB in host memory since 14:02:31`; an empty text where there is none. */
+export function parkedDetail(row: Row, unit: Unit, trans: Translation): string {
+  if (row.parking === undefined) {
+    return '';
+  }
+  const size = withUnit(row.away, unit);
+  const since = row.since === undefined ? '' : clock(row.since);
+  const sentences = {
+    parking: trans.__('%1 go to host memory', size),
+    parked: trans.__('%1 in host memory since %2', size, since),
+    waiting: row.behind
+      ? trans.__('%1 in host memory since %2; %3 holds most of this GPU', size, since, cut(row.behind, SHOWN))
+      : trans.__('%1 in host memory since %2', size, since),
+    restoring: trans.__('%1 from host memory', size),
+    failed: trans.__('Its GPU state is lost: restart its kernel, which frees what it holds')
+  };
+  const trouble = troubleText(row, trans);
+  return trouble ? `${sentences[row.parking]}; ${trouble}` : sentences[row.parking];
+}
+
+function troubleText({ trouble }: Row, trans: Translation): string {
+  if (trouble === 'stopped') {
+    return trans.__('it is stopped, and goes on after kill -CONT');
+  }
+  return trouble ? trans.__('the driver does not answer') : '';
+}

@@ -1,0 +1,123 @@
+"""``POST <base>/tfgpu-magic/park``: has a kernel of this server's park itself, or brings it back.
+
+A kernel is asked, since only it knows whether it may be parked. To bring it back nobody has to ask it: it waits in the
+parker until there is room, as long as this server runs and nobody calls that off by parking it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from tornado import web
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.parking import client, neighbour
+from tfgpu_magic.parking.messages import Outcome
+from tfgpu_magic.server.handlers import RESOURCE
+from tfgpu_magic.server.worker import Worker
+from tfgpu_magic.views.not_parked import sentences
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from tfgpu_magic.monitor.owners import Notebook
+
+ANSWER_TIMEOUT = 10.0
+"""Seconds that an answer may take; what takes longer goes on, and the panel shows how it gets on."""
+
+
+class Returns:
+    """The kernels that are to come back as soon as there is room. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[int, threading.Event] = {}
+        self._lock = threading.Lock()
+
+    def bring_back(self, pid: int) -> Outcome:
+        """Bring a kernel back; wait until there is room for it, or that is called off."""
+        with self._lock:
+            if pid in self._wanted:
+                return Outcome(entry=client.parked(pid))
+            off = self._wanted[pid] = threading.Event()
+        try:
+            return client.unpark(pid, wanted=lambda: not off.is_set())
+        finally:
+            with self._lock:
+                self._wanted.pop(pid, None)
+
+    def call_off(self, pid: int) -> bool:
+        """Have a kernel stay parked that waits to come back; tell whether one waits."""
+        with self._lock:
+            off = self._wanted.get(pid)
+        if off is not None:
+            off.set()
+        return off is not None
+
+    def close(self) -> None:
+        """Call everything off."""
+        for pid in tuple(self._wanted):
+            self.call_off(pid)
+
+
+class ParkHandler(APIHandler):
+    """Parks a kernel, or brings it back.
+
+    The body is JSON: ``{"kernel": "...", "pid": 4711}``, with ``"back": true`` for the latter. 204: done; 202: it goes
+    on; 400: the request is malformed; 404: it is no kernel of this server, or another process by now; 409: it cannot be
+    done, and the message says why; 503: the parker does not answer.
+    """
+
+    auth_resource = RESOURCE
+
+    def initialize(self, kernels: Callable[[], Awaitable[Mapping[int, Notebook]]], returns: Returns) -> None:
+        """Take the function that returns this server's kernels by pid, and those that are to come back."""
+        self._kernels, self._returns = kernels, returns
+
+    @web.authenticated
+    @authorized("execute")  # type: ignore[untyped-decorator]  # its type is lost on the way
+    async def post(self) -> None:
+        """Do it."""
+        body: object = self.get_json_body()
+        fields = body if isinstance(body, dict) else {}
+        pid, kernel = fields.get("pid"), fields.get("kernel")
+        if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0 or not isinstance(kernel, str):
+            raise web.HTTPError(400, "kernel and pid are no kernel")
+        known = (await self._kernels()).get(pid)
+        start = began(pid)
+        if known is None or known.kernel != kernel or start is None:
+            raise web.HTTPError(404, f"process {pid} is no kernel of this server")
+        if fields.get("back") is True:
+            status = await self._status(partial(self._returns.bring_back, pid))
+        elif self._returns.call_off(pid):
+            status = 204
+        else:
+            status = await self._status(partial(neighbour.park, pid, start))
+        self.set_status(status)
+        await self.finish()
+
+    async def _status(self, do: Callable[[], Outcome]) -> int:
+        """Do something on a thread, and return the answer's status."""
+        worker = Worker()
+        doing = worker.do(do)
+        worker.close(lambda: None)
+        if not (await asyncio.wait({doing}, timeout=ANSWER_TIMEOUT))[0]:
+            doing.add_done_callback(lambda done: done.cancelled() or done.exception())
+            return 202
+        try:
+            outcome = doing.result()
+        except MonitorError as error:
+            raise web.HTTPError(503, _plain(str(error))) from error
+        if not outcome.done:
+            raise web.HTTPError(409, _plain(sentences(outcome.refusals)))
+        return 204
+
+
+def _plain(text: str) -> str:
+    """Return a message as Tornado takes it, which replaces what follows a per cent sign."""
+    return text.replace("%", "%%")
