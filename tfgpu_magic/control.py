@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tfgpu_magic import administrator, other_processes
 from tfgpu_magic.administrator import look_well
-from tfgpu_magic.config import fallback, import_hook, parser, promises
+from tfgpu_magic.config import fallback, import_hook, making_room, parser, promises
 from tfgpu_magic.config import plan as planning
 from tfgpu_magic.config.flags import MAKE_ROOM, RESTART
 from tfgpu_magic.config.frameworks import NAMES
@@ -60,13 +61,19 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: 
         idle = processes.idle(snapshot)
         if isinstance(error, TooLate) or not idle:
             raise
-        from tfgpu_magic import make_room  # only a refusal needs it
 
         def fits(parked: Sequence[Idle]) -> bool:
             there = processes.without([one.pid for one in parked])
-            return bool(_planned(asked, frameworks, make_room.without(snapshot, parked), there))
+            return bool(_planned(asked, frameworks, making_room.without(snapshot, parked), there))
 
-        raise make_room.offered(error, f"{asked} {MAKE_ROOM}", snapshot, idle, fits) from None
+        raise room().offered(error, f"{asked} {MAKE_ROOM}", snapshot, idle, fits) from None
+
+
+def room() -> ModuleType:
+    """Return the module `make_room`, which only a refusal needs."""
+    from tfgpu_magic import make_room
+
+    return make_room
 
 
 def _planned(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses) -> Plan:

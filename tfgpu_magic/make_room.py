@@ -12,19 +12,21 @@ from tfgpu_magic.administrator import names
 from tfgpu_magic.config import making_room
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
+from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.parking import neighbour
 from tfgpu_magic.units import rounded
+from tfgpu_magic.views.not_parked import sentences
 
 if TYPE_CHECKING:
     from tfgpu_magic.config.making_room import Idle
     from tfgpu_magic.monitor.snapshot import Snapshot
 
-without = making_room.without
-
 MOST = 8
 """How many idle notebooks are thought of, the longest idle first: each takes a plan of its own."""
 
-BY_HAND = " `%tf_gpu park NAME` parks one."
+_BY_NAME = " `%tf_gpu park NAME` parks one."
+_THERE = " To park one, say `%tf_gpu park` in it."
 
 
 def offered(
@@ -49,9 +51,10 @@ def offered(
     chosen = making_room.chosen(idle[:MOST], would)
     if not chosen:
         return error
-    way = way if host() in ("kernel", "session") else ""
+    here = host() in ("kernel", "session")
+    way, otherwise = (way, _BY_NAME) if here else ("", _THERE)
     return Refused(
-        f"{error.reason}\n{_named(chosen, names(snapshot), snapshot.time)}{'' if way else BY_HAND}",
+        f"{error.reason}\n{_named(chosen, names(snapshot), snapshot.time)}{'' if way else otherwise}",
         verdict=error.verdict,
         more=error.more,
         lead=error.lead or "\nFits now:\n  ",
@@ -76,25 +79,16 @@ def make(error: Refused) -> None:
             lead=error.lead,
             ways=error.ways,
         )
-    known = names(_now())
+    known = names(look())
     called = {pid: known.get(pid, f"pid {pid}") for pid in error.parks}
     if not _agreed(_and(list(called.values()))):
         raise Refused("Nothing was parked.")
-    from tfgpu_magic.parking import neighbour  # few lines make room, and the others need none of it
-    from tfgpu_magic.views.not_parked import sentences  # as above
-
     for pid, name in called.items():
         outcome = neighbour.park(pid, began(pid) or 0)
         if not outcome.done:
             raise Refused(f"{name} was not parked. {sentences(outcome.refusals)}")
         size = rounded(outcome.entry.size) if outcome.entry is not None else "its memory"
         print(f"tfgpu_magic: {name} is parked, with {size} in host memory.")
-
-
-def _now() -> Snapshot:
-    from tfgpu_magic.monitor.look import look  # a first line has imported it already, and other users of this need not
-
-    return look()
 
 
 def _named(chosen: Sequence[Idle], known: Mapping[int, str], now: float) -> str:

@@ -114,7 +114,5 @@ def _parked(place: BoardDirectory) -> frozenset[int]:
     if not place.has(_PARKED):
         return frozenset()
     from tfgpu_magic.parking import record  # few users park, and the others need none of it
-    from tfgpu_magic.parking.states import Phase  # as above
 
-    found = record.read(place).entries.values()
-    return frozenset(entry.pid for entry in found if entry.phase is Phase.PARKED)
+    return record.read(place).away

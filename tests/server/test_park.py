@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import urllib.error
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -179,6 +180,27 @@ def test_its_row_is_true_after_the_parkers_death(machine: Machine, notebook: Not
     assert notebook.seen(lambda row: row.get("parking") == "parked")
     assert notebook.post(back=True) == (204, "")
     assert notebook.seen(lambda row: "parking" not in row)
+
+
+def test_its_way_is_seen_and_what_the_parker_dies_over_is_set_right(
+    machine: Machine, server: Server, notebook: Notebook
+) -> None:
+    machine.set_checkpoints(out=0.2, back=0.2)  # GB/s: 1.3 GB take seconds
+    try:
+        with ThreadPoolExecutor() as threads, streaming(server) as stream:
+            asked = threads.submit(notebook.post)
+            stream.until(lambda state: (notebook.row(state) or {}).get("parking") == "parking", 60)
+            for process in helpers(machine):
+                process.kill()
+            stream.until(lambda state: (notebook.row(state) or {}).get("parking") == "parked", 60)
+            assert asked.result(120)[0] in (202, 204)
+            assert machine.held(pid=notebook.pid) == 0
+            back = threads.submit(notebook.post, back=True)
+            stream.until(lambda state: (notebook.row(state) or {}).get("parking") == "restoring", 60)
+            stream.until(lambda state: "parking" not in (notebook.row(state) or {"parking": ""}), 60)
+            assert back.result(120)[0] in (202, 204)
+    finally:
+        machine.set_checkpoints(out=0.0, back=0.0)
 
 
 @pytest.mark.parametrize(

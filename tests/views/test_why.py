@@ -157,7 +157,7 @@ def test_each_cause_has_its_sentence(facts: dict[str, Any], said: str) -> None:
         (
             {},
             Way(kind="park", row=row(9.8)),
-            "%tf_gpu park eval.ipynb   parks eval.ipynb, idle 2 h, which holds 9.8 GiB and comes back with its next cell",
+            "%tf_gpu park eval.ipynb   parks eval.ipynb, idle 2 h, which holds 9.8 GiB and comes back",
         ),
         (
             {"host": "program"},

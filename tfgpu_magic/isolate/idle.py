@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfgpu_magic import control, other_processes
+from tfgpu_magic.config import making_room
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import allocation, offer
 
@@ -20,13 +21,13 @@ def advised(error: Refused, demand: Demand) -> Refused:
     there = () if snapshot is None or not error.crowded else other_processes.now().idle(snapshot)
     if snapshot is None or not there:
         return error
-    from tfgpu_magic import make_room  # only a refusal needs it
 
     def fits(parked: Sequence[Idle]) -> bool:
-        then = make_room.without(snapshot, parked)
+        then = making_room.without(snapshot, parked)
         devices = demand.devices(control.current().settled, then)
         if devices is None:
             return True
         return allocation.choose(devices, offer.holding(then), (), demand.count(devices)) is not None
 
-    return make_room.offered(error, "", snapshot, there, fits)
+    advice: Refused = control.room().offered(error, "", snapshot, there, fits)
+    return advice

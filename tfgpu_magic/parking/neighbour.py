@@ -12,15 +12,16 @@ import os
 import queue
 import time
 from pathlib import Path
-from typing import Any
-
-from jupyter_client.blocking.client import BlockingKernelClient
+from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.messages import Outcome, reply
 from tfgpu_magic.parking.states import UNSETTLED, Phase
+
+if TYPE_CHECKING:
+    from jupyter_client.blocking.client import BlockingKernelClient
 
 PATIENCE = 5.0
 """Seconds in which a kernel begins: one that runs no cell does so at once."""
@@ -43,6 +44,10 @@ def park(pid: int, start: int, *, patience: float = PATIENCE) -> Outcome:
     if entry is not None and entry.phase is Phase.PARKED:
         return Outcome(entry=entry)  # a request would bring it back
     path = connection_file(pid)
+    try:
+        from jupyter_client.blocking.client import BlockingKernelClient  # every kernel has it, and no terminal needs it
+    except ImportError:
+        path = None
     if path is None:
         return Outcome(refusals=(why.NotAsked(),))
     kernel = BlockingKernelClient(connection_file=str(path))

@@ -140,6 +140,11 @@ class Record:
     entries: Mapping[tuple[int, int], Entry] = field(default_factory=dict)
     rates: Rates = field(default_factory=Rates)
 
+    @property
+    def away(self) -> frozenset[int]:
+        """The pids of what is parked, and neither on its way there nor back."""
+        return frozenset(entry.pid for entry in self.entries.values() if entry.phase is Phase.PARKED)
+
     def put(self, entry: Entry) -> Record:
         """Return the record with this entry, in the place of the process's earlier one."""
         return replace(self, entries={**self.entries, (entry.pid, entry.began): entry})

@@ -9,7 +9,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.parking import record
+from tfgpu_magic.parking import client, record
 from tfgpu_magic.parking.states import UNSETTLED
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ def entries(places: Iterable[BoardDirectory]) -> tuple[Entry, ...]:
     """
     found = tuple(record.merged(map(record.read, places)).entries.values())
     if any(entry.phase in UNSETTLED or entry.wanted for entry in found):
-        from tfgpu_magic.parking import client  # few views see a process on its way, and the others need none of it
-
         with contextlib.suppress(MonitorError):  # a later look may start one
             client.attend()
     return found

@@ -61,9 +61,7 @@ def _applied(line: Line, see: Callable[[], Snapshot]) -> Plan:
     except Refused as error:
         if isinstance(error, TooLate) or not line.make_room:
             raise
-        from tfgpu_magic import make_room  # few lines make room
-
-        make_room.make(error)
+        control.room().make(error)
     return control.apply(line.text, frameworks=line.frameworks)
 
 
