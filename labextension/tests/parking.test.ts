@@ -31,7 +31,10 @@ test('an idle kernel that allows it can be parked, and nothing else can', () => 
 
   assert.ok(canPark(kernel()));
   assert.ok(canPark(kernel({ state: undefined! })));
-  assert.deepEqual(never.filter(rest => canPark(kernel(rest))), []);
+  assert.deepEqual(
+    never.filter(rest => canPark(kernel(rest))),
+    []
+  );
 });
 
 test('one that is parked can come back, and one that waits can stay', () => {

@@ -70,7 +70,7 @@ def said(asking: Notebook, line: str, answer: str | None = None) -> str:
 
     def asked(message: dict[str, Any]) -> None:
         heard.append(message["content"]["prompt"])
-        asking.client.input(answer)
+        asking.client.input(answer or "")
 
     options: dict[str, Any] = {"allow_stdin": answer is not None, "timeout": 120, "output_hook": hear}
     asking.client.execute_interactive(line, **options, stdin_hook=asked)

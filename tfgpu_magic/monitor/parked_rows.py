@@ -91,7 +91,7 @@ def _row(gpu: str, entry: Entry, owner: Owner | None, use: GpuUse | None) -> Pro
         owner=_called(entry) if known is None else known.text,
         held=None if entry.phase is Phase.FAILED else 0,
         use=use,
-        notebook=known and known.notebook,
+        notebook=None if known is None else known.notebook,
         kernel=entry.pid if known is None else known.kernel,
         call=known is not None and known.call,
         began=entry.began,

@@ -34,21 +34,15 @@ export function canStay(row: Row): boolean {
 }
 
 /** What stands in place of a row's state: `parked`; an empty text where its GPU state is as usual. */
-export function parkedText(row: Row, trans: Translation): string {
-  switch (row.parking) {
-    case undefined:
-      return '';
-    case 'parking':
-      return trans.__('parking…');
-    case 'parked':
-      return trans.__('parked');
-    case 'waiting':
-      return trans.__('waits for room');
-    case 'restoring':
-      return trans.__('comes back…');
-    case 'failed':
-      return trans.__('parking failed');
-  }
+export function parkedText({ parking }: Row, trans: Translation): string {
+  const texts = {
+    parking: trans.__('parking…'),
+    parked: trans.__('parked'),
+    waiting: trans.__('waits for room'),
+    restoring: trans.__('comes back…'),
+    failed: trans.__('parking failed')
+  };
+  return parking === undefined ? '' : texts[parking];
 }
 
 /** The sentence about it: `9.8 GiB in host memory since 14:02:31`; an empty text where there is none. */
