@@ -8,7 +8,7 @@ from tests.sizes import GIB
 from tfgpu_magic.parking.record import Entry, Held
 from tfgpu_magic.parking.states import Phase
 
-SINCE = 1_700_000_000.0
+SINCE = 50.0
 
 
 def entry(phase: Phase = Phase.PARKED, *, pid: int = 2, size: int = 4 * GIB, gpu: str = "GPU-0", **more: Any) -> Entry:

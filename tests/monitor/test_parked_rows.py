@@ -82,6 +82,16 @@ def test_one_that_is_back_has_a_row_as_any_other() -> None:
     assert table(entry(Phase.BACK)).processes == ()
 
 
+def test_what_is_said_is_of_the_time_at_which_the_driver_listed_its_processes() -> None:
+    """Else memory would be in two places, or nowhere, until the next list."""
+    later = replace(entry(), since=200.0)
+    found = row(table(later, held={2: 4 * GIB}))
+    back = row(table(replace(later, phase=Phase.BACK)))
+
+    assert (found.held, found.parked and found.parked.state) == (4 * GIB, "parking")
+    assert (back.held, back.parked and back.parked.state) == (0, "restoring")
+
+
 def test_one_that_waits_says_for_whom() -> None:
     waits = entry(wanted=True)
 

@@ -14,7 +14,6 @@ from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.owners import Owners
-from tfgpu_magic.monitor.parked_rows import away
 from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.report_files import AllReportFiles
 from tfgpu_magic.monitor.rows import Table
@@ -85,7 +84,8 @@ def _known(pids: Collection[int], listed_at: float | None = None) -> Known:
     """Find the owners of pids, the other kernels' reports, their notebooks, what is held without use, and is parked."""
     reports, parked = _reports()
     notebooks = together(reports, {})
-    return Owners().find(pids, notebooks, away(parked)), reports, notebooks, _unused(listed_at), parked
+    owners = Owners().find(pids, notebooks, {entry.pid for entry in parked})
+    return owners, reports, notebooks, _unused(listed_at), parked
 
 
 def _unused(listed_at: float | None) -> Mapping[tuple[str, int], Unused]:

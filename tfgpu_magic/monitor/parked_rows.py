@@ -32,14 +32,9 @@ _STATES: Mapping[Phase, ParkedState] = {
 }
 
 
-def away(entries: Iterable[Entry]) -> dict[int, Entry]:
-    """Return the entries of processes that do not have their GPU state as usual, by pid."""
-    return {entry.pid: entry for entry in entries if entry.phase in _STATES}
-
-
 def silenced(reports: Iterable[Report], entries: Iterable[Entry]) -> tuple[Report, ...]:
     """Return reports without the figures of what is parked: frameworks go on counting what no GPU holds for them."""
-    gone = away(entries)
+    gone = {entry.pid for entry in entries if entry.phase in _STATES}
     return tuple(one.without_figures() if one.pid in gone else one for one in reports)
 
 
@@ -49,6 +44,7 @@ def joined(
     entries: Sequence[Entry],
     owners: Mapping[int, Owner],
     uses: Mapping[int, GpuUse | None],
+    listed_at: float,
 ) -> list[ProcessRow]:
     """Return a GPU's rows with what the record has of them, and a row for each process that is in no list.
 
@@ -58,26 +54,37 @@ def joined(
         entries: the record's processes.
         owners: the owner of each pid.
         uses: what processes report of this GPU, by pid.
+        listed_at: when the driver's list was read, in seconds since the epoch.
     """
     listed, made = {row.pid: row for row in rows}, list(rows)
-    for pid, entry in away(entries).items():
+    for entry in entries:
+        pid, row = entry.pid, listed.get(entry.pid)
         size = sum(held.size for held in entry.held if held.gpu == gpu.uuid)
-        row = listed.get(pid)
-        if row is None and size == 0:
+        state = _state(entry, listed=row is not None, old=listed_at <= entry.since)
+        if state is None or (row is None and size == 0):
             continue
         if row is None:
             row = _row(gpu.label, entry, owners.get(pid), uses.get(pid))
             made.append(row)
-        parked = Parked(
-            state="waiting" if entry.phase is Phase.PARKED and entry.wanted else _STATES[entry.phase],
-            size=size,
-            since=entry.since,
-            trouble=entry.trouble,
-        )
-        if parked.state == "waiting":
-            parked = replace(parked, behind=_largest(rows, pid))
+        behind = _largest(rows, pid) if state == "waiting" else ""
+        parked = Parked(state=state, size=size, since=entry.since, behind=behind, trouble=entry.trouble)
         made[made.index(row)] = replace(row, parked=parked, unused=None)
     return made
+
+
+def _state(entry: Entry, *, listed: bool, old: bool) -> ParkedState | None:
+    """Return how far a process's parking has come; None where all is as usual.
+
+    Args:
+        entry: the process.
+        listed: whether it is in the driver's list.
+        old: whether that is older than what the record says: all figures of a table are to be of one time.
+    """
+    if entry.phase is Phase.BACK:
+        return "restoring" if old and not listed else None
+    if entry.phase is Phase.PARKED and old and listed:
+        return "parking"
+    return "waiting" if entry.phase is Phase.PARKED and entry.wanted else _STATES[entry.phase]
 
 
 def _row(gpu: str, entry: Entry, owner: Owner | None, use: GpuUse | None) -> ProcessRow:

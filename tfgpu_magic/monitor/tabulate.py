@@ -76,7 +76,7 @@ def make(
             rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, notebooks or {}, reported, this)
         if parked:
             uses = {one.pid: uses.get(gpu.label) for one, uses in reported}
-            rows = parked_rows.joined(gpu, rows, parked, owners, uses)
+            rows = parked_rows.joined(gpu, rows, parked, owners, uses, snapshot.listed_at or snapshot.time)
         rows.sort(key=_largest_first)
         rest = _rest(gpu, rows)
         gpus.append(_gpu_row(gpu, rows, own.get(gpu.label)))

@@ -9,7 +9,6 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.assemble import assemble, together
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import Owners
-from tfgpu_magic.monitor.parked_rows import away
 from tfgpu_magic.monitor.rows import Table
 
 if TYPE_CHECKING:
@@ -92,7 +91,9 @@ class Watcher:
     ) -> Table:
         snapshot, known = look.snapshot, together(reports, notebooks)
         own = self._own(snapshot)
-        owners = self._owners.find({process.pid for process in snapshot.processes}, known, away(parked))
+        owners = self._owners.find(
+            {process.pid for process in snapshot.processes}, known, {entry.pid for entry in parked}
+        )
         unused = record.unused(snapshot.listed_at) if record and snapshot.listed_at else {}
         table = assemble(snapshot, owners, own, reports, known, unused, parked)
         return replace(table, stale_since=look.stale_since, every=look.every)
