@@ -90,6 +90,10 @@ class TensorFlow:
         """Have CUDA's pools give back what none of its tensors uses; return the bytes by the UUID of each GPU."""
         return cuda.give_back()
 
+    def finish(self) -> None:
+        """Wait for its executors, of which a program may have asynchronous ones."""
+        runtime.eager_context().sync_executors()
+
     def counters(self) -> tuple[Counter, ...]:
         """Return the counters of its logical GPUs; some 10 µs each."""
         return tuple(

@@ -75,6 +75,8 @@ class Park:
         state = await self._calls.state(worker, asked.key)
         if state is not State.RUNNING:
             return Outcome(entry=before, refusals=(_not_running(state, times.state),))
+        if asked.called_off:
+            return Outcome(entry=before, refusals=(why.Cancelled(),))
         returns = 0 if before is None else before.returns
         entry = Entry(
             pid=pid, began=start, phase=Phase.LOCKING, since=time.time(), held=held, name=asked.request.name,
@@ -96,6 +98,8 @@ class Park:
     async def _copy(self, worker: Worker, asked: Asked, entry: Entry) -> Outcome:
         """Check a locked process again, and copy what it holds to the host."""
         held, refused = await self._judged(asked, worker)
+        if asked.called_off:
+            refused = (why.Cancelled(),)
         if refused:
             return Outcome(entry=await self._settling.set_right(worker, entry), refusals=refused)
         entry = self._ledger.move(entry, Phase.CHECKPOINTING, held=held)

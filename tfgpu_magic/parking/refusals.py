@@ -184,6 +184,11 @@ class NotAsked(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
+class Off(Refusal):
+    """Its notebook does not let itself be parked (``TfGpuMagics.parking``)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Busy(Refusal):
     """A cell runs."""
 
@@ -283,7 +288,7 @@ class Unrecorded(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Cancelled(Refusal):
-    """It was called off while it waited; the process is parked as before."""
+    """It was called off in time; the process is as before."""
 
 
 _CLASSES = {one.__name__: one for one in Refusal.__subclasses__()}
