@@ -7,6 +7,7 @@ Source: IPython 7.34 to 9, `core/interactiveshell.py`.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ def hold(shell: Any, gate: Gate) -> Iterator[str]:
         yield f"%gui {shell.active_eventloop}"
     run, trigger, completions = shell.run_cell_async, shell.events.trigger, shell.Completer.completions
 
+    @functools.wraps(run)  # from whose signature ipykernel learns what it may pass
     async def run_cell_async(raw_cell: str, *args: Any, **options: Any) -> Any:
         try:
             gate.come(Way.CELL)

@@ -62,16 +62,23 @@ def at_end_of_cell(kernel: Any, do: Callable[[], Mapping[str, Any]]) -> None:
         kernel: the kernel.
         do: returns what the page is told beside, by name.
     """
-    asked = kernel.get_parent("shell")
+    cell = _number(kernel.get_parent("shell"))
     finish = kernel.finish_metadata
+    if getattr(finish, "cell", None) == cell:  # it was asked for twice
+        return
 
     def finish_metadata(parent: Any, metadata: dict[str, Any], reply_content: Any) -> Any:
-        if parent is asked or parent.get("header", {}).get("msg_id") == asked.get("header", {}).get("msg_id"):
-            del kernel.finish_metadata
+        if _number(parent) == cell:
+            vars(kernel).pop("finish_metadata", None)
             metadata.update(do())
         return finish(parent, metadata, reply_content)
 
+    finish_metadata.cell = cell  # type: ignore[attr-defined]
     kernel.finish_metadata = finish_metadata
+
+
+def _number(message: Mapping[str, Any]) -> str:
+    return str(message.get("header", {}).get("msg_id", ""))
 
 
 def _held(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate) -> Callable[..., Any]:

@@ -26,6 +26,9 @@ _HARMLESS = frozenset(
 )  # fmt: skip
 """Packages whose threads call no CUDA by themselves."""
 
+_REPORTS = ("tfgpu_magic-reporter", "tfgpu_magic-top")
+"""Our threads that ask the frameworks for their figures; `config.cuda` keeps them from the driver meanwhile."""
+
 _POOL = "concurrent.futures.thread"
 """The module whose threads do what they are given."""
 
@@ -72,6 +75,8 @@ def _put_off(timer: threading.Timer, gate: Gate) -> None:
 def _is_harmless(thread: threading.Thread, frame: FrameType | None) -> bool:
     if isinstance(thread, threading.Timer) and type(thread).run is threading.Timer.run:
         return _idle(frame, "threading")
+    if thread.name in _REPORTS:
+        return True
     if frame is None:  # no Python runs in it: it has ended, or it is a library's that has called Python once
         return True
     if getattr(thread, "is_pydev_daemon_thread", False) and _module(frame).partition(".")[0] in sys.stdlib_module_names:
