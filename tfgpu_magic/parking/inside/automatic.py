@@ -38,7 +38,7 @@ class Automatic:
         self._shell, self._after, self._when_needed = shell, after, when_needed
         self._notebook = notebook.of(shell)
         self._running = True  # the cell that sets it up
-        self._idle_since = self._tried = float("-inf")
+        self._idle_since = self._tried = float("-inf")  # the latter in vain
         self._ended = threading.Event()
         self._events = (("pre_run_cell", self._begins), ("post_run_cell", self._ends))
 
@@ -63,9 +63,8 @@ class Automatic:
     def _run(self) -> None:
         while not self._ended.wait(LOOK_EVERY):
             with contextlib.suppress(MonitorError, OSError):
-                if self._due():
+                if self._due() and not self._have_parked():
                     self._tried = time.monotonic()
-                    self._have_parked()
 
     def _due(self) -> bool:
         now = time.monotonic()
@@ -75,8 +74,8 @@ class Automatic:
         ours = set(cuda.pools())
         return bool(ours) and (not self._when_needed or bool(ours & _needed()))
 
-    def _have_parked(self) -> None:
-        """Park it, on the thread that runs its cells where it has a loop."""
+    def _have_parked(self) -> bool:
+        """Park it, on the thread that runs its cells where it has a loop; tell whether it is parked."""
         done = threading.Event()
 
         def park() -> None:
@@ -94,6 +93,7 @@ class Automatic:
             done.wait(PARK_TIMEOUT)
         else:
             park()
+        return self._notebook.parked
 
 
 _automatic: Automatic | None = None
