@@ -133,8 +133,9 @@ def give_back() -> dict[str, int]:
 def synchronise() -> None:
     """Wait for all work of the GPUs on which this process has a context."""
     library = loaded()
-    for device in () if library is None else _active(library):
-        _synchronise(library, device)
+    if library is not None:
+        for device in _active(library):
+            _synchronise(library, device)
 
 
 def contexts() -> int:

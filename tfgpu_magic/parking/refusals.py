@@ -307,6 +307,6 @@ def from_json(fields: Mapping[str, Any]) -> Refusal:
     """
     rest = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
     try:
-        return _CLASSES[rest.pop("refusal")](**rest)
+        return _CLASSES[str(rest.pop("refusal"))](**rest)
     except (TypeError, KeyError) as error:
         raise ValueError(f"not a refusal: {error}") from error

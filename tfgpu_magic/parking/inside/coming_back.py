@@ -87,8 +87,9 @@ class ComingBack:
 
     def _work(self) -> None:
         try:
-            outcome: Outcome | MonitorError = client.unpark(held=self._held, tell=self._tell, wanted=self._wanted)
-            self._settle(outcome)
+            done = client.unpark(held=self._held, tell=self._tell, wanted=self._wanted)
+            self._settle(done)
+            outcome: Outcome | MonitorError = done
         except MonitorError as error:
             outcome = error
         except Exception as error:  # those who wait must hear of it

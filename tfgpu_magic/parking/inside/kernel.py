@@ -70,7 +70,10 @@ def at_end_of_cell(kernel: Any, do: Callable[[], Mapping[str, Any]]) -> None:
     def finish_metadata(parent: Any, metadata: dict[str, Any], reply_content: Any) -> Any:
         if _number(parent) == cell:
             vars(kernel).pop("finish_metadata", None)
-            metadata.update(do())
+            try:
+                metadata.update(do())
+            except Exception:  # whatever it is, the page must be told of the cell's end
+                kernel.shell.showtraceback()
         return finish(parent, metadata, reply_content)
 
     finish_metadata.cell = cell  # type: ignore[attr-defined]

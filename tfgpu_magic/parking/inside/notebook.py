@@ -23,7 +23,7 @@ from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.inside import cells, facts, kernel, threads
 from tfgpu_magic.parking.inside.coming_back import ComingBack, interruptible, uninterrupted
-from tfgpu_magic.parking.inside.gate import Gate, NotBack, Way
+from tfgpu_magic.parking.inside.gate import Gate, Hold, NotBack, Way
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import Outcome, Progress, Request
 from tfgpu_magic.parking.states import Phase
@@ -61,7 +61,7 @@ class Notebook:
     """
 
     def __init__(self, shell: Any) -> None:
-        holds = [partial(cells.hold, shell)]
+        holds: list[Hold] = [partial(cells.hold, shell)]
         if hasattr(shell, "kernel"):
             holds.append(lambda gate: kernel.hold(shell.kernel, gate, _in_background))
         self.active = time.monotonic()
