@@ -43,7 +43,7 @@ def test_one_notebook_parks_another_and_brings_it_back(site: Site) -> None:
 
 
 def test_a_busy_notebook_is_not_parked_by_another(site: Site) -> None:
-    with site.trained("train.ipynb") as (notebook, digest), site.notebook("other.ipynb") as other:
+    with site.trained("train.ipynb") as (notebook, _), site.notebook("other.ipynb") as other:
         waiting = notebook.client.execute("import time; time.sleep(20)")
         until(lambda: "busy" in other.run("%tf_gpu"))
         said = other.run("%tf_gpu park train.ipynb")

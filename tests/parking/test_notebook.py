@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -214,6 +215,23 @@ def test_a_second_page_of_the_same_kernel_finds_the_state_back(site: Site, train
         second.stop_channels()
 
 
+def test_a_cell_of_a_subshell_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    made = send(notebook, "create_subshell_request", {}, channel="control")
+    reply = until(
+        lambda: notebook.client.get_control_msg(timeout=30), lambda one: one["parent_header"]["msg_id"] == made
+    )
+    subshell = reply["content"]["subshell_id"]
+    notebook.run("seen = []")
+    park(notebook)
+    content = {"code": "seen.append(digest())", "silent": False, "store_history": False, "user_expressions": {}}
+    answer = send(notebook, "execute_request", content, subshell_id=subshell)
+
+    assert reply_to(notebook.client, answer)["status"] == "ok"
+    assert not is_parked(notebook)
+    assert notebook.run("print(*seen)").split() == [digest]
+
+
 def test_nothing_stays_of_the_gate_when_the_state_is_back(trained: tuple[Notebook, str]) -> None:
     notebook, _ = trained
     look = (
@@ -233,11 +251,21 @@ def test_nothing_stays_of_the_gate_when_the_state_is_back(trained: tuple[Noteboo
 # --- it ends ---
 
 
+@pytest.mark.parametrize("room", [True, False])
 @pytest.mark.parametrize("end", ["restart", "shutdown", "death"])
-def test_a_parked_notebook_ends_and_leaves_nothing(site: Site, trained: tuple[Notebook, str], end: str) -> None:
+def test_a_parked_notebook_ends_and_leaves_nothing(
+    site: Site, trained: tuple[Notebook, str], end: str, room: bool, tmp_path: Path
+) -> None:
     park(trained[0])
-    with site.trained("ends.ipynb") as (notebook, _):
+    with site.trained("ends.ipynb") as (notebook, digest):
         park(notebook)
+        path = tmp_path / "said"
+        notebook.run(
+            f"import atexit, pathlib; atexit.register(lambda: pathlib.Path({str(path)!r}).write_text(digest()))"
+        )
+        park(notebook)
+        if not room:
+            trained[0].run("pass")
         if end == "death":
             os.kill(notebook.pid, signal.SIGKILL)
         elif end == "restart":
@@ -245,7 +273,9 @@ def test_a_parked_notebook_ends_and_leaves_nothing(site: Site, trained: tuple[No
         else:
             site.server.open(f"api/kernels/{notebook.kernel}", method="DELETE").close()
         until(lambda: client.parked(notebook.pid) is None)
-        assert site.machine.held() == 0
+        assert site.machine.held(pid=notebook.pid) == 0
+        if room and end != "death":
+            assert path.read_text() == digest  # what runs at the end has the state back
         if end == "restart":
             until(lambda: notebook.run("print('anew')"), lambda said: "anew" in said)
     assert trained[0].run("print(digest())").split()[-1] == trained[1]

@@ -45,6 +45,8 @@ CALL_OFF_TIMEOUT = 30.0
 """Seconds in which what cannot be called off any more ends."""
 EXIT_TIMEOUT = 2.5
 """Seconds that a process which ends takes to bring its state back: Jupyter Server kills it after five."""
+CAREFUL_EXIT_TIMEOUT = 60.0
+"""The same under the open kernel module, where an end without CUDA's own, after a return, may stop the machine."""
 
 _NOWHERE = (why.HoldsNothing, why.NoDriver, why.Unanswered, why.Ended)
 """Why it cannot be said that a process has its state."""
@@ -71,7 +73,6 @@ class Notebook:
         self._held: tuple[Held, ...] = ()
         self._coming: ComingBack | None = None
         self._lost = False
-        atexit.register(self._leave)
 
     @property
     def parked(self) -> bool:
@@ -90,6 +91,8 @@ class Notebook:
         with self._turn, uninterrupted() as interrupted:
             if self._gate.closed:
                 return Outcome(entry=client.parked())
+            atexit.unregister(self._leave)
+            atexit.register(self._leave)  # what was registered last is called first
             try:
                 return self._parked(self._gate.close(), tell, interrupted)
             finally:
@@ -204,7 +207,8 @@ class Notebook:
         """
         if not self._gate.closed or self._lost:
             return
-        end = time.monotonic() + EXIT_TIMEOUT
+        careful = _magics(self._shell).parking_on_open_module
+        end = time.monotonic() + (CAREFUL_EXIT_TIMEOUT if careful else EXIT_TIMEOUT)
         with contextlib.suppress(MonitorError, KeyboardInterrupt):
             outcome = client.unpark(held=self._held, wanted=lambda: time.monotonic() < end)  # no thread starts any more
             if outcome.done:
