@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _HARMLESS = frozenset(
     {
-        "IPython", "debugpy", "ipykernel", "jupyter_client", "_pydev_bundle", "_pydevd_bundle", "pydevd", "tensorboard",
+        "IPython", "debugpy", "decorator", "ipykernel", "jupyter_client", "_pydev_bundle", "_pydevd_bundle", "pydevd", "tensorboard",
         "tfgpu_magic", "tornado", "tqdm", "wandb", "zmq",
     }
 )  # fmt: skip
