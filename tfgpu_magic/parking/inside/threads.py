@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _HARMLESS = frozenset(
     {
-        "IPython", "debugpy", "decorator", "ipykernel", "jupyter_client", "_pydev_bundle", "_pydevd_bundle", "pydevd", "tensorboard",
-        "tfgpu_magic", "tornado", "tqdm", "wandb", "zmq",
+        "IPython", "_pydev_bundle", "_pydevd_bundle", "debugpy", "decorator", "ipykernel", "jupyter_client", "pydevd",
+        "tensorboard", "tfgpu_magic", "tornado", "tqdm", "wandb", "zmq",
     }
 )  # fmt: skip
 """Packages whose threads call no CUDA by themselves."""
