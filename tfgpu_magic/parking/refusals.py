@@ -137,6 +137,17 @@ class ManagedMemory(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
+class NvmlUnloaded(Refusal):
+    """The process has not loaded NVML now: had it unloaded it without `nvmlShutdown`, this driver would end it.
+
+    Attributes:
+        version: the driver's version.
+    """
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Children(Refusal):
     """Children of the process have the driver open: they would stay on the GPU, or hang.
 
@@ -283,7 +294,7 @@ class Unrecorded(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Cancelled(Refusal):
-    """It was called off while it waited; the process is parked as before."""
+    """It was called off before anything was moved; the process is where it was."""
 
 
 _CLASSES = {one.__name__: one for one in Refusal.__subclasses__()}
