@@ -114,7 +114,7 @@ def hold_pool(size: int) -> int:
 def hold_more_than_used(used: int, unused: int, *, waits: bool = True) -> int:
     """Hold memory of a pool that keeps some more reserved, all of which nobody uses once somebody waits for it."""
     pool = Pool()
-    pool.set(THRESHOLD, unused if waits else 0)
+    pool.set(THRESHOLD, used + unused if waits else 0)
     at, spare = pool.allocate(used), pool.allocate(unused)
     assert cuda("cuMemFreeAsync", spare, None) == 0
     assert not waits or synchronise("context") == 0
