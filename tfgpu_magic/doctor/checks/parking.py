@@ -173,22 +173,22 @@ def _tried(machine: Machine, good: Iterable[Gpu]) -> Finding:
     return _judged(gpu.label, answer.facts) if answer.facts else ENDED(why=answer.why)
 
 
-def _judged(gpu: str, facts: Mapping[str, Any]) -> Finding:
-    """Return what is to be said of a process that has answered; `children.parking.main` says what it answers."""
-    if "error" in facts:
-        return HELPER(error=facts["error"])
-    refusals = [why.from_json(one) for one in facts["refusals"]]
+def _judged(gpu: str, told: Mapping[str, Any]) -> Finding:
+    """Return what is to be said of a process that has answered; `children.parking.main` says what it tells."""
+    if "error" in told:
+        return HELPER(error=told["error"])
+    refusals = [why.from_json(one) for one in told["refusals"]]
     reasons = list(map(_phrase, refusals))
-    if facts["step"] == "park":
+    if told["step"] == "park":
         return REFUSED(reasons=reasons)
-    size, held = facts["size"], facts["held"]
+    size, held = told["size"], told["held"]
     if held:
         return STAYED(gpu=gpu, held_bytes=held)
-    if facts["step"] == "unpark":
+    if told["step"] == "unpark":
         return CROWDED(gpu=gpu) if why.Cancelled() in refusals else LOST(reasons=reasons)
-    if not facts["same"]:
+    if not told["same"]:
         return CHANGED(gpu=gpu)
-    out, back = facts["out"], facts["back"]
+    out, back = told["out"], told["back"]
     return WORKS(
         gpu=gpu,
         size_bytes=size,
