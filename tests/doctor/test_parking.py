@@ -17,6 +17,7 @@ from tests.gpu import verified
 from tests.machines import machine_of
 from tests.parking.conftest import PARKER, WORKER, helpers
 from tests.sizes import CONTEXT, GIB, MIB
+from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks import parking
 from tfgpu_magic.doctor.machine import Machine as Here
 from tfgpu_magic.parking import refusals as why
@@ -165,7 +166,7 @@ def test_a_process_that_does_not_answer_is_given_up(
     (tmp_path / "tensorflow.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     if outcome == "late":
-        monkeypatch.setattr(parking.child, "IMPORTING", 1.0)
+        monkeypatch.setattr(child, "IMPORTING", 1.0)
         monkeypatch.setattr(parking, "COPYING", 0.0)
 
     assert look("parking", here=here).names == [f"parking.{outcome}"]

@@ -92,7 +92,8 @@ def test_an_asker_that_is_killed_leaves_nothing_half_done(
     command = [sys.executable, "-c", code, str(program.pid)]
     with machine.popen(command, stdout=subprocess.PIPE, text=True) as asker:
         if step in ("waits", "takes room"):
-            assert step in iter(lambda: asker.stdout.readline().strip(), "")
+            assert asker.stdout is not None
+            assert step in map(str.strip, asker.stdout)
         else:
             until(lambda: phase(program.pid) in (step, Phase.BACK), every=0.01)
         asker.kill()
@@ -100,7 +101,8 @@ def test_an_asker_that_is_killed_leaves_nothing_half_done(
     if other is not None:
         other.end()
 
-    until(lambda: machine.held() == {Phase.BACK: GIB + CONTEXT, Phase.PARKED: 0}.get(phase(program.pid)))
+    settled: dict[Phase | None, int] = {Phase.BACK: GIB + CONTEXT, Phase.PARKED: 0}
+    until(lambda: machine.held() == settled.get(phase(program.pid)))
     assert client.unpark(program.pid).done
     assert program.intact()
 
