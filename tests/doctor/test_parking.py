@@ -120,6 +120,15 @@ def test_no_room_is_taken_where_others_need_it(machine: Machine) -> None:
         assert look("parking", here=Here(park=True)).names == ["parking.no-room"]
 
 
+def test_where_cuda_shows_no_gpu_that_is_why_it_was_not_tried(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+
+    assert look("parking", here=Here(park=True)).names == ["parking.no-gpu"]
+    assert machine.held() == 0
+
+
 def test_what_the_driver_declines_is_told_with_its_call(machine: Machine) -> None:
     machine.fault("cuCheckpointProcessCheckpoint", 801)
     report = look("parking", here=Here(park=True))

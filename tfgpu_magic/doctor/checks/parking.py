@@ -64,6 +64,7 @@ NOT_TRIED = Outcome(
     "This parks a TensorFlow process made for it, and brings it back:\n  tfgpu doctor --park",
 )
 NO_ROOM = Outcome("no-room", Severity.NOTE, "It was not tried: that is done on a GPU on which {room_bytes} are free.")
+NO_GPU = Outcome("no-gpu", Severity.NOTE, "It was not tried: CUDA shows programs no GPU where it could be done.")
 NO_TENSORFLOW = Outcome("no-tensorflow", Severity.NOTE, "It was not tried: TensorFlow is not installed here.")
 WORKS = Outcome(
     "works",
@@ -160,7 +161,9 @@ def _tried(machine: Machine, good: Iterable[Gpu]) -> Finding:
     """Park a process on the one of these GPUs that CUDA shows and that has most room, and bring it back."""
     shown = [] if machine.cuda is None else machine.cuda.facts.get("shown", [])
     gpu = max((gpu for gpu in good if gpu.uuid in shown), key=lambda gpu: gpu.free or 0, default=None)
-    if gpu is None or (gpu.free or 0) < ROOM:
+    if gpu is None:
+        return NO_GPU()
+    if (gpu.free or 0) < ROOM:
         return NO_ROOM(room_bytes=ROOM)
     size = max(CHUNK, min(SIZE, (gpu.free or 0) // 8))
     answer = child.ask(
