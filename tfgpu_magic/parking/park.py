@@ -98,8 +98,8 @@ class Park:
     async def _copy(self, worker: Worker, asked: Asked, entry: Entry) -> Outcome:
         """Check a locked process again, and copy what it holds to the host."""
         held, refused = await self._judged(asked, worker)
-        if asked.called_off:  # a copy that is begun is ended: nothing can stop it
-            refused = (why.Cancelled(), *refused)
+        if asked.called_off:
+            refused = (why.Cancelled(),)
         if refused:
             return Outcome(entry=await self._settling.set_right(worker, entry), refusals=refused)
         entry = self._ledger.move(entry, Phase.CHECKPOINTING, held=held)

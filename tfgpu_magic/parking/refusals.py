@@ -294,7 +294,7 @@ class Unrecorded(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Cancelled(Refusal):
-    """It was called off before anything was moved; the process is where it was."""
+    """It was called off in time; the process is as before."""
 
 
 _CLASSES = {one.__name__: one for one in Refusal.__subclasses__()}
@@ -313,6 +313,6 @@ def from_json(fields: Mapping[str, Any]) -> Refusal:
     """
     rest = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
     try:
-        return _CLASSES[rest.pop("refusal")](**rest)
+        return _CLASSES[str(rest.pop("refusal"))](**rest)
     except (TypeError, KeyError) as error:
         raise ValueError(f"not a refusal: {error}") from error
