@@ -137,6 +137,17 @@ class ManagedMemory(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
+class NvmlUnloaded(Refusal):
+    """The process has not loaded NVML now: had it unloaded it without `nvmlShutdown`, this driver would end it.
+
+    Attributes:
+        version: the driver's version.
+    """
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Children(Refusal):
     """Children of the process have the driver open: they would stay on the GPU, or hang.
 

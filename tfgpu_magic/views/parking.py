@@ -168,6 +168,11 @@ def reason(refusal: Refusal) -> str:  # noqa: C901  # a sentence for each
         case why.ManagedMemory(mappings):
             known = "uses CUDA's managed memory" if mappings else "may use CUDA's managed memory"
             return f"It {known}, which the driver cannot park."
+        case why.NvmlUnloaded(version):
+            return (
+                f"It has not loaded NVML: had it done so before and not well ended it, driver {version} would end it. "
+                "A GPU monitor within it, such as pynvml, loads it."
+            )
         case why.Children(pids):
             listed = ", ".join(map(str, pids))
             return f"It has child processes that use the GPU or may ({listed}), which would stay there: end them first."
