@@ -109,8 +109,14 @@ class TfGpuMagics(Magics):
 
     parking = Unicode(
         "off",
-        help="Whether this kernel may be parked: `off`; `ask`, when somebody asks for it; or `auto 30m`, by itself too "
-        "after so long without a running cell.",
+        help="Whether this kernel may be parked: `off`; `ask`, when somebody asks for it; or `auto 30m`, also by "
+        "itself after so long without a running cell.",
+    ).tag(config=True)
+
+    parking_on_open_module = Bool(
+        False,
+        help="Whether it may be parked under NVIDIA's open kernel module, too, where the end of a process that was "
+        "parked once has stopped whole machines.",
     ).tag(config=True)
 
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
@@ -121,6 +127,7 @@ class TfGpuMagics(Magics):
         self.idle_release = IdleRelease(shell, lambda: self.release_after)
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
         self.observe(self._on_ceiling, "ceiling")
+        self.observe(self._on_parking, "parking")
 
     def _on_policy(self, change: Any) -> None:
         """Have `%config TfGpuMagics.policy = ...` do what a line would: a refusal is shown in the same cell."""
@@ -133,6 +140,14 @@ class TfGpuMagics(Magics):
             self.ceiling = _settings().lower_ceiling(change["new"])
         except TfGpuError as error:
             self.ceiling = _settings().ceiling_in_force()
+            raise UsageError(str(error)) from None
+
+    def _on_parking(self, change: Any) -> None:
+        """Have `%config TfGpuMagics.parking = ...` hold from now on; what is no setting is refused."""
+        try:
+            _settings().park(change["new"])
+        except TfGpuError as error:
+            self.parking = change["old"]
             raise UsageError(str(error)) from None
 
     @observe("quiet")

@@ -13,10 +13,9 @@ from tfgpu_magic.config import making_room
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.look import look
-from tfgpu_magic.monitor.pids import began
-from tfgpu_magic.parking import neighbour
+from tfgpu_magic.parking.inside import asking
 from tfgpu_magic.units import rounded
-from tfgpu_magic.views.not_parked import sentences
+from tfgpu_magic.views import parking
 
 if TYPE_CHECKING:
     from tfgpu_magic.config.making_room import Idle
@@ -84,11 +83,10 @@ def make(error: Refused) -> None:
     if not _agreed(_and(list(called.values()))):
         raise Refused("Nothing was parked.")
     for pid, name in called.items():
-        outcome = neighbour.park(pid, began(pid) or 0)
+        outcome = asking.park(pid)
         if not outcome.done:
-            raise Refused(f"{name} was not parked. {sentences(outcome.refusals)}")
-        size = rounded(outcome.entry.size) if outcome.entry is not None else "its memory"
-        print(f"tfgpu_magic: {name} is parked, with {size} in host memory.")
+            raise Refused(parking.not_parked(outcome.refusals, name))
+        print(parking.other_parked(outcome, name))
 
 
 def _named(chosen: Sequence[Idle], known: Mapping[int, str], now: float) -> str:

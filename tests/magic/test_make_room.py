@@ -95,7 +95,7 @@ def test_it_is_named_and_parked_only_after_yes(machine: Machine, idle: Notebook,
     assert machine.held(pid=idle.pid) == held
 
     yes = said(asking, f"{LINE} --make-room", "y")
-    assert "tfgpu_magic: eval.ipynb is parked, with 4." in yes
+    assert "eval.ipynb is parked: 4." in yes
     assert "`limit 5 GiB`" in yes or "`limit 5GiB`" in yes
     assert machine.held(pid=idle.pid) == 0
 

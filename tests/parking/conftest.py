@@ -64,6 +64,10 @@ class Program:
         return str(self._process.stdout.readline()).strip()
 
 
+Start = Callable[..., Program]
+"""Starts a program, which ends with the test."""
+
+
 class Asking:
     """A request that is made on a thread."""
 
@@ -113,7 +117,7 @@ def machine(gpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 @pytest.fixture
-def programs(machine: Machine) -> Iterator[Callable[..., Program]]:
+def programs(machine: Machine) -> Iterator[Start]:
     """Start programs, and end them."""
     started: list[Program] = []
 

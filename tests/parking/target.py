@@ -8,6 +8,9 @@ import signal
 import sys
 import zlib
 
+from tfgpu_magic.parking import client
+from tfgpu_magic.parking.checks import Inside
+
 PATTERN = 2**16
 """Bytes that are written at the begin and at the end of what is held."""
 
@@ -45,6 +48,9 @@ def main(size: int, gpu: int, managed: int) -> None:
             if not os.fork():
                 signal.pause()
             print("forked", flush=True)
+        elif line.startswith(("park", "unpark")):  # this process itself
+            outcome = client.park(inside=Inside()) if line.startswith("park") else client.unpark()
+            print(*(type(one).__name__ for one in outcome.refusals), flush=True)
     os._exit(0)
 
 

@@ -50,6 +50,8 @@ def test_an_idle_notebook_on_a_good_machine_may_be_parked() -> None:
         (replace(GOOD, held=(None,)), why.HeldUnknown("0")),
         (replace(GOOD, mappings=2), why.ManagedMemory(2)),
         (replace(GOOD, mappings=None), why.ManagedMemory(None)),
+        (replace(GOOD, driver="610.10", nvml=False), why.NvmlUnloaded("610.10")),
+        (replace(GOOD, driver="610.10", nvml=None), why.NvmlUnloaded("610.10")),
         (replace(GOOD, children=(7, 9)), why.Children((7, 9))),
         (replace(GOOD, host=6 * GIB), why.HostMemory(6 * GIB + HOST_MARGIN, 6 * GIB)),
         (replace(GOOD, host=None), why.HostMemory(6 * GIB + HOST_MARGIN, None)),
@@ -62,6 +64,10 @@ def test_an_idle_notebook_on_a_good_machine_may_be_parked() -> None:
 )
 def test_a_reason_is_found_by_itself_with_its_facts(facts: Facts, expected: why.Refusal) -> None:
     assert refusals(facts) == (expected,)
+
+
+def test_what_ends_a_process_on_a_newer_driver_is_nothing_on_an_older_one() -> None:
+    assert refusals(replace(GOOD, nvml=False)) == refusals(replace(GOOD, driver="610.10")) == ()
 
 
 def test_every_reason_is_said_at_once() -> None:
@@ -100,6 +106,7 @@ def test_the_hosts_memory_has_a_margin(host: int) -> None:
 ALL = [
     why.NoDriver("x"), why.OldDriver("1", "580"), why.Children((1, 2)), why.HostMemory(1, None), why.Threads(("a",)),
     why.NoWayBack("0", 2, None), why.Stopped(), why.Lost(), why.Unanswered("lock", 1.5), why.Declined("lock", 401),
+    why.NvmlUnloaded("610.10"),
 ]  # fmt: skip
 
 

@@ -122,6 +122,17 @@ def test_what_becomes_wrong_after_the_lock_is_unlocked(house: House, monkeypatch
     assert (house.driver.state, house.phase) == (State.RUNNING, None)
 
 
+@pytest.mark.parametrize("during", ["state", "lock"])
+def test_who_calls_it_off_before_the_copy_has_the_process_as_it_was(house: House, during: str) -> None:
+    asked = Asked(PARK, me())
+    house.driver.at = lambda _, call: asked.call_off() if call == during else None
+    outcome = asyncio.run(house.do(PARK, asked))
+
+    assert outcome.refusals == (why.Cancelled(),)
+    assert (house.driver.state, house.phase) == (State.RUNNING, None)
+    assert "checkpoint" not in house.driver.calls
+
+
 def test_a_process_that_something_else_has_locked_is_left_alone(house: House) -> None:
     house.driver.state = State.LOCKED
     outcome = asyncio.run(house.do(PARK))

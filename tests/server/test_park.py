@@ -141,7 +141,7 @@ def test_a_busy_one_is_not_parked_now_nor_when_its_cell_ends(notebook: Notebook,
     notebook.client.execute("import time; time.sleep(20)")
     status, said = notebook.post()
 
-    assert (status, said) in [(409, "A cell runs there. Ask again when it has ended."), (202, "")]
+    assert (status, said) in [(409, "A cell runs there: it is parked between cells only."), (202, "")]
     assert execute(notebook.client, "print(1)") == "1\n"
     assert machine.held(pid=notebook.pid) == held
 

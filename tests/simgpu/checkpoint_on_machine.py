@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.simgpu.on_machine import allocate, cuda, nvml, seen
-from tests.simgpu.pools_on_machine import Pool
+from tests.simgpu.pools_on_machine import RESERVED, THRESHOLD, USED, Pool
 from tests.sizes import GIB, MIB
 
 __all__ = ["GIB", "MIB", "allocate", "cuda", "listen", "nvml", "seen"]
@@ -86,6 +86,7 @@ def cycle(pid: int, times: int) -> int:
 # --- what is moved ---
 
 _kept: dict[int, str] = {}
+_pools: list[Pool] = []
 
 
 def hold(size: int, *, ordinal: int = 0, function: str = "cuMemAlloc_v2") -> int:
@@ -108,6 +109,27 @@ def hold_pool(size: int) -> int:
     at = Pool().allocate(size).value
     write(at, os.urandom(MIB))
     return at
+
+
+def hold_more_than_used(used: int, unused: int, *, waits: bool = True) -> int:
+    """Hold memory of a pool that keeps some more reserved, all of which nobody uses once somebody waits for it."""
+    pool = Pool()
+    pool.set(THRESHOLD, used + unused if waits else 0)
+    at, spare = pool.allocate(used), pool.allocate(unused)
+    assert cuda("cuMemFreeAsync", spare, None) == 0
+    assert not waits or synchronise("context") == 0
+    write(at.value, os.urandom(MIB))
+    _pools.append(pool)
+    return at.value
+
+
+def pool() -> list[int]:
+    """Return what the pool reserves and what is used of it, in MiB."""
+    return _pools[-1].get(RESERVED, USED)
+
+
+def trim() -> int:
+    return _pools[-1].trim()
 
 
 def hold_mapped(size: int) -> int:

@@ -19,6 +19,9 @@ No setting is changed. The driver, CUDA, TensorFlow and the configurations are r
 in processes of their own, which are given up when they take too long; for an
 instant, one of them takes a CUDA context of a GPU on which 2 GiB are free.
 
+With --park a TensorFlow process takes up to some GiB there, and its GPU memory
+is moved into host memory and back, by the helper that does so for notebooks.
+
 The JSON has nothing private: of the environment only the variables that it
 lists, ~ for the home directory, and no process or notebook. Sizes are bytes.
 
@@ -29,11 +32,19 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
     parser.epilog = _MORE
     parser.add_argument("--json", action="store_true", help="write it as JSON, to be sent with a report")
+    parser.add_argument("--park", action="store_true", help="park a TensorFlow process made for it, and bring it back")
+    parser.add_argument(
+        "--allow-open-module",
+        action="store_true",
+        help="the same, also with the open kernel module: the machine may stop when the process ends",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Do every check, and print what each finds as soon as it is done."""
-    machine, found = Machine(), list[tuple[str, Finding]]()
+    park = options.park or options.allow_open_module
+    machine = Machine(park=park, allow_open_module=options.allow_open_module)
+    found: list[tuple[str, Finding]] = []
     live = not options.json and _is_drawn_on()
     for check in CHECKS:
         if live:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,18 +28,56 @@ NO_DEVICE = 100
 CUDA_TIMEOUT = 15.0
 """Seconds that CUDA may take to start in the throwaway process; without persistence mode that is several."""
 
+CALLING = threading.RLock()
+"""Held by a thread of ours, but for a cell's, while it makes a report, for which it calls the driver."""
+
+_quiet = False
+
+
+def _after_fork() -> None:
+    """Have a child begin with a lock that nobody holds: the thread that does is its parent's."""
+    global CALLING
+    CALLING = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
 _probes: dict[tuple[tuple[str, str], ...], Probe] = {}
 """The processes that have not answered yet, by their environment."""
 
 
 def loaded() -> ctypes.CDLL | None:
     """Return the driver library, if something in this process has loaded it already."""
-    if not hasattr(os, "RTLD_NOLOAD"):  # Windows, where TensorFlow uses no GPU
+    if _quiet or not hasattr(os, "RTLD_NOLOAD"):  # Windows, where TensorFlow uses no GPU
         return None
     try:
         return ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
         return None
+
+
+def is_quiet() -> bool:
+    """Tell whether nothing here calls the driver: this process's GPU state is away, or is being moved."""
+    return _quiet
+
+
+def quieten(seconds: float) -> bool:
+    """Have nothing here call the driver any more, once a report that is being made is done; tell whether it is.
+
+    While GPU state is away, most calls wait until it is back, and some end the process.
+    """
+    global _quiet
+    if not CALLING.acquire(timeout=seconds):
+        return False
+    _quiet = True
+    CALLING.release()
+    return True
+
+
+def wake() -> None:
+    """Undo `quieten`."""
+    global _quiet
+    _quiet = False
 
 
 def initialised() -> bool:
@@ -89,6 +128,20 @@ def give_back() -> dict[str, int]:
     """
     library = loaded()
     return {} if library is None else {_uuid(library, device): _trim(library, device) for device in _active(library)}
+
+
+def synchronise() -> None:
+    """Wait for all work of the GPUs on which this process has a context."""
+    library = loaded()
+    if library is not None:
+        for device in _active(library):
+            _synchronise(library, device)
+
+
+def contexts() -> int:
+    """Return on how many GPUs something in this process holds a CUDA context."""
+    library = loaded()
+    return 0 if library is None else len(_active(library))
 
 
 def shown_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT) -> tuple[str, ...] | None:

@@ -41,17 +41,18 @@ class Answer:
     seconds: float = 0.0
 
 
-def ask(code: str, *, patience: float | None = None) -> Answer:
+def ask(code: str, *, patience: float | None = None, env: Mapping[str, str] | None = None) -> Answer:
     """Run code in a Python process like this one, and wait for the one line of JSON that it prints last.
 
     Args:
         code: Python code in one line.
         patience: seconds until the process is given up; None is `probe.PATIENCE`.
+        env: its environment; None is this process's.
     """
     limit = probe.PATIENCE if patience is None else patience
     try:
         begin = _CODE.format(seconds=math.ceil(limit) + _LATER)
-        asked = Probe(["-c", begin + code, *sys.path], options=(), patience=limit)
+        asked = Probe(["-c", begin + code, *sys.path], env=env, options=(), patience=limit)
         out, err, status = asked.answer(limit + 1)
     except TimeoutError:
         return Answer(late=True, seconds=limit)

@@ -48,11 +48,21 @@ class Machine:
     Args:
         root: where its file system begins.
         environ: the environment variables.
+        park: whether a process is to be parked, to try it.
+        allow_open_module: whether also on the open kernel module.
     """
 
-    def __init__(self, root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        root: Path = Path("/"),
+        environ: Mapping[str, str] = os.environ,
+        *,
+        park: bool = False,
+        allow_open_module: bool = False,
+    ) -> None:
         self.root = root
         self.environ = environ
+        self.park, self.allow_open_module = park, allow_open_module
 
     @cached_property
     def driver(self) -> Driver:

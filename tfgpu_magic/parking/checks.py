@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 LEAST_DRIVER = 580
 """The first branch of the driver that NVIDIA's own snapshot tools ask for; the calls are there from 570 on."""
 
+NVML_MINDED_FROM = 610
+"""The first branch on which a lock ends a process in which NVML was unloaded without `nvmlShutdown`."""
+
 ARCHITECTURES = ("x86_64",)
 """The processors for which it was seen to work."""
 
@@ -63,6 +66,7 @@ class Facts:
         own: whether it is this user's.
         stopped: whether a signal or a debugger has stopped it.
         mappings: how often it has mapped the file of managed memory; None where that cannot be read.
+        nvml: whether it has NVML's library loaded; None where that cannot be read.
         children: pids of its descendants that have the driver open, or of which it is not known.
         host: bytes of host memory that it may still fill; None where that is unknown.
         inside: what it says of itself; None where it says nothing.
@@ -79,6 +83,7 @@ class Facts:
     own: bool = True
     stopped: bool = False
     mappings: int | None = 1
+    nvml: bool | None = True
     children: tuple[int, ...] = ()
     host: int | None
     inside: Inside | None
@@ -122,14 +127,21 @@ def _driver(facts: Facts) -> Iterator[Refusal]:
     if facts.error is not None:
         yield why.NoDriver(facts.error)
         return
-    version = facts.driver or ""
-    branch = re.match(r"\d+", version)
-    if branch is None or int(branch[0]) < LEAST_DRIVER:
+    version, branch = facts.driver or "", _branch(facts)
+    if branch < LEAST_DRIVER:
         yield why.OldDriver(version, str(LEAST_DRIVER))
+    if branch >= NVML_MINDED_FROM and not facts.nvml:  # it may never have loaded it: that cannot be told
+        yield why.NvmlUnloaded(version)
     if facts.open_module is None:
         yield why.UnknownModule()
     elif facts.open_module and not facts.allow_open_module:
         yield why.OpenModule(version)
+
+
+def _branch(facts: Facts) -> int:
+    """Return the first number of the driver's version; 0 where that is unknown."""
+    found = re.match(r"\d+", facts.driver or "")
+    return 0 if found is None else int(found[0])
 
 
 def _architecture(facts: Facts) -> Iterator[Refusal]:

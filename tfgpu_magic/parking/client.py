@@ -49,7 +49,7 @@ class HelperHangs(MonitorError):
 
 def park(
     pid: int | None = None, *, inside: Inside | None, name: str = "", allow_open_module: bool = False,
-    tell: Callable[[Progress], None] = lambda _: None,
+    tell: Callable[[Progress], None] = lambda _: None, wanted: Callable[[], bool] = lambda: True,
 ) -> Outcome:  # fmt: skip
     """Park a process.
 
@@ -59,12 +59,13 @@ def park(
         name: what it is called.
         allow_open_module: whether the administrator allows the open kernel module.
         tell: takes each progress.
+        wanted: tells whether it is still wanted; a copy that is begun is ended all the same.
 
     Raises:
         MonitorError: the helper cannot be started, hangs, or dies again and again.
     """
     request = Request(deed="park", pid=pid, name=name, inside=inside, allow_open_module=allow_open_module)
-    return ask(request, tell=tell)
+    return ask(request, tell=tell, wanted=wanted)
 
 
 def check(pid: int | None = None, *, inside: Inside | None, allow_open_module: bool = False) -> Outcome:

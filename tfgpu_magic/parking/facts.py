@@ -53,6 +53,7 @@ def read(pid: int, start: int, snapshot: Snapshot, inside: Inside | None, *, all
         own=owned(pid),
         stopped=stopped(pid),
         mappings=managed_mappings(pid),
+        nvml=nvml_loaded(pid),
         children=children_on_driver(pid),
         host=host_memory.untouched(pid),
         inside=inside,
@@ -97,9 +98,20 @@ def managed_mappings(pid: int) -> int | None:
     """Return how often a process has mapped the file of managed memory; None where that cannot be read."""
     machine = _machine()
     file = "/dev/nvidia-uvm" if machine is None else f"{os.path.realpath(machine)}.nvidia-uvm"
+    mapped = _mapped(pid)
+    return None if mapped is None else sum(line.endswith(f" {file}") for line in mapped)
+
+
+def nvml_loaded(pid: int) -> bool | None:
+    """Tell whether a process has NVML's library loaded; None where that cannot be read."""
+    mapped = _mapped(pid)
+    return None if mapped is None else any("/libnvidia-ml.so" in line for line in mapped)
+
+
+def _mapped(pid: int) -> list[str] | None:
+    """Return a line for each mapping of a process; None where they cannot be read."""
     try:
-        with (PROC / f"{pid}/maps").open(encoding="utf-8", errors="surrogateescape") as maps:
-            return sum(line.rstrip("\n").endswith(f" {file}") for line in maps)
+        return (PROC / f"{pid}/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return None
 

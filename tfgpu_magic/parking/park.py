@@ -75,6 +75,8 @@ class Park:
         state = await self._calls.state(worker, asked.key)
         if state is not State.RUNNING:
             return Outcome(entry=before, refusals=(_not_running(state, times.state),))
+        if asked.called_off:
+            return Outcome(entry=before, refusals=(why.Cancelled(),))
         returns = 0 if before is None else before.returns
         entry = Entry(
             pid=pid, began=start, phase=Phase.LOCKING, since=time.time(), held=held, name=asked.request.name,
@@ -89,13 +91,15 @@ class Park:
             await self._calls.make(worker, asked.key, "lock", times.lock, seconds=times.lock + times.more)
         except DriverError as error:
             late = error.code == driver.LOCK_TIMED_OUT
-            reason = why.StillWorking(times.lock) if late else why.Declined(error.call, error.code)
-            return Outcome(entry=await self._settling.set_right(worker, entry), refusals=(reason,))
+            reasons = (why.StillWorking(times.lock),) if late else _declined(error, entry)
+            return Outcome(entry=await self._settling.set_right(worker, entry), refusals=reasons)
         return await self._copy(worker, asked, entry)
 
     async def _copy(self, worker: Worker, asked: Asked, entry: Entry) -> Outcome:
         """Check a locked process again, and copy what it holds to the host."""
         held, refused = await self._judged(asked, worker)
+        if asked.called_off:
+            refused = (why.Cancelled(),)
         if refused:
             return Outcome(entry=await self._settling.set_right(worker, entry), refusals=refused)
         entry = self._ledger.move(entry, Phase.CHECKPOINTING, held=held)
@@ -106,10 +110,16 @@ class Park:
             await self._calls.make(worker, asked.key, "checkpoint", seconds=self._calls.timeouts.copying(entry.size))
         except DriverError as error:
             changed = await self._settling.set_right(worker, entry, never_away=True)
-            return Outcome(entry=changed, refusals=(why.Declined(error.call, error.code),))
+            return Outcome(entry=changed, refusals=_declined(error, entry))
         took = time.monotonic() - begun
         self._ledger.measured(out=entry.size / max(took, 1e-3))
         return Outcome(entry=self._ledger.move(entry, Phase.PARKED), seconds=took)
+
+
+def _declined(error: DriverError, entry: Entry) -> tuple[why.Refusal, ...]:
+    """Return why a call has failed: a process may have ended in it."""
+    declined = why.Declined(error.call, error.code)
+    return (declined,) if entry.alive() else (declined, why.Ended())
 
 
 def _not_running(found: State | Found, seconds: float) -> why.Refusal:

@@ -137,6 +137,17 @@ class ManagedMemory(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
+class NvmlUnloaded(Refusal):
+    """The process has not loaded NVML now: had it unloaded it without `nvmlShutdown`, this driver would end it.
+
+    Attributes:
+        version: the driver's version.
+    """
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Children(Refusal):
     """Children of the process have the driver open: they would stay on the GPU, or hang.
 
@@ -179,13 +190,13 @@ class NoWayBack(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchedOff(Refusal):
-    """Parking is off there: its administrator or its user has not asked for it."""
+class NotAsked(Refusal):
+    """Nobody inside the process says that nothing of it runs in CUDA."""
 
 
 @dataclass(frozen=True, slots=True)
-class NotAsked(Refusal):
-    """Nobody inside the process says that nothing of it runs in CUDA."""
+class Off(Refusal):
+    """Its notebook does not let itself be parked (``TfGpuMagics.parking``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +299,7 @@ class Unrecorded(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Cancelled(Refusal):
-    """It was called off while it waited; the process is parked as before."""
+    """It was called off in time; the process is as before."""
 
 
 _CLASSES = {one.__name__: one for one in Refusal.__subclasses__()}
@@ -307,6 +318,6 @@ def from_json(fields: Mapping[str, Any]) -> Refusal:
     """
     rest = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
     try:
-        return _CLASSES[rest.pop("refusal")](**rest)
+        return _CLASSES[str(rest.pop("refusal"))](**rest)
     except (TypeError, KeyError) as error:
         raise ValueError(f"not a refusal: {error}") from error

@@ -17,11 +17,13 @@ from tornado import web
 
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.pids import began
-from tfgpu_magic.parking import client, neighbour
+from tfgpu_magic.parking import client
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.inside import asking
 from tfgpu_magic.parking.messages import Outcome
 from tfgpu_magic.server.handlers import RESOURCE
 from tfgpu_magic.server.worker import Worker
-from tfgpu_magic.views.not_parked import sentences
+from tfgpu_magic.views.parking import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -89,15 +91,15 @@ class ParkHandler(APIHandler):
         if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0 or not isinstance(kernel, str):
             raise web.HTTPError(400, "kernel and pid are no kernel")
         known = (await self._kernels()).get(pid)
-        start = began(pid)
-        if known is None or known.kernel != kernel or start is None:
+        if known is None or known.kernel != kernel or began(pid) is None:
             raise web.HTTPError(404, f"process {pid} is no kernel of this server")
         if fields.get("back") is True:
             status = await self._status(partial(self._returns.bring_back, pid))
         elif self._returns.call_off(pid):
             status = 204
         else:
-            status = await self._status(partial(neighbour.park, pid, start))
+            busy = known.state == "busy"
+            status = await self._status(partial(_busy if busy else asking.park, pid))
         self.set_status(status)
         await self.finish()
 
@@ -114,8 +116,12 @@ class ParkHandler(APIHandler):
         except MonitorError as error:
             raise web.HTTPError(503, _plain(str(error))) from error
         if not outcome.done:
-            raise web.HTTPError(409, _plain(sentences(outcome.refusals)))
+            raise web.HTTPError(409, _plain(reasons(outcome.refusals)))
         return 204
+
+
+def _busy(_: int) -> Outcome:
+    return Outcome(refusals=(why.Busy(),))
 
 
 def _plain(text: str) -> str:

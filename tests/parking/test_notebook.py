@@ -1,0 +1,281 @@
+"""A notebook is parked and comes back by itself, whatever comes first: real kernels with the real TensorFlow.
+
+A synchronisation while the GPU state is away ends the process on the simulated machine, too: so each answer of a parked
+notebook shows that its state was back before anything of it ran.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.jupyter import Notebook, execute, reply_to, serving
+from tests.parking.notebooks import SIZE, Site, ask, home, is_parked, park, send
+from tests.sizes import CONTEXT, GIB
+from tests.waiting import until
+from tfgpu_magic.parking import client
+from tfgpu_magic.simgpu import Machine
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with pytest.MonkeyPatch.context() as patch, Machine.create("1x8GiB") as machine:
+        patch.setenv("TFGPU_MAGIC_DIR", str(tmp_path_factory.mktemp("board") / "board"))
+        for name, value in machine.environ().items():
+            patch.setenv(name, value)
+        with serving(machine, home(tmp_path_factory.mktemp("home"))) as server:
+            yield Site(machine, server)
+
+
+@pytest.fixture(scope="module")
+def trained(site: Site) -> Iterator[tuple[Notebook, str]]:
+    """Give a notebook that holds most of the GPU, and the digest of its model."""
+    with site.trained("train.ipynb") as found:
+        yield found
+
+
+# --- it goes, and comes back ---
+
+
+def test_a_model_is_as_it_was_after_another_notebook_has_had_the_gpu(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    said = park(notebook)
+
+    assert site.machine.held() == 0
+    assert said.startswith("Parked: ")
+
+    with site.trained("other.ipynb", "6GiB"):
+        assert site.machine.held() > 6 * GIB
+
+    before = notebook.run("print(len(In))")
+    assert notebook.run("print(digest())").split()[-1] == digest
+    assert site.machine.held() == site.machine.held(pid=notebook.pid) == SIZE + CONTEXT
+    assert int(notebook.run("print(len(In))")) == int(before.split()[-1]) + 2
+    assert len(notebook.run("print(train())").split()[-1]) == 64
+
+
+def test_a_cell_waits_for_room_and_says_for_whom(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    park(notebook)
+    with site.trained("eval.ipynb") as (other, _):
+        asked = notebook.client.execute("print(digest())")
+        said = until(lambda: _heard(notebook), lambda text: "Waiting for room" in text)
+
+        assert "eval.ipynb holds 5.2 GiB" in said
+        assert "come back, about" in said
+        assert not site.holds(notebook)
+
+        os.kill(notebook.pid, signal.SIGINT)
+        answer = reply_to(notebook.client, asked)
+        assert answer["status"] == "error"
+        assert "still parked" in answer["evalue"]
+        assert is_parked(notebook)
+
+        waiting = notebook.client.execute("print(digest())")
+        until(lambda: _heard(notebook), lambda text: "Waiting for room" in text)
+        assert execute(other.client, "%tf_gpu park").startswith("Parked")
+        assert reply_to(notebook.client, waiting)["status"] == "ok"
+    assert notebook.run("print(digest())").split()[-1] == digest
+
+
+def _heard(notebook: Notebook) -> str:
+    """Return what the page is shown now."""
+    texts = []
+    while notebook.client.iopub_channel.msg_ready():
+        content = notebook.client.get_iopub_msg(timeout=1)["content"]
+        texts.append(str(content.get("text") or content.get("data", {}).get("text/plain", "")))
+    return " ".join(texts)
+
+
+# --- what comes first ---
+
+
+def _cell(notebook: Notebook) -> None:
+    notebook.run("seen.append(digest())")
+
+
+def _completion(notebook: Notebook) -> None:
+    assert ask(notebook, "complete_request", {"code": "trai", "cursor_pos": 4})["matches"] == ["train"]
+
+
+def _inspection(notebook: Notebook) -> None:
+    assert ask(notebook, "inspect_request", {"code": "shows", "cursor_pos": 5, "detail_level": 0})["found"]
+
+
+FIRST = {"a cell": _cell, "a completion": _completion, "an inspection": _inspection}
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_whatever_comes_first_finds_the_state_back(site: Site, trained: tuple[Notebook, str], first: str) -> None:
+    notebook, digest = trained
+    notebook.run(
+        "seen = []\n"
+        "class Shows:\n"
+        "    def __repr__(self):\n"
+        "        seen.append(digest()); return 'shown'\n"
+        "shows = Shows()"
+    )
+    park(notebook)
+    FIRST[first](notebook)
+
+    assert not is_parked(notebook)
+    assert site.holds(notebook)
+    assert notebook.run("print(*seen, digest())").split()[-1] == digest
+
+
+def test_a_widgets_callback_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    number = notebook.run(
+        "import ipywidgets\n"
+        "seen = []\n"
+        "button = ipywidgets.Button()\n"
+        "button.on_click(lambda _: seen.append(digest()))\n"
+        "print(button.comm.comm_id)"
+    ).split()[-1]
+    park(notebook)
+    data = {"method": "custom", "content": {"event": "click"}}
+    send(notebook, "comm_msg", {"comm_id": number, "data": data})
+    until(lambda: site.holds(notebook))
+
+    assert notebook.run("print(*seen)").split() == [digest]
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_an_async_task_goes_on_when_the_state_is_back(site: Site, trained: tuple[Notebook, str], apart: bool) -> None:
+    notebook, digest = trained
+    begin = (
+        "import asyncio\n"
+        "seen = []\n"
+        "async def later():\n"
+        "    await asyncio.sleep(3)\n"
+        "    seen.append(digest())\n"
+        "task = asyncio.get_event_loop().create_task(later())\n"
+    )
+    if apart:
+        notebook.run(begin)
+        park(notebook)
+    else:
+        said = notebook.run(begin + "%tf_gpu park")
+        assert "Parked" in said, said
+    until(lambda: site.holds(notebook))
+
+    assert until(lambda: notebook.run("print(*seen)").split()) == [digest]
+
+
+def test_a_timer_waits_for_the_state(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    notebook.run("import threading; seen = []; threading.Timer(3, lambda: seen.append(digest())).start()")
+    park(notebook)
+    until(lambda: site.holds(notebook))
+
+    assert until(lambda: notebook.run("print(*seen)").split()) == [digest]
+
+
+def test_a_thread_of_the_users_makes_parking_refuse(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    notebook.run(
+        "import threading\n"
+        "over = threading.Event()\n"
+        "def synchronises():\n"
+        "    while not over.wait(0.05): digest()\n"
+        "thread = threading.Thread(target=synchronises, name='synchroniser'); thread.start()"
+    )
+    said = notebook.run("%tf_gpu park")
+
+    assert "`synchroniser`" in said
+    assert site.holds(notebook)
+    notebook.run("over.set(); thread.join()")
+    park(notebook)
+    assert notebook.run("print(digest())").split()[-1] == digest
+
+
+def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    park(notebook)
+    assert ask(notebook, "kernel_info_request", {})["status"] == "ok"
+    assert ask(notebook, "comm_info_request", {})["status"] == "ok"
+    assert ask(notebook, "is_complete_request", {"code": "if x:"})["status"] == "incomplete"
+
+    assert is_parked(notebook)
+    assert site.machine.held() == 0
+    assert notebook.run("print(digest())").split()[-1] == digest
+
+
+def test_a_second_page_of_the_same_kernel_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    second = site.server.connect(notebook.kernel)
+    park(notebook)
+    try:
+        assert execute(second, "print(digest())").split()[-1] == digest
+    finally:
+        second.stop_channels()
+
+
+def test_a_cell_of_a_subshell_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    made = send(notebook, "create_subshell_request", {}, channel="control")
+    reply = until(
+        lambda: notebook.client.get_control_msg(timeout=30), lambda one: one["parent_header"]["msg_id"] == made
+    )
+    subshell = reply["content"]["subshell_id"]
+    notebook.run("seen = []")
+    park(notebook)
+    content = {"code": "seen.append(digest())", "silent": False, "store_history": False, "user_expressions": {}}
+    answer = send(notebook, "execute_request", content, subshell_id=subshell)
+
+    assert reply_to(notebook.client, answer)["status"] == "ok"
+    assert not is_parked(notebook)
+    assert notebook.run("print(*seen)").split() == [digest]
+
+
+def test_nothing_stays_of_the_gate_when_the_state_is_back(trained: tuple[Notebook, str]) -> None:
+    notebook, _ = trained
+    look = (
+        "import gc\n"
+        "kernel, shell = get_ipython().kernel, get_ipython()\n"
+        "print({n: h.__qualname__ for n, h in (kernel.shell_handlers | kernel.control_handlers).items()},\n"
+        "      [n for n in ('run_cell_async',) if n in vars(shell)], 'trigger' in vars(shell.events),\n"
+        "      'finish_metadata' in vars(kernel), gc.isenabled())"
+    )
+    before = notebook.run(look)
+    park(notebook)
+    notebook.run("pass")
+
+    assert notebook.run(look) == before
+
+
+# --- it ends ---
+
+
+@pytest.mark.parametrize("room", [True, False])
+@pytest.mark.parametrize("end", ["restart", "shutdown", "death"])
+def test_a_parked_notebook_ends_and_leaves_nothing(
+    site: Site, trained: tuple[Notebook, str], end: str, room: bool, tmp_path: Path
+) -> None:
+    park(trained[0])
+    with site.trained("ends.ipynb") as (notebook, digest):
+        park(notebook)
+        path = tmp_path / "said"
+        notebook.run(
+            f"import atexit, pathlib; atexit.register(lambda: pathlib.Path({str(path)!r}).write_text(digest()))"
+        )
+        park(notebook)
+        if not room:
+            trained[0].run("pass")
+        if end == "death":
+            os.kill(notebook.pid, signal.SIGKILL)
+        elif end == "restart":
+            site.server.call(f"kernels/{notebook.kernel}/restart", method="POST")
+        else:
+            site.server.open(f"api/kernels/{notebook.kernel}", method="DELETE").close()
+        until(lambda: client.parked(notebook.pid) is None)
+        assert site.machine.held(pid=notebook.pid) == 0
+        if room and end != "death":
+            assert path.read_text() == digest  # what runs at the end has the state back
+        if end == "restart":
+            until(lambda: notebook.run("print('anew')"), lambda said: "anew" in said)
+    assert trained[0].run("print(digest())").split()[-1] == trained[1]

@@ -1,0 +1,58 @@
+"""Finds what only this process can say of itself before it is parked: a running cell, threads, NCCL, shared memory."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from tfgpu_magic import frameworks
+from tfgpu_magic.config import cuda
+from tfgpu_magic.monitor.bounded import within
+from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.inside import event_loop, kernel, threads
+
+_MAPS = Path("/proc/self/maps")
+
+
+def read(shell: Any, cannot_be_held: tuple[str, ...]) -> Inside:
+    """Return what this process says of itself.
+
+    Args:
+        shell: IPython's shell.
+        cannot_be_held: what was found when the gate was closed.
+    """
+    running = hasattr(shell, "kernel") and any(map(event_loop.runs_cell, kernel.loops(shell.kernel)))
+    return Inside(
+        busy=running or threads.runs_cell(threading.main_thread()),
+        threads=cannot_be_held,
+        nccl=_nccl(),
+        shared=_shared(),
+    )
+
+
+def finish(seconds: float) -> bool:
+    """Wait until the GPUs have done all that this process has asked for; tell whether that was in time."""
+
+    def work() -> bool:
+        frameworks.finish()
+        return True
+
+    return bool(within(seconds, work))
+
+
+def _nccl() -> bool:
+    """Tell whether NCCL may have started: TensorFlow and JAX load it only then, and PyTorch always has it loaded."""
+    if "libnccl" not in _MAPS.read_text(encoding="utf-8", errors="replace"):
+        return False
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None:
+        return True
+    return bool(distributed.is_available() and distributed.is_initialized()) or cuda.contexts() > 1
+
+
+def _shared() -> bool:
+    """Tell whether PyTorch has sent GPU memory to another process, or got some of one."""
+    reductions: Any = sys.modules.get("torch.multiprocessing.reductions")
+    return bool(getattr(reductions, "shared_cache", None))

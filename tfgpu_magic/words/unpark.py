@@ -1,0 +1,33 @@
+"""`%tf_gpu unpark`: brings a parked notebook back to the GPU before its next cell does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tfgpu_magic.config.word import Line, Word
+
+
+def _answer(line: Line) -> None:
+    from tfgpu_magic.parking.inside import line as here  # nothing of parking is imported before it is asked for
+
+    if line.rest:
+        print(here.unpark_other(line.rest))
+    else:  # a cell of a parked notebook has brought it back before it runs
+        print("This notebook is not parked: what it holds of the GPUs is there.")
+
+
+def _offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+    from tfgpu_magic.parking.inside import line as here  # as above
+
+    return [] if tokens else here.parked_names()
+
+
+WORD = Word(
+    "unpark",
+    ("unpark", "unpark train.ipynb"),
+    "brings a parked notebook back to the GPU, as its next cell does by itself",
+    offers=_offers,
+    tried=("resume", "wake", "restore", "unpause"),
+    instead="`%tf_gpu unpark train.ipynb` brings a parked notebook back; its next cell does so by itself.",
+    answer=_answer,
+)
