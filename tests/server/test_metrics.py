@@ -23,7 +23,7 @@ from tests.slack import SLACK
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import Look, Message
 from tfgpu_magic.monitor.owners import by_user
-from tfgpu_magic.monitor.parked import Parked
+from tfgpu_magic.monitor.parked import Parked, ParkedState
 from tfgpu_magic.monitor.report import Figure, GpuUse, Report
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 from tfgpu_magic.monitor.snapshot import Gpu, Parser, Process, Snapshot
@@ -122,9 +122,9 @@ def row(who: Who, held: int | None) -> ProcessRow:
 
 def test_what_is_parked_is_told_by_state_and_counts_as_held_by_nobody() -> None:
     gpu = GpuRow(gpu="0", name="A100", uuid="GPU-1", used=GIB, total=9 * GIB)
+    kept: tuple[tuple[ParkedState, int], ...] = (("parked", 2), ("parked", 3), ("waiting", 4))
     away = [
-        replace(row("mine", 0), kind="", parked=Parked(state=state, size=size * GIB, since=1.0))
-        for state, size in (("parked", 2), ("parked", 3), ("waiting", 4))
+        replace(row("mine", 0), kind="", parked=Parked(state=state, size=size * GIB, since=1.0)) for state, size in kept
     ]
     table = Table(gpus=(gpu,), processes=(row("mine", GIB), *away))
     sizes = re.findall(

@@ -194,7 +194,15 @@ const parked = now => {
   state.rows = Object.fromEntries(
     Object.entries(kinds).map(([parking, more], index) => [
       parking,
-      { ...kept, parking, pid: 100 + index, owner: `${parking}.ipynb`, path: `${parking}.ipynb`, kernel: parking, ...more }
+      {
+        ...kept,
+        parking,
+        pid: 100 + index,
+        owner: `${parking}.ipynb`,
+        path: `${parking}.ipynb`,
+        kernel: parking,
+        ...more
+      }
     ])
   );
   return state;
