@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -25,6 +25,7 @@ from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from tfgpu_magic.config.making_room import Idle
+    from tfgpu_magic.config.promises import Promise
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.other_processes import OtherProcesses
     from tfgpu_magic.views.status import Status
@@ -64,7 +65,8 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: 
 
         def fits(parked: Sequence[Idle]) -> bool:
             there = processes.without([one.pid for one in parked])
-            return bool(_planned(asked, frameworks, making_room.without(snapshot, parked), there))
+            then = making_room.without(snapshot, parked)
+            return bool(_planned(asked, frameworks, then, there, lambda *_: {}))  # whose refusal nobody reads
 
         raise room().offered(error, f"{asked} {MAKE_ROOM}", snapshot, idle, fits) from None
 
@@ -76,11 +78,14 @@ def room() -> ModuleType:
     return make_room
 
 
-def _planned(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses) -> Plan:
+def _planned(
+    asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses,
+    names: Callable[[Snapshot, Sequence[Promise]], Mapping[int, str]] = administrator.names,
+) -> Plan:  # fmt: skip
     process = _with_what_waits(processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
 
     def make(asked: Policy, process: ProcessState) -> Plan:
-        made = planning.make(asked, snapshot, process, lambda: administrator.names(snapshot, process.promises))
+        made = planning.make(asked, snapshot, process, lambda: names(snapshot, process.promises))
         return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
 
     return _for(frameworks, asked, snapshot, process, make)
