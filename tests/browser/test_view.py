@@ -64,6 +64,7 @@ def test_in_forced_colours_parts_are_told_apart(view: Page, scheme: str) -> None
 def test_what_is_parked_says_so_in_a_narrow_view_and_a_name_stays_a_name(browser: Browser) -> None:
     page = recorded(browser, "parked&width=300")
     rows = {row.owner: row for row in View(page, page.locator(".tfgpu-view")).rows()}
+    whole = page.locator(".tfgpu-view-parked").evaluate_all("all => all.map(one => one.scrollWidth <= one.clientWidth)")
     shot(page, "parked-states")
     page.close()
 
@@ -78,3 +79,4 @@ def test_what_is_parked_says_so_in_a_narrow_view_and_a_name_stays_a_name(browser
     assert "the driver does not answer" in rows["restoring.ipynb"].detail
     assert "restart its kernel, which frees what it holds" in rows["failed.ipynb"].detail
     assert rows["failed.ipynb"].held == "N/A"
+    assert whole == [True] * 5

@@ -133,13 +133,12 @@ function buttons(row: Row, actions: Actions, trans: Translation): unknown {
 /** The second line: further facts; units stand above. */
 function detail(row: Row, unused: string, { trans, unit }: Look): unknown {
   const parked = parkedDetail(row, unit, trans);
-  const said = [unused, parked].filter(Boolean);
-  const all: Fact[] = [...said.map(text => ['', text] as const), ...facts(row, unit, trans)];
-  if (!all.length && !row.spare) {
+  const all: Fact[] = [...(unused ? [['', unused] as const] : []), ...facts(row, unit, trans)];
+  if (!all.length && !row.spare && !parked) {
     return nothing;
   }
   return html`<span class="tfgpu-view-detail"
-    >${all.map(
+    >${parked ? html`<span class="tfgpu-view-parked">${parked}</span>` : nothing}${all.map(
       ([what, value]) =>
         html`<span class="tfgpu-view-fact"><span class="tfgpu-view-what">${what}</span> <span>${value}</span></span> `
     )}${
