@@ -10,6 +10,10 @@ from tests.jupyter import Notebook, Server, open_notebook, serving
 from tests.server.conftest import ENABLED, ROOT
 from tests.sizes import GIB
 from tests.waiting import until
+from tfgpu_magic import make_room
+from tfgpu_magic.config.making_room import Idle
+from tfgpu_magic.errors import Refused
+from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -141,3 +145,26 @@ def test_an_isolated_call_that_finds_no_room_names_it_too(idle: Notebook, asking
 )
 def test_it_stands_beside_a_policy_alone(asking: Notebook, line: str, why: str) -> None:
     assert why in said(asking, line)
+
+
+@pytest.mark.parametrize(("host", "ways"), [("program", ()), ("kernel", ("limit 5GiB --make-room",))])
+def test_a_program_has_no_line_for_it_and_is_told_where_to_say_it(
+    monkeypatch: pytest.MonkeyPatch, host: str, ways: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(make_room, "names", lambda _: {7: "eval.ipynb"})
+    monkeypatch.setattr(make_room, "host", lambda: host)
+    idle = [Idle(pid=7, since=0.0, held={"0": 4 * GIB}), Idle(pid=8, held={"0": GIB})]
+    told = make_room.offered(Refused("Full."), "limit 5GiB --make-room", Snapshot(time=7300.0), idle, bool)
+
+    assert "Full.\neval.ipynb (4 GiB, idle 2 h) runs no cell: parked, it would make room" in str(told)
+    assert ("say `%tf_gpu park` in it" in str(told)) is (host == "program")
+    assert (told.ways, told.parks) == (ways, (7,))
+
+
+def test_a_refusal_that_parking_does_not_help_is_as_it_was() -> None:
+    error = Refused("Full.", ways=["limit 1GiB"])
+
+    def never(_: object) -> bool:
+        raise Refused("Still full.")
+
+    assert make_room.offered(error, "x", Snapshot(time=0.0), [Idle(pid=7, held={"0": GIB})], never) is error
