@@ -83,6 +83,16 @@ def test_an_idle_notebook_parks_itself(site: Site) -> None:
         assert notebook.run("print(digest())").split()[-1] == digest
 
 
+def test_what_another_one_has_brought_back_parks_itself_again(site: Site) -> None:
+    with site.trained("train.ipynb") as (notebook, digest), site.notebook("other.ipynb") as other:
+        notebook.run("%config TfGpuMagics.parking = 'auto 3s'")
+        until(lambda: is_parked(notebook))
+        assert "is back" in other.run("%tf_gpu unpark train.ipynb")
+        until(lambda: is_parked(notebook))
+
+        assert notebook.run("print(digest())").split()[-1] == digest
+
+
 def test_when_needed_it_waits_until_another_one_waits(site: Site) -> None:
     with site.trained("first.ipynb") as (first, _):
         park(first)

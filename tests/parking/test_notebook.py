@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.jupyter import Notebook, execute, reply_to, serving
+from tests.parking.conftest import PARKER, helpers
 from tests.parking.notebooks import SIZE, Site, ask, home, is_parked, park, send
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
@@ -80,6 +81,59 @@ def test_a_cell_waits_for_room_and_says_for_whom(site: Site, trained: tuple[Note
         assert execute(other.client, "%tf_gpu park").startswith("Parked")
         assert reply_to(notebook.client, waiting)["status"] == "ok"
     assert notebook.run("print(digest())").split()[-1] == digest
+
+
+def test_who_interrupts_the_copying_gets_the_prompt_back_and_the_state_is_there(
+    site: Site, trained: tuple[Notebook, str]
+) -> None:
+    notebook, digest = trained
+    park(notebook)
+    site.machine.set_checkpoints(out=0.0, back=1.0)
+    try:
+        asked = notebook.client.execute("ran = True; print(digest())")
+        said = until(lambda: _heard(notebook), lambda text: "Bringing" in text)
+        assert "Bringing 5.2 GiB of GPU memory back, about" in said
+        os.kill(notebook.pid, signal.SIGINT)
+        answer = reply_to(notebook.client, asked)
+    finally:
+        site.machine.set_checkpoints(out=0.0, back=0.0)
+
+    assert answer["status"] == "error"
+    assert "is back on the GPU meanwhile" in answer["evalue"]
+    assert site.holds(notebook)
+    assert notebook.run("print(digest(), 'ran' in globals())").split()[-2:] == [digest, "False"]
+
+
+def test_a_helper_that_dies_while_a_cell_waits_is_replaced(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    park(notebook)
+    with site.trained("eval.ipynb") as (other, _):
+        asked = notebook.client.execute("print(digest())")
+        until(lambda: _heard(notebook), lambda text: "Waiting for room" in text)
+        for helper in helpers(site.machine, PARKER):
+            helper.kill()
+        park(other)
+
+        assert reply_to(notebook.client, asked)["status"] == "ok"
+    assert notebook.run("print(digest())").split()[-1] == digest
+
+
+def test_many_cycles_leave_nothing_behind(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    count = (
+        "import atexit, os, threading\n"
+        "names = sorted(one.name for one in threading.enumerate() if one.name != 'tfgpu_magic-watch')\n"
+        "print(len(os.listdir('/proc/self/fd')), atexit._ncallbacks(), names)"
+    )
+    for _ in range(2):
+        park(notebook)
+        notebook.run("pass")
+    before = notebook.run(count)
+    for _ in range(10):
+        park(notebook)
+        assert notebook.run("print(digest())").split()[-1] == digest
+
+    assert notebook.run(count) == before
 
 
 def _heard(notebook: Notebook) -> str:
