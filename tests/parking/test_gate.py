@@ -148,9 +148,11 @@ def test_a_pool_with_nothing_to_do_is_harmless_and_one_at_work_is_not(over: thre
     with ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
         pool.submit(int).result()
         until(lambda: found() == before)
-        pool.submit(over.wait)  # code in C, which no frame shows
-        until(lambda: set(found()) - set(before) == {"pool_0"})
-        over.set()
+        pool.submit(over.wait)  # Python's own code, which may be called by anybody
+        try:
+            until(lambda: set(found()) - set(before) == {"pool_0"})
+        finally:
+            over.set()
 
 
 def test_a_timer_waits_for_the_state() -> None:
