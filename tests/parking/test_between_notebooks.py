@@ -9,7 +9,7 @@ import pytest
 
 from tests.jupyter import execute, serving
 from tests.magic.shell import cells, last
-from tests.parking.notebooks import TRAIN, Site, home, is_parked, park
+from tests.parking.notebooks import TRAIN, Site, digest_in, home, is_parked, park
 from tests.processes import program
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
@@ -122,5 +122,5 @@ def _in_terminal() -> str:
     _, trained, parked = cells("%config TfGpuMagics.parking = 'ask'", TRAIN.format(size="5GiB"), "%tf_gpu park")
     held = machine.held()
     after = last("print(digest())")
-    digests = {"before": trained.text.split()[-1], "after": after.text.split()[-1]}
+    digests = {"before": digest_in(trained.text), "after": digest_in(after.text)}
     return json.dumps({"parked": parked.text, "held": held, **digests})

@@ -158,9 +158,9 @@ def test_a_pool_with_nothing_to_do_is_harmless_and_one_at_work_is_not(over: thre
 def test_a_timer_waits_for_the_state() -> None:
     said, back = list[str](), Back()
     back.refuses = True
-    timer = threading.Timer(0.05, lambda: said.append("there"))
+    timer = threading.Timer(2.0, lambda: said.append("there"))
     timer.start()
-    until(lambda: not set(found()) & {timer.name})
+    until(lambda: timer.name not in found())
     gate = back.gate = Gate(back, [threads.hold])
     gate.close()
     until(lambda: back.asked)
