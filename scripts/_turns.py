@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import random
 import tempfile
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,40 +36,65 @@ class Turns:
     waited: list[float] = field(default_factory=list)
 
 
+class Player:
+    """One notebook, which runs a cell now and then.
+
+    Args:
+        notebook: the notebook.
+        digest: that of its model.
+        pauses: makes the pauses between its cells.
+    """
+
+    def __init__(self, notebook: Notebook, digest: str, pauses: random.Random) -> None:
+        self.notebook = notebook
+        self._digest, self._pauses = digest, pauses
+        self._asked, self._said = "", ""
+        self._begun = time.monotonic()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a cell of it runs."""
+        return bool(self._asked)
+
+    def begin(self) -> None:
+        """Run a cell, if its pause is over."""
+        if not self.waits and time.monotonic() > self._begun:
+            self._asked, self._said, self._begun = self.notebook.client.execute("print(digest())"), "", time.monotonic()
+
+    def hear(self, turns: Turns) -> None:
+        """Note what the cell has said, and that it has ended."""
+        while self.notebook.client.iopub_channel.msg_ready():
+            message = self.notebook.client.get_iopub_msg(timeout=1)
+            content = message["content"]
+            self._said += str(content.get("text") or content.get("evalue") or "")
+            ours = message["parent_header"].get("msg_id") == self._asked
+            if ours and content.get("execution_state") == "idle":
+                turns.cells += 1
+                turns.waited.append(time.monotonic() - self._begun)
+                if self._digest not in self._said:
+                    turns.failed.append(f"{self.notebook.path}: {self._said}")
+                self._asked, self._begun = "", time.monotonic() + self._pauses.uniform(0.1, 6.0)
+
+
 def take_turns(site: Site, *, notebooks: int, seconds: float, size: str = "6GiB") -> Turns:
     """Have notebooks run cells at random for so long, on a GPU that has room for one of them."""
-    turns, lock = Turns(), threading.Lock()
+    turns = Turns()
     with contextlib.ExitStack() as stack:
-        opened: list[tuple[Notebook, str]] = []
+        players: list[Player] = []
         for number in range(notebooks):
-            opened.append(stack.enter_context(site.trained(f"turn-{number}.ipynb", size)))
-            park(opened[-1][0])
-        for notebook, _ in opened:  # each comes back for this, when the one before lets it
-            notebook.run("%tf_gpu park --auto 1s --when-needed")
+            notebook, digest = stack.enter_context(site.trained(f"turn-{number}.ipynb", size))
+            park(notebook)
+            players.append(Player(notebook, digest, random.Random(number)))
+        for player in players:  # each comes back for this, when the one before lets it
+            player.notebook.run("%tf_gpu park --auto 1s --when-needed")
         end = time.monotonic() + seconds
-
-        def work(notebook: Notebook, digest: str, pauses: random.Random) -> None:
-            while time.monotonic() < end:
-                time.sleep(pauses.uniform(0.1, 6.0))
-                begun = time.monotonic()
-                try:
-                    said = notebook.run("print(digest())")
-                except Exception as error:
-                    said = repr(error)
-                with lock:
-                    turns.cells += 1
-                    turns.waited.append(time.monotonic() - begun)
-                    if digest not in said:
-                        turns.failed.append(f"{notebook.path}: {said}")
-
-        threads = [
-            threading.Thread(target=work, args=(*one, random.Random(number))) for number, one in enumerate(opened)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        until(lambda: sum(not is_parked(notebook) for notebook, _ in opened) <= 1)
+        while time.monotonic() < end or any(player.waits for player in players):
+            for player in players:
+                if time.monotonic() < end:
+                    player.begin()
+                player.hear(turns)
+            time.sleep(0.02)
+        until(lambda: sum(not is_parked(player.notebook) for player in players) <= 1)
     return turns
 
 

@@ -39,14 +39,11 @@ def load(shell: InteractiveShell) -> None:
         warn = functools.partial(_warn, shell)
         # So that the setting shows what holds, and that can be lowered.
         magics.ceiling = configuration.enforce(magics.policy, magics.policies, magics.ceiling, warn)
-    if magics.parking != "off":
-        from tfgpu_magic import settings  # few configurations need it
-
-        try:
-            settings.park(magics.parking)
-        except TfGpuError as error:
-            magics.parking = "off"
-            _warn(shell, f"tfgpu_magic: {error} Parking is off.")
+    try:
+        magics.hold_to_parking()
+    except TfGpuError as error:
+        magics.parking = "off"
+        _warn(shell, f"tfgpu_magic: {error} Parking is off.")
     if "google.colab" in sys.modules:
         from tfgpu_magic import resumption
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,13 +52,18 @@ class Site:
     def trained(self, path: str, size: str = "5GiB") -> Iterator[tuple[Notebook, str]]:
         """Open a notebook that has trained a model, and give the digest of the model, too."""
         with self.notebook(path) as notebook:
-            digest = notebook.run(TRAIN.format(size=size)).split()[-1]
-            assert len(digest) == 64, digest
-            yield notebook, digest
+            yield notebook, digest_in(notebook.run(TRAIN.format(size=size)))
 
     def holds(self, notebook: Notebook) -> bool:
         """Tell whether a notebook holds what it has taken."""
         return self.machine.held(pid=notebook.pid) >= SIZE + CONTEXT
+
+
+def digest_in(said: str) -> str:
+    """Return the digest that a cell has printed."""
+    found = re.search(r"\b[0-9a-f]{64}\b", said)
+    assert found is not None, said
+    return found[0]
 
 
 def home(folder: Path, **settings: Any) -> Path:

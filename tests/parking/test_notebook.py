@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.jupyter import Notebook, execute, reply_to, serving
-from tests.parking.notebooks import SIZE, Site, ask, home, is_parked, park, send
+from tests.parking.conftest import PARKER, helpers
+from tests.parking.notebooks import SIZE, Site, ask, digest_in, home, is_parked, park, send
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.parking import client
@@ -52,7 +53,7 @@ def test_a_model_is_as_it_was_after_another_notebook_has_had_the_gpu(site: Site,
         assert site.machine.held() > 6 * GIB
 
     before = notebook.run("print(len(In))")
-    assert notebook.run("print(digest())").split()[-1] == digest
+    assert digest_in(notebook.run("print(digest())")) == digest
     assert site.machine.held() == site.machine.held(pid=notebook.pid) == SIZE + CONTEXT
     assert int(notebook.run("print(len(In))")) == int(before.split()[-1]) + 2
     assert len(notebook.run("print(train())").split()[-1]) == 64
@@ -79,7 +80,60 @@ def test_a_cell_waits_for_room_and_says_for_whom(site: Site, trained: tuple[Note
         until(lambda: _heard(notebook), lambda text: "Waiting for room" in text)
         assert execute(other.client, "%tf_gpu park").startswith("Parked")
         assert reply_to(notebook.client, waiting)["status"] == "ok"
-    assert notebook.run("print(digest())").split()[-1] == digest
+    assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_who_interrupts_the_copying_gets_the_prompt_back_and_the_state_is_there(
+    site: Site, trained: tuple[Notebook, str]
+) -> None:
+    notebook, digest = trained
+    park(notebook)
+    site.machine.set_checkpoints(out=0.0, back=1.0)
+    try:
+        asked = notebook.client.execute("ran = True; print(digest())")
+        said = until(lambda: _heard(notebook), lambda text: "Bringing" in text)
+        assert "Bringing 5.2 GiB of GPU memory back, about" in said
+        os.kill(notebook.pid, signal.SIGINT)
+        answer = reply_to(notebook.client, asked)
+    finally:
+        site.machine.set_checkpoints(out=0.0, back=0.0)
+
+    assert answer["status"] == "error"
+    assert "is back on the GPU meanwhile" in answer["evalue"]
+    assert site.holds(notebook)
+    assert notebook.run("print(digest(), 'ran' in globals())").split()[-2:] == [digest, "False"]
+
+
+def test_a_helper_that_dies_while_a_cell_waits_is_replaced(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    park(notebook)
+    with site.trained("eval.ipynb") as (other, _):
+        asked = notebook.client.execute("print(digest())")
+        until(lambda: _heard(notebook), lambda text: "Waiting for room" in text)
+        for helper in helpers(site.machine, PARKER):
+            helper.kill()
+        park(other)
+
+        assert reply_to(notebook.client, asked)["status"] == "ok"
+    assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_many_cycles_leave_nothing_behind(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    count = (
+        "import os, threading\n"
+        "names = sorted(one.name for one in threading.enumerate() if one.name != 'tfgpu_magic-watch')\n"
+        "print(len(os.listdir('/proc/self/fd')), names)"
+    )
+    for _ in range(2):
+        park(notebook)
+        notebook.run("pass")
+    before = notebook.run(count)
+    for _ in range(10):
+        park(notebook)
+        assert digest_in(notebook.run("print(digest())")) == digest
+
+    assert notebook.run(count) == before
 
 
 def _heard(notebook: Notebook) -> str:
@@ -124,7 +178,7 @@ def test_whatever_comes_first_finds_the_state_back(site: Site, trained: tuple[No
 
     assert not is_parked(notebook)
     assert site.holds(notebook)
-    assert notebook.run("print(*seen, digest())").split()[-1] == digest
+    assert digest_in(notebook.run("print(*seen, digest())")) == digest
 
 
 def test_a_widgets_callback_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
@@ -190,7 +244,7 @@ def test_a_thread_of_the_users_makes_parking_refuse(site: Site, trained: tuple[N
     assert site.holds(notebook)
     notebook.run("over.set(); thread.join()")
     park(notebook)
-    assert notebook.run("print(digest())").split()[-1] == digest
+    assert digest_in(notebook.run("print(digest())")) == digest
 
 
 def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trained: tuple[Notebook, str]) -> None:
@@ -202,7 +256,7 @@ def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trai
 
     assert is_parked(notebook)
     assert site.machine.held() == 0
-    assert notebook.run("print(digest())").split()[-1] == digest
+    assert digest_in(notebook.run("print(digest())")) == digest
 
 
 def test_a_second_page_of_the_same_kernel_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
@@ -210,7 +264,7 @@ def test_a_second_page_of_the_same_kernel_finds_the_state_back(site: Site, train
     second = site.server.connect(notebook.kernel)
     park(notebook)
     try:
-        assert execute(second, "print(digest())").split()[-1] == digest
+        assert digest_in(execute(second, "print(digest())")) == digest
     finally:
         second.stop_channels()
 
@@ -278,4 +332,4 @@ def test_a_parked_notebook_ends_and_leaves_nothing(
             assert path.read_text() == digest  # what runs at the end has the state back
         if end == "restart":
             until(lambda: notebook.run("print('anew')"), lambda said: "anew" in said)
-    assert trained[0].run("print(digest())").split()[-1] == trained[1]
+    assert digest_in(trained[0].run("print(digest())")) == trained[1]

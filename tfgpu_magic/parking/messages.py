@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Deed: TypeAlias = Literal["park", "unpark", "check"]
 """What can be asked: to park a process, to bring it back, and whether it could be parked."""
 
+ANSWER = "tfgpu_magic.parked"
+"""The name, in the metadata of a message's end, of an outcome with which a kernel answers who has asked it to park."""
+
 CALL_OFF = b"{}\n"
 """The line that calls a request off."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 
 from tfgpu_magic.config.flags import part
 from tfgpu_magic.config.word import Line, Word
@@ -13,9 +14,15 @@ _AUTO, _NEEDED, _CHECK, _OFF = "--auto", "--when-needed", "--check", "off"
 _TIMES = ("10m", "20m", "1h", _OFF)
 
 
-def _answer(line: Line) -> None:
-    from tfgpu_magic.parking.inside import line as here  # nothing of parking is imported before it is asked for
+def _here() -> ModuleType:
+    """Return what does it in this process; nothing of parking is imported before it is asked for."""
+    from tfgpu_magic.parking.inside import line
 
+    return line
+
+
+def _answer(line: Line) -> None:
+    here = _here()
     name, flags = part(line.rest.split(), {_AUTO: f"{_AUTO} after which time?", _NEEDED: "", _CHECK: ""}, WORD.forms)
     if (name and flags) or (_CHECK in flags and len(flags) > 1) or (_NEEDED in flags and _AUTO not in flags):
         raise PolicyError(f"`park {line.rest}` cannot be done.{WORD.forms}")
@@ -35,11 +42,9 @@ def _answer(line: Line) -> None:
 
 
 def _offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
-    from tfgpu_magic.parking.inside import line as here  # as above
-
     if tokens[-1:] == [_AUTO]:
         return list(_TIMES)
-    return [] if tokens else here.names()
+    return [] if tokens else list(_here().names())
 
 
 WORD = Word(

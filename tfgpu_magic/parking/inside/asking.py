@@ -18,14 +18,11 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.client import parked
-from tfgpu_magic.parking.messages import Outcome, reply
+from tfgpu_magic.parking.messages import ANSWER, Outcome, reply
 from tfgpu_magic.parking.states import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-ANSWER = "tfgpu_magic.parked"
-"""The answer's name in the metadata."""
 
 BEGIN_TIMEOUT = 5.0
 """Seconds in which the other kernel begins with it; later it would surprise whoever works there by then."""
@@ -81,7 +78,7 @@ def _connection_file(words: Sequence[str]) -> Path | None:
 
 def _answer(client: Any, pid: int, start: int | None) -> Outcome:
     deadline = time.time() + BEGIN_TIMEOUT
-    code = f"__import__('tfgpu_magic.parking.inside.line', fromlist=['line']).park_for_another({deadline!r})"
+    code = f"__import__('tfgpu_magic.parking.inside.answering', fromlist=['park']).park({deadline!r})"
     asked = client.execute(code, silent=True, store_history=False, allow_stdin=False, stop_on_error=False)
     while began(pid) == start:
         with contextlib.suppress(queue.Empty):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -114,28 +113,6 @@ def unpark_other(name: str) -> str:
     if outcome.refusals:
         raise Refused(f"{called} does not come back. {parking.reasons(outcome.refusals)}", verdict="")
     return parking.other_back(outcome, called)
-
-
-def park_for_another(before: float) -> None:
-    """Park this kernel when the cell has ended that runs now, which is another notebook's question.
-
-    Args:
-        before: when the question is too old, in seconds since the epoch.
-    """
-    shell = host.shell()
-    if _magics(shell) is None or _magics(shell).parking == OFF:
-        refused: why.Refusal | None = why.Off()
-    else:
-        refused = why.Busy() if time.time() > before else None
-
-    def answer() -> Mapping[str, str]:
-        try:
-            outcome = notebook.of(shell).park() if refused is None else Outcome(refusals=(refused,))
-        except MonitorError:
-            outcome = Outcome(refusals=(why.Unanswered("park", 0.0),))
-        return {asking.ANSWER: outcome.to_line().decode()}
-
-    kernel.at_end_of_cell(shell.kernel, answer)
 
 
 def names() -> list[str]:

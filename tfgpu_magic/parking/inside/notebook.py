@@ -48,6 +48,9 @@ EXIT_TIMEOUT = 2.5
 CAREFUL_EXIT_TIMEOUT = 60.0
 """The same under the open kernel module, where an end without CUDA's own, after a return, may stop the machine."""
 
+WATCH_EVERY = 2.0
+"""Seconds between two looks at the record of what is parked, while it is."""
+
 _NOWHERE = (why.HoldsNothing, why.NoDriver, why.Unanswered, why.Ended)
 """Why it cannot be said that a process has its state."""
 
@@ -65,7 +68,7 @@ class Notebook:
     def __init__(self, shell: Any) -> None:
         holds: list[Hold] = [partial(cells.hold, shell)]
         if hasattr(shell, "kernel"):
-            holds.append(lambda gate: kernel.hold(shell.kernel, gate, _in_background))
+            holds.append(lambda gate: kernel.hold(shell.kernel, gate, partial(_in_background, what="unpark")))
         self.active = time.monotonic()
         self._shell = shell
         self._gate = Gate(self._come, (*holds, threads.hold))
@@ -73,6 +76,7 @@ class Notebook:
         self._held: tuple[Held, ...] = ()
         self._coming: ComingBack | None = None
         self._lost = False
+        self._watching = False
 
     @property
     def parked(self) -> bool:
@@ -99,6 +103,9 @@ class Notebook:
                 entry = client.parked()
                 if _is_away(entry):
                     self._held = entry.held if entry is not None else ()
+                    if not self._watching:
+                        self._watching = True
+                        _in_background(self._watch, "watch")
                 else:
                     self._open()
 
@@ -190,6 +197,18 @@ class Notebook:
         if back:
             self._open()
 
+    def _watch(self) -> None:
+        """Open the gate, too, when another process has brought the state back: a page's button, say."""
+        while True:
+            time.sleep(WATCH_EVERY)
+            with self._turn:
+                self._watching = self._gate.closed and not self._lost
+                if not self._watching:
+                    return
+                entry = client.parked()
+                if entry is not None and entry.phase is Phase.BACK:
+                    self._open()
+
     def _open(self) -> None:
         self.active = time.monotonic()
         cuda.wake()
@@ -241,5 +260,5 @@ def _magics(shell: Any) -> Any:
     return shell.magics_manager.registry["TfGpuMagics"]
 
 
-def _in_background(do: Callable[[], None]) -> None:
-    threading.Thread(target=do, name="tfgpu_magic-unpark-for-loop", daemon=True).start()
+def _in_background(do: Callable[[], None], what: str) -> None:
+    threading.Thread(target=do, name=f"tfgpu_magic-{what}", daemon=True).start()

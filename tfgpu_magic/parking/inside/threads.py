@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from tfgpu_magic.parking.inside.gate import NotBack, Way
 
@@ -35,15 +35,12 @@ _POOL = "concurrent.futures.thread"
 
 def hold(gate: Gate) -> Iterator[str]:
     """Put timers off, and give the names of the threads that cannot be held."""
-    frames = sys._current_frames()  # before the timers: one that fires meanwhile is seen, or put off
     for thread in threading.enumerate():
-        if isinstance(thread, threading.Timer) and type(thread).run is threading.Timer.run:
+        if _is_timer(thread):
             _put_off(thread, gate)
+    frames, ours = sys._current_frames(), (threading.current_thread(), threading.main_thread())
     for thread in threading.enumerate():
-        if thread is threading.current_thread() or thread is threading.main_thread():
-            continue
-        frame = sys._current_frames().get(thread.ident or 0)
-        if not _is_harmless(thread, frame or frames.get(thread.ident or 0)):
+        if thread not in ours and not _is_harmless(thread, frames.get(thread.ident or 0)):
             yield thread.name
 
 
@@ -73,25 +70,23 @@ def _put_off(timer: threading.Timer, gate: Gate) -> None:
 
 
 def _is_harmless(thread: threading.Thread, frame: FrameType | None) -> bool:
-    if isinstance(thread, threading.Timer) and type(thread).run is threading.Timer.run:
-        return _idle(frame, "threading")
-    if thread.name in _REPORTS:
+    if thread.name in _REPORTS or frame is None:  # without a frame it has ended, or is a library's that ran Python once
         return True
-    if frame is None:  # no Python runs in it: it has ended, or it is a library's that has called Python once
+    if _is_timer(thread):
+        return any(_waits_for_its_time(one) for one in _chain(frame))
+    if frame.f_code.co_name == "_worker" and _module(frame) == _POOL:  # no job runs in it
         return True
-    if getattr(thread, "is_pydev_daemon_thread", False) and _module(frame).partition(".")[0] in sys.stdlib_module_names:
-        return True
-    modules = {_module(one) for one in _chain(frame)}
-    roots = {name.partition(".")[0] for name in modules}
-    if not roots <= _HARMLESS | sys.stdlib_module_names or "__main__" in roots:
-        return False
-    return bool(roots & _HARMLESS) or (_POOL in modules and _idle(frame, _POOL))
+    roots = {_module(one).partition(".")[0] for one in _chain(frame)}
+    return bool(roots & _HARMLESS) and roots <= _HARMLESS | sys.stdlib_module_names
 
 
-def _idle(frame: FrameType | None, module: str) -> bool:
-    """Tell whether a thread only waits for its time, or for what it will be given: both are called by a `run`."""
-    here = ("threading", module)
-    return frame is None or (frame.f_code.co_name != "run" and all(_module(one) in here for one in _chain(frame)))
+def _is_timer(thread: threading.Thread) -> TypeGuard[threading.Timer]:
+    return isinstance(thread, threading.Timer) and type(thread).run is threading.Timer.run
+
+
+def _waits_for_its_time(frame: FrameType) -> bool:
+    """Tell whether a frame is that of a timer's thread at its first line, where it waits."""
+    return frame.f_code is threading.Timer.run.__code__ and frame.f_lineno == frame.f_code.co_firstlineno + 1
 
 
 def _chain(frame: FrameType | None) -> Iterator[FrameType]:

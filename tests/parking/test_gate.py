@@ -1,0 +1,207 @@
+"""The gate holds what it can, names what it cannot, and leaves everything as it was: real loops, threads and timers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.waiting import until
+from tfgpu_magic.parking.inside import asking, event_loop, threads
+from tfgpu_magic.parking.inside.gate import Gate, NotBack, Way
+
+
+class Back:
+    """What brings the state back: at once, in vain, or when it is let."""
+
+    def __init__(self) -> None:
+        self.asked: list[Way] = []
+        self.refuses = False
+        self.gate: Gate | None = None
+
+    def __call__(self, way: Way) -> None:
+        self.asked.append(way)
+        if self.refuses:
+            raise NotBack("not now")
+        assert self.gate is not None
+        self.gate.open()
+
+
+def at_once(do: Any) -> None:
+    do()
+
+
+async def turns() -> None:
+    """Let a loop do what is due."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+# --- event loops ---
+
+
+def test_what_a_loop_has_waiting_is_done_when_the_state_is_back() -> None:
+    async def show() -> tuple[list[str], list[str], int]:
+        loop, said, back = asyncio.get_running_loop(), list[str](), Back()
+        back.refuses = True
+
+        async def later() -> None:
+            await asyncio.sleep(0)
+            said.append("task")
+
+        loop.call_soon(said.append, "soon")
+        task = loop.create_task(later())
+        timer = loop.call_later(0.01, said.append, "later")
+        gate = back.gate = Gate(back, [partial(event_loop.hold, loop, in_background=at_once)])
+        assert gate.close() == ()
+        await asyncio.to_thread(lambda: until(lambda: len(back.asked) >= 1))
+        loop.call_later(0.05, lambda: None)
+        while len(back.asked) < 2:  # the timer is due, too
+            await asyncio.sleep(0.01)
+        held = said.copy()
+        gate.open()
+        await task
+        await turns()
+        assert not timer.cancelled()
+        return held, said, len(back.asked)
+
+    held, said, asked = asyncio.run(show())
+
+    assert held == []
+    assert sorted(said) == ["later", "soon", "task"]
+    assert asked >= 1
+
+
+def test_what_was_cancelled_meanwhile_is_not_done() -> None:
+    async def show() -> list[str]:
+        loop, said, back = asyncio.get_running_loop(), list[str](), Back()
+        back.refuses = True
+        timer, other = loop.call_later(0.01, said.append, "later"), loop.call_soon(said.append, "soon")
+        gate = Gate(back, [partial(event_loop.hold, loop, in_background=at_once)])
+        gate.close()
+        while not back.asked:
+            await asyncio.sleep(0.02)
+        timer.cancel()
+        other.cancel()
+        gate.open()
+        await asyncio.sleep(0.05)
+        return said
+
+    assert asyncio.run(show()) == []
+
+
+def test_a_file_that_a_loop_watches_for_the_user_cannot_be_held() -> None:
+    async def show() -> tuple[str, ...]:
+        loop, (read, write) = asyncio.get_running_loop(), os.pipe()
+        loop.add_reader(read, print)
+        try:
+            gate = Gate(Back(), [partial(event_loop.hold, loop, in_background=at_once)])
+            found = gate.close()
+            gate.open()
+            return found
+        finally:
+            loop.remove_reader(read)
+            os.close(read)
+            os.close(write)
+
+    assert asyncio.run(show()) == ("callback print",)
+
+
+# --- threads ---
+
+
+@pytest.fixture
+def over() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def found() -> tuple[str, ...]:
+    gate = Gate(Back(), [threads.hold])
+    try:
+        return gate.close()
+    finally:
+        gate.open()
+
+
+def test_a_thread_of_the_users_is_named(over: threading.Event) -> None:
+    before = found()
+    thread = threading.Thread(target=lambda: over.wait(), name="mine")
+    thread.start()
+
+    assert set(found()) - set(before) == {"mine"}
+    over.set()
+    thread.join()
+    assert found() == before
+
+
+def test_a_pool_with_nothing_to_do_is_harmless_and_one_at_work_is_not(over: threading.Event) -> None:
+    before = found()
+    with ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
+        pool.submit(int).result()
+        until(lambda: found() == before)
+        pool.submit(over.wait)  # Python's own code, which may be called by anybody
+        try:
+            until(lambda: set(found()) - set(before) == {"pool_0"})
+        finally:
+            over.set()
+
+
+def test_a_timer_waits_for_the_state() -> None:
+    said, back = list[str](), Back()
+    back.refuses = True
+    timer = threading.Timer(2.0, lambda: said.append("there"))
+    timer.start()
+    until(lambda: timer.name not in found())
+    gate = back.gate = Gate(back, [threads.hold])
+    gate.close()
+    until(lambda: back.asked)
+
+    assert said == []
+    back.refuses = False
+    timer.join(30)
+    assert said == ["there"]
+
+
+# --- all of it ---
+
+
+def test_everything_is_put_back() -> None:
+    class Thing:
+        def method(self) -> str:
+            return "its own"
+
+    thing, table = Thing(), {"a": 1}
+    gate = Gate(Back(), [])
+    gate.close()
+    gate.replace(thing, "method", lambda: "another")
+    gate.replace(table, "a", 2)
+
+    assert (thing.method(), table["a"], gc.isenabled()) == ("another", 2, False)
+    gate.open()
+    assert (thing.method(), table["a"], gc.isenabled()) == ("its own", 1, True)
+    assert vars(thing) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        ("python -m ipykernel_launcher -f /run/kernel-1.json", "/run/kernel-1.json"),
+        ("python -m ipykernel_launcher --f=/run/kernel-2.json", "/run/kernel-2.json"),
+        ("python -m colab_kernel_launcher -f /root/kernel-3.json", "/root/kernel-3.json"),
+        ("python train.py -f /run/kernel-1.json", None),
+        ("python -m ipykernel_launcher", None),
+    ],
+)
+def test_a_kernels_connection_file_is_on_its_command_line(words: str, path: str | None) -> None:
+    found = asking._connection_file(words.split())
+
+    assert (None if found is None else str(found)) == path
