@@ -49,6 +49,7 @@ test('one that is parked can come back, and one that waits can stay', () => {
     ['waiting']
   );
   assert.ok(!canUnpark(parked({ kernel: undefined! })));
+  assert.ok(!canStay(parked({ parking: 'waiting', state: 'busy' }))); // a cell of it waits, and is interrupted there
 });
 
 test('it says where its memory is, since when, and for whom it waits', () => {

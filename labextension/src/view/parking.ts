@@ -28,9 +28,10 @@ export function canUnpark(row: Row): boolean {
   return row.parking === 'parked' && row.kernel !== undefined && row.pid !== undefined && !row.child;
 }
 
-/** Whether a kernel waits to come back, which can be called off. */
+/** Whether a kernel waits to come back because somebody asked for it here, and not for a cell: that is called off. */
 export function canStay(row: Row): boolean {
-  return row.parking === 'waiting' && row.kernel !== undefined && row.pid !== undefined && !row.child;
+  const here = row.kernel !== undefined && row.pid !== undefined && !row.child;
+  return row.parking === 'waiting' && here && row.state !== 'busy';
 }
 
 /** What stands in place of a row's state: `parked`; an empty text where its GPU state is as usual. */
