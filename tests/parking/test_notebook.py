@@ -259,6 +259,21 @@ def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trai
     assert digest_in(notebook.run("print(digest())")) == digest
 
 
+def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    number = notebook.run("import tfgpu_magic; table = tfgpu_magic.MemoryTable(); print(table.comm.comm_id)").split()[
+        -1
+    ]
+    park(notebook)
+    drawn = {"method": "custom", "content": {"type": "drawn"}}
+    for _ in range(2):
+        send(notebook, "comm_msg", {"comm_id": number, "data": drawn})
+    assert ask(notebook, "kernel_info_request", {})["status"] == "ok"  # those before it have been heard
+
+    assert is_parked(notebook)
+    assert digest_in(notebook.run("table.close(); print(digest())")) == digest
+
+
 def test_a_second_page_of_the_same_kernel_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
     notebook, digest = trained
     second = site.server.connect(notebook.kernel)
