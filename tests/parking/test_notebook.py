@@ -247,6 +247,17 @@ def test_a_thread_of_the_users_makes_parking_refuse(site: Site, trained: tuple[N
     assert digest_in(notebook.run("print(digest())")) == digest
 
 
+def test_nccl_that_has_started_makes_parking_refuse(site: Site, trained: tuple[Notebook, str]) -> None:
+    park(trained[0])
+    with site.trained("nccl.ipynb") as (notebook, digest):
+        notebook.run("from tests.simgpu.checkpoint_on_machine import start_nccl; start_nccl()")
+
+        assert "NCCL has started" in notebook.run("%tf_gpu park --check")
+        assert "NCCL has started" in notebook.run("%tf_gpu park")
+        assert site.holds(notebook)
+        assert digest_in(notebook.run("print(digest())")) == digest
+
+
 def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trained: tuple[Notebook, str]) -> None:
     notebook, digest = trained
     park(notebook)

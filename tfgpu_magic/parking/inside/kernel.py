@@ -102,6 +102,7 @@ def _held(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate) -> Ca
             try:
                 gate.come(way)
             except NotBack as error:
+                kernel.log.warning("%s was not handled. %s", name, error)
                 if name.endswith("_request"):
                     answer = {"status": "error", "ename": "Parked", "evalue": str(error), "traceback": []}
                     beside = {"success": False, "message": str(error)} if name == "debug_request" else {}
