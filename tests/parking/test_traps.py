@@ -12,7 +12,7 @@ import pytest
 
 from tests.cgroups import cgroup_of
 from tests.parking.conftest import Asking, Start, park, phase
-from tests.simgpu.talking import Talker, talker
+from tests.simgpu.talking import MOMENT, Talker, talker
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
 from tests.waiting import until
@@ -23,7 +23,7 @@ from tfgpu_magic.parking.checks import HOST_MARGIN, Inside
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
-CHILD = "from tests.simgpu.checkpoint_on_machine import *; import signal; hold(64 * MIB); signal.pause()"
+CHILD = "from tests.simgpu.checkpoint_on_machine import hold; import signal; hold(64 * 2**20); signal.pause()"
 
 
 @pytest.fixture
@@ -329,8 +329,9 @@ def test_an_interrupt_of_a_parked_process_waits_until_it_is_back_and_a_kill_does
 ) -> None:
     assert park(held.pid).done
     held.say("intact()")
+    assert not held.answers(MOMENT)
     os.kill(held.pid, signal.SIGINT)
-    assert not held.answers(0.3)
+    assert not held.answers(MOMENT)
     assert client.unpark(held.pid).done
     assert held.end() != 0  # KeyboardInterrupt
     with talker(machine, "hold(64 * MIB)") as other:
