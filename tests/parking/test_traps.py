@@ -316,7 +316,7 @@ def test_while_a_copy_is_under_way_everybody_is_told_from_the_record(machine: Ma
     machine.set_checkpoints(out=0.1, back=0.1)
     for deed, step in ((park, Phase.CHECKPOINTING), (client.unpark, Phase.RESTORING)):
         asking = Asking(deed, held.pid)
-        until(lambda: phase(held.pid), lambda found, step=step: found is step, every=0.01)
+        until(lambda: phase(held.pid), step.__eq__, every=0.01)
         found = client.check(held.pid, inside=Inside()).entry
         assert found is not None
         assert found.phase is phase(held.pid) is step

@@ -45,6 +45,7 @@ class Talker:
 
     def answers(self, within: float) -> bool:
         """Tell whether it answers, or ends, within so many seconds."""
+        assert self.process.stdout is not None
         return bool(select.select([self.process.stdout], [], [], within)[0])
 
     def hear(self) -> Any:
