@@ -88,7 +88,7 @@ def test_a_process_that_is_stopped_in_the_middle_is_given_up_and_set_right_later
     machine.hang("cuCheckpointProcessLock", 1.0 + SLACK)
     asking = Asking(park, held.pid)
     until(lambda: phase(held.pid) is Phase.LOCKING)
-    os.kill(held.pid, signal.SIGSTOP)
+    held.stop()
     refusals = asking.outcome().refusals
     machine.clear_faults()
 
