@@ -17,7 +17,7 @@ from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
-from tfgpu_magic.parking import client
+from tfgpu_magic.parking import client, facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import HOST_MARGIN, Inside
 from tfgpu_magic.parking.states import Phase
@@ -62,6 +62,7 @@ def test_what_has_ended_or_uses_no_gpu_is_told_apart(machine: Machine, held: Tal
 def test_a_stopped_process_is_refused_and_nothing_hangs(machine: Machine, programs: Start) -> None:
     program = programs()
     os.kill(program.pid, signal.SIGSTOP)
+    until(lambda: facts.stopped(program.pid))
     try:
         assert park(program.pid).refusals == (why.Stopped(),)
     finally:
@@ -75,6 +76,7 @@ def test_a_process_that_is_stopped_while_it_is_parked_waits_for_its_continuation
     program = programs()
     park(program.pid)
     os.kill(program.pid, signal.SIGSTOP)
+    until(lambda: facts.stopped(program.pid))
     assert client.unpark(program.pid).refusals == (why.Stopped(),)
     os.kill(program.pid, signal.SIGCONT)
 
