@@ -51,7 +51,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
     for line in ("%load_ext tfgpu_magic", "%config TfGpuMagics.parking = 'ask'", "%tf_gpu limit 4GiB"):
         shell.run_cell(line)
     shell.run_cell("import tensorflow as tf; kept = tf.zeros(2**20)")
-    times: dict[str, list[float]] = {"park": [], "come back": [], "collect garbage": []}
+    times: dict[str, list[float]] = {"park": [], "come back": []}
     for _ in range(1 + runs):
         for name, work in _WORK.items():
             begun = time.perf_counter()
@@ -60,7 +60,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
     return {name: values[1:] for name, values in times.items()}
 
 
-_WORK = {"park": "%tf_gpu park", "come back": "pass", "collect garbage": "import gc; _ = gc.collect()"}
+_WORK = {"park": "%tf_gpu park", "come back": "pass"}
 
 if __name__ == "__main__":
     sys.exit(main())
