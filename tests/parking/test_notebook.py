@@ -197,6 +197,20 @@ def test_a_widgets_callback_finds_the_state_back(site: Site, trained: tuple[Note
     assert notebook.run("print(*seen)").split() == [digest]
 
 
+def test_the_debugger_finds_the_state_back(trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    notebook.run("def fails():\n    raise ValueError\nfails()")
+    park(notebook)
+    client = notebook.client
+    asked = client.execute("%debug", allow_stdin=True)
+    for line in ("p digest()", "q"):
+        client.get_stdin_msg(timeout=120)
+        client.input(line)
+
+    assert reply_to(client, asked)["status"] == "ok"
+    assert digest in until(lambda: _heard(notebook))
+
+
 @pytest.mark.parametrize("apart", [True, False])
 def test_an_async_task_goes_on_when_the_state_is_back(site: Site, trained: tuple[Notebook, str], apart: bool) -> None:
     notebook, digest = trained
@@ -263,6 +277,9 @@ def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trai
     assert ask(notebook, "kernel_info_request", {})["status"] == "ok"
     assert ask(notebook, "comm_info_request", {})["status"] == "ok"
     assert ask(notebook, "is_complete_request", {"code": "if x:"})["status"] == "incomplete"
+
+    made = send(notebook, "debug_request", {"type": "request", "seq": 1, "command": "debugInfo"}, channel="control")
+    until(lambda: notebook.client.get_control_msg(timeout=30), lambda one: one["parent_header"]["msg_id"] == made)
 
     assert is_parked(notebook)
     assert site.machine.held() == 0
