@@ -19,6 +19,7 @@ from tests.parking.conftest import PARKER, WORKER, helpers
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks import parking
+from tfgpu_magic.doctor.children.parking import CHUNK
 from tfgpu_magic.doctor.machine import Machine as Here
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import HOST_MARGIN
@@ -58,7 +59,7 @@ def test_a_process_of_tensorflow_goes_and_comes_back_and_the_rates_are_the_drive
     facts = report.facts("parking.works")
 
     assert (done.returncode, report.of("fault")) == (0, [])
-    assert facts["size_bytes"] >= 5 * parking.CHUNK + CONTEXT
+    assert facts["size_bytes"] >= 5 * CHUNK + CONTEXT
     assert (facts["out_rate_bytes"] <= 0.51e9, facts["back_rate_bytes"] <= 1.02e9) == (True, True)
     assert apart.held() == 0
 

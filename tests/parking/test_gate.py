@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -153,6 +154,15 @@ def test_a_pool_with_nothing_to_do_is_harmless_and_one_at_work_is_not(over: thre
             until(lambda: set(found()) - set(before) == {"pool_0"})
         finally:
             over.set()
+
+
+def test_a_timer_by_signals_is_named() -> None:
+    before = found()
+    signal.setitimer(signal.ITIMER_VIRTUAL, 1000)
+    try:
+        assert set(found()) - set(before) == {"signal.ITIMER_VIRTUAL"}
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
 def test_a_timer_waits_for_the_state() -> None:

@@ -107,14 +107,13 @@ def test_who_interrupts_the_copying_gets_the_prompt_back_and_the_state_is_there(
 def test_a_helper_that_dies_while_a_cell_waits_is_replaced(site: Site, trained: tuple[Notebook, str]) -> None:
     notebook, digest = trained
     park(notebook)
-    with site.trained("eval.ipynb") as (other, _):
+    with site.trained("eval.ipynb"):
         asked = notebook.client.execute("print(digest())")
         until(lambda: _heard(notebook), lambda text: "Waiting for room" in text)
         for helper in helpers(site.machine, PARKER):
             helper.kill()
-        park(other)
 
-        assert reply_to(notebook.client, asked)["status"] == "ok"
+    assert reply_to(notebook.client, asked)["status"] == "ok"  # the other one has ended, and its room is free
     assert digest_in(notebook.run("print(digest())")) == digest
 
 
@@ -198,6 +197,20 @@ def test_a_widgets_callback_finds_the_state_back(site: Site, trained: tuple[Note
     assert notebook.run("print(*seen)").split() == [digest]
 
 
+def test_the_debugger_finds_the_state_back(trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    notebook.run("def fails():\n    raise ValueError\nfails()")
+    park(notebook)
+    client = notebook.client
+    asked = client.execute("%debug", allow_stdin=True)
+    for line in ("p digest()", "q"):
+        client.get_stdin_msg(timeout=120)
+        client.input(line)
+
+    assert reply_to(client, asked)["status"] == "ok"
+    until(lambda: _heard(notebook), lambda text: digest in text)
+
+
 @pytest.mark.parametrize("apart", [True, False])
 def test_an_async_task_goes_on_when_the_state_is_back(site: Site, trained: tuple[Notebook, str], apart: bool) -> None:
     notebook, digest = trained
@@ -247,6 +260,17 @@ def test_a_thread_of_the_users_makes_parking_refuse(site: Site, trained: tuple[N
     assert digest_in(notebook.run("print(digest())")) == digest
 
 
+def test_nccl_that_has_started_makes_parking_refuse(site: Site, trained: tuple[Notebook, str]) -> None:
+    park(trained[0])
+    with site.trained("nccl.ipynb") as (notebook, digest):
+        notebook.run("from tests.simgpu.checkpoint_on_machine import start_nccl; start_nccl()")
+
+        assert "NCCL has started" in notebook.run("%tf_gpu park --check")
+        assert "NCCL has started" in notebook.run("%tf_gpu park")
+        assert site.holds(notebook)
+        assert digest_in(notebook.run("print(digest())")) == digest
+
+
 def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trained: tuple[Notebook, str]) -> None:
     notebook, digest = trained
     park(notebook)
@@ -254,9 +278,27 @@ def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trai
     assert ask(notebook, "comm_info_request", {})["status"] == "ok"
     assert ask(notebook, "is_complete_request", {"code": "if x:"})["status"] == "incomplete"
 
+    made = send(notebook, "debug_request", {"type": "request", "seq": 1, "command": "debugInfo"}, channel="control")
+    until(lambda: notebook.client.get_control_msg(timeout=30), lambda one: one["parent_header"]["msg_id"] == made)
+
     assert is_parked(notebook)
     assert site.machine.held() == 0
     assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    number = notebook.run("import tfgpu_magic; table = tfgpu_magic.MemoryTable(); print(table.comm.comm_id)").split()[
+        -1
+    ]
+    park(notebook)
+    drawn = {"method": "custom", "content": {"type": "drawn"}}
+    for _ in range(2):
+        send(notebook, "comm_msg", {"comm_id": number, "data": drawn})
+    assert ask(notebook, "kernel_info_request", {})["status"] == "ok"  # those before it have been heard
+
+    assert is_parked(notebook)
+    assert digest_in(notebook.run("table.close(); print(digest())")) == digest
 
 
 def test_a_second_page_of_the_same_kernel_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:

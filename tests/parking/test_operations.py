@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.parking.made_up import EVENTS, HELD, TOTAL, Driver, Workers, me
 from tests.sizes import GIB
 from tfgpu_magic.isolate.lease_file import LeaseTable
+from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking import checks, facts, record
 from tfgpu_magic.parking import refusals as why
@@ -40,7 +41,7 @@ def machine() -> Iterator[None]:
         state = Path(folder) / "machine"
         Path(f"{state}.nvidia-version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06\n")
         patch.setenv("TFGPU_SIMGPU", str(state))
-        patch.setattr(facts.host_memory, "untouched", lambda _: 64 * GIB)
+        patch.setattr(host_memory, "untouched", lambda _: 64 * GIB)
         patch.setattr(facts, "children_on_driver", lambda _: ())
         patch.setattr(checks, "ARCHITECTURES", (os.uname().machine,))
         yield
@@ -113,7 +114,7 @@ def test_what_becomes_wrong_after_the_lock_is_unlocked(house: House, monkeypatch
 
     def at(number: int, call: str) -> None:
         if call == "lock":
-            monkeypatch.setattr(facts.host_memory, "untouched", lambda _: GIB)
+            monkeypatch.setattr(host_memory, "untouched", lambda _: GIB)
 
     house.driver.at = at
     outcome = asyncio.run(house.do(PARK))
@@ -179,11 +180,14 @@ def test_room_that_is_taken_before_the_placeholder_is_waited_for_again(house: Ho
         if call == "take":
             house.driver.others = 6 * GIB if "take" not in house.driver.calls else 0
 
+    def tell(said: Progress) -> None:
+        if said.step == "waits":
+            house.driver.others = 0
+
     async def story() -> Outcome:
         await house.do(PARK)
         house.driver.at = at
-        asked = Asked(UNPARK, me(), lambda said: said.step == "waits" and setattr(house.driver, "others", 0))
-        return await house.do(UNPARK, asked)
+        return await house.do(UNPARK, Asked(UNPARK, me(), tell))
 
     assert asyncio.run(story()).done
     assert house.driver.calls.count("take") == 2

@@ -200,6 +200,22 @@ def test_two_helpers_are_never_there(machine: Machine, programs: Start) -> None:
     assert machine.held() == 0
 
 
+def test_a_helper_that_hangs_is_said_to_and_nothing_has_changed(
+    machine: Machine, programs: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = programs()
+    assert client.check(program.pid, inside=Inside()).done
+    [helper] = helpers(machine, PARKER)
+    helper.suspend()
+    try:
+        monkeypatch.setattr(client, "SILENCE", 1.0)
+        with pytest.raises(client.HelperHangs, match="does not answer"):
+            park(program.pid)
+    finally:
+        helper.resume()
+    assert program.intact()
+
+
 def test_a_helper_with_nothing_to_do_ends(machine: Machine) -> None:
     with BoardDirectory() as place:
         held = parker.lock(place)

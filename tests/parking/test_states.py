@@ -71,7 +71,7 @@ def test_actions_without_an_end_lead_to_no_phase() -> None:
 def test_parking_and_coming_back_are_the_drivers_four_calls_in_a_circle() -> None:
     state = State.RUNNING
     for call in ("lock", "checkpoint", "restore", "unlock"):
-        needed, after = CALLS[call]  # type: ignore[index]
+        needed, after = CALLS[call]
         assert needed is state
         state = after
 

@@ -12,18 +12,18 @@ import pytest
 
 from tests.cgroups import cgroup_of
 from tests.parking.conftest import Asking, Start, park, phase
-from tests.simgpu.talking import Talker, talker
+from tests.simgpu.talking import MOMENT, Talker, talker
 from tests.sizes import CONTEXT, GIB, MIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
-from tfgpu_magic.parking import client
+from tfgpu_magic.parking import client, facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import HOST_MARGIN, Inside
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
-CHILD = "from tests.simgpu.checkpoint_on_machine import *; import signal; hold(64 * MIB); signal.pause()"
+CHILD = "from tests.simgpu.checkpoint_on_machine import hold; import signal; hold(64 * 2**20); signal.pause()"
 
 
 @pytest.fixture
@@ -62,6 +62,7 @@ def test_what_has_ended_or_uses_no_gpu_is_told_apart(machine: Machine, held: Tal
 def test_a_stopped_process_is_refused_and_nothing_hangs(machine: Machine, programs: Start) -> None:
     program = programs()
     os.kill(program.pid, signal.SIGSTOP)
+    until(lambda: facts.stopped(program.pid))
     try:
         assert park(program.pid).refusals == (why.Stopped(),)
     finally:
@@ -75,6 +76,7 @@ def test_a_process_that_is_stopped_while_it_is_parked_waits_for_its_continuation
     program = programs()
     park(program.pid)
     os.kill(program.pid, signal.SIGSTOP)
+    until(lambda: facts.stopped(program.pid))
     assert client.unpark(program.pid).refusals == (why.Stopped(),)
     os.kill(program.pid, signal.SIGCONT)
 
@@ -88,7 +90,7 @@ def test_a_process_that_is_stopped_in_the_middle_is_given_up_and_set_right_later
     machine.hang("cuCheckpointProcessLock", 1.0 + SLACK)
     asking = Asking(park, held.pid)
     until(lambda: phase(held.pid) is Phase.LOCKING)
-    os.kill(held.pid, signal.SIGSTOP)
+    held.stop()
     refusals = asking.outcome().refusals
     machine.clear_faults()
 
@@ -316,7 +318,7 @@ def test_while_a_copy_is_under_way_everybody_is_told_from_the_record(machine: Ma
     machine.set_checkpoints(out=0.1, back=0.1)
     for deed, step in ((park, Phase.CHECKPOINTING), (client.unpark, Phase.RESTORING)):
         asking = Asking(deed, held.pid)
-        until(lambda: phase(held.pid), lambda found, step=step: found is step, every=0.01)
+        until(lambda: phase(held.pid), step.__eq__, every=0.01)
         found = client.check(held.pid, inside=Inside()).entry
         assert found is not None
         assert found.phase is phase(held.pid) is step
@@ -329,8 +331,9 @@ def test_an_interrupt_of_a_parked_process_waits_until_it_is_back_and_a_kill_does
 ) -> None:
     assert park(held.pid).done
     held.say("intact()")
+    assert not held.answers(MOMENT)
     os.kill(held.pid, signal.SIGINT)
-    assert not held.answers(0.3)
+    assert not held.answers(MOMENT)
     assert client.unpark(held.pid).done
     assert held.end() != 0  # KeyboardInterrupt
     with talker(machine, "hold(64 * MIB)") as other:

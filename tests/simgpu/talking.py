@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.processes import QUIET
 from tests.slack import SLACK
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +46,7 @@ class Talker:
 
     def answers(self, within: float) -> bool:
         """Tell whether it answers, or ends, within so many seconds."""
+        assert self.process.stdout is not None
         return bool(select.select([self.process.stdout], [], [], within)[0])
 
     def hear(self) -> Any:
@@ -60,11 +62,21 @@ class Talker:
         self.say(expression)
         return self.hear()
 
+    def stop(self) -> None:
+        """Stop it, and wait until all of its threads are: a signal takes a moment to reach each."""
+        os.kill(self.pid, signal.SIGSTOP)
+        until(lambda: {_state(task) for task in Path(f"/proc/{self.pid}/task").iterdir()} == {"T"}, every=0.01)
+
     def end(self, number: signal.Signals | None = None) -> int:
         """Send it a signal, if any, and return its status once it has ended."""
         if number is not None:
             os.kill(self.pid, number)
         return self.process.wait(PATIENCE)
+
+
+def _state(task: Path) -> str:
+    """Return the letter of a thread's state. Source: proc_pid_stat(5)."""
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 @contextmanager

@@ -132,7 +132,7 @@ def test_a_process_killed_midway_gives_everything_back() -> None:
 @pytest.mark.parametrize("question", ["call('Lock', {}, 100)", "state({})"])
 def test_a_stopped_process_answers_nobody_whatever_the_timeout_is(question: str) -> None:
     with Machine.create() as machine, two(machine) as (held, caller), talker(machine, "cuda('cuInit', 0)") as other:
-        os.kill(held.pid, signal.SIGSTOP)
+        held.stop()
         for asker in (caller, other):
             asker.say(question.format(held.pid))
             assert not asker.answers(3 * MOMENT)
@@ -145,7 +145,7 @@ def test_a_stopped_process_answers_nobody_whatever_the_timeout_is(question: str)
 def test_a_restore_of_a_stopped_process_hangs_and_is_not_done_once_its_caller_gave_up() -> None:
     with Machine.create() as machine, two(machine) as (held, caller), talker(machine, "cuda('cuInit', 0)") as other:
         assert caller.ask(f"park({held.pid})") == [OK, OK]
-        os.kill(held.pid, signal.SIGSTOP)
+        held.stop()
         other.say(f"call('Restore', {held.pid})")
         assert not other.answers(MOMENT)
         other.end(signal.SIGKILL)

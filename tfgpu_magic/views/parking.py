@@ -122,7 +122,7 @@ def not_back(refusals: Sequence[Refusal], here: str) -> str:
 
 
 def lost(here: str) -> str:
-    """Warn in each cell that runs without its GPU state."""
+    """Warn in the first cell that runs without its GPU state."""
     return (
         f"tfgpu_magic: the GPU state of this {here} is lost. Save what is in host memory and restart: whatever uses "
         "the GPU here waits for ever, or ends this process."

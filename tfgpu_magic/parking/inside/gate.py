@@ -83,8 +83,7 @@ class Gate:
         self._undo.callback(undo)
 
     def _hold_finalisers(self) -> None:
-        """Have no finaliser of the user's run on a thread of the kernel's, of which nobody knows when."""
-        gc.collect()
+        """Have no finaliser of the user's run, on whatever thread Python collects garbage: that waits, too."""
         if gc.isenabled():
             gc.disable()
             self._undo.callback(gc.enable)

@@ -9,6 +9,7 @@ Source: ipykernel 6 and 7, `kernelbase.py`, `ipkernel.py`, `subshell_manager.py`
 from __future__ import annotations
 
 import inspect
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -84,15 +85,24 @@ def _number(message: Mapping[str, Any]) -> str:
     return str(message.get("header", {}).get("msg_id", ""))
 
 
+def _runs_nothing(name: str, content: Mapping[str, Any]) -> bool:
+    """Tell whether a message runs no code of the user's: a debugger's first ones, and those of our own live table."""
+    if name == "debug_request":
+        return content.get("command") in _TOLD
+    live: Any = getattr(sys.modules.get("tfgpu_magic.views.widget"), "MemoryTable", None)
+    return name == "comm_msg" and live is not None and content.get("comm_id") == live.number()
+
+
 def _held(kernel: Any, name: str, handler: Callable[..., Any], gate: Gate) -> Callable[..., Any]:
     """Return a handler that lets the state come back first; a message that was waited for in vain is answered."""
     way = Way.MESSAGE if name.startswith("comm_") else Way.QUESTION
 
     async def handle(stream: Any, ident: Any, parent: Any) -> None:
-        if name != "debug_request" or parent["content"].get("command") not in _TOLD:
+        if not _runs_nothing(name, parent["content"]):
             try:
                 gate.come(way)
             except NotBack as error:
+                kernel.log.warning("%s was not handled. %s", name, error)
                 if name.endswith("_request"):
                     answer = {"status": "error", "ename": "Parked", "evalue": str(error), "traceback": []}
                     beside = {"success": False, "message": str(error)} if name == "debug_request" else {}

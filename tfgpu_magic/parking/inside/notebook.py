@@ -116,8 +116,10 @@ class Notebook:
             MonitorError: the helper cannot be asked.
         """
         with self._turn:
-            cannot = self._gate.close()
-            self._gate.open()
+            try:
+                cannot = self._gate.close()
+            finally:
+                self._gate.open()
         inside = facts.read(self._shell, cannot)
         return client.check(
             inside=Inside(threads=inside.threads, nccl=inside.nccl, shared=inside.shared),
@@ -215,7 +217,7 @@ class Notebook:
         self._gate.open()
 
     def _go_on_without(self) -> None:
-        """Let cells run though the state is lost: what they have in host memory can still be saved."""
+        """Let cells run from now on though the state is lost: what they have in host memory can still be saved."""
         self._gate.open()  # and nothing of ours calls the driver any more
         print(parking.lost(here()), file=sys.stderr)
 
@@ -224,7 +226,7 @@ class Notebook:
 
         What Python and libraries do at the end may call CUDA, and would wait for ever, or crash.
         """
-        if not self._gate.closed or self._lost:
+        if not (self._gate.closed or self._lost):
             return
         careful = _magics(self._shell).parking_on_open_module
         end = time.monotonic() + (CAREFUL_EXIT_TIMEOUT if careful else EXIT_TIMEOUT)

@@ -6,6 +6,7 @@ pool that has nothing to do, needs not be: what it is given to do comes through 
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -29,12 +30,20 @@ _HARMLESS = frozenset(
 _REPORTS = ("tfgpu_magic-reporter", "tfgpu_magic-top")
 """Our threads that ask the frameworks for their figures; `config.cuda` keeps them from the driver meanwhile."""
 
+_ITIMERS = {
+    "signal.ITIMER_REAL": signal.ITIMER_REAL,
+    "signal.ITIMER_VIRTUAL": signal.ITIMER_VIRTUAL,
+    "signal.ITIMER_PROF": signal.ITIMER_PROF,
+}
+"""Timers whose signals have a handler of the user's run in the main thread, whatever that does then."""
+
 _POOL = "concurrent.futures.thread"
 """The module whose threads do what they are given."""
 
 
 def hold(gate: Gate) -> Iterator[str]:
-    """Put timers off, and give the names of the threads that cannot be held."""
+    """Put timers off, and give the names of the threads that cannot be held, and of timers that signals make go off."""
+    yield from (name for name, kind in _ITIMERS.items() if signal.getitimer(kind)[0])
     for thread in threading.enumerate():
         if _is_timer(thread):
             _put_off(thread, gate)
