@@ -43,9 +43,9 @@ def park(pid: int) -> Outcome:
     """
     from jupyter_client.blocking.client import BlockingKernelClient  # it is there where kernels are
 
-    before = parked(pid)
-    if before is not None and before.phase is Phase.PARKED:
-        return Outcome(entry=before)  # to be asked would bring it back
+    entry = parked(pid)
+    if entry is not None and entry.phase is Phase.PARKED:  # to ask would bring it back
+        return Outcome(entry=entry)
     path, start = connection_file(pid), began(pid)
     if path is None:
         return Outcome(refusals=(why.NotAsked() if start is not None else why.Ended(),))
@@ -87,6 +87,11 @@ def _answer(client: Any, pid: int, start: int | None) -> Outcome:
                 line = message["metadata"].get(ANSWER)
                 found = None if line is None else reply(line.encode())
                 return found if isinstance(found, Outcome) else Outcome(refusals=(why.NotAsked(),))
-        if time.time() > deadline + ANSWER_TIMEOUT and parked(pid) is None:
+        if time.time() > deadline + ANSWER_TIMEOUT and not _on_its_way(pid):
             return Outcome(refusals=(why.Busy(),))
     return Outcome(refusals=(why.Ended(),))
+
+
+def _on_its_way(pid: int) -> bool:
+    entry = parked(pid)
+    return entry is not None and entry.parked

@@ -16,7 +16,6 @@ from tfgpu_magic.parking.inside import asking, automatic, cells, kernel, noteboo
 from tfgpu_magic.parking.inside.coming_back import interruptible
 from tfgpu_magic.parking.inside.showing import Shown
 from tfgpu_magic.parking.messages import Outcome
-from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.views import parking
 
 if TYPE_CHECKING:
@@ -87,9 +86,6 @@ def park_other(name: str) -> str:
     reports = _reports()
     pid = _pid(name, {one.pid: one.notebook for one in reports.values()}, "No other notebook of yours")
     called = PurePath(reports[pid].notebook).name or f"pid {pid}"
-    before = client.parked(pid)
-    if before is not None and before.phase is Phase.PARKED:
-        return parking.other_parked(Outcome(entry=before), called)
     outcome = Outcome(refusals=(why.Busy(),)) if reports[pid].busy else asking.park(pid)
     if outcome.refusals:
         raise Refused(parking.not_parked(outcome.refusals, called), verdict="")
