@@ -38,7 +38,8 @@ default_role = "code"  # docstrings write `name`, as people read them in an edit
 napoleon_use_ivar = True
 
 # What is not public has no place to link to.
-_PRIVATE = r"tfgpu_magic\.(config|monitor)\..*|collections\..*|Device|FrameworkPlan|MonitorError|Policy|Table"
+_NAMES = "Device|FrameworkPlan|Inventory|MonitorError|Outcome|Policy|Table"
+_PRIVATE = rf"tfgpu_magic\.(config|monitor)\..*|collections\..*|{_NAMES}"
 nitpick_ignore_regex = [("py:.*", _PRIVATE)]
 
 # A prompt is not copied with what stands behind it.

@@ -90,11 +90,12 @@ def _inside(runs: int) -> dict[str, list[float]]:
     pynvml.nvmlInit()
     handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
 
-    def bare() -> None:
+    def bare() -> None:  # what a tick reads
         for handle in handles:
             pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
             pynvml.nvmlDeviceGetUtilizationRates(handle)
             pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+            pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(handle)
             pynvml.nvmlDeviceGetProcessUtilization(handle, 0)
 
     place = BoardDirectory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import statistics
 import subprocess
@@ -64,6 +65,7 @@ def _inside(runs: int) -> dict[str, list[float]]:
     del main.many
     main.deep = [_Box({"x": tf.zeros([16])}) for _ in range(ARRAYS)]
     times["deep"] = _times(runs)
+    gc.disable()  # or the garbage were soon gone
     cycle: list[Any] = [tf.zeros([1024, 1024])]
     cycle.append(cycle)
     del cycle

@@ -114,7 +114,7 @@ def _take_last_cell(browser: Browser, name: str, cells: tuple[str, ...]) -> None
 
 
 _TRACKED = (
-    "%tf_gpu visible 0; limit 4GiB",
+    "%tf_gpu visible 0; limit 2GiB",
     "%tf_gpu track on",
     "import time\n\nimport tensorflow as tf\n\nimages = tf.zeros([128, 1024, 1024]); time.sleep(2)",
     "weights = [tf.Variable(tf.zeros([16, 1024, 1024])) for _ in range(4)]; time.sleep(1)",

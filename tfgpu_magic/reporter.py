@@ -81,13 +81,8 @@ class Reporter:
     def _before(self, _: Any) -> None:
         self._turn(busy=True)
 
-    def _after(self, result: Any) -> None:
+    def _after(self, _: Any) -> None:
         self._turn(busy=False)
-        error = getattr(result, "error_in_exec", None)  # an interrupted cell that awaits has no result
-        # The first report imports it; before that nothing was sampled.
-        sampling: Any = sys.modules.get("tfgpu_magic.insight.sampling")
-        if sampling is not None and error is not None:
-            sampling.keep_if_out_of_memory(error, result.execution_count)
 
     def _turn(self, *, busy: bool) -> None:
         self._busy, self._active = busy, time.time()

@@ -86,9 +86,14 @@ def exact(size: int) -> str:
 
 
 def rounded(size: int | None) -> str:
-    """Return bytes as text for people, with a decimal if not whole: ``8 GiB``, ``3.2 GiB``, ``322 MiB``, ``N/A``."""
+    """Return bytes as text for people, with a decimal if not whole: ``8 GiB``, ``3.2 GiB``, ``322 MiB``, ``N/A``.
+
+    What would be no MiB is written in KiB or in bytes, so that a little does not read as nothing: ``3 KiB``, ``256 B``.
+    """
     if size is None:
         return "N/A"
+    if 0 < size <= MIB // 2:
+        return f"{size} B" if size < BINARY["KiB"] else f"{size / BINARY['KiB']:.0f} KiB"
     if size < BINARY["GiB"]:
         return f"{size / MIB:.0f} MiB"
     unit = "GiB" if size < BINARY["TiB"] else "TiB"

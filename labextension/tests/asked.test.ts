@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { Asked } from '../src/lab/asked';
 import { History } from '../src/view/history';
 import { Listeners } from '../src/view/store';
+import type { Row } from '../src/view/wire';
 import { row, state } from './make';
 
 class FakeStore {
@@ -22,10 +23,12 @@ class FakeStore {
     };
   };
   show(...pids: number[]): void {
-    this.state = state({ rows: Object.fromEntries(pids.map(pid => [`0 ${pid}`, row({ pid, call: true })])) });
+    this.state = state({ rows: Object.fromEntries(pids.map(pid => [`0 ${pid}`, call(pid)])) });
     this.all.tell();
   }
 }
+
+const call = (pid: number): Row => row({ pid, call: true });
 
 function answers(status: number): () => Promise<Response> {
   return () => Promise.resolve(new Response(null, { status }));
@@ -34,10 +37,10 @@ function answers(status: number): () => Promise<Response> {
 test('a call that was asked to stop is known as long as it is there; who has its pid later was not asked', async () => {
   const store = new FakeStore();
   const asked = new Asked(store);
-  await asked.ask(7, answers(204));
-  await asked.ask(8, answers(204));
+  await asked.ask(call(7), answers(204));
+  await asked.ask(call(8), answers(204));
   store.show(7, 8, 9);
-  const before = [7, 8, 9].map(pid => asked.has(pid));
+  const before = [7, 8, 9].map(pid => asked.has(call(pid)));
   store.show(8);
   const between = store.listeners;
   store.show();
@@ -45,7 +48,7 @@ test('a call that was asked to stop is known as long as it is there; who has its
 
   assert.deepEqual(before, [true, true, false]);
   assert.deepEqual(
-    [7, 8].map(pid => asked.has(pid)),
+    [7, 8].map(pid => asked.has(call(pid))),
     [false, false]
   );
   assert.deepEqual([between, store.listeners], [1, 0]);
@@ -54,9 +57,19 @@ test('a call that was asked to stop is known as long as it is there; who has its
 test('a call that the server was not told of, or did not stop, was not asked, and is not killed next', async () => {
   const store = new FakeStore();
   const asked = new Asked(store);
-  await assert.rejects(asked.ask(7, () => Promise.reject(new TypeError('there is no network'))));
-  const said = [(await asked.ask(8, answers(504))).status, (await asked.ask(8, answers(404))).status];
+  await assert.rejects(asked.ask(call(7), () => Promise.reject(new TypeError('there is no network'))));
+  const said = [(await asked.ask(call(8), answers(504))).status, (await asked.ask(call(8), answers(404))).status];
 
   assert.deepEqual(said, [504, 404]);
-  assert.deepEqual([asked.has(7), asked.has(8), store.listeners], [false, false, 0]);
+  assert.deepEqual([asked.has(call(7)), asked.has(call(8)), store.listeners], [false, false, 0]);
+});
+
+test('a process that has the pid of one that was asked, and so the same row, was not asked', async () => {
+  const asked = new Asked(new FakeStore());
+  await asked.ask(row({ pid: 7, began: 100 }), answers(204));
+
+  assert.deepEqual(
+    [100, 200].map(began => asked.has(row({ pid: 7, began }))),
+    [true, false]
+  );
 });

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ago, cut, figure, share, short, withUnit } from '../src/view/format';
+import { ago, cut, figure, share, short, step, withUnit } from '../src/view/format';
 import { ENGLISH } from '../src/view/translation';
 import { GIB } from './make';
 
@@ -56,4 +56,15 @@ test('trans take their arguments in any order, and only once', () => {
   assert.equal(ENGLISH.__('%2 on %1', 'x', '%1'), '%1 on x');
   assert.equal(ENGLISH._n('%1 row', '%1 rows', 2), '2 rows');
   assert.equal(ENGLISH._n('%1 row', '%1 rows', 1), '1 row');
+});
+
+test('how long ago is written again whenever it is said otherwise, and seldom besides', () => {
+  const times = Array.from({ length: 4 * 86400 }, (_, seconds) => seconds);
+  const changes = (say: (seconds: number) => unknown): number[] =>
+    times.filter(seconds => seconds && say(seconds) !== say(seconds - 1));
+  const said = changes(seconds => ago(seconds, ENGLISH));
+  const steps = changes(step);
+
+  assert.ok(said.every(seconds => steps.includes(seconds)));
+  assert.ok(steps.length < 60 + 4 * 24);
 });

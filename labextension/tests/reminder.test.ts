@@ -112,7 +112,12 @@ test('zero hours are never, and a browser that keeps nothing or rubbish is no ob
   };
 
   assert.deepEqual(told(new Reminder(new FakeKeeper()), [holds()], NOW, 0), []);
-  assert.deepEqual(told(new Reminder(broken), [holds()]), ['k']);
+  const reminder = new Reminder(broken);
+  assert.deepEqual(told(reminder, [holds()]), ['k']);
+  assert.deepEqual(told(reminder, [holds()], NOW + 10), []);
+  reminder.notToday('k', NOW + 10);
+  assert.deepEqual(told(reminder, [holds()], NOW + 20), []);
+  assert.deepEqual(told(reminder, [holds()], NOW + 24 * HOUR), ['k']);
 });
 
 test('the running list says what a kernel holds on all GPUs, and for how long without use', () => {

@@ -33,6 +33,8 @@ TEXTS = {
     f"with shape[] and type bfloat16 on {GPU} by allocator GPU_1_bfc\n\t [[{{{{node add}}}}]]\nHint: If you want": (
         tensorflow(size=2, shape=(), dtype="bfloat16", device="GPU:1")
     ),
+    "{{function_node __inference_<lambda>_11}} OOM when allocating tensor of shape [64,1048576] and type float\n\t "
+    "[[{{node add}}]] [Op:__inference_<lambda>_11]": tensorflow(size=256 * MIB, shape=(64, 2**20), dtype="float"),
     f"OOM when allocating tensor with shape[8] and type resource on {GPU} by allocator GPU_1_bfc": tensorflow(
         shape=(8,), dtype="resource", device="GPU:1"
     ),
@@ -51,6 +53,9 @@ TEXTS = {
     "Attempting to perform BLAS operation using StreamExecutor without BLAS support [Op:MatMul] name: ": tensorflow(
         kind="library", certain=False, library="cuBLAS"
     ),
+    f"{NODE % ('MatMul', 0)}No blas support for stream [Op:MatMul] name: ": tensorflow(
+        kind="library", certain=False, library="cuBLAS"
+    ),
     "failed to create cublas handle: CUBLAS_STATUS_ALLOC_FAILED": tensorflow(kind="library", library="cuBLAS"),
     # PyTorch
     "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 1 has a total capacity of 7.79 GiB of which 12.00 MiB is "
@@ -58,7 +63,11 @@ TEXTS = {
         size=20 * MIB, device="cuda:1"
     ),
     "CUDA out of memory. Tried to allocate 1.50 GiB (GPU 0; 7.79 GiB total capacity; 6.50 GiB already allocated)": (
-        pytorch(size=3 * GIB // 2, device="cuda:0")
+        pytorch(size=3 * GIB // 2, device="cuda:0", in_use=13 * GIB // 2)
+    ),
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 GiB of which 1.00 GiB is free. "
+    "Of the allocated memory 5.50 GiB is allocated by PyTorch, and 1.02 GiB is reserved by PyTorch but unallocated.": (
+        pytorch(size=2 * GIB, device="cuda:0", in_use=11 * GIB // 2)
     ),
     "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported": pytorch(kind="driver"),
     "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`": pytorch(

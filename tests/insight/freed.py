@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.magic.shell import cells, shown
 from tests.sizes import MIB
+from tests.tf.on_machine import held
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,20 @@ class Gone:
     text: str
 
 
+@dataclass(frozen=True)
+class Round:
+    """What training showed, what the driver says is held before a line and after it, and what is in use then.
+
+    The last is what the line showed.
+    """
+
+    trained: str
+    up: int
+    down: int
+    lives: int
+    text: str
+
+
 def in_use() -> int:
     """Return the bytes that TensorFlow has in use."""
     import tensorflow as tf
@@ -28,14 +43,35 @@ def in_use() -> int:
     return int(tf.config.experimental.get_memory_info("GPU:0")["current"])
 
 
-def after(sources: Sequence[str], line: str) -> Gone:
-    """Run cells, then a line, and tell what became of the memory."""
-    cells("%tf_gpu growth", "import tensorflow as tf")
+def after(sources: Sequence[str], line: str, policy: str = "growth") -> Gone:
+    """Run cells under a policy, then a line, and tell what became of the memory."""
+    cells(f"%tf_gpu {policy}", "import tensorflow as tf")
     gc.disable()  # or garbage may go before the line does
     shown(*sources)
     before = in_use()
     (text,) = shown(line)
     return Gone(before, in_use(), text)
+
+
+def train_and_free_five_times() -> list[Round]:
+    """Under `growth --release`, train, take 2 GiB more and let go of them, five times, all in one notebook."""
+    shown(
+        "%load_ext tfgpu_magic",
+        "%tf_gpu growth --release",
+        "import numpy as np, tensorflow as tf",
+        "layers = [tf.keras.Input((64,)), tf.keras.layers.Dense(128, 'relu'), tf.keras.layers.Dense(1)]",
+        "model = tf.keras.Sequential(layers); model.compile('adam', 'mse')",
+        "x, y = np.zeros((256, 64), 'float32'), np.zeros(256, 'float32')",
+    )
+    rounds = []
+    for _ in range(5):
+        fit = "len(model.fit(x, y, epochs=2, verbose=0).history['loss'])"
+        trained, *_ = shown(fit, "big = tf.zeros([2, 2**28])", "iter([big])")  # which IPython keeps, too
+        (up,) = held()
+        (text,) = shown("%tf_gpu free big")
+        (down,) = held()
+        rounds.append(Round(trained, up, down, in_use(), text))
+    return rounds
 
 
 def shown_then(sources: Sequence[str], line: str, more: Sequence[str]) -> list[str]:

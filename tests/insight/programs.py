@@ -1,4 +1,4 @@
-"""Programs for the real TensorFlow whose peaks are known, are measured, and are counted by its allocator.
+"""Programs for the real TensorFlow whose peaks are known.
 
 Each is called with a function that gives a `with` block for a name. Memory is taken of two logical GPUs of 4 GiB.
 """
@@ -11,18 +11,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-import tfgpu_magic
 from tests.sizes import MIB
-from tests.tf.on_machine import touch_every_gpu
-from tfgpu_magic.insight.measuring import Measuring
 from tfgpu_magic.simgpu import Machine
 
 Marked = Callable[[str], AbstractContextManager[object]]
-Peaks = dict[str, dict[str, int]]
-"""The peak of each logical GPU, by the name of the block."""
-
 PATIENCE = 30.0
-GPUS = ("GPU:0", "GPU:1")
 
 unit = MIB
 """Bytes for each MiB of a program: fewer in a rehearsal."""
@@ -247,7 +240,6 @@ PROGRAMS: dict[Callable[[Marked], None], dict[str, tuple[int, int]]] = {
     an_error: {"failed": (256, 0)},
     an_error_within: {"outer": (384, 0), "failed": (384, 0)},
     out_of_memory: {"out of memory": (1024, 0)},
-    a_function: {"traced and run": (384, 0), "run": (384, 0)},
     a_variable: {"variable": (128, 0)},
     a_gradient: {"gradient": (320, 0)},
     another_thread: {"both": (448, 0)},
@@ -255,64 +247,9 @@ PROGRAMS: dict[Callable[[Marked], None], dict[str, tuple[int, int]]] = {
     another_logical_gpu: {"the second": (0, 320)},
     a_neighbour_that_allocates: {"beside it": (160, 0)},
     both_logical_gpus: {"outer": (128, 512), "inner": (128, 512)},
+    a_function: {"traced and run": (384, 0), "run": (384, 0)},
 }
-"""The peaks of each program's blocks in MiB, by arithmetic, of each logical GPU."""
+"""The peaks of each program's blocks in MiB, by arithmetic, of each logical GPU.
 
-
-def compared() -> dict[str, tuple[Peaks, Peaks]]:
-    """Return the peaks of each program's blocks as they are measured, and as TensorFlow's allocator counts them."""
-    tfgpu_magic.apply("split 4GiB 4GiB")
-    touch_every_gpu()
-    _rehearse()
-    return {program.__name__: (_measured(program), _truth(program)) for program in PROGRAMS}
-
-
-def _rehearse() -> None:
-    """Run each program with little memory: what TensorFlow keeps for good is then at the beginning of its pool.
-
-    Otherwise it lies between the programs' tensors, and the allocator gives out whole a piece that is not much larger
-    than what was asked for.
-    """
-    global unit
-    unit = 2**10
-    for program in PROGRAMS:
-        program(lambda _: contextlib.nullcontext())
-    unit = MIB
-
-
-def _truth(program: Callable[[Marked], None]) -> Peaks:
-    truth: Peaks = {}
-    for name in PROGRAMS[program]:
-        program(_alone(name, truth))
-    return truth
-
-
-def _measured(program: Callable[[Marked], None]) -> Peaks:
-    measurings: dict[str, Measuring] = {}
-
-    def measured(name: str) -> Measuring:
-        measurings[name] = tfgpu_magic.measure(driver=False)
-        return measurings[name]
-
-    program(measured)
-    return {name: {one.name: one.peak for one in it.result.pools} for name, it in measurings.items()}
-
-
-def _alone(only: str, truth: Peaks) -> Marked:
-    """Return what looks at the block of one name, by the allocator's counters, and leaves the others alone."""
-    from tensorflow.python import pywrap_tfe  # below all that may be wrapped
-    from tensorflow.python.eager import context
-
-    handle = context.context()._context_handle
-
-    @contextlib.contextmanager
-    def block(name: str) -> Any:
-        for gpu in GPUS if name == only else ():
-            pywrap_tfe.TFE_ResetMemoryStats(handle, gpu)
-        try:
-            yield
-        finally:
-            if name == only:
-                truth[name] = {gpu: pywrap_tfe.TFE_GetMemoryInfo(handle, gpu)["peak"] for gpu in GPUS}
-
-    return block
+The last one leaves constants of its function in the middle of the pool.
+"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.insight.cases import gpu, pool, shortage
-from tests.sizes import MIB
+from tests.sizes import GIB, MIB
 from tfgpu_magic.frameworks.shortage import PoolState, Shortage
 from tfgpu_magic.insight.why import causes
 from tfgpu_magic.insight.why.explanation import Cause
@@ -21,6 +21,8 @@ GROWS = {"grows": True}
         (shortage(2), pool(0.4, 1), gpu(), "pool"),
         (shortage(0.3), pool(0.1, 1, peak=0.9, capped=True), gpu(), "limit"),  # what failed has let go since
         (shortage(0.3), pool(0.4, 1, capped=True), gpu(), "pieces"),
+        (shortage(0.3), pool(0.1, 1, peak=0.9, reached=GIB // 2, capped=True), gpu(), "pieces"),  # the peak was before
+        (shortage(0.3), pool(0.1, 1, peak=0.9, reached=GIB * 3 // 4, capped=True), gpu(), "limit"),
         (shortage(20), pool(0.4, 1, capped=True), gpu(total=16), "size"),
         (shortage(2), pool(0.4, 12, **GROWS), gpu(free=1), "gpu"),
         (shortage(2), pool(0.4, 12, **GROWS), gpu(free=4), "pieces"),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.insight.freed import Gone, after, kept_settings, program, shown_then
+from tests.insight.freed import Gone, Round, after, kept_settings, program, shown_then, train_and_free_five_times
+from tests.jupyter import execute, serving
 from tests.machines import machine_of
 from tests.processes import run
-from tests.sizes import MIB
+from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("1x8GiB")
 
 BIG = "tf.zeros([64, 1024, 1024])"  # 256 MiB
+IN_USE = "print(tf.config.experimental.get_memory_info('GPU:0')['current'])"
 
 
 @pytest.mark.parametrize(
@@ -41,6 +45,103 @@ def test_each_leak_is_freed_by_tensorflows_figure(machine: Machine, cells: list[
     assert gone.after < MIB
     assert "256 MiB became free" in gone.text
     assert "Nothing went back to the driver" in gone.text
+
+
+TRAINED = """
+import keras, numpy as np
+m = keras.Sequential([keras.Input((8192,)), keras.layers.Dense(8192)])
+m.compile("sgd", "mse")
+m.fit(np.zeros((8, 8192), "f"), np.zeros((8, 8192), "f"), verbose=0);
+"""
+
+
+CALLED = """
+def called(f, x=1.0):
+    with tf.device("CPU"):  # which computes
+        return f(tf.constant(x))
+"""
+SLOPE = """
+def slope(f):
+    with tf.device("CPU"):
+        x = tf.constant(1.0)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = f(x)
+        return float(tape.gradient(y, x))
+"""
+
+
+def test_a_model_that_was_trained_goes_with_its_name(machine: Machine) -> None:
+    gone: Gone = run(machine, after, [TRAINED], "%tf_gpu free m")
+
+    assert gone.before >= 256 * MIB
+    assert gone.after < MIB
+
+
+def test_gradients_of_what_lives_are_found_as_before(machine: Machine) -> None:
+    sources = [
+        "import tensorflow as tf",
+        "@tf.custom_gradient\ndef tripled(x):\n    return 2.0 * x, lambda dy: 3.0 * dy",
+        "@tf.function\ndef inner(x):\n    return tripled(x)",
+        "@tf.function\ndef f(x):\n    return tf.cond(x > 0.0, lambda: inner(x), lambda: tripled(x))",
+        CALLED + SLOPE,
+        "called(f); called(inner)",
+    ]
+    seen = run(
+        machine,
+        shown_then,
+        sources,
+        "%tf_gpu free",
+        ["print(slope(f))", "del f", "%tf_gpu free", "print(slope(inner))"],
+    )
+
+    assert (seen[0], seen[-1]) == ("3.0", "3.0")
+
+
+def test_a_notebooks_kernel_lets_go_of_each_too(machine: Machine, tmp_path: Path) -> None:
+    leaks = [
+        [f"def train():\n    x = {BIG}\n    raise ValueError", "train()"],
+        ["train()", "%tb"],
+        [BIG],
+        [f"x = {BIG}", "x", "del x; Out.clear()"],
+        [f"x = {BIG}", "x", "del x", "%reset -f out"],
+        [f"a = [{BIG}]; a.append(a); del a"],
+    ]
+    with serving(machine, tmp_path) as server:
+        client = server.connect(server.call("kernels", {"name": "python3"})["id"])
+        execute(client, "%load_ext tfgpu_magic\n%tf_gpu growth\nimport gc, tensorflow as tf; gc.disable()")
+        found = []
+        for cells in leaks:
+            told = [execute(client, cell) for cell in (*cells, IN_USE, "%tf_gpu free", IN_USE)]
+            found.append((int(told[-3]), int(told[-1])))
+        client.stop_channels()
+
+    assert [(before >= 256 * MIB, after < MIB) for before, after in found] == [(True, True)] * len(leaks)
+
+
+def test_under_growth_release_the_driver_has_all_but_what_lives_each_of_five_times_and_training_goes_on(
+    machine: Machine,
+) -> None:
+    rounds: list[Round] = run(machine, train_and_free_five_times)
+
+    assert len(rounds) == 5
+    for one in rounds:
+        assert one.trained.endswith(": 2\n")  # epochs
+        assert one.up - CONTEXT > 2 * GIB
+        assert 0 <= one.down - CONTEXT - one.lives < 2 * MIB  # each tensor takes whole pages
+        assert 0 < one.lives < 64 * MIB
+        assert "TensorFlow on GPU:0: 2 GiB became free" in one.text
+        assert "2 GiB of GPU 0 went back to the driver, and this process still holds" in one.text
+        assert "TensorFlow keeps" not in one.text
+
+
+@pytest.mark.parametrize("trouble", ["host_pids", "hide_memory"])
+def test_where_the_driver_does_not_tell_what_is_held_tensorflow_tells_what_went_back(trouble: str) -> None:
+    with Machine.create("8GiB") as machine:
+        getattr(machine, trouble)()
+        gone: Gone = run(machine, after, [f"x = {BIG}"], "%tf_gpu free x", "growth --release")
+
+    assert "TensorFlow gave 256 MiB back to the driver, which does not tell what this process holds." in gone.text
 
 
 def test_what_has_a_name_stays(machine: Machine) -> None:

@@ -23,6 +23,8 @@ model = keras.Sequential([keras.Input((1024,)), layers.Dense(2048), layers.Dense
 model.compile("adam", "mse")
 """
 TRAINED = f"{MODEL}\nhistory = model.fit(np.zeros((64, 1024)), np.zeros((64, 10)), verbose=0)"
+READING = "@tf.function\ndef f():\n    return v + 1\ng = f.get_concrete_function()"
+DENSE = "import keras\nmodel = keras.Sequential([keras.Input((1024,)), keras.layers.Dense(1024)])"
 FUNCTIONAL = """
 import keras
 seen = keras.Input((512,))
@@ -106,6 +108,7 @@ def test_a_model_of_ones_own_is_shown_by_its_attributes(machine: Machine) -> Non
         (f"def f(x):\n    y = x + 1\n    raise ValueError\nf({zeros(4)})", None),
         (f"x = {zeros(8)}\nrow = x[2:4]\nflat = tf.reshape(x, [-1])", {"x; also flat; row": 8}),
         (f"x = {zeros(8)}\nrow = x[2:4]\ndel x", {"row": 2}),
+        (f"x = {zeros(8)}\nxs = [x[n:] for n in range(8)]", {"x; also xs[0]; xs[1]; xs[2]; xs[3]": 8}),
         (f"x = {zeros(8)}\nv = tf.Variable(x)", {"v; also x": 8}),
         (f"v = tf.Variable({zeros(8)})\nx = v.read_value()", {"v; also x": 8}),
         (f"with tf.device('CPU:0'):\n    x = {zeros(8)}\ny = {zeros(4)}", {"y": 4}),
@@ -114,6 +117,8 @@ def test_a_model_of_ones_own_is_shown_by_its_attributes(machine: Machine) -> Non
             f"class M(tf.Module): pass\nm = M(); m.parts = [{zeros(4)}]; m.by = {{'a': {zeros(8)}}}",
             {"m.parts[0]": 4, "m.by['a']": 8},
         ),
+        (f"v = tf.Variable({zeros(4)})\n{READING}\ndel v, f", {"g (inside)": 4}),
+        (f"{DENSE}\nw = model.layers[0].kernel", {"w; also model.layers[0].kernel": 4}),
         (f"x = {zeros(4)}\n@tf.function\ndef f():\n    return x\nf(); y = x\ndel x", None),
     ],
 )
@@ -168,6 +173,13 @@ def test_garbage_is_told_by_what_holds_it(machine: Machine) -> None:
     assert seen.arrays == {"in a Trainer that no name leads to": 4}
 
 
+def test_the_weights_of_a_model_that_is_gone_are_told_by_what_keeps_them(machine: Machine) -> None:
+    seen: Found = run(machine, on_machine.gone, MODEL)
+
+    assert seen.share >= ENOUGH
+    assert {name for name, size in seen.arrays.items() if size} == {"captured by a tf.function that no name leads to"}
+
+
 def test_a_program_without_ipython_has_names_too(machine: Machine) -> None:
     seen: Found = run(machine, on_machine.in_a_program)
 
@@ -203,9 +215,9 @@ def test_what_is_shown_has_sizes_devices_and_the_frameworks_figure(machine: Mach
     *_, seen = run(machine, shown, cell, "%tf_gpu tensors")
 
     lines = [line.split() for line in seen.value.splitlines()]
-    assert ["x", "tensor", "float32", "64×256×1024", "GPU:0", "64", "MiB"] in lines
-    assert ["v", "variable", "float32", "2×256×1024", "GPU:0", "2", "MiB"] in lines
-    assert ["s", "tensor", "float32", "3", "GPU:0", "1", "KiB"] in lines
+    assert ["x", "64", "MiB", "tensor", "float32", "64×256×1024", "GPU:0"] in lines
+    assert ["v", "2", "MiB", "variable", "float32", "2×256×1024", "GPU:0"] in lines
+    assert ["s", "256", "B", "tensor", "float32", "3", "GPU:0"] in lines
     assert "TensorFlow has 66 MiB in use on GPU:0." in seen.value
     assert "<td>tensor float32 64×256×1024</td>" in seen.html
     assert seen.html.count("<tr>") == len([line for line in lines if "GPU:0" in line]) + 1
@@ -215,7 +227,7 @@ def test_of_many_only_the_largest_are_shown_unless_all_are_asked_for(machine: Ma
     many = "xs = [tf.zeros([n + 1]) for n in range(500)]"
     _, few, every = run(machine, shown, many, "%tf_gpu tensors", "%tf_gpu tensors --all")
 
-    assert ["xs", "500", "tensors"] in [line.split()[:3] for line in few.value.splitlines()]
+    assert ["xs", "500", "tensors"] in [[*line.split()[:1], *line.split()[3:5]] for line in few.value.splitlines()]
     assert "`%tf_gpu tensors --all` shows each of the 5" in few.value
     assert every.value.count("xs[") == 500
 

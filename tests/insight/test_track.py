@@ -120,7 +120,7 @@ def test_the_session_is_shown_as_a_chart_and_by_cell(machine: Machine) -> None:
     assert rows[0][1:] == ("x = tf.zeros(100 * 2**18)", "100", "+100")
     assert "Simulated GPUs" in seen.value
     assert "<svg" in seen.html
-    assert "In [4] x = tf.zeros(100 * 2**18): GPU:0 peak 100 MiB" in seen.html
+    assert "In [4], GPU:0 peak 100 MiB: x = tf.zeros(100 * 2**18)" in seen.html
 
 
 def test_without_tracking_the_session_is_there_and_says_what_is_missing(machine: Machine) -> None:

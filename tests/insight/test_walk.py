@@ -1,4 +1,4 @@
-"""The walk finds objects wherever Python keeps them, by the names that people write, and runs no code of theirs."""
+"""The walk finds objects wherever Python keeps them, by the names that people write."""
 
 from __future__ import annotations
 
@@ -7,28 +7,15 @@ import gc
 import sys
 import weakref
 from collections import defaultdict, deque, namedtuple
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tfgpu_magic.insight.names import Name, Scope, Step
+from tests.insight.passed import Array, Box, found, generating
+from tfgpu_magic.insight.names import Name, Step
 from tfgpu_magic.insight.walk import NOWHERE, Walk
-from tfgpu_magic.views.tensors import called
-
-
-class Array:
-    """What is looked for."""
-
-
-class Box:
-    """A class of a user's, with attributes."""
-
-    shared: object = None
-
-    def __init__(self, **attributes: object) -> None:
-        vars(self).update(attributes)
 
 
 class Slotted:
@@ -41,25 +28,11 @@ class Slotted:
 Pair = namedtuple("Pair", "left right")  # as users make them
 
 
-def found(array: object, **names: object) -> str | None:
-    """Return how the array is called, found from these names."""
-    walk = Walk({id(array)}, [globals(), sys.modules])
-    walk.start((Step(name), value) for name, value in names.items())
-    walk.run(to_the_end=True)
-    place = walk.place(array)
-    return None if place == NOWHERE else called(walk.name(place))
-
-
 def closing(array: object) -> Callable[[], object]:
     def function() -> object:
         return array
 
     return function
-
-
-def generating(array: object) -> Generator[object, None, None]:
-    batch = [array]
-    yield len(batch)
 
 
 async def awaiting(array: object) -> None:
@@ -155,6 +128,16 @@ def test_another_name_of_what_leads_to_it_is_told() -> None:
     assert [name.expression for name in walk.others(walk.place(array))] == ["Out[3].kernel"]
 
 
+def test_other_ways_to_what_wraps_it_are_told() -> None:
+    array = Array()
+    variable = Slotted(array)
+    walk = Walk({id(array)}, wrappers=frozenset({id(Slotted)}))
+    walk.start([(Step("v"), variable), (Step("model"), Box(kernel=variable))])
+    walk.run(to_the_end=True)
+
+    assert [name.expression for name in walk.others(walk.place(array))] == ["model.kernel.x"]
+
+
 def test_it_stops_where_all_is_found() -> None:
     array, far = Array(), Array()
     walk = Walk({id(array)})
@@ -174,96 +157,6 @@ def test_it_enters_no_module_and_nothing_that_is_closed() -> None:
     assert walk.missing == {id(array), id(shut[0])}
 
 
-class Touched(BaseException):
-    """What is raised where code of an object's runs; no code of ours swallows it."""
-
-
-def touch(*_: object, **__: object) -> Any:
-    raise Touched
-
-
-def hostile() -> tuple[Any, Any]:
-    """Return an object of classes that have code for all that can be asked of them, and a place for one in it.
-
-    The classes are made here, since pytest asks all that a module has.
-    """
-
-    class Meta(type):
-        """A class whose classes cannot be hashed, compared or asked for an attribute."""
-
-        __hash__ = __eq__ = __instancecheck__ = __subclasscheck__ = __getattribute__ = touch
-
-    class Touchy(metaclass=Meta):
-        __getattr__ = __getattribute__ = __repr__ = __str__ = __len__ = __iter__ = __bool__ = touch
-        __eq__ = __hash__ = touch
-        __class__ = property(touch)
-        kernel = property(touch)
-
-    class WithDict:
-        __slots__ = ("x",)
-        __dict__ = property(touch)
-
-    class TouchyList(list[Any]):
-        __iter__ = __getitem__ = __len__ = touch
-
-    class TouchyDict(dict[Any, Any]):
-        __iter__ = __getitem__ = __len__ = items = values = keys = touch
-
-    class Key:
-        __repr__ = __str__ = touch
-
-    place: Any = TouchyDict()
-    touchy = object.__new__(Touchy)
-    object.__setattr__(touchy, "inner", {Key(): TouchyList([place])})
-    slotted: Any = WithDict()
-    slotted.x = touchy
-    return slotted, place
-
-
-def test_no_code_of_the_users_is_run() -> None:
-    array = Array()
-    slotted, place = hostile()
-    dict.__setitem__(place, "a", array)
-
-    assert found(array, x=[slotted]) == "x[0].x.inner[<Key>][0]['a']"
-
-
-def test_what_is_found_and_passed_is_not_kept() -> None:
-    array, box = Array(), Box()
-    box.x = [array]  # type: ignore[attr-defined]
-    before = [sys.getrefcount(one) for one in (array, box, box.x)]  # type: ignore[attr-defined]
-    gone = weakref.ref(array)
-
-    assert found(array, x=box) == "x.x[0]"
-    assert [sys.getrefcount(one) for one in (array, box, box.x)] == before  # type: ignore[attr-defined]
-    del array, box
-    assert gone() is None
-
-
-def test_local_variables_that_are_read_do_not_outlive_their_function() -> None:
-    array = Array()
-    gone = weakref.ref(array)
-    generator = generating(array)
-    next(generator)
-    assert found(array, x=generator) == "array, in the generator x"
-    del array
-    generator.close()
-
-    assert gone() is None
-
-
-def test_what_a_function_has_of_its_own_locals_stays() -> None:
-    def function(array: object) -> Iterator[dict[str, object]]:
-        yield locals()
-
-    array = Array()
-    generator = function(array)
-    mine = next(generator)
-    found(array, x=generator)
-
-    assert mine == {"array": array}
-
-
 def test_garbage_is_no_way_to_an_object() -> None:
     gc.collect()
     array = Array()
@@ -274,12 +167,6 @@ def test_garbage_is_no_way_to_an_object() -> None:
 
     assert found(array, x=[]) is None
     gc.collect()
-
-
-def test_a_scope_within_a_scope_says_both() -> None:
-    name = Name(("x",), (Scope("function", "train"), Scope("error")))
-
-    assert called(name) == "x, in train(), kept by the last error"
 
 
 def test_a_chain_longer_than_pythons_stack_is_followed_to_its_end() -> None:

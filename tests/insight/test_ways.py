@@ -118,6 +118,11 @@ def test_an_idle_notebook_that_lets_itself_be_parked_is_parked_and_not_shut_down
     assert [way.kind for way in ways(only_busy, Fits())[:1]] == ["shut"]
 
 
+def test_nobody_is_shut_down_for_a_restart_that_is_open_anyhow() -> None:
+    assert "shut" not in dict(_kinds(case(processes=(row(6),)), Fits(words=["limit 3.8GiB"])))
+    assert "shut" in dict(_kinds(case(processes=(row(6),)), Fits(words=["limit 3.8GiB"], without=7)))
+
+
 def test_a_start_without_room_is_tried_on_another_gpu_and_then_without_a_neighbour() -> None:
     failed = case(cause="start", pool=None, shortage=shortage(None, kind="driver"), processes=(row(6),))
 
@@ -137,6 +142,15 @@ def test_growth_that_gives_back_stays_so() -> None:
     full = case(cause="gpu", pool=pool(1, None, grows=True, releases=True))
 
     assert _kinds(full, Fits(words=["growth --release"]))[0] == ("restart", "growth --release")
+
+
+@pytest.mark.parametrize(("capped", "words"), [(False, "growth --release"), (True, "limit 11.3GiB")])
+def test_memory_in_pieces_is_left_to_cudas_pools_or_has_room_for_the_same_peak(capped: bool, words: str) -> None:
+    pieces = case(cause="pieces", shortage=shortage(1), pool=pool(1, 8, peak=6.5, reached=GIB, capped=capped))
+    trial = Fits(words=[words])
+
+    assert _kinds(pieces, trial)[0] == ("restart", words)
+    assert (words, 11571 * MIB) in trial.tried  # 6.5 + 1, and half as much again
 
 
 def test_a_library_without_room_wants_a_smaller_pool() -> None:

@@ -9,15 +9,20 @@ from pathlib import Path
 import pytest
 
 from tests.frameworks.cells_on_machine import stage
-from tests.insight.why_on_machine import AWAKE, RAISES, first_line, followed, lets_go, seen, with_a_defect
-from tests.isolate.notebook import notebook
+from tests.insight.why_on_machine import (
+    AWAKE,
+    RAISES,
+    SAMPLED,
+    first_line,
+    followed,
+    seen,
+)
 from tests.machines import machine_of
 from tests.magic.shell import Seen, cells
 from tests.processes import run
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.simgpu.build import SOURCES
-from tfgpu_magic.views.why import NONE
 
 machine = machine_of("1x8GiB")
 
@@ -99,6 +104,20 @@ def test_what_only_out_keeps_is_let_go_of(machine: Machine) -> None:
     assert "it fits" in again[1].text
 
 
+SCATTERED = "parts = [tf.zeros((6, 2**20)) for _ in range(10)]\ndel parts[::2]"  # the last one had the rest, too
+
+
+def test_memory_in_pieces_is_told_from_a_full_pool_by_what_was_in_use_while_tensorflow_waited(machine: Machine) -> None:
+    large = "big = tf.zeros((16, 2**20))\nprint('it', 'fits')"
+    sources = "%tf_gpu limit 256MiB", AWAKE, SAMPLED, SCATTERED, large
+    before, found, again = run(machine, followed, *sources, fresh=True)
+
+    assert (found.cause, found.shortage.size) == ("pieces", 64 * MIB)
+    assert found.pool.reached == found.pool.in_use <= 140 * MIB < 240 * MIB <= found.pool.peak
+    assert " MiB of TensorFlow's pool on GPU:0 were free, but not 64 MiB in one piece" in before[-2].text
+    assert "it fits" in again[0].text
+
+
 def test_growth_that_gives_back_is_explained_by_what_cuda_has_taken() -> None:
     with Machine.create("2x8GiB") as two:
         two.add_neighbour("7GiB@0")
@@ -115,7 +134,7 @@ def test_a_part_of_a_split_that_is_full_is_made_larger(machine: Machine) -> None
     (*_, failed), found = run(machine, seen, "%tf_gpu split 1GiB 1GiB", AWAKE, RAISES.replace("GPU:0", "GPU:1"))
 
     assert found.pool.name == "GPU:1"
-    assert "%tf_gpu split 1GiB 3.1GiB" in failed.text
+    assert "%tf_gpu split 1GiB 3GiB" in failed.text
 
 
 def test_a_first_op_on_a_full_gpu_is_explained_and_tensorflow_is_let_alone() -> None:
@@ -152,6 +171,7 @@ def test_an_isolated_cell_tells_what_its_process_had(machine: Machine) -> None:
     assert before.text.count("Out of GPU memory") == 1
     assert (found.call, found.cause, found.pool.limit) == (True, "limit", 256 * MIB)
     assert found.processes[0].held == 256 * MIB + CONTEXT  # as it was when it failed
+    assert "'s isolated cell" in before.text
     assert found.ways[0].words == "growth"
     assert "it fits" in again.text
 
@@ -220,107 +240,6 @@ def test_cublas_that_fails_with_memory_free_lacks_something_else(machine: Machin
     assert failed.error
     assert "Out of GPU memory" not in failed.text
     assert found is None
-
-
-OTHERS = {
-    "another error": "1 / 0",
-    "one that the cell has caught": f"try:\n    {RAISES}\nexcept tf.errors.ResourceExhaustedError:\n    pass",
-    "one that came up while that was handled": (
-        f"try:\n    {RAISES}\nexcept tf.errors.ResourceExhaustedError:\n    1 / 0"
-    ),
-    "SQLite's": "import sqlite3; raise sqlite3.OperationalError('out of memory')",
-    "the machine's own memory": "raise MemoryError('out of memory')",
-    "a framework that uses no GPU here": "raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB.')",
-    "another library's": "raise RuntimeError('Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY')",
-    "a mistake in a line": "%tf_gpu limit 1",
-    "one of a thread": f"import threading\ndef f():\n    {RAISES}\nt = threading.Thread(target=f); t.start(); t.join()",
-    "one whose own code fails": "class Mute(Exception):\n    def __str__(self): 1 / 0\nraise Mute()",
-}
-
-
-def test_other_errors_are_left_alone(machine: Machine) -> None:
-    (*others, nothing), found = run(machine, seen, AWAKE, *OTHERS.values(), "%tf_gpu why")
-
-    assert "Error in callback" not in "".join(one.text for one in others)
-    assert found is None
-    assert nothing.value == NONE
-
-
-def test_it_is_below_an_error_that_was_raised_from_one(machine: Machine) -> None:
-    chained = f"try:\n    {RAISES}\nexcept tf.errors.OpError as error:\n    raise ValueError('failed') from error"
-    (*_, failed), found = run(machine, seen, "%tf_gpu growth", AWAKE, chained)
-
-    assert failed.error == "ValueError"
-    assert failed.text.index("ValueError: failed") < failed.text.index("Out of GPU memory")
-    assert found.shortage.size == 2 * GIB
-
-
-def test_it_keeps_nothing_of_the_error(machine: Machine) -> None:
-    assert run(machine, lets_go) == (True, False)
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        "tfgpu_magic.insight.why.explaining:_look",
-        "tfgpu_magic.insight.why.errors:shortage",
-        "tfgpu_magic.insight.why.showing:display",
-    ],
-)
-def test_a_defect_of_ours_is_not_seen(machine: Machine, where: str) -> None:
-    *_, failed = run(machine, with_a_defect, where, AWAKE, RAISES)
-
-    assert failed.error == "ResourceExhaustedError"
-    assert "defect" not in failed.text
-    assert "Out of GPU memory" not in failed.text
-
-
-def test_a_driver_that_hangs_is_not_waited_for(machine: Machine) -> None:
-    hang = "from tfgpu_magic.simgpu import Machine; Machine.current().hang('nvmlDeviceGetMemoryInfo', 60)"
-    try:
-        *_, failed = run(machine, cells, "%tf_gpu limit 1GiB", AWAKE, hang, RAISES)
-    finally:
-        machine.clear_faults()
-
-    assert "Out of GPU memory" in failed.text
-    assert "2 GiB did not fit into TensorFlow's pool on GPU:0, which is limited to 1 GiB" in failed.text
-
-
-def test_a_trial_that_fails_leaves_its_way_out(machine: Machine) -> None:
-    *_, failed = run(machine, with_a_defect, "tfgpu_magic.control:foresee", "%tf_gpu limit 1GiB", AWAKE, RAISES)
-
-    assert "Out of GPU memory" in failed.text
-    assert "%%tf_gpu isolate growth" in failed.text
-    assert "%tf_gpu limit" not in failed.text.partition("Out of GPU memory")[2]
-
-
-def test_a_setting_leaves_it_out_and_the_word_answers_still(machine: Machine) -> None:
-    off = "%config TfGpuMagics.why = False"
-    shown: list[Seen] = run(machine, cells, AWAKE, off, RAISES, "%unload_ext tfgpu_magic", RAISES)
-
-    assert [one.text.count("Out of GPU memory") for one in shown] == [0] * 5
-
-
-def test_python_asks_for_it_too(machine: Machine) -> None:
-    handled = "except tf.errors.OpError as error:\n    print(tfgpu_magic.why(error))"
-    ask = f"import tfgpu_magic\ntry:\n    {RAISES}\n{handled}"
-    none = "print(tfgpu_magic.why(ValueError()), tfgpu_magic.why().explanation.shortage.size)"
-    *_, asked, other = run(machine, cells, "%tf_gpu limit 1GiB", AWAKE, ask, none)
-
-    assert "Out of GPU memory: 2 GiB did not fit" in asked.text
-    assert other.text.strip() == f"None {2 * GIB}"
-
-
-def test_in_a_notebook_it_comes_after_the_error_and_restarts_are_lines_of_it(machine: Machine, tmp_path: Path) -> None:
-    with notebook(machine, tmp_path) as book:
-        ran = book.run(f"%tf_gpu limit 1GiB\n{AWAKE}\n{RAISES}")
-
-    kinds = [kind for _, kind, _ in ran.messages if kind in ("error", "display_data")]
-    (told,) = (data["text/plain"] for data in ran.shown() if data["text/plain"].startswith("Out of GPU memory"))
-    assert kinds[-2:] == ["error", "display_data"]
-    assert ran.error["ename"] == "ResourceExhaustedError"
-    assert "GPU:0 by allocator GPU_0_bfc" in ran.error["evalue"]
-    assert "  %tf_gpu limit 3.1GiB --restart   " in told
 
 
 def test_a_cap_of_pytorchs_is_raised_at_once(machine: Machine) -> None:

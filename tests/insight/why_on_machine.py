@@ -6,11 +6,17 @@ import gc
 import re
 import sys
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 
 from tests.magic.shell import Seen, cells
+from tests.slack import SLACK
+from tfgpu_magic.config.runtime import RUNTIME
+from tfgpu_magic.insight.timeline import TIMELINE
+from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.insight.why.explaining import KEPT
 from tfgpu_magic.insight.why.explanation import Explanation
 
@@ -20,11 +26,23 @@ FULL = (
 )
 """What TensorFlow says; to run out of memory for real takes ten seconds."""
 RAISES = f"raise tf.errors.ResourceExhaustedError(None, None, {FULL!r})"
+COPY = "raise tf.errors.InternalError(None, None, 'Dst tensor is not initialized.')"
 AWAKE = "import tensorflow as tf; x = tf.zeros(3)"
+SAMPLED = """
+import threading, time
+from tfgpu_magic.insight import sampling
+def sample():
+    while True:
+        sampling.sample()
+        time.sleep(0.2)
+threading.Thread(target=sample, daemon=True).start()
+"""
+"""Samples as a kernel does that has the machine to itself."""
 
 
 def seen(*sources: str) -> tuple[list[Seen], Explanation | None]:
     """Return what people see of cells, and what was explained last."""
+    _take_time()
     return cells(*sources), KEPT.last
 
 
@@ -34,12 +52,18 @@ def followed(*sources: str) -> tuple[list[Seen], Explanation, list[Seen]]:
     Returns:
         What people see of the cells and of `%tf_gpu why`, what was explained, and what they see of the second time.
     """
+    _take_time()
     before = cells(*sources, "%tf_gpu why")
     found = KEPT.last
     assert found is not None, before[-2].text
     line = first_line(before[-1].value)
     again = cells(f"{line}\n{sources[-1]}") if line.startswith("%%") else cells(line, sources[-1])
     return before, found, again
+
+
+def _take_time() -> None:
+    """Let it take longer than it may on a machine that does nothing else: what is found is tested, and not how soon."""
+    explaining.LOOK_TIMEOUT, explaining.TRIAL_TIMEOUT = 10.0 * SLACK, 20.0 * SLACK
 
 
 def first_line(text: str) -> str:
@@ -67,6 +91,23 @@ def lets_go() -> tuple[bool, bool]:
     return kept, ref() is not None
 
 
+def kept(*sources: str) -> list[int | None]:
+    """Run cells, and return the numbers of those before which the last minutes were kept."""
+    cells(*sources)
+    return [failure.number for failure in TIMELINE.failures()]
+
+
+def interrupted() -> tuple[str, str | None]:
+    """Do what ipykernel does at the end of a cell that was interrupted while it awaited: it has no result for it."""
+    cells("import tensorflow as tf")
+    events = InteractiveShell.instance().events
+    with capture_output() as heard:
+        events.trigger("pre_run_cell", SimpleNamespace(raw_cell="await later(tf.zeros(3))"))
+        InteractiveShell.instance().user_ns["tf"].zeros(3)
+        events.trigger("post_run_cell", None)
+    return heard.stdout + heard.stderr, RUNTIME.since
+
+
 def with_a_defect(where: str, *sources: str) -> list[Seen]:
     """Run cells where something of ours fails.
 
@@ -81,5 +122,6 @@ def with_a_defect(where: str, *sources: str) -> list[Seen]:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a defect of ours")
 
+    _take_time()
     setattr(import_module(module), name, fail)
     return cells(*sources)

@@ -41,7 +41,7 @@ def test_it_is_answered_and_explained(cell: str, told: str) -> None:
         ("%tf_gpu growth; bark", "`bark` is no policy"),
         (
             "%%tf_gpu bark\n1",
-            "only `%%tf_gpu isolate`, `%%tf_gpu measure` or `%%tf_gpu howl` can stand. 'bark' stands in a line",
+            "only `%%tf_gpu measure`, `%%tf_gpu isolate` or `%%tf_gpu howl` can stand. 'bark' stands in a line",
         ),
         ("%tf_gpu howl", "`howl` stands above a cell: Write it."),
         ("%tf_gpu bark --restart", "`bark` sets nothing, so --restart has no place beside it."),

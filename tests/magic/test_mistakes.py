@@ -48,6 +48,9 @@ def test_a_mistake_is_told_in_a_sentence_without_a_traceback_and_stops_the_run(l
         ("--restart", "--restart of what?"),
         ("4gib", "'4gib' is not a word of %tf_gpu. For a limit, write `%tf_gpu limit 4gib`."),
         ("4GiB", "'4GiB' is not a word"),
+        ("growth; free", "`free` is no policy: it stands alone"),
+        ("release", "'release' is not a word of %tf_gpu. `%tf_gpu free` lets go of what nobody needs"),
+        ("growth; gc", "'gc' is not a word of %tf_gpu. `%tf_gpu free` lets go of what nobody needs"),
     ],
 )
 def test_what_stands_alone_is_said_to(line: str, told: str) -> None:

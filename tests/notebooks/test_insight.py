@@ -83,7 +83,12 @@ def test_only_what_is_to_fail_is_tagged_so(now: dict[str, str], committed: Any) 
 
 def test_the_committed_outputs_are_todays(now: dict[str, str], committed: Any) -> None:
     """`scripts/notebooks` brings them up to date."""
-    assert reading.words(reading.shown(committed)) == reading.words(now)
+    assert _words(reading.shown(committed)) == _words(now)
+
+
+def _words(cells: dict[str, str]) -> dict[str, list[str]]:
+    """Return the words; how much was in use at the failure is known where the machine had time to look meanwhile."""
+    return reading.words({source: re.sub(" now, and [^,]*? at its peak", "", text) for source, text in cells.items()})
 
 
 def test_nothing_of_the_machine_that_ran_it_is_committed() -> None:

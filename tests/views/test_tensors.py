@@ -13,7 +13,7 @@ from tfgpu_magic.insight.freeing import Change, Outcome
 from tfgpu_magic.insight.names import Name, Scope
 from tfgpu_magic.insight.tensors import Inventory
 from tfgpu_magic.views.freed import Freed
-from tfgpu_magic.views.tensors import Tensors, called, size
+from tfgpu_magic.views.tensors import Tensors, called
 
 
 @pytest.mark.parametrize(
@@ -25,18 +25,13 @@ from tfgpu_magic.views.tensors import Tensors, called, size
         (Name((), (Scope("temporary", "<module>"), Scope("error"))), "a temporary of the cell, kept by the last error"),
         (Name(("x",), (Scope("running", "train"),)), "x, in train(), which is running"),
         (Name((), (Scope("object", "Trainer"),)), "in a Trainer that no name leads to"),
+        (Name((), (Scope("captures"),)), "captured by a tf.function that no name leads to"),
         (Name(), "no name leads to it"),
         (Name(("x", "['a\u202eb']")), "x['a?b']"),
     ],
 )
 def test_a_name_is_written_as_people_say_it(name: Name, text: str) -> None:
     assert called(name) == text
-
-
-def test_small_sizes_are_not_nothing() -> None:
-    sizes = {256: "1 KiB", 1024: "1 KiB", 3 * MIB: "3 MiB", 5 * GIB // 2: "2.5 GiB", None: "N/A"}
-
-    assert {one: size(one) for one in sizes} == sizes
 
 
 def test_what_no_array_takes_is_a_row_and_explained() -> None:
@@ -48,10 +43,10 @@ def test_what_no_array_takes_is_a_row_and_explained() -> None:
     *lines, explained = repr(Tensors(taken)).splitlines()
     assert explained.startswith("What is unaccounted has no object of Python's")
     assert lines == [
-        " Name  What                   On      Size",
-        " x     tensor float32 262144  GPU:0  1 MiB",
-        "       unaccounted            GPU:0  8 MiB",
-        "TensorFlow has 9 MiB in use on GPU:0.",
+        " Name   Size  What                   On",
+        " x     1 MiB  tensor float32 262144  GPU:0",
+        "       8 MiB  unaccounted            GPU:0",
+        "TensorFlow has 9 MiB in use on GPU:0; the arrays take 1 MiB of it.",
     ]
 
 
@@ -76,7 +71,7 @@ def test_several_frameworks_are_told_apart_and_a_silent_one_is_named() -> None:
 def test_html_has_the_rows_of_the_text_and_escapes_names() -> None:
     html = Tensors(Inventory(holdings=(holding("x['<b>']", MIB),)))._repr_html_()
 
-    assert "<td>x[&#x27;&lt;b&gt;&#x27;]</td>" in html
+    assert '<th scope="row" class="tfgpu-name">x[&#x27;&lt;b&gt;&#x27;]</th>' in html
     assert '<td class="tfgpu-n">1 MiB</td>' in html
 
 
@@ -96,10 +91,11 @@ def test_what_became_free_and_what_went_back_are_said_apart() -> None:
     assert Freed(outcome).to_driver == Freed(outcome).in_pools == 2 * GIB
 
 
-@pytest.mark.parametrize(("asked", "kept"), [((), True), (("TensorFlow",), False)])
-def test_that_tensorflow_keeps_it_is_said_unless_it_gives_back(asked: tuple[str, ...], kept: bool) -> None:
+@pytest.mark.parametrize(("given", "kept"), [({}, True), ({"PyTorch": GIB}, True), ({"TensorFlow": 0}, False)])
+def test_that_tensorflow_keeps_it_is_said_unless_it_gives_back(given: dict[str, int], kept: bool) -> None:
     in_use = {("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}
-    outcome = Outcome(names=(), in_use=in_use, held={"0": Change(before=GIB, after=GIB)}, asked=asked)
+    held = {"0": Change(before=2 * GIB, after=2 * GIB - sum(given.values()))}
+    outcome = Outcome(names=(), in_use=in_use, held=held, given=given)
 
     assert ("TensorFlow keeps what became free" in repr(Freed(outcome))) == kept
 
@@ -109,6 +105,17 @@ def test_a_driver_that_does_not_tell_is_said() -> None:
 
     assert "What went back to the driver is not known" in repr(Freed(outcome))
     assert Freed(outcome).to_driver is None
+
+
+def test_where_the_driver_does_not_tell_the_frameworks_own_account_counts() -> None:
+    in_use = {("TensorFlow", "GPU:0"): Change(before=GIB, after=0)}
+    outcome = Outcome(names=(), in_use=in_use, held={}, given={"TensorFlow": 2 * GIB, "PyTorch": 0})
+
+    (free, back) = repr(Freed(outcome)).splitlines()
+
+    assert free == "TensorFlow on GPU:0: 1 GiB became free, and nothing is in use any more."
+    assert back.startswith("TensorFlow gave 2 GiB and PyTorch gave nothing back to the driver, which does not tell")
+    assert Freed(outcome).to_driver == 2 * GIB
 
 
 def test_several_arrays_are_counted_and_how_to_see_each_is_said() -> None:
@@ -122,11 +129,11 @@ def test_several_arrays_are_counted_and_how_to_see_each_is_said() -> None:
     *lines, every = repr(Tensors(Inventory(holdings=tuple(together)))).splitlines()
 
     assert [re.split(" {2,}", line.strip()) for line in lines[1:]] == [
-        ["model", "60 other variables", "GPU:0", "60 MiB"],
-        ["xs", "5,000 tensors", "GPU:0", "5 MiB"],
-        ["no name leads to it", "2 tensors", "GPU:0", "1 MiB"],
-        ["others", "1,200 other arrays", "GPU:0", "1 MiB"],
-        ["x", "tensor float32 262144", "GPU:0", "1 MiB"],
+        ["model", "60 MiB", "60 other variables", "GPU:0"],
+        ["xs", "5 MiB", "5,000 tensors", "GPU:0"],
+        ["no name leads to it", "1 MiB", "2 tensors", "GPU:0"],
+        ["others", "1 MiB", "1,200 other arrays", "GPU:0"],
+        ["x", "1 MiB", "tensor float32 262144", "GPU:0"],
     ]
     assert every == "`%tf_gpu tensors --all` shows each of the 6,263 arrays."
 

@@ -47,7 +47,7 @@ def test_it_is_read_in_lines() -> None:
         "            1.3 GiB  this notebook",
         "            6.9 GiB  eval.ipynb, idle 2 h",
         "  Largest   300 MiB  model.layers[3].kernel (variable)",
-        "              0 MiB  no name leads to it (tensor)",
+        "                9 B  no name leads to it (tensor)",
         "  Before   ▂█▄ 200 MiB in use, then 400 MiB; 900 MiB at most, in 4 min 0 s",
         TRIED,
         (
@@ -57,6 +57,16 @@ def test_it_is_read_in_lines() -> None:
         "  %tf_gpu limit 3.8GiB --restart     then run the cell again (variables are lost)",
         "  A smaller batch: shape [128, 1048576], 512 MiB, would fit.",
     ]
+
+
+@pytest.mark.parametrize(
+    "past", [(), ((9_999.0, GIB),), ((9_990.0, 256), (9_999.0, 512)), ((9_990.0, GIB), (9_999.0, GIB))]
+)
+def test_a_way_there_that_shows_nothing_is_not_drawn(past: tuple[tuple[float, int], ...]) -> None:
+    shown = Why(case(past=past))
+
+    assert "Before" not in repr(shown)
+    assert "<svg" not in shown._repr_html_()
 
 
 def test_ipython_shows_both_forms() -> None:
@@ -106,6 +116,10 @@ def test_nothing_yet_is_said() -> None:
                 "2 GiB did not fit into TensorFlow's pool on GPU:0, with 6 GiB in use. It may take 6.5 GiB of what "
                 "was free of GPU 0 when TensorFlow started."
             ),
+        ),
+        (
+            {"pool": pool(0.1, 1, peak=0.9, reached=GIB // 2, capped=True)},
+            "2 GiB did not fit into TensorFlow's pool on GPU:0, which is limited to 1 GiB, with 512 MiB in use.",
         ),
         ({"cause": "gpu"}, "2 GiB could not be had: 4 GiB of GPU 0's 16 GiB are free."),
         (

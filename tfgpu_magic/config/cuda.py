@@ -8,6 +8,7 @@ and "Stream Ordered Memory Allocator".
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -27,6 +28,9 @@ NO_DEVICE = 100
 
 CUDA_TIMEOUT = 15.0
 """Seconds that CUDA may take to start in the throwaway process; without persistence mode that is several."""
+
+_library: ctypes.CDLL | None = None
+"""The driver library, once it was found loaded."""
 
 CALLING = threading.RLock()
 """Held by a thread of ours, but for a cell's, while it makes a report, for which it calls the driver."""
@@ -48,12 +52,13 @@ _probes: dict[tuple[tuple[str, str], ...], Probe] = {}
 
 def loaded() -> ctypes.CDLL | None:
     """Return the driver library, if something in this process has loaded it already."""
-    if _quiet or not hasattr(os, "RTLD_NOLOAD"):  # Windows, where TensorFlow uses no GPU
+    global _library  # once loaded, it stays; to open it anew takes longer than most calls
+    if _quiet:
         return None
-    try:
-        return ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-    except OSError:
-        return None
+    if _library is None and hasattr(os, "RTLD_NOLOAD"):  # not so on Windows, where TensorFlow uses no GPU
+        with contextlib.suppress(OSError):
+            _library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    return _library
 
 
 def is_quiet() -> bool:

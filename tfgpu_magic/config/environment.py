@@ -110,11 +110,8 @@ def _goes_back(process: ProcessState) -> str:
     """Return a sentence on when memory goes back to the driver."""
     what = "What TensorFlow does not use goes back to the driver"
     if process.host in ("kernel", "session"):
-        return f"{what} once no cell has run for a while (`c.TfGpuMagics.release_after`), or at once by {_CALL}."
-    return f"{what} by {_CALL}."
-
-
-_CALL = "`tfgpu_magic.give_back()`"
+        return f"{what} once no cell has run for a while (`c.TfGpuMagics.release_after`), or at once by `%tf_gpu free`."
+    return f"{what} by `tfgpu_magic.give_back()`."
 
 
 def _growth_before(process: ProcessState, resolved: Resolved, variables: Mapping[str, str | None]) -> Iterator[str]:

@@ -46,9 +46,12 @@ class FirstUseWatch:
     def _after(self, result: Any) -> None:
         for framework in self._new():
             self._awake.add(framework.name)
-            self._note(framework, f"In [{result.execution_count}]")
-        if result.error_in_exec is not None and "tensorflow" in sys.modules:
-            _note_broken(result.error_in_exec)
+            # A cell that was interrupted while it awaited has no result, and one that is not kept has no number.
+            number = getattr(result, "execution_count", None)
+            self._note(framework, "a cell" if number is None else f"In [{number}]")
+        error = getattr(result, "error_in_exec", None)
+        if error is not None and "tensorflow" in sys.modules:
+            _note_broken(error)
 
     def _new(self) -> list[Framework]:
         """Return the frameworks that have started since the last look."""

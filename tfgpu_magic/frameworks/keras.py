@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfgpu_magic.config.keras import other_backend
-from tfgpu_magic.frameworks.objects import attributes, derives, has_property, is_a
+from tfgpu_magic.frameworks.objects import attributes, derived_from, derives, has_property, is_a, items
 from tfgpu_magic.frameworks.tensorflow_containers import container
 
 _LAYER = ("keras.src.layers.layer", "Layer")
@@ -28,6 +28,12 @@ _COUNTERS = "object_name_uids"
 def is_model(kind: type) -> bool:
     """Tell whether a class is a model's."""
     return _is(kind, _MODEL)
+
+
+def variables() -> list[type]:
+    """Return the classes of its variables, which wrap those of the framework; none where it is not imported."""
+    base = _class(_VARIABLE)
+    return [] if base is None else derived_from(base)
 
 
 def has_parts(kind: type) -> bool:
@@ -50,7 +56,7 @@ def parts(thing: object) -> Iterator[tuple[str, object]]:
 
 
 def _of_layer(kind: type, own: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    for name, value in own.items():
+    for name, value in items(own):
         if not name.startswith("_"):
             yield f".{name}", value
         elif has_property(kind, name[1:]) and not is_a(value, list):
@@ -76,8 +82,12 @@ def _numbered(name: str, values: object) -> Iterator[tuple[str, object]]:
 
 
 def _is(kind: type, place: tuple[str, str]) -> bool:
-    base = getattr(sys.modules.get(place[0]), place[1], None)
+    base = _class(place)
     return base is not None and derives(kind, base)
+
+
+def _class(place: tuple[str, str]) -> Any:
+    return getattr(sys.modules.get(place[0]), place[1], None)
 
 
 def clear_session() -> None:

@@ -45,22 +45,27 @@ def class_attributes(kind: type) -> Mapping[str, Any]:
     return _dict(kind)  # type: ignore[no-any-return]
 
 
+def derived_from(base: type) -> list[type]:
+    """Return a class and all that are derived from it."""
+    found = {id(base): base}  # by their ids: a class may have no hash
+    waiting = [base]
+    while waiting:
+        below: list[type] = type.__subclasses__(waiting.pop())
+        more = {id(kind): kind for kind in below if id(kind) not in found}
+        found |= more
+        waiting += more.values()
+    return list(found.values())
+
+
 class Objects:
-    """Very many objects by their classes, each of which is asked for once. It keeps the objects."""
+    """Very many objects, which are found by their classes. It keeps the objects."""
 
     def __init__(self, objects: Sequence[object]) -> None:
         self._objects = objects
-        # By the ids of the classes: a class may have no hash.
-        self._kinds = list(map(id, map(type, objects)))
-        self._classes = dict(zip(self._kinds, map(type, objects), strict=True))
-
-    def derived_from(self, base: type) -> list[type]:
-        """Return the classes of these objects that are a class or derived from it."""
-        return [kind for kind in self._classes.values() if derives(kind, base)]
 
     def of(self, kinds: Container[int]) -> Iterator[object]:
         """Return the objects whose classes have one of these ids."""
-        return compress(self._objects, map(kinds.__contains__, self._kinds))
+        return compress(self._objects, map(kinds.__contains__, map(id, map(type, self._objects))))
 
 
 def attributes(thing: object) -> Mapping[str, Any]:
@@ -74,7 +79,7 @@ def attributes(thing: object) -> Mapping[str, Any]:
                 except AttributeError:  # a slot that is empty
                     continue
     own = namespace(thing)
-    return {**found, **own} if found else own
+    return found | dict(items(own)) if found else own
 
 
 def namespace(thing: object) -> Mapping[str, Any]:
@@ -88,6 +93,14 @@ def namespace(thing: object) -> Mapping[str, Any]:
                     own = descriptor.__get__(thing, type(thing))
             return own if own is not None and is_a(own, dict) else _NOTHING
     return _NOTHING
+
+
+def items(names: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    """Return what a dictionary or a namespace has at one time, while Python collects no garbage.
+
+    Another thread may change it meanwhile; in one call of C no other thread runs, unless an object's end runs code.
+    """
+    return list(dict.items(names) if is_a(names, dict) else names.items())  # type: ignore[arg-type]  # as `is_a` says
 
 
 def _is_pythons(descriptor: object) -> bool:

@@ -26,6 +26,7 @@ class Shortage:
         dtype: the type of its elements, as the framework calls it; empty where it does not tell.
         device: the GPU, as the framework names it: ``GPU:0``, ``cuda:0``; empty where it does not tell.
         library: the library that found no memory, for people; empty where it was none.
+        in_use: bytes that were in use then; None where it does not tell.
     """
 
     framework: str
@@ -36,6 +37,7 @@ class Shortage:
     dtype: str = ""
     device: str = ""
     library: str = ""
+    in_use: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,7 @@ class PoolState:
         gpu: the UUID of the GPU that it is on.
         in_use: what is in use now.
         peak: the most that was in use at once.
+        reached: what was in use when memory was missing; None where that is not known.
         limit: what it may take; None where nothing limits it.
         capped: whether a setting limits it, and not what the framework found free when it started.
         grows: whether it takes memory as it needs it; else it has taken all that it may.
@@ -61,6 +64,7 @@ class PoolState:
     gpu: str
     in_use: int
     peak: int
+    reached: int | None = None
     limit: int | None = None
     capped: bool = False
     grows: bool = False
@@ -70,15 +74,15 @@ class PoolState:
 
     @property
     def level(self) -> int:
-        """The most that may have been in use when memory was missing: what fails lets go of some before it is seen."""
-        return max(self.in_use, self.peak)
+        """What was in use when memory was missing, or the most that may have been: what fails lets go of some."""
+        return max(self.in_use, self.peak if self.reached is None else self.reached)
 
 
 DRIVERS = re.compile(r"CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation:")
 """What CUDA itself says to a program for which it has no memory; frameworks, Numba and CuPy pass it on."""
 
 LIBRARIES = (
-    ("cuDNN", re.compile(r"cudnn|\bDNN library|convolution algorithm|\bDnnSupport\b", re.IGNORECASE)),
+    ("cuDNN", re.compile(r"cudnn|\bDNN (?:library|support)|convolution algorithm|\bDnnSupport\b", re.IGNORECASE)),
     ("cuBLAS", re.compile(r"cublas|\bBlas\b.*\b(?:launch|support)|BLAS operation", re.IGNORECASE)),
     ("cuSOLVER", re.compile(r"cusolver|gpusolver", re.IGNORECASE)),
     ("cuFFT", re.compile(r"cufft", re.IGNORECASE)),
@@ -88,7 +92,7 @@ LIBRARIES = (
 # A library that cannot be started says so whatever the reason: in jax#28752 with 16 GB free, as the driver was too old.
 _FAILED = re.compile(
     r"_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR)|initialization failed|failed to initialize|[Ff]ailed to create|"
-    r"(?:[Cc]ould not|[Uu]nable to) (?:create|find a valid)|(?:without|[Nn]o) (?:BLAS|DNN) support|"
+    r"(?:[Cc]ould not|[Uu]nable to) (?:create|find a valid)|(?i:without|no) (?i:BLAS|DNN) support|"
     r"Blas \w*GEMM\w* launch failed|[Nn]o algorithm worked|[Uu]nable to find an engine|"
     r"best cudnn convolution algorithm|Create\(&handle\) failed"
 )

@@ -7,24 +7,25 @@ Sources: TensorFlow 2.16 to 2.21, `framework/ops.py`, `ops/resource_variable_ops
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import math
 import re
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array, allocated
-from tfgpu_magic.frameworks.objects import Objects, namespace
+from tfgpu_magic.frameworks.objects import Objects, derived_from, namespace
 
 _UNIT = 256
 _TENSOR = ("tensorflow.python.framework.ops", "EagerTensor")
 _VARIABLES = "tensorflow.python.ops.resource_variable_ops"
 _ITERATOR = ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")
 _PREFETCHING = ("tensorflow.python.data.ops.prefetch_op", "_PrefetchDataset")
-_ELSEWHERE = ("resource", "variant", "string")
+_DLPACK = "tensorflow.python.dlpack.dlpack"
+_HANDLE = "resource"
+_ELSEWHERE = (_HANDLE, "variant", "string")
 """Types whose tensors are handles, or texts in the computer's own memory."""
 
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
@@ -36,28 +37,46 @@ def arrays(objects: Objects) -> Iterator[Array]:
     """Return the tensors, variables and iterators among objects that have memory of a GPU, each once.
 
     A variable has no address: to ask for its value may copy it. An iterator does not tell how much it has prefetched.
+    The function that has read a variable keeps its handle, and with it the memory, when the variable itself is gone.
     """
     tensor, variable = _class(*_TENSOR), _class(_VARIABLES, "BaseResourceVariable")
     if tensor is None or variable is None:
         return
-    find: dict[int, Callable[[Any], Array | None]] = {id(kind): _variable for kind in objects.derived_from(variable)}
+    find: dict[int, Callable[[Any], Array | None]] = {id(kind): _variable for kind in derived_from(variable)}
     find.pop(id(_class(_VARIABLES, "_UnreadVariable")), None)  # what an assignment returns: the variable once more
+    variables = frozenset(find)
     find |= {id(tensor): _tensor, id(_class(*_ITERATOR)): _iterator}
-    # Its errors have no common root; one tensor that cannot be asked hides no other.
-    unless_it_fails = contextlib.suppress(Exception)
-    for thing in objects.of(find):
-        found = None
-        with unless_it_fails:
+    things = list(objects.of(find))
+    handles = {id(namespace(one).get("_handle")) for one in things if id(type(one)) in variables}
+    for thing in things:
+        if id(thing) in handles:
+            continue
+        try:  # in each turn, of which there are very many: `contextlib.suppress` takes its time
             found = find[id(type(thing))](thing)
+        except Exception:  # its errors have no common root; one tensor that cannot be asked hides no other
+            found = None
         if found is not None:
             yield found
 
 
 def _tensor(tensor: Any) -> Array | None:
-    device = _gpu(tensor.backing_device)
-    if device is None:
+    device, number = _gpu(tensor.backing_device), tensor._datatype_enum()
+    if device is None:  # a handle is in the computer's own memory
+        return _variable_of(tensor) if _type(number)[0] == _HANDLE else None
+    shape = tensor._shape_tuple()
+    name, size = _type_and_size(number, shape)
+    return Array(tensor, "tensor", name, shape, size, device, _address(tensor)) if size else None
+
+
+def _variable_of(handle: Any) -> Array | None:
+    device, told = _gpu(handle.device), handle._handle_data
+    if device is None or told is None or len(told.shape_and_type) != 1:  # an iterator's or a table's
         return None
-    return _array(tensor, "tensor", tensor.dtype, tensor._shape_tuple(), device, _address)
+    (one,) = told.shape_and_type
+    shape = tuple(dimension.size for dimension in one.shape.dim)
+    if one.shape.unknown_rank or min(shape, default=0) < 0:
+        return None
+    return _value(handle, one.dtype, shape, device)
 
 
 def _variable(variable: object) -> Array | None:
@@ -65,27 +84,26 @@ def _variable(variable: object) -> Array | None:
     device = _gpu(own["_handle"].device) if type(own["_handle"]) is _class(*_TENSOR) else None  # else it is a graph's
     if device is None or not own["_shape"].is_fully_defined():
         return None
-    return _array(variable, "variable", own["_dtype"], tuple(own["_shape"].as_list()), device, None)
+    number, shape = own["_dtype"].as_datatype_enum, tuple(own["_shape"].as_list())
+    return _value(variable, number, shape, device)
 
 
-def _array(
-    thing: object,
-    what: str,
-    dtype: Any,
-    shape: tuple[int, ...],
-    device: str,
-    address: Callable[[object], int | None] | None,
-) -> Array | None:
-    name, of_one = _type(dtype)
-    size = allocated(math.prod(shape) * of_one, _UNIT)
-    if not size or name in _ELSEWHERE:
-        return None
-    return Array(thing, what, name, shape, size, device, address and address(thing))
+def _value(thing: object, number: int, shape: tuple[int, ...], device: str) -> Array | None:
+    name, size = _type_and_size(number, shape)
+    return Array(thing, "variable", name, shape, size, device) if size else None
+
+
+@lru_cache(maxsize=4096)
+def _type_and_size(number: int, shape: tuple[int, ...]) -> tuple[str, int]:
+    """Return the name of a type, and the bytes of a GPU that an array of it takes."""
+    name, of_one = _type(number)
+    return name, 0 if name in _ELSEWHERE else allocated(math.prod(shape) * of_one, _UNIT)
 
 
 @cache
-def _type(dtype: Any) -> tuple[str, int]:
-    """Return the name of a type, and the bytes of one element: TensorFlow takes long to tell, for very many tensors."""
+def _type(number: int) -> tuple[str, int]:
+    """Return the name of a type by its number, and the bytes of one element; to ask each tensor for them takes long."""
+    dtype = _class("tensorflow.python.framework.dtypes", "as_dtype")(number)
     return dtype.name, dtype.size
 
 
@@ -131,12 +149,9 @@ def _gpu(name: str) -> str | None:
 
 def _address(tensor: object) -> int | None:
     """Return where a tensor begins on its GPU; None for a type that DLPack does not know."""
-    to_dlpack: Callable[[Any], Any] | None = _class("tensorflow.python.dlpack.dlpack", "to_dlpack")
-    if to_dlpack is None:
-        return None
     try:
-        capsule = to_dlpack(tensor)
-    except Exception:  # its errors have no common root
+        capsule = sys.modules[_DLPACK].to_dlpack(tensor)
+    except Exception:  # as above
         return None
     # The first field of DLPack's struct is the address of the data.
     return ctypes.c_void_p.from_address(_pointer(capsule, b"dltensor")).value

@@ -1,7 +1,7 @@
-"""TensorFlow's stand-ins for lists, dictionaries and tuples that are attributes of its modules and Keras' optimizers.
+"""TensorFlow's own containers: for what is an attribute of its modules, and for what its functions are made of.
 
 Source: TensorFlow 2.16 to 2.21, `trackable/data_structures.py`: `ListWrapper` is a list that has its elements in
-another one, and the others are proxies of wrapt.
+another one, and the others are proxies of wrapt; `core/function/capture/capture_container.py`; `framework/ops.py`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,24 @@ from tfgpu_magic.frameworks.objects import class_attributes, classes, derives, n
 
 _MODULE = "tensorflow.python.trackable.data_structures"
 _PROXIES = ("_DictWrapper", "_TupleWrapper")
+_NODES = "tensorflow.python.framework.ops"
+_CAPTURES = ("tensorflow.core.function.capture.capture_container", "MutationAwareDict")
+
+
+def of_graph(kind: type) -> bool:
+    """Tell whether the objects of a class are a graph's nodes: very many, and what they compute with is captured."""
+    module = sys.modules.get(_NODES)
+    bases = [getattr(module, name, None) for name in ("Operation", "SymbolicTensor")]
+    return any(base is not None and derives(kind, base) for base in bases)
+
+
+def captures(kind: type) -> bool:
+    """Tell whether the objects of a class have what a `tf.function` has captured."""
+    return kind is getattr(sys.modules.get(_CAPTURES[0]), _CAPTURES[1], None)
 
 
 def stands_in(kind: type) -> bool:
-    """Tell whether the objects of a class stand in for containers."""
+    """Tell whether the objects of a class stand in for lists, dictionaries or tuples of the user's."""
     module = sys.modules.get(_MODULE)
     lists = getattr(module, "List", None)
     return any(kind is getattr(module, name, None) for name in _PROXIES) or (lists is not None and derives(kind, lists))

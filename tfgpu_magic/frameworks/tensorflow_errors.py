@@ -11,9 +11,11 @@ import re
 from tfgpu_magic.frameworks.shortage import Shortage, bytes_in, of_library, size_of
 from tfgpu_magic.monitor.report import TENSORFLOW
 
-# "OOM when allocating tensor with shape[2,3] and type float on /job:localhost/.../device:GPU:0 by allocator GPU_0_bfc"
+# "OOM when allocating tensor with shape[2,3] and type float on /job:localhost/.../device:GPU:0 by allocator GPU_0_bfc";
+# of a graph's constant "OOM when allocating tensor of shape [2,3] and type float".
 _TENSOR = re.compile(
-    r"OOM when allocating tensor with shape ?\[(?P<shape>[\d, ]*)\](?: and type (?P<dtype>\w+))?(?: on (?P<on>\S+))?"
+    r"OOM when allocating tensor (?:with|of) shape ?\[(?P<shape>[\d, ]*)\]"
+    r"(?: and type (?P<dtype>\w+))?(?: on (?P<on>\S+))?"
 )
 # "... {{function_node __wrapped__AddV2_device_/job:.../device:GPU:0}} failed to allocate memory [Op:AddV2]"
 _NAMELESS = re.compile(r"\bfailed to allocate memory\b")

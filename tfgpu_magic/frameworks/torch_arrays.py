@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfgpu_magic.frameworks.array import Array, allocated
-from tfgpu_magic.frameworks.objects import Objects
+from tfgpu_magic.frameworks.objects import Objects, derived_from
 
 _UNIT = 512
 
@@ -19,7 +19,7 @@ _UNIT = 512
 def arrays(objects: Objects) -> list[Array]:
     """Return the tensors among objects that have memory of a GPU, with their gradients; views share an address."""
     torch: Any = sys.modules["torch"]
-    kinds = frozenset(map(id, objects.derived_from(torch.Tensor)))
+    kinds = frozenset(map(id, derived_from(torch.Tensor)))
     found: list[Array] = []
     # Its errors have no common root; one tensor that cannot be asked hides no other.
     unless_it_fails = contextlib.suppress(Exception)

@@ -29,7 +29,7 @@ from weakref import ReferenceType
 
 from tfgpu_magic.frameworks import keras
 from tfgpu_magic.frameworks.objects import derives, is_users
-from tfgpu_magic.frameworks.tensorflow_containers import container, stands_in
+from tfgpu_magic.frameworks.tensorflow_containers import container, of_graph, stands_in
 from tfgpu_magic.insight.frame_locals import local_variables
 from tfgpu_magic.insight.names import Kind, Scope, Step
 
@@ -63,6 +63,8 @@ def children_of(kind: type) -> Callable[[Any], Iterable[Child]] | None:
         return _of_keras
     if stands_in(kind):
         return _of_stand_in
+    if of_graph(kind):
+        return _of_graph
     if kind is getattr(sys.modules.get("numpy"), "ndarray", None):
         return _of_ndarray
     return None
@@ -90,6 +92,11 @@ def _of_function(function: FunctionType) -> Iterator[Child]:
 
 def _of_module(_: ModuleType) -> Iterator[Child]:
     """Return nothing: a module that is loaded late is of a class of its own, and holds no more than another."""
+    return iter(())
+
+
+def _of_graph(_: object) -> Iterator[Child]:
+    """Return nothing: a graph has itself what it has captured."""
     return iter(())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,15 +53,16 @@ def rows(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int],
         return [Row(place=leaf, members=(one,)) for one, leaf in zip(found, leaves, strict=True)]
     sums = _sums(found, leaves, parents)
     least = sum(one.size for one in found) / MOST
-    row_of: dict[int, int] = {NOWHERE: NOWHERE}
-    for place in sorted(sums):
-        parent = parents[place]
-        row_of[place] = place if parent == NOWHERE or sums[place] >= least else row_of[parent]
-    parted = {row_of[parents[place]] for place, row in row_of.items() if row == place != NOWHERE} - {NOWHERE}
-    members: dict[tuple[Device, int, int], list[Buffer]] = {}
+    row_of = [NOWHERE] * (len(sums) + 1)  # the last is that of `NOWHERE`
+    for place, size in enumerate(sums):
+        if size:
+            parent = parents[place]
+            row_of[place] = place if parent == NOWHERE or size >= least else row_of[parent]
+    parted = {row_of[parents[row]] for row in set(row_of) if row != NOWHERE} - {NOWHERE}
+    members: defaultdict[tuple[Device, int, int], list[Buffer]] = defaultdict(list)
     for number, (one, leaf) in enumerate(zip(found, leaves, strict=True)):
         lonely = leaf == NOWHERE and one.size >= least
-        members.setdefault((one.on, row_of[leaf], number if lonely else NOWHERE), []).append(one)
+        members[one.on, row_of[leaf], number if lonely else NOWHERE].append(one)
     folded = [
         Row(place=place, members=tuple(there), partial=place in parted) for (_, place, _), there in members.items()
     ]
@@ -68,20 +70,14 @@ def rows(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int],
     return folded if len(folded) <= MOST else _capped(folded)
 
 
-def _sums(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int]) -> dict[int, int]:
-    """Return the bytes to which each object of the tree leads that leads to some."""
-    sums: dict[int, int] = {}
+def _sums(found: Sequence[Buffer], leaves: Sequence[int], parents: Sequence[int]) -> list[int]:
+    """Return the bytes to which each object of the tree leads."""
+    sums = [0] * len(parents)
     for one, leaf in zip(found, leaves, strict=True):
         if leaf != NOWHERE:
-            sums[leaf] = sums.get(leaf, 0) + one.size
-    waiting = list(sums)
-    while waiting:
-        parent = parents[waiting.pop()]
-        if parent != NOWHERE and parent not in sums:
-            sums[parent] = 0
-            waiting.append(parent)
-    for place in sorted(sums, reverse=True):
-        if parents[place] != NOWHERE:
+            sums[leaf] += one.size
+    for place in range(len(sums) - 1, -1, -1):
+        if sums[place] and parents[place] != NOWHERE:
             sums[parents[place]] += sums[place]
     return sums
 

@@ -6,12 +6,12 @@ import contextlib
 import gc
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.vocabulary import nearest
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.frameworks import keras
+from tfgpu_magic.frameworks import custom_gradients, keras
 from tfgpu_magic.insight import shell
 from tfgpu_magic.insight.accounts import Device
 from tfgpu_magic.insight.holding import Holding
@@ -48,14 +48,14 @@ class Outcome:
         held: what the driver says that this process holds, by GPU as `nvidia-smi` numbers it; empty where it does not
             tell.
         remaining: arrays that the deleted names led to, and that something else keeps.
-        asked: the names of the frameworks that were asked to give memory back to the driver; others cannot.
+        given: the bytes that each framework gave back to the driver, by its own account; only of those that can.
     """
 
     names: tuple[str, ...]
     in_use: Mapping[Device, Change]
     held: Mapping[str, Change]
     remaining: tuple[Holding, ...] = ()
-    asked: tuple[str, ...] = ()
+    given: Mapping[str, int] = field(default_factory=dict)
 
 
 def free(names: Sequence[str] = ()) -> Outcome:
@@ -75,15 +75,16 @@ def free(names: Sequence[str] = ()) -> Outcome:
     shell.forget_names(names)
     shell.forget()
     keras.clear_session()
+    custom_gradients.leave_to_graphs()
     gc.collect()
-    asked = _give_back()
+    given = _give_back()
     in_use_after, held_after = figures(), _held()
     return Outcome(
         names=tuple(dict.fromkeys(names)),
         in_use={device: Change(before=size, after=in_use_after.get(device, 0)) for device, size in in_use.items()},
         held={gpu: Change(before=size, after=held_after[gpu]) for gpu, size in held.items() if gpu in held_after},
         remaining=still_there(led_to) if led_to else (),
-        asked=asked,
+        given=given,
     )
 
 
@@ -102,13 +103,14 @@ def _led_to(names: Sequence[str]) -> set[Identity]:
     return reached_from([known[name] for name in names])
 
 
-def _give_back() -> tuple[str, ...]:
-    """Have each framework that can give memory back to the driver; return the names of those."""
-    able = frameworks.freeing()
-    for framework in able:
+def _give_back() -> dict[str, int]:
+    """Have each framework that can give memory back to the driver; return the bytes by its name, 0 where it fails."""
+    given: dict[str, int] = {}
+    for framework in frameworks.freeing():
+        given[framework.name] = 0
         with contextlib.suppress(Exception):  # their errors have no common root; the figures tell what came of it
-            framework.give_back()
-    return tuple(one.name for one in able)
+            given[framework.name] = sum(framework.give_back().values())
+    return given
 
 
 def _held() -> dict[str, int]:

@@ -6,7 +6,16 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tfgpu_magic.frameworks.objects import attributes, class_attributes, class_name, classes, is_a, is_users, namespace
+from tfgpu_magic.frameworks.objects import (
+    attributes,
+    class_attributes,
+    class_name,
+    classes,
+    is_a,
+    is_users,
+    items,
+    namespace,
+)
 from tfgpu_magic.insight.names import Step
 
 _INNER = Step(inner=True)
@@ -59,13 +68,13 @@ def _steps(holder: Any) -> dict[int, Step]:
 def _elements(holder: Any) -> dict[int, Step]:
     """Return the steps to the elements of a container; those of a set cannot be written."""
     if is_a(holder, dict):
-        return _first((value, Step(f"[{written(key)}]")) for key, value in dict.items(holder))
+        return _first((value, Step(f"[{written(key)}]")) for key, value in items(holder))
     if is_a(holder, tuple) and (fields := _fields(type(holder))):
         named = zip(fields, tuple.__iter__(holder), strict=False)
         return _first((value, Step(f".{field}")) for field, value in named)
     for kind in (list, tuple, deque):
         if is_a(holder, kind):
-            return _first((value, Step(f"[{number}]")) for number, value in enumerate(kind.__iter__(holder)))
+            return _first((value, Step(f"[{number}]")) for number, value in enumerate(list(kind.__iter__(holder))))
     return {}
 
 
@@ -73,7 +82,7 @@ def _attributes(names: Mapping[Any, object], *, hides: bool) -> dict[int, Step]:
     """Return the steps to attributes; those with an underscore are not for users of what somebody else has made."""
     return _first(
         (value, _INNER if hides and name.startswith("_") and not name.endswith("__") else Step(f".{name}"))
-        for name, value in names.items()
+        for name, value in items(names)
         if type(name) is str
     )
 

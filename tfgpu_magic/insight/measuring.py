@@ -191,9 +191,9 @@ def measure(
         report: is given the measurement of each call of a function; by default it is printed.
 
     Returns:
-        What measures a block, and has the figures in bytes after it: ``m.peak``, ``m.delta`` (what stayed), ``m.held``
-        (what the driver's figure did; None where it is unknown), ``m.seconds``, ``m.result.pools`` and
-        ``m.result.gpus``; or the function in a form that measures each call.
+        What measures a block. After it, the figures are ``m.peak``, ``m.delta`` (what stayed) and ``m.held`` (what the
+        driver's figure did; None where it is unknown) in bytes, ``m.seconds``, ``m.result.pools`` and
+        ``m.result.gpus``. For a function, it is the function in a form that measures each call.
 
     Examples:
         ``with measure() as m: train(model)``, then ``m.peak / 2**30`` is in GiB; ``@measure`` above ``def``.

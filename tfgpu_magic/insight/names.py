@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 Kind: TypeAlias = Literal[
-    "error", "running", "function", "closure", "generator", "coroutine", "temporary", "result", "holder", "object"
+    "error",
+    "running",
+    "function",
+    "closure",
+    "generator",
+    "coroutine",
+    "temporary",
+    "result",
+    "holder",
+    "captures",
+    "object",
 ]
 """What an expression holds in.
 
@@ -15,7 +25,8 @@ Kind: TypeAlias = Literal[
 - ``running``: a function that is running now; ``function``: one that an error has ended.
 - ``closure``: a function that closes over the name; ``generator``, ``coroutine``: one that is suspended.
 - ``temporary``: what a function was computing, for which it has no name.
-- ``holder``: what an expression gives, such as an error that has a name; ``object``: one that no name leads to.
+- ``holder``: what an expression gives, such as an error that has a name.
+- ``captures``: what a `tf.function` has captured, to which no name leads; ``object``: another object like that.
 """
 
 

@@ -1,4 +1,4 @@
-"""Adds what is in use now to the timeline: for `publisher` with each report, for `reporter` where memory ran out."""
+"""Adds what is in use now to the timeline: with each report, and where memory ran out."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ def sample() -> None:
     TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
 
 
-def keep_if_out_of_memory(error: BaseException, number: int | None) -> None:
-    """Keep the last minutes for good, if a cell's error says that a GPU has no memory left.
+def keep(number: int | None) -> None:
+    """Keep the last minutes for good: a GPU has run out of memory.
 
     Args:
-        error: the error.
-        number: the cell's number, if that is known.
+        number: the number of the cell in which it has, if that is known.
     """
-    if frameworks.out_of_memory(error):
-        sample()
-        TIMELINE.keep(number)
+    sample()
+    TIMELINE.keep(number)

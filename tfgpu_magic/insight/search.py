@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TypeAlias
 
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.frameworks import Holder
+from tfgpu_magic.frameworks import Holder, keras
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.objects import Objects
 from tfgpu_magic.insight import roots, unnamed
@@ -21,7 +22,7 @@ from tfgpu_magic.insight.children import Child
 from tfgpu_magic.insight.fold import Row
 from tfgpu_magic.insight.holding import Holding
 from tfgpu_magic.insight.names import Name, Step
-from tfgpu_magic.insight.walk import NOWHERE, Walk
+from tfgpu_magic.insight.walk import MOST_NAMES, NOWHERE, Walk
 
 Identity: TypeAlias = "tuple[object, ...]"
 """What tells an array from all others for as long as it is there."""
@@ -78,13 +79,13 @@ class Search:
         ]
 
     def _alone(self, buffer: Buffer, garbage: dict[int, Name]) -> Holding:
-        names = [name for array in buffer.arrays for name in self._names(array)]
         array = self._arrays[buffer.arrays[0]][1]
-        written = [name for name in dict.fromkeys(names) if name.parts and not name.inner]
-        first = next(iter(written or names), garbage.get(id(array.thing), _NAMELESS))
+        written = (name for name in self._names(buffer) if name.parts and not name.inner)
+        different = dict.fromkeys(islice(written, 1 + MOST_NAMES))  # an array may have very many views
+        first, *others = different or [next(self._names(buffer), garbage.get(id(array.thing), _NAMELESS))]
         return Holding(
             name=first,
-            others=tuple(name for name in written if name != first),
+            others=tuple(others),
             framework=buffer.on[0],
             device=array.device,
             what=array.what,
@@ -108,12 +109,13 @@ class Search:
             partial=row.partial,
         )
 
-    def _names(self, array: int) -> Iterator[Name]:
-        """Return the names of an array, the best first; none where no way leads to it."""
-        place, part = self._places[array], self._arrays[array][1].part
-        if place != NOWHERE:
-            for one in (self._walk.name(place), *self._walk.others(place)):
-                yield Name((*one.parts, part), one.scopes) if part and one.parts and not one.inner else one
+    def _names(self, buffer: Buffer) -> Iterator[Name]:
+        """Return the names of the arrays that have a memory, the best of each first; none where no way leads to one."""
+        for array in buffer.arrays:
+            place, part = self._places[array], self._arrays[array][1].part
+            if place != NOWHERE:
+                for one in (self._walk.name(place), *self._walk.others(place)):
+                    yield Name((*one.parts, part), one.scopes) if part and one.parts and not one.inner else one
 
     def _garbage(self, found: Iterable[Buffer]) -> dict[int, Name]:
         """Return names for the largest arrays to which no way leads, by the ids of their objects."""
@@ -134,11 +136,12 @@ def identity(framework: str, array: Array) -> Identity:
 
 def reached_from(things: Iterable[object]) -> set[Identity]:
     """Return the identities of the arrays to which objects lead."""
-    arrays = _arrays(_awake()[0])
-    walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()])
-    walk.start((Step(), thing) for thing in things)
-    walk.run(to_the_end=False)
-    return {identity(framework, one) for framework, one in arrays if walk.place(one.thing) != NOWHERE}
+    with without_collections():
+        arrays = _arrays(_awake()[0])
+        walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()])
+        walk.start((Step(), thing) for thing in things)
+        walk.run(to_the_end=False)
+        return {identity(framework, one) for framework, one in arrays if walk.place(one.thing) != NOWHERE}
 
 
 def figures() -> dict[Device, int]:
@@ -181,7 +184,8 @@ def _arrays(telling: Sequence[Holder]) -> list[tuple[str, Array]]:
 
 def _walked(arrays: list[tuple[str, Array]]) -> Walk:
     """Return a walk to arrays, on which those with the best names are reached first."""
-    walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()])
+    wrappers = frozenset(map(id, keras.variables()))
+    walk = Walk({id(one.thing) for _, one in arrays}, [arrays, *roots.closed()], wrappers)
     walk.start(roots.named())
     walk.run(to_the_end=False)
     walk.start(roots.kept())
@@ -189,6 +193,6 @@ def _walked(arrays: list[tuple[str, Array]]) -> Walk:
     rest: list[Iterable[Child]] = [roots.running(users=True), roots.modules(), roots.running(users=False)]
     for more in rest:
         if walk.missing:
-            walk.start(more)
+            walk.start(child for child in more if walk.place(child[1]) == NOWHERE)  # what has a name needs no other
             walk.run(to_the_end=False)
     return walk

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tfgpu_magic.frameworks.objects import namespace
+from tfgpu_magic.frameworks.objects import items, namespace
 
 _CACHED = re.compile(r"_{1,3}|_\d+")
 """Names under which IPython keeps results."""
@@ -36,7 +36,7 @@ def names() -> dict[str, Any]:
     if here is None:
         return dict(vars(sys.modules["__main__"]))
     hidden = here.user_ns_hidden
-    return {name: value for name, value in list(here.user_ns.items()) if not (name in hidden and hidden[name] is value)}
+    return {name: value for name, value in items(here.user_ns) if not (name in hidden and hidden[name] is value)}
 
 
 def forget_names(names: Iterable[str]) -> None:
@@ -53,9 +53,9 @@ def results() -> Iterator[tuple[str, Any]]:
     if here is None:
         return
     # The same result has several places, of which `Out` is the one that people know.
-    kept = [(f"Out[{number}]", value) for number, value in here.user_ns.get("_oh", {}).items()]
+    kept = [(f"Out[{number}]", value) for number, value in items(here.user_ns.get("_oh", {}))]
     for one in (here.user_ns, here.user_ns_hidden):
-        kept += [(name, value) for name, value in one.items() if _CACHED.fullmatch(name)]
+        kept += [(name, value) for name, value in items(one) if _CACHED.fullmatch(name)]
     for owner, fields in ((here.displayhook, _UNDERSCORES), (here.last_execution_result, _OF_RESULT[:1])):
         kept += [("", value) for value in _values(owner, fields)]
     yield from {id(value): (name, value) for name, value in reversed(kept)}.values()

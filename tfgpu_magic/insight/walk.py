@@ -35,11 +35,15 @@ class Walk:
     Args:
         wanted: the ids of the objects to find; they must stay alive meanwhile.
         closed: objects that are not entered.
+        wrappers: the ids of classes whose objects wrap what they have: a way to one is a way to that.
     """
 
-    def __init__(self, wanted: Collection[int], closed: Iterable[object] = ()) -> None:
+    def __init__(
+        self, wanted: Collection[int], closed: Iterable[object] = (), wrappers: frozenset[int] = frozenset()
+    ) -> None:
         self.missing = set(wanted)
         self._wanted = frozenset(wanted)
+        self._wrappers = wrappers
         self._closed = list(closed)  # so that their ids stay theirs
         self._place = dict.fromkeys(map(id, self._closed), _CLOSED)
         """The place of each object in the lists below, by its id."""
@@ -72,7 +76,8 @@ class Walk:
 
     def place(self, thing: object) -> int:
         """Return the place of an object, in the order in which they were reached; `NOWHERE` of one that was not."""
-        return max(self._place.get(id(thing), NOWHERE), NOWHERE)
+        place = self._place.get(id(thing), NOWHERE)
+        return place if place != _CLOSED else NOWHERE
 
     def name(self, place: int) -> Name:
         """Return the name of the object at a place by the first way to it."""
@@ -107,24 +112,25 @@ class Walk:
     def _reach_all(self, things: list[object], place: int) -> None:
         """Reach what an object refers to, of which there may be very much: `_reach` for each, written out."""
         known, reached, parents, missing = self._place, self._things, self._parents, self.missing
+        wanted, wrappers = self._wanted, self._wrappers
         for thing in things:
-            if id(type(thing)) in LEAVES:
+            kind, key = id(type(thing)), id(thing)
+            if kind in LEAVES:
                 continue
-            key = id(thing)
             if key not in known:
                 known[key] = len(reached)
                 reached.append(thing)
                 parents.append(place)
                 missing.discard(key)
-            elif key in self._wanted:
+            elif key in wanted or kind in wrappers:
                 self._reach_again(key, place, None)
 
     def _reach(self, thing: object, place: int, step: Step | None) -> None:
-        if id(type(thing)) in LEAVES:
+        kind, key = id(type(thing)), id(thing)
+        if kind in LEAVES:
             return
-        key = id(thing)
         if key in self._place:
-            if place == NOWHERE or key in self._wanted:
+            if place == NOWHERE or key in self._wanted or kind in self._wrappers:
                 self._reach_again(key, place, step)
             return
         if step is not None:

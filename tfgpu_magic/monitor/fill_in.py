@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 
 
@@ -26,13 +28,14 @@ def fill_in(fresh: Snapshot, before: Snapshot | None, *, processes: bool, graphi
         return fresh
     known = {(gpu.label, gpu.uuid): gpu for gpu in before.gpus}
     answering = {gpu.label for gpu in fresh.gpus if (gpu.label, gpu.uuid) in known and not gpu.error}
-    old = [row for row in before.processes if row.gpu in answering]
     complete = _with_sensors if processes else _as_listed
     gpus = tuple(complete(gpu, known[gpu.label, gpu.uuid]) if gpu.label in answering else gpu for gpu in fresh.gpus)
     if processes:
-        return replace(fresh, gpus=gpus, processes=_with_graphics(fresh, old))
+        drawing = {(row.gpu, row.pid): row for row in before.processes if "G" in row.kind and row.gpu in answering}
+        return replace(fresh, gpus=gpus, processes=_with_graphics(fresh, drawing) if drawing else fresh.processes)
+    old = tuple([row for row in before.processes if row.gpu in answering])
     notes = tuple(dict.fromkeys((*before.notes, *fresh.notes)))
-    return replace(fresh, gpus=gpus, processes=tuple(old), notes=notes, listed_at=before.listed_at)
+    return replace(fresh, gpus=gpus, processes=old, notes=notes, listed_at=before.listed_at)
 
 
 def _with_sensors(gpu: Gpu, before: Gpu) -> Gpu:
@@ -59,9 +62,8 @@ def _as_listed(gpu: Gpu, before: Gpu) -> Gpu:
     )
 
 
-def _with_graphics(fresh: Snapshot, old: list[Process]) -> tuple[Process, ...]:
+def _with_graphics(fresh: Snapshot, drawing: Mapping[tuple[str, int], Process]) -> tuple[Process, ...]:
     """Add the processes that only draw, and mark those that draw and compute."""
-    drawing = {(row.gpu, row.pid): row for row in old if "G" in row.kind}
     rows = [
         replace(row, kind="C+G") if row.kind == "C" and (row.gpu, row.pid) in drawing else row
         for row in fresh.processes

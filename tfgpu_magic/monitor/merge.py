@@ -61,15 +61,15 @@ def merge(
     for kind, list_rows in lists:
         for pid, size in list_rows:
             # To be listed is to have a context, which takes memory: 0 is what some containers see for unknown.
-            held = known(size) or None
+            held = None if size in (0, _NOT_AVAILABLE) else size
             if not 0 < pid <= pid_max or (held is not None and total is not None and held > total):
                 dropped = True
                 continue
-            kinds, held_before = merged.get(pid, ("", None))
-            merged[pid] = (
-                kinds if kind in kinds else kinds + kind,
-                max(held or 0, held_before or 0) or None,
-            )
+            if pid not in merged:
+                merged[pid] = kind, held
+                continue
+            kinds, before = merged[pid]
+            merged[pid] = kinds if kind in kinds else kinds + kind, max(held or 0, before or 0) or None
     processes = [
         Process(
             gpu=gpu,

@@ -263,10 +263,10 @@ class Reader:
                 if code != nvml_codes.TOO_SMALL:
                     break
                 self._make_room(2 * max(self._room, min(count.value, 2**16)))
+            if code == nvml_codes.OK and count.value:
+                return code, rows(self._buffer.raw, min(count.value, self._room), layout)
             if code != nvml_codes.MISSING:
-                return code, rows(
-                    self._buffer.raw, min(count.value, self._room), layout
-                ) if code == nvml_codes.OK else []
+                return code, []
         return code, []
 
     def _utilisation(self, device: _Device) -> dict[int, int] | None:
@@ -281,6 +281,8 @@ class Reader:
             self._make_room(2 * max(self._room, min(count.value, 2**16)))
         if code not in (nvml_codes.OK, nvml_codes.NOT_FOUND):
             return None
+        if code == nvml_codes.NOT_FOUND and label in self._sampled:
+            return {}
         found = latest(self._buffer.raw, count.value) if code == nvml_codes.OK else {}
         now = int(1e6 * time.time())
         # The first call gets what the driver has kept too. Should it count from its own start, all of that is news.

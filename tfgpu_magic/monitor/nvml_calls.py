@@ -8,6 +8,7 @@ raise two families of errors, and gpustat replaces one of them.
 from __future__ import annotations
 
 import contextlib
+import struct
 from ctypes import CDLL, byref, c_uint, create_string_buffer
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 _CORES_PER_MULTIPROCESSOR = {(6, 0): 64, (8, 0): 64} | {(7, minor): 64 for minor in range(10)}
 """The exceptions to 128, by compute capability (CUDA C++ Programming Guide, throughput of arithmetic instructions)."""
+
+_MEMORY, _MEMORY_V2 = struct.Struct("QQQ"), struct.Struct("IQQQQ")
+"""nvmlMemory_t (total, free, used) and nvmlMemory_v2_t (version, total, reserved, free, used). To read them as pynvml's
+attributes takes as long as the call."""
 
 
 def start() -> int:
@@ -83,11 +88,14 @@ def memory(of: object) -> tuple[int, dict[str, Any]]:
     if code in (nvml_codes.MISSING, nvml_codes.NOT_SUPPORTED, nvml_codes.OTHER_VERSION):
         figures = pynvml.c_nvmlMemory_t()
         code = call("nvmlDeviceGetMemoryInfo", of, byref(figures))
+        total, free, used = _MEMORY.unpack(figures)
+        reserved = None
+    else:
+        _, total, reserved, free, used = _MEMORY_V2.unpack(figures)
     if code != nvml_codes.OK:
         return code, {}
-    reserved = known(figures.reserved) if hasattr(figures, "reserved") else None
     return code, {
-        "total": known(figures.total), "used": known(figures.used), "free": known(figures.free), "reserved": reserved
+        "total": known(total), "used": known(used), "free": known(free), "reserved": reserved and known(reserved)
     }  # fmt: skip
 
 
@@ -95,7 +103,7 @@ def rates(of: object) -> dict[str, Any]:
     """Read the utilisation of a device, as a field of `Gpu`."""
     found = pynvml.c_nvmlUtilization_t()
     code = call("nvmlDeviceGetUtilizationRates", of, byref(found))
-    return {"utilisation": found.gpu if code == nvml_codes.OK and found.gpu <= 100 else None}
+    return {"utilisation": percent if code == nvml_codes.OK and (percent := found.gpu) <= 100 else None}
 
 
 def sensors(of: object) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+    from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
 AFTER = 60.0
 """Seconds without use from which on memory counts as held without use, and does so from the last use on."""
@@ -191,50 +191,53 @@ class Ledger:
         gap = now - before
         verify = self._continues or not 0 <= gap <= TRUSTED_FOR
         seen = 0 <= gap <= LONGEST_GAP
-        idle = quiet() if gap > LONGEST_GAP and self._lines else {}
-        self._interval = tuple(_by_day(before, now)) if self._lines else ()
-        listed = {gpu.label: gpu for gpu in snapshot.gpus if gpu.listed}
-        crowd = Counter(row.gpu for row in snapshot.processes)
-        known, self._lines = self._lines, {}
+        idle = quiet() if gap > LONGEST_GAP and self._size else {}
+        self._interval = tuple(_by_day(before, now)) if self._size else ()
+        known, self._lines = self._lines, {gpu.uuid or gpu.label: {} for gpu in snapshot.gpus if gpu.listed}
+        listed = {gpu.label: (gpu, gpu.uuid or gpu.label) for gpu in snapshot.gpus if gpu.listed}
+        crowd = Counter(row.gpu for row in snapshot.processes if row.utilisation is None)
+        size = counting = 0
         changed = arrived = False
         for row in snapshot.processes:
-            gpu = listed.get(row.gpu)
-            if gpu is None or row.kind == "G":
+            if row.gpu not in listed or row.kind == "G":
                 continue
-            key, pid = gpu.uuid or gpu.label, row.pid
-            line = known.get(key, {}).get(pid)
+            gpu, key = listed[row.gpu]
+            pid = row.pid
+            line = known[key].get(pid) if key in known else None
             holder: Holder | None = None
             if line is None or verify:
                 holder = about(pid) or Holder(0, "")
                 line = line if line and line.began == holder.began else None
             if line is not None and not seen and idle.get(pid, math.inf) > before:
                 line = None  # nobody saw what it did
+            use = row.utilisation if row.utilisation is not None else _use(gpu, crowd[row.gpu])
             if line is None:
                 arrived, holder = True, holder or about(pid) or Holder(0, "")
-                fresh = Line(*holder, row.held, now if _use(row, gpu, crowd[row.gpu]) == 0 else None)
+                fresh = Line(*holder, row.held, now if use == 0 else None)
             else:
-                fresh = self._count(key, line, row, _use(row, gpu, crowd[row.gpu]), now)
-            self._lines.setdefault(key, {})[pid] = fresh
+                fresh = self._count(key, line, row.held, use, now)
+            self._lines[key][pid] = fresh
+            size, counting = size + 1, counting + fresh.counted
             changed = changed or fresh.counted != (line is not None and line.counted)
         self._time, self._continues = now, False
-        size, counting = _sizes(self._lines)
         changed = changed or counting != self._counting
         self._news = self._news or arrived or size != self._size or counting > 0
         self._size, self._counting = size, counting
         return self._save(now, changed=changed)
 
-    def _count(self, gpu: str, line: Line, row: Process, use: int | None, now: float) -> Line:
+    def _count(self, gpu: str, line: Line, held: int | None, use: int | None, now: float) -> Line:
         """Return a process's next line, and add what it has held without use since the one before."""
+        began, name, before, since, counted = line
         if use != 0:
-            return line if (line.since, line.held) == (None, row.held) else Line(line.began, line.name, row.held)
-        since = self._time if line.since is None else line.since
-        counted = now - since >= AFTER
-        if counted and line.name and line.held:
-            of = self._days.setdefault(gpu, {}).setdefault(line.name, {})
-            for day, seconds in self._interval if line.counted else _by_day(since, now):
-                of[day] = of.get(day, 0) + round(line.held * seconds)
-        same = (line.since, line.held, line.counted) == (since, row.held, counted)
-        return line if same else Line(line.began, line.name, row.held, since, counted)
+            return line if since is None and before == held else Line(began, name, held)
+        start = self._time if since is None else since
+        counts = now - start >= AFTER
+        if counts and name and before:
+            of = self._days.setdefault(gpu, {}).setdefault(name, {})
+            for day, seconds in self._interval if counted else _by_day(start, now):
+                of[day] = of.get(day, 0) + round(before * seconds)
+        same = since is not None and before == held and counted == counts
+        return line if same else Line(began, name, held, start, counts)
 
     def _save(self, now: float, *, changed: bool) -> bool:
         """Tell whether the record is to be kept: at once when something begins to count or ends, else now and then."""
@@ -244,10 +247,8 @@ class Ledger:
         return saves
 
 
-def _use(row: Process, gpu: Gpu, count: int) -> int | None:
-    """Return by how many percent a process uses a GPU on which there are so many; None where that is not known."""
-    if row.utilisation is not None:
-        return row.utilisation
+def _use(gpu: Gpu, count: int) -> int | None:
+    """Return by how many percent each of so many processes uses a GPU, where the driver does not tell them apart."""
     return gpu.utilisation if gpu.utilisation == 0 or count == 1 else None
 
 

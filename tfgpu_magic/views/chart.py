@@ -10,8 +10,9 @@ from html import escape
 from itertools import pairwise
 
 from tfgpu_magic.insight.timeline import CellUse
+from tfgpu_magic.units import rounded
 from tfgpu_magic.views import phrases
-from tfgpu_magic.views.measurement import peak, pool_name, size
+from tfgpu_magic.views.measurement import peak, pool_name
 
 WIDTH, HEIGHT = 600, 100
 """The size of the box in its own units; it is drawn as wide as there is room."""
@@ -46,7 +47,8 @@ _STYLE = """
 .tfgpu-slots > .tfgpu-late:hover::after { left: .3em; }
 .tfgpu-keys .tfgpu-key-use { height: 0; border: 0; border-top: 2px solid var(--this); vertical-align: middle; }
 .tfgpu-keys .tfgpu-key-peak { background: var(--mine); opacity: .5; }
-.tfgpu-keys .tfgpu-key-limit { height: 0; border: 0; border-top: 2px dashed var(--rest); vertical-align: middle; }
+.tfgpu-keys .tfgpu-key-limit { width: 1.7em; height: 0; border: 0; border-radius: 0; border-top: 2px dashed var(--rest);
+  vertical-align: middle; }
 """
 STYLE = f"<style>{' '.join(_STYLE.split())}</style>"
 """The style of all charts of a page, in one line as that of `html`."""
@@ -81,8 +83,8 @@ class Curve:
     @property
     def caption(self) -> str:
         """The values that matter most, in words."""
-        last = f"{self.name}: {size(self.points[-1][1])} in use, highest {size(self.highest)}"
-        return last + (f", limit {size(self.limit)}" if self.limit else "")
+        words = f"{self.name}: {rounded(self.points[-1][1])} in use, highest {rounded(self.highest)}"
+        return words + (f", limit {rounded(self.limit)}" if self.limit else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def draw(curve: Curve) -> str:
     caption = escape(curve.caption)
     return (
         f'<figure class="tfgpu-chart"><figcaption>{caption}</figcaption>'
-        f'<div><div class="tfgpu-y"><span>{size(scale.top)}</span><span>0</span></div>'
+        f'<div><div class="tfgpu-y"><span>{rounded(scale.top)}</span><span>0</span></div>'
         f'<div class="tfgpu-plot"><svg viewBox="0 {-_ROOM} {WIDTH} {HEIGHT + _ROOM}" preserveAspectRatio="none" '
         f'role="img" aria-label="{caption}">{"".join(_shapes(curve, points, cells, scale))}</svg>'
         f'<div class="tfgpu-slots">{"".join(_slots(points, cells, scale))}</div></div></div>'
@@ -145,14 +147,14 @@ def _slots(points: Sequence[tuple[float, int]], cells: Sequence[CellUse], scale:
     middles = [times[0], *((a + b) / 2 for a, b in pairwise(times)), scale.end]
     for (at, in_use), (left, right) in zip(points, pairwise(middles), strict=True):
         running = [cell for cell in cells if cell.began <= right and cell.ended >= left]
-        said = escape("\n".join([f"{_clock(at, at)}: {size(in_use)} in use", *map(_said, running[:3])]))
+        said = escape("\n".join([f"{_clock(at, at)}: {rounded(in_use)} in use", *map(_said, running[:3])]))
         side = "late" if 2 * scale.x(at) > WIDTH else "early"
         yield f'<i class="tfgpu-{side}" style="flex:{scale.x(right) - scale.x(left):.1f}" data-said="{said}"></i>'
 
 
 def _said(cell: CellUse) -> str:
     peaks = ", ".join(f"{pool_name(pool.framework, pool.name)} peak {peak(pool)}" for pool in cell.pools)
-    return f"{cell_name(cell)} {cell_title(cell, 40)}: {peaks}"
+    return f"{cell_name(cell)}, {peaks}: {cell_title(cell, 40)}"
 
 
 def legend(curves: Sequence[Curve]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.insight.fit import together
 from tfgpu_magic.units import rounded
 from tfgpu_magic.views import html, phrases, text
-from tfgpu_magic.views.measurement import pool_name, size
+from tfgpu_magic.views.measurement import pool_name
 
 if TYPE_CHECKING:
     from tfgpu_magic.insight.fit import Fit, Need
@@ -73,4 +73,4 @@ _GROWS = "It is taken at once; with `--grow` it is a cap, and is taken as it is 
 
 def _rows(need: Need) -> list[tuple[str, ...]]:
     pools = zip(need.pools, need.peaks, need.limits, strict=True)
-    return [(need.gpu, pool_name(need.framework, name), size(peak), size(limit)) for name, peak, limit in pools]
+    return [(need.gpu, pool_name(need.framework, name), rounded(peak), rounded(limit)) for name, peak, limit in pools]

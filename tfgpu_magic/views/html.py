@@ -145,6 +145,11 @@ def cell(head: str, text: str) -> str:
     return f"<td{_side(head)}>{_safe(text)}</td>"
 
 
+def name(text: str) -> str:
+    """Draw the cell that names its row; where there is little room its text breaks anywhere."""
+    return f'<th scope="row" class="tfgpu-name">{_safe(text)}</th>'
+
+
 def remark(text: str) -> str:
     """Draw a sentence below a table; a warning stands out."""
     head, warns, rest = text.partition(": ") if text.startswith("Warning: ") else ("", "", text)

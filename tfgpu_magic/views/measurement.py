@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.insight.usage import Usage
 from tfgpu_magic.monitor.report import TENSORFLOW
-from tfgpu_magic.units import BINARY, rounded
+from tfgpu_magic.units import rounded
 from tfgpu_magic.views import html, phrases, text
 
 if TYPE_CHECKING:
     from tfgpu_magic.insight.usage import PoolUse
 
-_HEADS = ("<In use", ">Before", ">After", ">Stayed", ">Peak", ">Of")
-_HELD_HEADS = ("<Held", ">Before", ">After", ">Came")
+_HEADS = ("<In use", ">Before", ">After", ">Change", ">Peak", ">Limit")
+_HELD_HEADS = ("<Held", ">Before", ">After", ">Change")
 
 NO_POOL = "No framework uses a GPU here: TensorFlow, PyTorch or JAX would have figures."
 _UNLISTED = "The driver does not name this process, as in some containers: what it holds is not known."
@@ -51,21 +51,14 @@ def pool_name(framework: str, name: str) -> str:
     return name if framework == TENSORFLOW else f"{framework} {name}"
 
 
-def size(count: int | None) -> str:
-    """Write bytes as `units.rounded` does, and few of them in KiB or in bytes, so that they are not 0."""
-    if count is None or not 0 < count < BINARY["MiB"] / 2:
-        return rounded(count)
-    return f"{count} B" if count < BINARY["KiB"] else f"{count / BINARY['KiB']:.0f} KiB"
-
-
 def change(count: int | None) -> str:
     """Write a change with its sign: ``+1.2 GiB``, ``-64 MiB``, ``0``; None as ``N/A``."""
-    return size(count) if count is None else f"{'-' if count < 0 else '+'}{size(abs(count))}" if count else "0"
+    return rounded(count) if count is None else f"{'-' if count < 0 else '+'}{rounded(abs(count))}" if count else "0"
 
 
 def peak(pool: PoolUse) -> str:
     """Write a pool's peak; one that is not exact as the most that it may have been."""
-    return size(pool.peak) if pool.exact else f"at most {size(pool.peak)}"
+    return rounded(pool.peak) if pool.exact else f"at most {rounded(pool.peak)}"
 
 
 def took(seconds: float) -> str:
@@ -87,25 +80,25 @@ def _summary(usage: Measurement) -> str:
 def _stayed(delta: int) -> str:
     if not delta:
         return "nothing stayed"
-    return f"{size(delta)} stayed" if delta > 0 else f"{size(-delta)} given back"
+    return f"{rounded(delta)} stayed" if delta > 0 else f"{rounded(-delta)} given back"
 
 
 def _pools(usage: Usage) -> list[tuple[str, ...]]:
     return [
         (
             pool_name(one.framework, one.name),
-            size(one.before),
-            size(one.after),
+            rounded(one.before),
+            rounded(one.after),
             change(one.delta),
             peak(one),
-            size(one.limit) if one.limit else "",
+            rounded(one.limit) if one.limit else "",
         )
         for one in usage.pools
     ]
 
 
 def _held(usage: Usage) -> list[tuple[str, ...]]:
-    return [(f"GPU {one.gpu}", size(one.before), size(one.after), change(one.delta)) for one in usage.gpus]
+    return [(f"GPU {one.gpu}", rounded(one.before), rounded(one.after), change(one.delta)) for one in usage.gpus]
 
 
 def _remarks(usage: Usage) -> list[str]:
@@ -115,7 +108,7 @@ def _remarks(usage: Usage) -> list[str]:
     if any(one.after is None for one in usage.gpus):
         lines.append(_UNLISTED)
     lines += [
-        f"{framework} began to use the GPUs meanwhile, and what came has its CUDA context in it."
+        f"{framework} began to use the GPUs meanwhile, and the change of what is held has its CUDA context in it."
         for framework in usage.started
     ]
     lines += [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.units import BINARY, rounded
+from tfgpu_magic.units import MIB, rounded
 from tfgpu_magic.views import html, phrases, text
 
 if TYPE_CHECKING:
@@ -16,19 +16,20 @@ if TYPE_CHECKING:
     from tfgpu_magic.insight.names import Name, Scope
     from tfgpu_magic.insight.tensors import Inventory
 
-_HEADS = ("<Name", "<What", "<On", ">Size")
+_HEADS = ("<Name", ">Size", "<What", "<On")  # where there is little room, the last are out of sight first
 _NOTHING = "Nothing of this process takes memory of a GPU."
 _UNACCOUNTED = "unaccounted"
 _NO_OBJECT = (
-    "What is unaccounted has no object of Python's: what a running function computes with, what TensorFlow keeps for "
-    "itself, and what its allocator gives beyond what was asked for, which may be as much again."
+    "What is unaccounted has no object of Python's: what a running function computes with, what is left of an array "
+    "when only a slice of it is there, what the framework keeps for itself, and what its allocator gives beyond what "
+    "was asked for, which may be as much again."
 )
 _REST = (
     "A dataset iterator does not tell how much it has prefetched: it is given what no array takes, up to what its "
     "buffer has room for."
 )
 _LONGEST = 80  # characters of a name
-_SOME = BINARY["MiB"]
+_SOME = MIB
 """Bytes from which on what is unaccounted is worth a sentence."""
 _WORTH = 0.01
 """The part of what is in use from which on what is unaccounted has a row."""
@@ -43,6 +44,7 @@ _WHERE = {
     "coroutine": "in the coroutine {}",
     "temporary": "a temporary of {}",
     "holder": "kept by {}",
+    "captures": "captured by a tf.function that no name leads to",
     "object": "in a {} that no name leads to",
 }
 _CALLED = ("running", "function", "temporary")
@@ -76,7 +78,7 @@ class Tensors:
         return "\n".join([*lines, *self._remarks()])
 
     def _repr_html_(self) -> str:
-        rows = ["".join(map(html.cell, _HEADS, row)) for row in self._rows()]
+        rows = [html.name(name) + "".join(map(html.cell, _HEADS[1:], row)) for name, *row in self._rows()]
         table = html.grid("Memory by name", _HEADS, rows) if rows else f"<p>{_NOTHING}</p>"
         return html.page(table + "".join(map(html.remark, self._remarks())))
 
@@ -84,18 +86,15 @@ class Tensors:
         several = len({account.framework for account in self.accounts}) > 1
         rows = [_row(one, several) for one in self.holdings]
         rows += [
-            ["", _UNACCOUNTED, _on(account.framework, account.device, several), size(account.unaccounted)]
-            for account in self._short()
+            ["", rounded(account.unaccounted), _UNACCOUNTED, _on(account.framework, account.device, several)]
+            for account in self.accounts
+            if _is_short(account)
         ]
         return rows
 
-    def _short(self) -> list[Account]:
-        """Return the accounts in which more is missing than allocators round up."""
-        return [one for one in self.accounts if one.unaccounted and one.unaccounted >= _WORTH * (one.in_use or 0)]
-
     def _remarks(self) -> list[str]:
         remarks = [_of_account(account) for account in self.accounts]
-        if any((account.unaccounted or 0) >= _SOME for account in self._short()):
+        if any((account.unaccounted or 0) >= _SOME for account in self.accounts if _is_short(account)):
             remarks.append(_NO_OBJECT)
         if any(one.rest for one in self.holdings):
             remarks.append(_REST)
@@ -123,17 +122,10 @@ def _where(scope: Scope) -> str:
     return _WHERE[scope.kind].format(of)
 
 
-def size(bytes_: int | None) -> str:
-    """Write a size for people, a small one in KiB: ``1.2 GiB``, ``64 MiB``, ``3 KiB``."""
-    if bytes_ is None or bytes_ >= BINARY["MiB"]:
-        return rounded(bytes_)
-    return f"{-(bytes_ // -BINARY['KiB'])} KiB"
-
-
 def _row(one: Holding, several: bool) -> list[str]:
     named = one.name.parts or one.name.scopes or not one.partial
     name = called(one.name, one.others) if named else "others"
-    return [name, _what(one), _on(one.framework, one.device, several), size(one.size)]
+    return [name, rounded(one.size), _what(one), _on(one.framework, one.device, several)]
 
 
 def _what(one: Holding) -> str:
@@ -149,4 +141,11 @@ def _on(framework: str, device: str, several: bool) -> str:
 def _of_account(account: Account) -> str:
     if account.in_use is None:
         return f"{account.framework} does not tell how much it has in use on {account.device}."
-    return f"{account.framework} has {size(account.in_use)} in use on {account.device}."
+    taken = f"; the arrays take {rounded(account.found)} of it" if _is_short(account) else ""
+    return f"{account.framework} has {rounded(account.in_use)} in use on {account.device}{taken}."
+
+
+def _is_short(account: Account) -> bool:
+    """Tell whether more of what is in use is unaccounted than allocators round up."""
+    missing = account.unaccounted or 0
+    return missing > 0 and missing >= _WORTH * (account.in_use or 0)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.insight.timeline import Timeline
+from tfgpu_magic.units import rounded
 from tfgpu_magic.views import chart, html, phrases, text
 from tfgpu_magic.views.chart import Curve, cell_name, cell_title
-from tfgpu_magic.views.measurement import change, peak, pool_name, size, took
+from tfgpu_magic.views.measurement import change, peak, pool_name, took
 
 if TYPE_CHECKING:
     import os
@@ -141,8 +142,9 @@ class Session:
     def _repr_html_(self) -> str:
         curves, rows = self._curves(), self._rows()
         figures = _charts(curves) if curves else f"<p>{html.prose(NOTHING)}</p>"
-        cells = ["".join(map(html.cell, _HEADS, row)) for row in rows[-_MOST:]]
-        table = html.grid("By cell", _HEADS, cells) if cells else ""
+        heads = _HEADS if any(row[-1] for row in rows) else _HEADS[:-1]  # without an error, without its column
+        cells = ["".join(map(html.cell, heads, (_unbroken(row[0]), *row[1:]))) for row in rows[-_MOST:]]
+        table = html.grid("By cell", heads, cells) if cells else ""
         return html.page(figures + table + "".join(map(html.remark, self._remarks(rows))))
 
     def _curves(self) -> list[Curve]:
@@ -169,7 +171,7 @@ class Session:
                 cell_title(cell, _LONGEST),
                 took(cell.ended - cell.began),
                 pool_name(pool.framework, pool.name),
-                size(pool.after),
+                rounded(pool.after),
                 change(pool.delta),
                 peak(pool),
                 phrases.plain(cell.error),
@@ -195,11 +197,15 @@ _COLUMNS = (
 
 def _in_words(pool: PoolUse) -> str:
     changed = f"{change(pool.delta)}, " if pool.delta else ""
-    return f"{pool_name(pool.framework, pool.name)}: {changed}{size(pool.after)} in use, peak {peak(pool)}"
+    return f"{pool_name(pool.framework, pool.name)}: {changed}{rounded(pool.after)} in use, peak {peak(pool)}"
 
 
 def _charts(curves: list[Curve]) -> str:
     return chart.STYLE + "".join(map(chart.draw, curves)) + chart.legend(curves)
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _changed(pool: PoolUse) -> bool:

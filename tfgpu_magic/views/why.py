@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.monitor.report import TENSORFLOW
-from tfgpu_magic.units import rounded
+from tfgpu_magic.units import MIB, rounded
 from tfgpu_magic.views import chart, html, phrases, ways_out
 from tfgpu_magic.views.chart import Curve
 from tfgpu_magic.views.tensors import called
@@ -21,6 +21,16 @@ NONE = "Nothing has run out of GPU memory here since tfgpu_magic was loaded."
 
 _MOST_PROCESSES = 5
 _WIDTH = 20  # characters of a curve
+
+_STYLE = """
+.tfgpu.tfgpu table .tfgpu-fact { width: 1%; white-space: nowrap; }
+@container (max-width: 30em) {
+  .tfgpu.tfgpu table .tfgpu-paste, .tfgpu.tfgpu table .tfgpu-paste + td { display: block; }
+  .tfgpu.tfgpu table .tfgpu-paste { border: 0; padding-bottom: 0; } }
+"""
+
+_Line: TypeAlias = tuple[str, str]
+"""A size, empty where there is none, and a text."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -39,8 +49,8 @@ class Why:
             return NONE
         facts = [*_facts(case), *_before(case)]
         width = max((len(label) for label, _ in facts), default=0)
-        named = ((label if at == 0 else "", line) for label, of_it in facts for at, line in enumerate(of_it))
-        lines = [f"  {label:<{width}}  {line}" for label, line in named]
+        named = ((label if at == 0 else "", *line) for label, of_it in facts for at, line in enumerate(of_it))
+        lines = [f"  {label:<{width}}  {f'{size:>8}  ' if size else ''}{text}" for label, size, text in named]
         ways = list(ways_out.lines(case))
         column = max((len(line) for line, _ in ways if line), default=0)
         shown = [f"  {line:<{column}}   {text}".rstrip() if line else f"  {text}" for line, text in ways]
@@ -52,25 +62,29 @@ class Why:
             return html.page(f"<p>{html.prose(NONE)}</p>")
         curve = _curve(case)
         parts = [
+            f"<style>{' '.join(_STYLE.split())}</style>",
             f"<p><strong>{html.prose(_headline(case))}</strong></p>",
-            html.rows("", [_row(label, lines) for label, lines in _facts(case)]),
+            html.rows("", [row for label, lines in _facts(case) for row in _rows(label, lines)]),
             "" if curve is None else chart.STYLE + chart.draw(curve) + chart.legend([curve]),
             html.rows(ways_out.lead(case), [_way(line, text) for line, text in ways_out.lines(case)]),
         ]
         return html.page("".join(parts) + "".join(map(html.remark, _remarks(case))))
 
 
-def _row(label: str, lines: Sequence[str]) -> str:
-    """Draw a fact as the cells of a row."""
-    text = "<br>".join(map(html.prose, lines))
-    return f'<th scope="row">{html.prose(label)}</th><td class="tfgpu-name">{text}</td>'
+def _rows(label: str, lines: Sequence[_Line]) -> Iterator[str]:
+    """Draw a fact as the cells of a row for each of its lines."""
+    head = f'<th scope="row" rowspan="{len(lines)}" class="tfgpu-fact">{html.prose(label)}</th>'
+    for size, text in lines:
+        amount = f'<td class="tfgpu-n tfgpu-fact">{html.prose(size)}</td><td' if size else '<td colspan="2"'
+        yield f'{head}{amount} class="tfgpu-name">{html.prose(text)}</td>'
+        head = ""
 
 
 def _way(line: str, text: str) -> str:
     """Draw a way out as the cells of a row."""
     if not line:
         return f'<td colspan="2">{html.prose(text)}</td>'
-    return f"<td><code>{html.prose(line)}</code></td><td>{html.prose(text)}</td>"
+    return f'<td class="tfgpu-paste"><code>{html.prose(line)}</code></td><td>{html.prose(text)}</td>'
 
 
 def _headline(case: Explanation) -> str:
@@ -144,43 +158,44 @@ _CAUSES: dict[Cause, Callable[[Explanation], str]] = {
 }
 
 
-def _facts(case: Explanation) -> Iterator[tuple[str, list[str]]]:
-    """Give what is known, each a label and lines of text."""
+def _facts(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
+    """Give what is known, each a label and lines."""
     shortage, pool, gpu = case.shortage, case.pool, case.gpu
     if shortage.shape is not None:
         of = f"{shortage.dtype} " if shortage.dtype else ""
         on = f" on {shortage.device}" if shortage.device else ""
-        yield "Asked", [f"{rounded(shortage.size)}, a {of}tensor of shape {ways_out.shape(shortage.shape)}{on}"]
+        yield "Asked", [("", f"{rounded(shortage.size)}, a {of}tensor of shape {ways_out.shape(shortage.shape)}{on}")]
     if pool is not None:
         limit = "" if pool.limit is None else f" of {rounded(pool.limit)}"
         took = "" if pool.taken is None else f", {rounded(pool.taken)} taken from the driver"
         text = f"{rounded(pool.in_use)} in use, peak {rounded(pool.peak)}{limit}{took}{', grows' * pool.grows}"
-        yield "Pool", [f"{pool.framework} {pool.name}: {text}"]
+        yield "Pool", [("", f"{pool.framework} {pool.name}: {text}")]
     if gpu is not None:
-        yield f"GPU {gpu.gpu}", [f"{phrases.held(gpu)} held, {phrases.with_unit(gpu.free)} free", *_holders(case)]
+        state = f"{phrases.held(gpu)} held, {phrases.with_unit(gpu.free)} free"
+        yield f"GPU {gpu.gpu}", [("", state), *_holders(case)]
     if case.biggest:
-        sized = ((f"{rounded(one.size):>8}", called(one.name, one.others), one.what) for one in case.biggest)
-        yield "Largest", [f"{size}  {name} ({what})" for size, name, what in sized]
+        yield "Largest", [(rounded(one.size), f"{called(one.name, one.others)} ({one.what})") for one in case.biggest]
 
 
-def _before(case: Explanation) -> Iterator[tuple[str, list[str]]]:
+def _before(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
     """Give what was in use in the last minutes, as a curve and in words."""
     curve = _curve(case)
     if curve is not None:
         (begin, first), (end, last) = curve.points[0], curve.points[-1]
         path = f"{rounded(first)} in use, then {rounded(last)}; {rounded(curve.highest)} at most"
-        yield "Before", [f"{chart.line(curve, _WIDTH)} {path}, in {phrases.seconds(end - begin)}"]
+        yield "Before", [("", f"{chart.line(curve, _WIDTH)} {path}, in {phrases.seconds(end - begin)}")]
 
 
 def _curve(case: Explanation) -> Curve | None:
-    """Return what was in use of the GPU in the last minutes; None where that was not noted."""
-    return Curve(_gpu(case), case.past, sum(case.parts) or None) if len(case.past) > 1 else None
+    """Return what was in use of the GPU in the last minutes; None where that was not seen to change."""
+    sizes = [in_use // MIB for _, in_use in case.past]
+    return Curve(_gpu(case), case.past, sum(case.parts) or None) if len(set(sizes)) > 1 else None
 
 
-def _holders(case: Explanation) -> list[str]:
-    rows = [f"{rounded(row.held):>8}  {ways_out.owner(case, row)}" for row in case.processes[:_MOST_PROCESSES]]
+def _holders(case: Explanation) -> list[_Line]:
+    rows = [(rounded(row.held), ways_out.owner(case, row)) for row in case.processes[:_MOST_PROCESSES]]
     more = len(case.processes) - _MOST_PROCESSES
-    return [*rows, f"{'':>8}  and {more} more"] if more > 0 else rows
+    return [*rows, ("", f"and {more} more")] if more > 0 else rows
 
 
 def _remarks(case: Explanation) -> list[str]:
@@ -196,8 +211,9 @@ def _filled(case: Explanation) -> str:
     pool = case.pool
     if pool is None:
         return ""
-    peak = f" now, and {rounded(pool.peak)} at its peak" if pool.peak > pool.in_use else ""
-    return f"with {rounded(pool.in_use)} in use{peak}"
+    if pool.reached is not None or pool.level == pool.in_use:
+        return f"with {rounded(pool.level)} in use"
+    return f"with {rounded(pool.in_use)} in use now, and {rounded(pool.peak)} at its peak"
 
 
 def _pool(case: Explanation) -> str:

@@ -52,7 +52,7 @@ def at(
     elif above and first.above is not None:
         offered = first.above.offers(rest.split(), gpus, names)
     elif first.holds_code and not fragment.startswith("-"):
-        return None  # IPython completes code
+        return None  # IPython completes code, as far as it does behind its own magics
     else:
         offered = _in_a_line(first, rest.split(), gpus)
     begun = (word for word in offered if word.lower().startswith(fragment.lower()))

@@ -51,7 +51,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
   /** End an isolated call: at first as Ctrl-C does; one that was asked before and still runs is killed. */
   async function stopCall(row: Row, pid: number): Promise<void> {
     const name = cut(row.owner, SHOWN);
-    const kill = asked.has(pid);
+    const kill = asked.has(row);
     const answer = await showDialog({
       title: kill ? trans.__('Kill %1?', name) : trans.__('Stop %1?', name),
       body: kill
@@ -70,7 +70,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
     try {
       const body = JSON.stringify({ pid, kill });
       const request = { method: 'POST', body };
-      const response = await asked.ask(pid, () => ServerConnection.makeRequest(url, request, serverSettings));
+      const response = await asked.ask(row, () => ServerConnection.makeRequest(url, request, serverSettings));
       if (!response.ok && response.status !== 404) {
         throw new ServerConnection.ResponseError(response); // 404: it has ended by itself
       }
@@ -82,7 +82,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
   /** End a process that no server here knows: at first it is asked to end, and killed if it still runs after that. */
   async function endProcess(row: Row, pid: number, began: number): Promise<void> {
     const name = cut(row.owner, SHOWN);
-    const kill = asked.has(pid);
+    const kill = asked.has(row);
     const ask = {
       title: kill ? trans.__('Kill %1?', name) : trans.__('End %1?', name),
       label: kill ? trans.__('Kill') : trans.__('End')
@@ -93,7 +93,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
     const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', 'end');
     try {
       const request = { method: 'POST', body: JSON.stringify({ pid, began, kill }) };
-      const response = await asked.ask(pid, () => ServerConnection.makeRequest(url, request, serverSettings));
+      const response = await asked.ask(row, () => ServerConnection.makeRequest(url, request, serverSettings));
       if (response.status === 404) {
         Notification.info(trans.__('%1 has ended by itself: nothing was done.', name), { autoClose: 5000 });
       } else if (!response.ok) {

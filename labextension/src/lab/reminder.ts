@@ -72,22 +72,29 @@ export class Reminder {
 
   private memory(now: number): Memory {
     const day = new Date(now * 1000).toDateString();
+    const { day: of, quiet, told } = this.own ?? this.kept();
+    return { day, quiet: of === day ? quiet : [], told };
+  }
+
+  private kept(): Memory {
     try {
-      const kept = JSON.parse(this.keeper.getItem(KEY) ?? '') as Memory;
-      const told = { ...kept.told };
-      return kept.day === day ? { day, quiet: [...kept.quiet], told } : { day, quiet: [], told };
+      const { day, quiet, told } = JSON.parse(this.keeper.getItem(KEY) ?? '') as Memory;
+      return { day, quiet: [...quiet], told: { ...told } };
     } catch {
-      return { day, quiet: [], told: {} };
+      return { day: '', quiet: [], told: {} };
     }
   }
 
   private keep(memory: Memory): void {
     try {
       this.keeper.setItem(KEY, JSON.stringify(memory));
+      this.own = null;
     } catch {
-      return; // a browser that keeps nothing tells again in another page
+      this.own = memory; // where the browser keeps nothing, only another page tells again
     }
   }
+
+  private own: Memory | null = null;
 }
 
 /** Seconds by which the time since when is the same in two states. */

@@ -46,9 +46,14 @@ interface Sessions {
   sessionContext?: { session?: Session.ISessionConnection | null };
 }
 
+/** A kernel's row as it is now; undefined where it holds nothing. */
+export function kernelRow(store: Store, kernel: string): Row | undefined {
+  return Object.values(store.state?.rows ?? {}).find(row => row.kernel === kernel && !row.child);
+}
+
 /** A kernel's row; one that holds nothing has none, and is given one with the other documents on it. */
 export function rowOf(app: JupyterFrontEnd, store: Store, kernel: string, path: string): Row {
-  const there = Object.values(store.state?.rows ?? {}).find(row => row.kernel === kernel && !row.child);
+  const there = kernelRow(store, kernel);
   const also = [...app.serviceManager.sessions.running()]
     .filter(session => session.kernel?.id === kernel && session.path !== path)
     .map(session => session.name || session.path);

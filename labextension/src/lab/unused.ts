@@ -6,7 +6,8 @@ import { ago, cut, withUnit, type Unit } from '../view/format';
 import type { Actions } from '../view/options';
 import type { Store } from '../view/store';
 import { canPark } from '../view/parking';
-import type { State } from '../view/wire';
+import type { Row, State } from '../view/wire';
+import { kernelRow } from './restart';
 import { Reminder, unused, type Held, type Keeper } from './reminder';
 
 export interface Means {
@@ -31,8 +32,10 @@ export function followUnused(store: Store, means: Means): () => void {
   let checked = 0;
   const tell = (one: Held, time: number): void => {
     const kernel = one.row.kernel!;
-    const notToday = (): void => reminder.notToday(kernel, store.state?.time ?? time); // it may be clicked tomorrow
-    shown.set(kernel, notify(one, time, means, notToday));
+    // It may be clicked tomorrow, and the notebook may be busy by then.
+    const notToday = (): void => reminder.notToday(kernel, store.state?.time ?? time);
+    const row = (): Row => kernelRow(store, kernel) ?? one.row;
+    shown.set(kernel, notify(one, time, means, { row, notToday }));
   };
   return store.subscribe(() => {
     const { state, link } = store;
@@ -60,23 +63,28 @@ function forget(shown: Map<string, string>, state: State): void {
   }
 }
 
-function notify({ row, held, since }: Held, now: number, means: Means, notToday: () => void): string {
-  const { trans, actions, unit } = means;
+/** The row of a notebook as it is when a button is clicked, and what one of them does. */
+interface Later {
+  row: () => Row;
+  notToday: () => void;
+}
+
+function notify(told: Held, now: number, { trans, actions, unit }: Means, { row, notToday }: Later): string {
   const text = trans.__(
     '%1 has held %2 for %3 without using it',
-    cut(row.owner, SHOWN),
-    withUnit(held, unit()),
-    ago(now - since, trans)
+    cut(told.row.owner, SHOWN),
+    withUnit(told.held, unit()),
+    ago(now - told.since, trans)
   );
-  const open = row.path === undefined ? [] : [{ label: trans.__('Open'), callback: () => actions.open(row) }];
-  const park = canPark(row) ? [{ label: trans.__('Park'), callback: () => actions.park(row) }] : [];
+  const open = told.row.path === undefined ? [] : [{ label: trans.__('Open'), callback: () => actions.open(row()) }];
+  const park = canPark(told.row) ? [{ label: trans.__('Park'), callback: () => actions.park(row()) }] : [];
   return Notification.info(text, {
     autoClose: false,
     actions: [
       ...open,
       ...park,
-      { label: trans.__('Restart…'), callback: () => actions.restart(row) },
-      { label: trans.__('Shut Down…'), callback: () => actions.shutDown(row) },
+      { label: trans.__('Restart…'), callback: () => actions.restart(row()) },
+      { label: trans.__('Shut Down…'), callback: () => actions.shutDown(row()) },
       { label: trans.__('Not Today'), callback: notToday }
     ]
   });

@@ -48,6 +48,11 @@ export function ago(seconds: number, trans: Translation): string {
   return trans.__('%1 d', Math.floor(seconds / 86400));
 }
 
+/** A number that is another one whenever `ago` says something new; it takes less than to say it. */
+export function step(seconds: number): number {
+  return seconds < 60 ? 0 : Math.floor(seconds < 3600 ? seconds / 60 : 60 + seconds / 3600);
+}
+
 /** A time of the day in the user's format: `14:02:31`; with its date where it is of another day. */
 export function clock(time: number, now = Date.now() / 1000): string {
   const date = new Date(time * 1000);

@@ -22,15 +22,17 @@ from tfgpu_magic.host import host
 from tfgpu_magic.insight import sampling
 from tfgpu_magic.insight.tensors import holders
 from tfgpu_magic.insight.timeline import BEFORE_FAILURE, TIMELINE
-from tfgpu_magic.insight.why import causes, errors
+from tfgpu_magic.insight.why import causes, errors, waited
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.insight.why.trial import Planned
 from tfgpu_magic.insight.why.ways import ways
 from tfgpu_magic.monitor import one_look, tabulate
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.look import look
-from tfgpu_magic.monitor.report import Report
+from tfgpu_magic.monitor.owners import Owner
+from tfgpu_magic.monitor.report import TENSORFLOW, Report
 from tfgpu_magic.monitor.snapshot import Snapshot
+from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.report import GpuUse
     from tfgpu_magic.monitor.rows import GpuRow, Table
 
-LOOK_TIMEOUT = 1.5
+LOOK_TIMEOUT = 3.0
 """Seconds to wait for the driver, and as long again for this machine's processes."""
 
 TRIAL_TIMEOUT = 5.0
@@ -71,12 +73,13 @@ class Kept:
 KEPT = Kept()
 
 
-def explain(error: BaseException, number: int | None = None) -> Explanation | None:
+def explain(error: BaseException, number: int | None = None, began: float | None = None) -> Explanation | None:
     """Explain an error of this process, or of an isolated call that it has made; None where it is not about GPU memory.
 
     Args:
         error: the error.
         number: the number of the cell that it has ended, if any.
+        began: when that cell began, in seconds since the epoch, if that is known.
     """
     shortage = errors.shortage(error)
     if shortage is None:
@@ -86,7 +89,7 @@ def explain(error: BaseException, number: int | None = None) -> Explanation | No
     started = framework.stage() is Stage.READY
     if not (started or of_call or shortage.kind == "driver"):
         return None  # it uses no GPU here
-    pools = _pools(framework) if started and not of_call else ()
+    pools = [_at_failure(pool, shortage, began) for pool in _pools(framework)] if started and not of_call else []
     snapshot, table = _look()
     shown = () if of_call else cuda.shown()
     case = _case(shortage, type(error).__name__, number, pools, table, started=started or of_call, shown=shown)
@@ -120,7 +123,10 @@ def explain_call(
     shortage = errors.shortage(error)
     if shortage is None:
         return None
-    table = tabulate.make(then, one_look.owners({process.pid for process in then.processes}))
+    owners = one_look.owners({process.pid for process in then.processes})
+    if pid is not None and pid in owners:  # it held the memory, and has ended since
+        owners = {**owners, pid: Owner(pid=pid, who="this", text="this notebook's isolated cell")}
+    table = tabulate.make(then, owners)
     held = {row.gpu: row.held for row in table.processes if row.pid == pid}
     labels = {gpu.uuid: gpu.label for gpu in then.gpus}
     pools = [
@@ -147,9 +153,20 @@ def _pools(framework: frameworks.Framework) -> Sequence[PoolState]:
     return ()
 
 
+def _at_failure(pool: PoolState, shortage: Shortage, began: float | None) -> PoolState:
+    """Return a pool with what was in use of it when memory was missing, where the error or the samples tell that."""
+    reached = shortage.in_use if shortage.device in (pool.name, "") else None
+    if reached is None and began is not None and pool.framework == TENSORFLOW:
+        seen = waited.in_use(TIMELINE.samples(), pool.gpu, since=began, until=time.time())
+        if seen is not None:
+            beside = sum(one.in_use for one in frameworks.counters() if one.gpu == pool.gpu) - pool.in_use
+            reached = min(pool.peak, seen - beside)
+    return replace(pool, reached=reached)
+
+
 def _biggest(pool: PoolState | None) -> tuple[Holding, ...]:
     """Return what of the user's holds most memory beside what had none: of a framework's GPUs only the one."""
-    found = holders(_LOOKED_AT)
+    found = tuple(one for one in holders(_LOOKED_AT) if one.size >= MIB)  # less is shown as nothing
     if pool is not None:
         found = tuple(one for one in found if one.framework != pool.framework or one.device == pool.name)
     return found[:MOST_HOLDERS]

@@ -79,11 +79,12 @@ def _lines(case: Explanation, trial: Trial) -> Iterator[Way]:
             for need, _ in needs
             if (gpus := trial.beside("growth", need)) is not None
         )
-    if not case.call:
-        yield from _first(
-            Way(kind="restart", words=words, size=need) for words, need in _restarts(case) if trial.anew(words, need)
-        )
-    yield from _first(_without(case, trial))
+    restart = None if case.call else next((one for one in _restarts(case) if trial.anew(*one)), None)
+    if restart is not None:
+        words, need = restart
+        yield Way(kind="restart", words=words, size=need)
+    # Where a restart is enough, nobody need be shut down for one.
+    yield from _first(way for way in _without(case, trial) if restart is None or not way.words)
 
 
 def _first(found: Iterator[Way]) -> Iterator[Way]:
@@ -93,7 +94,8 @@ def _first(found: Iterator[Way]) -> Iterator[Way]:
 def _restarts(case: Explanation) -> Iterator[tuple[str, int]]:
     """Give the policies that may have room in a new process, with what they must have room for, the nearest first."""
     needs, pool, is_tensorflow = _needs(case), case.pool, case.shortage.framework == TENSORFLOW
-    growth = "growth --release" if pool is not None and pool.releases else "growth"
+    in_pieces = case.cause == "pieces"  # of which CUDA's own pools have fewer, as TensorFlow's log says, too
+    growth = "growth --release" if in_pieces or (pool is not None and pool.releases) else "growth"
     if case.cause == "start":
         yield "pick", LEAST_LIMIT
         return
@@ -109,7 +111,7 @@ def _restarts(case: Explanation) -> Iterator[tuple[str, int]]:
             sizes = [text if at == case.part else _text(part) for at, part in enumerate(case.parts)]
             yield f"split {' '.join(sizes)}{_grow(case)}", need
         return
-    if pool is not None and pool.grows and not pool.capped and is_tensorflow:
+    if pool is not None and (pool.grows or in_pieces) and not pool.capped and is_tensorflow:
         yield from ((growth, need) for need, _ in needs)
         yield from ((f"pick --need {text}; {growth}", need) for need, text in needs)
         return
@@ -176,6 +178,8 @@ def _needs(case: Explanation) -> list[tuple[int, str]]:
     """Return sizes of a pool that would do, each with how it is written, the more generous first."""
     level = 0 if case.pool is None else case.pool.level
     limit = 0 if case.pool is None else case.pool.limit or 0
+    if case.pool is not None and case.cause == "pieces":
+        level = max(level, case.pool.peak)  # what was in use then has left the pieces, and may do so again
     known = level + case.shortage.size if case.shortage.size is not None else max(limit, level + LIBRARY_ROOM)
     sizes = (_rounded(math.ceil(known * factor)) for factor in _HEADROOM)
     return [(whole(size), _text(size)) for size in sizes]

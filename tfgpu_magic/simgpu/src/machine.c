@@ -158,8 +158,7 @@ void sim_prune(struct sim_machine *machine, bool force)
 
 /* --- rows --- */
 
-struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, uint64_t held, char kind,
-                            bool pinned)
+struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, uint64_t held, char kind, bool pinned)
 {
     struct sim_row *free_row = NULL;
     bool echo = false;
@@ -229,8 +228,7 @@ uint64_t sim_used(const struct sim_machine *machine, int device)
 
 bool sim_charge(struct sim_machine *machine, int device, uint64_t bytes)
 {
-    uint64_t start = own_start_time();
-    uint64_t capacity = sim_capacity(&machine->device[device]);
+    uint64_t start = own_start_time(), capacity = sim_capacity(&machine->device[device]);
     for (int attempt = 0; attempt < 2; attempt++) {
         sim_lock(machine);
         uint64_t used = sim_used(machine, device);
