@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -202,10 +203,10 @@ def _count_slow_reports(cost: float) -> int:
     cells(KEEP)
     publish = Publisher.publish
 
-    def slow(self: Publisher, *, busy: bool, active: float) -> None:
+    def slow(self: Publisher, **said: Any) -> None:
         time.sleep(cost)
         counted.append(1)
-        publish(self, busy=busy, active=active)
+        publish(self, **said)
 
     counted: list[int] = []
     with mock.patch.object(Publisher, "publish", slow):
