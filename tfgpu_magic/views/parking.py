@@ -209,7 +209,7 @@ def reason(refusal: Refusal) -> str:  # noqa: C901  # a sentence for each
         case why.StillWorking(time):
             return f"What it has given the GPU to do did not end within {seconds(time)}. {_AGAIN}"
         case why.Declined(call, code):
-            return f"The driver has declined it ({plain(call)}: {code}), and the process goes on as before."
+            return f"The driver has declined it ({plain(call)}: {code})."
         case why.Lost():
             return (
                 "Its GPU state cannot be had back: the driver found too little room on the way. Run cells again to "
