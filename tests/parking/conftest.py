@@ -15,6 +15,7 @@ import pytest
 
 from tests.sizes import GIB
 from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking import client, record
 from tfgpu_magic.parking.checks import Inside
@@ -140,6 +141,12 @@ def helpers(machine: Machine, module: str) -> list[psutil.Process]:
             if process.environ().get("TFGPU_SIMGPU") == str(machine.path) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
+
+
+def only_helper(machine: Machine) -> psutil.Process:
+    """Return the helper, once those that came too late have ended."""
+    [helper] = until(lambda: helpers(machine, PARKER), lambda found: len(found) == 1)
+    return helper
 
 
 def entry(pid: int) -> Entry | None:
