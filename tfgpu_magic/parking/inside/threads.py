@@ -1,4 +1,4 @@
-"""Finds the threads of this process that may call CUDA at any time, and puts timers off.
+"""Finds the threads of this process that may call CUDA at any time, and signals' handlers; puts timers off.
 
 A thread that runs code of the user's cannot be held. One of the kernel's, of a library that never uses a GPU, or of a
 pool that has nothing to do, needs not be: what it is given to do comes through the gate.
@@ -11,6 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from tfgpu_magic.parking.inside.event_loop import root_of
 from tfgpu_magic.parking.inside.gate import NotBack, Way
 
 if TYPE_CHECKING:
@@ -37,13 +38,27 @@ _ITIMERS = {
 }
 """Timers whose signals have a handler of the user's run in the main thread, whatever that does then."""
 
+_HANDLE_NO_GPU = frozenset({"torch"})
+"""More packages whose handlers of signals call no CUDA: PyTorch's looks whether a process that loads data has died."""
+
+_RUNS_CODE = frozenset({("run_code", "IPython.core.interactiveshell")})
+"""Functions that run a cell's code, and their modules."""
+
+_RUNS_CELL = _RUNS_CODE | {
+    ("_run_cell", "IPython.core.interactiveshell"),
+    ("run_cell_async", "IPython.core.interactiveshell"),
+    ("do_execute", "ipykernel.ipkernel"),
+}
+"""The same, and those that are about to."""
+
 _POOL = "concurrent.futures.thread"
 """The module whose threads do what they are given."""
 
 
 def hold(gate: Gate) -> Iterator[str]:
-    """Put timers off, and give the names of the threads that cannot be held, and of timers that signals make go off."""
+    """Put timers off, and give the names of the threads that cannot be held, and of what signals set off."""
     yield from (name for name, kind in _ITIMERS.items() if signal.getitimer(kind)[0])
+    yield from (f"handler of {name}" for name in _handled())
     for thread in threading.enumerate():
         if _is_timer(thread):
             _put_off(thread, gate)
@@ -53,12 +68,26 @@ def hold(gate: Gate) -> Iterator[str]:
             yield thread.name
 
 
-def runs_cell(thread: threading.Thread) -> bool:
-    """Tell whether a thread runs a cell now, however deep: some let an event loop run within it."""
-    frame = sys._current_frames().get(thread.ident or 0)
+def cell_runs() -> bool:
+    """Tell whether a thread runs a cell now, however deep: some let an event loop run within it.
+
+    The cell of this thread has ended when its code has. Another thread's may begin with that at any time.
+    """
+    ours = threading.get_ident()
     return any(
-        one.f_code.co_name == "run_code" and _module(one) == "IPython.core.interactiveshell" for one in _chain(frame)
+        (one.f_code.co_name, _module(one)) in (_RUNS_CODE if ident == ours else _RUNS_CELL)
+        for ident, frame in sys._current_frames().items()
+        for one in _chain(frame)
     )
+
+
+def _handled() -> Iterator[str]:
+    """Give the signals at which Python runs a handler of the user's in the main thread, but for Ctrl-C's."""
+    for number in signal.valid_signals() - {signal.SIGINT}:
+        handler = signal.getsignal(number)
+        root = root_of(handler)
+        if callable(handler) and root not in _HARMLESS | _HANDLE_NO_GPU and root not in sys.stdlib_module_names:
+            yield getattr(number, "name", f"signal {number}")
 
 
 def _put_off(timer: threading.Timer, gate: Gate) -> None:
