@@ -30,11 +30,13 @@ def park() -> None:
     """Have this process parked when its cell has ended.
 
     Raises:
-        Refused: parking is off here.
+        Refused: parking is off here, or no cell runs.
     """
     _refuse_if_off()
     shell = host.shell()
     if hasattr(shell, "kernel"):
+        if not kernel.runs_cell(shell.kernel):
+            raise Refused("It is parked when a cell has ended, and no cell says this: say it in one.", verdict="")
         kernel.at_end_of_cell(shell.kernel, lambda: _parked(shell))
         return
 
