@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import gc
 import os
@@ -186,6 +187,20 @@ def test_a_thread_of_the_users_is_named(over: threading.Event) -> None:
     over.set()
     thread.join()
     assert found() == before
+
+
+def test_a_thread_that_a_library_has_started_is_found_where_it_runs_python(over: threading.Event) -> None:
+    before = found()
+    _thread.start_new_thread(over.wait, ())
+
+    until(lambda: set(found()) - set(before) == {threads.NAMELESS})
+
+
+def test_the_main_thread_is_named_where_another_one_parks_and_it_does_the_users_work() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(found)
+
+        assert "MainThread" in asked.result()
 
 
 def test_a_pool_with_nothing_to_do_is_harmless_and_one_at_work_is_not(over: threading.Event) -> None:

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.parking.inside.gate import Gate
 
+NAMELESS = "a thread without a name"
+"""One that a library has started, and that runs Python now: `tf.data` for a generator, say."""
+
 _HARMLESS = frozenset(
     {
-        "IPython", "_pydev_bundle", "_pydevd_bundle", "debugpy", "decorator", "ipykernel", "jupyter_client", "pydevd",
-        "tensorboard", "tfgpu_magic", "tornado", "tqdm", "wandb", "zmq",
+        "IPython", "_pydev_bundle", "_pydevd_bundle", "debugpy", "decorator", "ipykernel", "jupyter_client",
+        "prompt_toolkit", "pydevd", "tensorboard", "tfgpu_magic", "tornado", "tqdm", "traitlets", "wandb", "zmq",
     }
 )  # fmt: skip
 """Packages whose threads call no CUDA by themselves."""
@@ -47,9 +50,12 @@ _RUNS_CODE = frozenset({("run_code", "IPython.core.interactiveshell")})
 _RUNS_CELL = _RUNS_CODE | {
     ("_run_cell", "IPython.core.interactiveshell"),
     ("run_cell_async", "IPython.core.interactiveshell"),
-    ("do_execute", "ipykernel.ipkernel"),
+    ("dispatch_shell", "ipykernel.kernelbase"),
 }
-"""The same, and those that are about to."""
+"""The same, and those that are about to, or do what another message asks for."""
+
+_LAUNCHERS = frozenset({"__main__", "runpy"})
+"""Modules of the main thread's outermost functions, which are not the user's."""
 
 _POOL = "concurrent.futures.thread"
 """The module whose threads do what they are given."""
@@ -62,16 +68,16 @@ def hold(gate: Gate) -> Iterator[str]:
     for thread in threading.enumerate():
         if _is_timer(thread):
             _put_off(thread, gate)
-    frames, ours = sys._current_frames(), (threading.current_thread(), threading.main_thread())
-    for thread in threading.enumerate():
-        if thread not in ours and not _is_harmless(thread, frames.get(thread.ident or 0)):
-            yield thread.name
+    known = {thread.ident: thread for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():  # a thread that is not known was not started by `threading`
+        if ident != threading.get_ident() and not _is_harmless(known.get(ident), frame):
+            yield known[ident].name if ident in known else NAMELESS
 
 
 def cell_runs() -> bool:
     """Tell whether a thread runs a cell now, however deep: some let an event loop run within it.
 
-    The cell of this thread has ended when its code has. Another thread's may begin with that at any time.
+    The cell of this thread has ended when its code has. Another one's, or a widget's callback, may begin at any time.
     """
     ours = threading.get_ident()
     return any(
@@ -107,18 +113,21 @@ def _put_off(timer: threading.Timer, gate: Gate) -> None:
     gate.replace(timer, "function", held)
 
 
-def _is_harmless(thread: threading.Thread, frame: FrameType | None) -> bool:
-    if thread.name in _REPORTS or frame is None:  # without a frame it has ended, or is a library's that ran Python once
+def _is_harmless(thread: threading.Thread | None, frame: FrameType) -> bool:
+    if thread is not None and thread.name in _REPORTS:
         return True
     if _is_timer(thread):
         return any(_waits_for_its_time(one) for one in _chain(frame))
     if frame.f_code.co_name == "_worker" and _module(frame) == _POOL:  # no job runs in it
         return True
-    roots = {_module(one).partition(".")[0] for one in _chain(frame)}
+    modules = [_module(one).partition(".")[0] for one in _chain(frame)]
+    while thread is threading.main_thread() and modules and modules[-1] in _LAUNCHERS:
+        modules.pop()
+    roots = set(modules)
     return bool(roots & _HARMLESS) and roots <= _HARMLESS | sys.stdlib_module_names
 
 
-def _is_timer(thread: threading.Thread) -> TypeGuard[threading.Timer]:
+def _is_timer(thread: threading.Thread | None) -> TypeGuard[threading.Timer]:
     return isinstance(thread, threading.Timer) and type(thread).run is threading.Timer.run
 
 
