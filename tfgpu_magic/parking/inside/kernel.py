@@ -80,7 +80,7 @@ def at_end_of_cell(kernel: Any, do: Callable[[], Mapping[str, Any]]) -> None:
             vars(kernel).pop("finish_metadata", None)
             try:
                 metadata.update(do())
-            except Exception:  # whatever it is, the page must be told of the cell's end
+            except (Exception, KeyboardInterrupt):  # whatever it is, the page must be told of the cell's end
                 kernel.shell.showtraceback()
         return finish(parent, metadata, reply_content)
 
