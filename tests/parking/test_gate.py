@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import gc
 import os
@@ -13,6 +14,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
 
 from tests.waiting import until
 from tfgpu_magic.parking.inside import asking, event_loop, threads
@@ -98,6 +101,48 @@ def test_what_was_cancelled_meanwhile_is_not_done() -> None:
     assert asyncio.run(show()) == []
 
 
+def test_what_a_loop_has_begun_with_when_the_gate_is_opened_is_done_all_the_same() -> None:
+    async def show() -> list[str]:
+        loop, said = asyncio.get_running_loop(), list[str]()
+        timer = loop.call_later(60, said.append, "there")
+        gate = Gate(Back(), [partial(event_loop.hold, loop, in_background=at_once)])
+        gate.close()
+        begun: Any = timer._callback  # type: ignore[attr-defined]
+        gate.open()
+        begun()
+        return said
+
+    assert asyncio.run(show()) == ["there"]
+
+
+def test_a_handler_of_a_signal_in_a_loop_cannot_be_held() -> None:
+    async def show() -> tuple[str, ...]:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR2, print)
+        gate = Gate(Back(), [partial(event_loop.hold, loop, in_background=at_once)])
+        try:
+            return gate.close()
+        finally:
+            gate.open()
+            loop.remove_signal_handler(signal.SIGUSR2)
+
+    assert asyncio.run(show()) == ("handler of SIGUSR2",)
+
+
+def test_a_loop_whose_parts_are_not_known_here_cannot_be_held() -> None:
+    loop: Any = asyncio.new_event_loop()
+    gate = Gate(Back(), [partial(event_loop.hold, loop, in_background=at_once)])
+    scheduled = loop.__dict__.pop("_scheduled")
+    try:
+        (said,) = gate.close()
+    finally:
+        gate.open()
+        loop._scheduled = scheduled
+        loop.close()
+
+    assert said.startswith("a library of another version than is known here")
+
+
 def test_a_file_that_a_loop_watches_for_the_user_cannot_be_held() -> None:
     async def show() -> tuple[str, ...]:
         loop, (read, write) = asyncio.get_running_loop(), os.pipe()
@@ -144,6 +189,20 @@ def test_a_thread_of_the_users_is_named(over: threading.Event) -> None:
     assert found() == before
 
 
+def test_a_thread_that_a_library_has_started_is_found_where_it_runs_python(over: threading.Event) -> None:
+    before = found()
+    _thread.start_new_thread(over.wait, ())
+
+    until(lambda: set(found()) - set(before) == {threads.NAMELESS})
+
+
+def test_the_main_thread_is_named_where_another_one_parks_and_it_does_the_users_work() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(found)
+
+        assert "MainThread" in asked.result()
+
+
 def test_a_pool_with_nothing_to_do_is_harmless_and_one_at_work_is_not(over: threading.Event) -> None:
     before = found()
     with ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
@@ -163,6 +222,32 @@ def test_a_timer_by_signals_is_named() -> None:
         assert set(found()) - set(before) == {"signal.ITIMER_VIRTUAL"}
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGRTMIN])
+def test_a_handler_of_a_signal_is_named(number: signal.Signals) -> None:
+    before = found()
+    handler = signal.signal(number, lambda *_: None)
+    try:
+        assert set(found()) - set(before) == {f"handler of {number.name}"}
+    finally:
+        signal.signal(number, handler)
+
+
+def test_a_cell_that_another_thread_is_about_to_run_is_seen(over: threading.Event) -> None:
+    class Shell(InteractiveShell):
+        def transform_cell(self, raw_cell: str) -> str:
+            over.wait()
+            return str(super().transform_cell(raw_cell))
+
+    assert not threads.cell_runs()
+    shell = Shell(config=Config(HistoryManager={"enabled": False}))
+    thread = threading.Thread(target=lambda: shell.run_cell("pass"))
+    thread.start()
+    until(threads.cell_runs)
+    over.set()
+    thread.join()
+    assert not threads.cell_runs()
 
 
 def test_a_timer_waits_for_the_state() -> None:

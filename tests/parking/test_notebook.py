@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.jupyter import Notebook, execute, reply_to, serving
-from tests.parking.conftest import PARKER, helpers
+from tests.parking.conftest import PARKER, helpers, phase
 from tests.parking.notebooks import SIZE, Site, ask, digest_in, home, is_parked, park, send
 from tests.sizes import CONTEXT, GIB
+from tests.slack import SLACK
 from tests.waiting import until
+from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.parking import client
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 
@@ -76,6 +79,12 @@ def test_a_cell_waits_for_room_and_says_for_whom(site: Site, trained: tuple[Note
         assert "still parked" in answer["evalue"]
         assert is_parked(notebook)
 
+        asked = notebook.client.execute("", user_expressions={"digest": "digest()"})
+        until(lambda: _heard(notebook), lambda text: "Waiting for room" in text)
+        os.kill(notebook.pid, signal.SIGINT)
+        assert reply_to(notebook.client, asked)["status"] == "error"
+        assert is_parked(notebook)
+
         waiting = notebook.client.execute("print(digest())")
         until(lambda: _heard(notebook), lambda text: "Waiting for room" in text)
         assert execute(other.client, "%tf_gpu park").startswith("Parked")
@@ -122,17 +131,19 @@ def test_many_cycles_leave_nothing_behind(site: Site, trained: tuple[Notebook, s
     count = (
         "import os, threading\n"
         "names = sorted(one.name for one in threading.enumerate() if one.name != 'tfgpu_magic-watch')\n"
-        "print(len(os.listdir('/proc/self/fd')), names)"
+        "print(len(os.listdir('/proc/self/fd')), *names)"
     )
     for _ in range(2):
         park(notebook)
         notebook.run("pass")
-    before = notebook.run(count)
+    descriptors, *threads = notebook.run(count).split()
     for _ in range(10):
         park(notebook)
         assert digest_in(notebook.run("print(digest())")) == digest
 
-    assert notebook.run(count) == before
+    descriptors_after, *threads_after = notebook.run(count).split()
+    assert int(descriptors_after) <= int(descriptors)
+    assert threads_after == threads
 
 
 def _heard(notebook: Notebook) -> str:
@@ -295,10 +306,20 @@ def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, trained:
     drawn = {"method": "custom", "content": {"type": "drawn"}}
     for _ in range(2):
         send(notebook, "comm_msg", {"comm_id": number, "data": drawn})
+        until(lambda: _draws(notebook, number))
     assert ask(notebook, "kernel_info_request", {})["status"] == "ok"  # those before it have been heard
 
     assert is_parked(notebook)
+    assert site.machine.held() == 0
     assert digest_in(notebook.run("table.close(); print(digest())")) == digest
+
+
+def _draws(notebook: Notebook, comm: str) -> bool:
+    """Tell whether a table's state has come since the last look."""
+    said = []
+    while notebook.client.iopub_channel.msg_ready():
+        said.append(notebook.client.get_iopub_msg(timeout=1)["content"])
+    return any("state" in one["data"].get("state", {}) for one in said if one.get("comm_id") == comm)
 
 
 def test_a_second_page_of_the_same_kernel_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
@@ -325,6 +346,9 @@ def test_a_cell_of_a_subshell_finds_the_state_back(site: Site, trained: tuple[No
 
     assert reply_to(notebook.client, answer)["status"] == "ok"
     assert not is_parked(notebook)
+    answer = send(notebook, "execute_request", {**content, "code": "%tf_gpu park"}, subshell_id=subshell)
+    assert reply_to(notebook.client, answer)["status"] == "ok"
+    assert is_parked(notebook)
     assert notebook.run("print(*seen)").split() == [digest]
 
 
@@ -342,6 +366,33 @@ def test_nothing_stays_of_the_gate_when_the_state_is_back(trained: tuple[Noteboo
     notebook.run("pass")
 
     assert notebook.run(look) == before
+
+
+# --- it is lost ---
+
+
+def test_what_is_in_host_memory_can_be_saved_when_the_state_is_lost(
+    site: Site, trained: tuple[Notebook, str], tmp_path: Path
+) -> None:
+    park(trained[0])
+    with site.trained("lost.ipynb") as (notebook, _):
+        park(notebook)
+        site.machine.hang("cuCheckpointProcessRestore", 1.0 + SLACK)
+        asked = notebook.client.execute("ran = True")
+        until(lambda: phase(notebook.pid) is Phase.RESTORING)
+        taken = until(lambda: site.machine.add_neighbour("6GiB@0"), despite=SimulatorError)
+        answer = reply_to(notebook.client, asked)
+        site.machine.clear_faults()
+        taken.stop()
+
+        assert "cannot be had back" in answer["evalue"]
+        assert "cannot be had back" in trained[0].run("%tf_gpu park lost.ipynb")
+        saved = notebook.run(f"open({str(tmp_path / 'saved')!r}, 'w').write('saved'); print('ran' in globals())")
+        assert "False" in saved.split()
+        assert (tmp_path / "saved").read_text() == "saved"
+        assert "cannot be had back" in notebook.run("%tf_gpu park")
+        assert "cannot be had back" in notebook.run("%tf_gpu park --check")
+        assert notebook.run("print('lives')") == "lives\n"
 
 
 # --- it ends ---

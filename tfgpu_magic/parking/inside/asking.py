@@ -46,6 +46,8 @@ def park(pid: int) -> Outcome:
     entry = parked(pid)
     if entry is not None and entry.phase is Phase.PARKED:  # to ask would bring it back
         return Outcome(entry=entry)
+    if entry is not None and entry.phase is Phase.FAILED:  # its user is to hear of that first, in a cell
+        return Outcome(entry=entry, refusals=(why.Lost(),))
     path, start = connection_file(pid), began(pid)
     if path is None:
         return Outcome(refusals=(why.NotAsked() if start is not None else why.Ended(),))

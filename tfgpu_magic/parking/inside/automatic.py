@@ -80,7 +80,7 @@ class Automatic:
 
         def park() -> None:
             try:
-                if not self._ended.is_set() and not self._running:
+                if not self._ended.is_set() and self._due():  # the loop may have been given it long ago
                     outcome = self._notebook.park()
                     logging.getLogger(__name__).debug("parked by itself: %s", outcome.refusals or "done")
             except MonitorError as error:

@@ -33,6 +33,7 @@ def hold(shell: Any, gate: Gate) -> Iterator[str]:
             gate.come(Way.CELL)
         except NotBack as error:
             options["preprocessing_exc_tuple"] = (UsageError, UsageError(str(error)), None)
+            raw_cell = raw_cell.strip() or "pass"  # a blank one would succeed, and its expressions be evaluated
         return await run(raw_cell, *args, **options)
 
     def held_trigger(*args: Any, **options: Any) -> None:

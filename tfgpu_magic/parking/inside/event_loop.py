@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.parking.inside.gate import NotBack, Way
@@ -45,6 +46,9 @@ def hold(loop: Any, gate: Gate, in_background: Do) -> Iterator[str]:
     for handle in (*loop._scheduled, *loop._ready):  # type: ignore[attr-defined]
         if handle not in watched and not handle.cancelled() and not _is_kernels(handle):
             waiting.put_off(handle)
+    for number, handle in getattr(loop, "_signal_handlers", {}).items():
+        if not _is_kernels(handle):
+            yield f"handler of {getattr(number, 'name', f'signal {number}')}"
 
 
 def runs_cell(loop: Any) -> bool:
@@ -58,7 +62,8 @@ class _Waiting:
     def __init__(self, loop: Any, gate: Gate, in_background: Do) -> None:
         self._loop, self._gate, self._in_background = loop, gate, in_background
         self._due: list[Any] = []
-        self._asked = False
+        self._asked = self._over = False
+        self._turn = threading.Lock()  # the gate is opened on another thread than the loop's
         gate.when_open(self._do)
 
     def put_off(self, handle: Any) -> None:
@@ -67,12 +72,17 @@ class _Waiting:
 
         def put_back() -> None:
             if not handle.cancelled():  # which forgets them
-                handle._callback, handle._args = callback, args
+                handle._args, handle._callback = args, callback  # in this order: `due` takes any arguments
 
-        def due() -> None:
-            self._due.append(handle)
-            if not self._asked:
-                self._asked = True
+        def due(*_: object) -> None:
+            with self._turn:
+                late = self._over
+                if not late:
+                    self._due.append(handle)
+                ask, self._asked = not late and not self._asked, True
+            if late:  # the gate was opened when the loop had begun with it
+                handle._run()
+            elif ask:
                 self._in_background(self._come)
 
         handle._callback, handle._args = due, ()
@@ -86,6 +96,8 @@ class _Waiting:
 
     def _do(self) -> None:
         """Have the loop do what was due, in its order; this is undone last, when all callbacks are put back."""
+        with self._turn:
+            self._over = True
         for handle in self._due:
             if not handle.cancelled():
                 self._loop.call_soon_threadsafe(handle._run)
@@ -105,18 +117,18 @@ def _is_kernels_reader(handle: Any) -> bool:
     if isinstance(handlers, dict) and handle._args and handle._args[0] in handlers:
         stream = getattr(handlers[handle._args[0]][1], "__self__", None)
         taker = getattr(stream, "_recv_callback", None)
-        return type(stream).__module__.startswith("zmq.") and (taker is None or _root(taker) in _KERNELS)
+        return type(stream).__module__.startswith("zmq.") and (taker is None or root_of(taker) in _KERNELS)
     return False
 
 
 def _is_kernels(handle: Any) -> bool:
     callback, args = handle._callback, handle._args or ()
-    if _root(callback) == "tornado" and args:  # it calls what it was given
+    if root_of(callback) == "tornado" and args:  # it calls what it was given
         callback = args[0]
-    return _root(callback) in _KERNELS
+    return root_of(callback) in _KERNELS
 
 
-def _root(callback: Any) -> str:
+def root_of(callback: Any) -> str:
     """Return the package whose code a callback runs first; empty where that is not known."""
     while isinstance(callback, functools.partial):
         callback = callback.func

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ def read(shell: Any, cannot_be_held: tuple[str, ...]) -> Inside:
     """
     running = hasattr(shell, "kernel") and any(map(event_loop.runs_cell, kernel.loops(shell.kernel)))
     return Inside(
-        busy=running or threads.runs_cell(threading.main_thread()),
+        busy=running or threads.cell_runs(),
         threads=cannot_be_held,
         nccl=_nccl(),
         shared=_shared(),

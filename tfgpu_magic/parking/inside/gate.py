@@ -57,7 +57,7 @@ class Gate:
         """Hold every way in from now on, and return the names of what cannot be held."""
         self.closed = True
         self._hold_finalisers()
-        return tuple(dict.fromkeys(name for hold in self._holds for name in hold(self)))
+        return tuple(dict.fromkeys(name for hold in self._holds for name in self._cannot(hold)))
 
     def open(self) -> None:
         """Put everything back; what was put off is done now."""
@@ -81,6 +81,13 @@ class Gate:
     def when_open(self, undo: Callable[[], None]) -> None:
         """Do something when the gate is opened."""
         self._undo.callback(undo)
+
+    def _cannot(self, hold: Hold) -> Iterator[str]:
+        """Give the names of what cannot be held: a way in, too, that another version of a library has otherwise."""
+        try:
+            yield from hold(self)
+        except Exception as error:  # whatever it is, nobody knows then what runs while the state is away
+            yield f"a library of another version than is known here ({error})"
 
     def _hold_finalisers(self) -> None:
         """Have no finaliser of the user's run, on whatever thread Python collects garbage: that waits, too."""

@@ -56,6 +56,13 @@ def loops(kernel: Any) -> list[Any]:
     return [getattr(one.io_loop, "asyncio_loop", one.io_loop) for one in (kernel, *threads)]
 
 
+def runs_cell(kernel: Any) -> bool:
+    """Tell whether what runs now was asked for by a cell, whose end can be waited for: a widget's callback was not."""
+    if not hasattr(kernel, "finish_metadata"):  # it is none of ipykernel's
+        return False
+    return bool(kernel.get_parent("shell").get("header", {}).get("msg_type") == _CELL)
+
+
 def at_end_of_cell(kernel: Any, do: Callable[[], Mapping[str, Any]]) -> None:
     """Do something when the cell that runs now has ended, below it, and before its page is told of its end.
 
@@ -73,7 +80,7 @@ def at_end_of_cell(kernel: Any, do: Callable[[], Mapping[str, Any]]) -> None:
             vars(kernel).pop("finish_metadata", None)
             try:
                 metadata.update(do())
-            except Exception:  # whatever it is, the page must be told of the cell's end
+            except (Exception, KeyboardInterrupt):  # whatever it is, the page must be told of the cell's end
                 kernel.shell.showtraceback()
         return finish(parent, metadata, reply_content)
 

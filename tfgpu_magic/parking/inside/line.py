@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -30,11 +31,13 @@ def park() -> None:
     """Have this process parked when its cell has ended.
 
     Raises:
-        Refused: parking is off here.
+        Refused: parking is off here, or no cell runs.
     """
     _refuse_if_off()
     shell = host.shell()
     if hasattr(shell, "kernel"):
+        if not kernel.runs_cell(shell.kernel):
+            raise Refused("It is parked when a cell has ended, and no cell says this: say it in one.", verdict="")
         kernel.at_end_of_cell(shell.kernel, lambda: _parked(shell))
         return
 
@@ -76,15 +79,18 @@ def automatically(after: float | None, *, when_needed: bool) -> None:
 
 
 def park_other(name: str) -> str:
-    """Park another notebook, and return what has become of it.
+    """Park another notebook, or this one under its name, and return what has become of it.
 
     Raises:
         PolicyError: there is none of that name, or several are.
-        Refused: it was not parked.
+        Refused: it was not parked, or parking is off here.
         MonitorError: it cannot be asked.
     """
     reports = _reports()
-    pid = _pid(name, {one.pid: one.notebook for one in reports.values()}, "No other notebook of yours")
+    pid = _pid(name, {one.pid: one.notebook for one in reports.values()}, "No notebook of yours")
+    if pid == os.getpid():
+        park()
+        return f"This {host.here()} is parked when its cell has ended."
     called = PurePath(reports[pid].notebook).name or f"pid {pid}"
     outcome = Outcome(refusals=(why.Busy(),)) if reports[pid].busy else asking.park(pid)
     if outcome.refusals:

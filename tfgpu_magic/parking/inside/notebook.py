@@ -51,6 +51,8 @@ CAREFUL_EXIT_TIMEOUT = 60.0
 WATCH_EVERY = 2.0
 """Seconds between two looks at the record of what is parked, while it is."""
 
+_LOST = Outcome(refusals=(why.Lost(),))
+
 _NOWHERE = (why.HoldsNothing, why.NoDriver, why.Unanswered, why.Ended)
 """Why it cannot be said that a process has its state."""
 
@@ -75,6 +77,7 @@ class Notebook:
         self._turn = threading.RLock()  # held while it is parked, or while it is decided who brings it back
         self._held: tuple[Held, ...] = ()
         self._coming: ComingBack | None = None
+        self._parkings = 0  # what comes late of a return says nothing of the next parking
         self._lost = False
         self._watching = False
 
@@ -95,6 +98,9 @@ class Notebook:
         with self._turn, uninterrupted() as interrupted:
             if self._gate.closed:
                 return Outcome(entry=client.parked())
+            if self._lost:
+                return _LOST
+            self._parkings += 1
             atexit.unregister(self._leave)
             atexit.register(self._leave)  # what was registered last is called first
             try:
@@ -116,6 +122,8 @@ class Notebook:
             MonitorError: the helper cannot be asked.
         """
         with self._turn:
+            if self._lost:
+                return _LOST
             try:
                 cannot = self._gate.close()
             finally:
@@ -173,7 +181,7 @@ class Notebook:
                 self._go_on_without()
                 return None
             if self._coming is None or not self._coming.join():
-                self._coming = ComingBack(self._held, self._settle)
+                self._coming = ComingBack(self._held, partial(self._settle, self._parkings))
             return self._coming
 
     def _outcome(self, coming: ComingBack, way: Way, shown: Shown) -> Outcome | None:
@@ -188,16 +196,18 @@ class Notebook:
             coming.outcome(CALL_OFF_TIMEOUT, show)
             raise
 
-    def _settle(self, outcome: Outcome) -> None:
-        """Open the gate where the state is back; on the thread that has asked for it."""
+    def _settle(self, parking: int, outcome: Outcome) -> None:
+        """Open the gate where the state is back, unless it went away again; on the thread that has asked for it."""
         if any(isinstance(one, why.NotParked) for one in outcome.refusals):
             found = client.check(inside=Inside())  # something else has brought it back, where the driver lists it
             back = not any(isinstance(one, _NOWHERE) for one in found.refusals)
         else:
             back = outcome.done
-        self._lost = any(isinstance(one, why.Lost) for one in outcome.refusals)
-        if back:
-            self._open()
+        with self._turn:
+            if parking == self._parkings:
+                self._lost = any(isinstance(one, why.Lost) for one in outcome.refusals)
+                if back:
+                    self._open()
 
     def _watch(self) -> None:
         """Open the gate, too, when another process has brought the state back: a page's button, say."""
