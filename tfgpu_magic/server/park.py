@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.owners import Notebook
 
-ANSWER_TIMEOUT = 10.0
-"""Seconds that an answer may take; what takes longer goes on, and the panel shows how it gets on."""
+PARK_TIMEOUT = asking.BEGIN_TIMEOUT + asking.ANSWER_TIMEOUT
+"""Seconds that the answer to a park may take: by then it is on its way, or its refusal is known."""
+RETURN_TIMEOUT = 5.0
+"""Seconds that the answer to a return may take; one that waits for room goes on, and the panel shows how it gets on."""
 
 
 class Returns:
@@ -94,30 +96,31 @@ class ParkHandler(APIHandler):
         if known is None or known.kernel != kernel or began(pid) is None:
             raise web.HTTPError(404, f"process {pid} is no kernel of this server")
         if fields.get("back") is True:
-            status = await self._status(partial(self._returns.bring_back, pid))
+            status = await _status(partial(self._returns.bring_back, pid), RETURN_TIMEOUT)
         elif self._returns.call_off(pid):
             status = 204
         else:
             busy = known.state == "busy"
-            status = await self._status(partial(_busy if busy else asking.park, pid))
+            status = await _status(partial(_busy if busy else asking.park, pid), PARK_TIMEOUT)
         self.set_status(status)
         await self.finish()
 
-    async def _status(self, do: Callable[[], Outcome]) -> int:
-        """Do something on a thread, and return the answer's status."""
-        worker = Worker()
-        doing = worker.do(do)
-        worker.close(lambda: None)
-        if not (await asyncio.wait({doing}, timeout=ANSWER_TIMEOUT))[0]:
-            doing.add_done_callback(lambda done: done.cancelled() or done.exception())
-            return 202
-        try:
-            outcome = doing.result()
-        except MonitorError as error:
-            raise web.HTTPError(503, _plain(str(error))) from error
-        if not outcome.done:
-            raise web.HTTPError(409, _plain(reasons(outcome.refusals)))
-        return 204
+
+async def _status(do: Callable[[], Outcome], timeout: float) -> int:
+    """Do something on a thread, and return the answer's status."""
+    worker = Worker()
+    doing = worker.do(do)
+    worker.close(lambda: None)
+    if not (await asyncio.wait({doing}, timeout=timeout))[0]:
+        doing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return 202
+    try:
+        outcome = doing.result()
+    except MonitorError as error:
+        raise web.HTTPError(503, _plain(str(error))) from error
+    if not outcome.done:
+        raise web.HTTPError(409, _plain(reasons(outcome.refusals)))
+    return 204
 
 
 def _busy(_: int) -> Outcome:
