@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from jupyter_server.auth.decorator import authorized
-from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfgpu_magic.errors import MonitorError
@@ -21,8 +19,7 @@ from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import asking
 from tfgpu_magic.parking.messages import Outcome
-from tfgpu_magic.server.handlers import RESOURCE
-from tfgpu_magic.server.worker import Worker
+from tfgpu_magic.server.deeds import DeedHandler, within
 from tfgpu_magic.views.parking import reasons
 
 if TYPE_CHECKING:
@@ -69,7 +66,7 @@ class Returns:
             self.call_off(pid)
 
 
-class ParkHandler(APIHandler):
+class ParkHandler(DeedHandler):
     """Parks a kernel, or brings it back.
 
     The body is JSON: ``{"kernel": "...", "pid": 4711}``, with ``"back": true`` for the latter. 204: done; 202: it goes
@@ -77,45 +74,34 @@ class ParkHandler(APIHandler):
     done, and the message says why; 503: the parker does not answer.
     """
 
-    auth_resource = RESOURCE
-
-    def initialize(self, kernels: Callable[[], Awaitable[Mapping[int, Notebook]]], returns: Returns) -> None:
+    def initialize(  # type: ignore[override]  # what each takes is in `extension`
+        self, kernels: Callable[[], Awaitable[Mapping[int, Notebook]]], returns: Returns
+    ) -> None:
         """Take the function that returns this server's kernels by pid, and those that are to come back."""
-        self._kernels, self._returns = kernels, returns
+        super().initialize(kernels)
+        self._returns = returns
 
-    @web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]  # its type is lost on the way
-    async def post(self) -> None:
-        """Do it."""
-        body: object = self.get_json_body()
-        fields = body if isinstance(body, dict) else {}
-        pid, kernel = fields.get("pid"), fields.get("kernel")
-        if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0 or not isinstance(kernel, str):
-            raise web.HTTPError(400, "kernel and pid are no kernel")
+    async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
+        """Park it, or bring it back."""
+        kernel = fields.get("kernel")
+        if not isinstance(kernel, str):
+            raise web.HTTPError(400, "kernel is no kernel")
         known = (await self._kernels()).get(pid)
         if known is None or known.kernel != kernel or began(pid) is None:
             raise web.HTTPError(404, f"process {pid} is no kernel of this server")
         if fields.get("back") is True:
-            status = await _status(partial(self._returns.bring_back, pid), RETURN_TIMEOUT)
-        elif self._returns.call_off(pid):
-            status = 204
-        else:
-            busy = known.state == "busy"
-            status = await _status(partial(_busy if busy else asking.park, pid), PARK_TIMEOUT)
-        self.set_status(status)
-        await self.finish()
+            return await _status(partial(self._returns.bring_back, pid), RETURN_TIMEOUT)
+        if self._returns.call_off(pid):
+            return 204
+        return await _status(partial(_busy if known.state == "busy" else asking.park, pid), PARK_TIMEOUT)
 
 
 async def _status(do: Callable[[], Outcome], timeout: float) -> int:
     """Do something on a thread, and return the answer's status."""
-    worker = Worker()
-    doing = worker.do(do)
-    worker.close(lambda: None)
-    if not (await asyncio.wait({doing}, timeout=timeout))[0]:
-        doing.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return 202
     try:
-        outcome = doing.result()
+        outcome = await within(timeout, do)
+    except asyncio.TimeoutError:
+        return 202
     except MonitorError as error:
         raise web.HTTPError(503, _plain(str(error))) from error
     if not outcome.done:
