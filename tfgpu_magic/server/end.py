@@ -17,13 +17,13 @@ from tornado import web
 
 from tfgpu_magic.monitor.driver_users import opens_driver
 from tfgpu_magic.monitor.pids import began, family
-from tfgpu_magic.server.deeds import DeedHandler, number, read
+from tfgpu_magic.server.actions import ActionHandler, number, read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class EndHandler(DeedHandler):
+class EndHandler(ActionHandler):
     """Asks a process to end, or kills one that does not.
 
     The body is JSON: ``{"pid": 4711, "began": 123456}``, with ``"kill": true`` for the latter; `began` is the row's

@@ -19,7 +19,7 @@ from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import asking
 from tfgpu_magic.parking.messages import Outcome
-from tfgpu_magic.server.deeds import DeedHandler, within
+from tfgpu_magic.server.actions import ActionHandler, within
 from tfgpu_magic.views.parking import reasons
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Returns:
             self.call_off(pid)
 
 
-class ParkHandler(DeedHandler):
+class ParkHandler(ActionHandler):
     """Parks a kernel, or brings it back.
 
     The body is JSON: ``{"kernel": "...", "pid": 4711}``, with ``"back": true`` for the latter. 204: done; 202: it goes

@@ -11,13 +11,13 @@ import psutil
 from tornado import web
 
 from tfgpu_magic.monitor.process_names import is_call
-from tfgpu_magic.server.deeds import DeedHandler, read
+from tfgpu_magic.server.actions import ActionHandler, read
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 
-class StopHandler(DeedHandler):
+class StopHandler(ActionHandler):
     """Interrupts a call as Ctrl-C does, or kills one that ignores interrupts.
 
     The body is JSON: ``{"pid": 4711}``, with ``"kill": true`` for the latter. How the call ended is shown below its

@@ -23,8 +23,8 @@ PROCESS_TIMEOUT = 5.0
 """Seconds to wait for the facts about a process, which take as long as a driver holds it."""
 
 
-class DeedHandler(APIHandler):
-    """Does something to a process. The body is JSON: ``{"pid": 4711}``, with what each deed adds."""
+class ActionHandler(APIHandler):
+    """Does something to a process. The body is JSON: ``{"pid": 4711}``, with what each action adds."""
 
     auth_resource = RESOURCE
 
