@@ -43,10 +43,7 @@ REASONS = {
     "tfgpu_magic.isolate.values.plain": "NumPy is optional",
     "tfgpu_magic.views.track": "pandas is optional",
     **dict.fromkeys(
-        [
-            f"tfgpu_magic.words.{word}"
-            for word in ("code", "env", "jobs", "measure", "park", "plan", "policy", "track", "unpark")
-        ],
+        [f"tfgpu_magic.words.{word}" for word in ("code", "env", "jobs", "measure", "park", "plan", "policy", "track")],
         "all words are imported when one is said, and what it needs when it is that one",
     ),
 }

@@ -128,6 +128,7 @@ class TfGpuMagics(Magics):
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
         self.observe(self._on_ceiling, "ceiling")
         self.observe(self._on_parking, "parking")
+        self.observe(self._on_open_module, "parking_on_open_module")
 
     def _on_policy(self, change: Any) -> None:
         """Have `%config TfGpuMagics.policy = ...` do what a line would: a refusal is shown in the same cell."""
@@ -158,6 +159,15 @@ class TfGpuMagics(Magics):
         except TfGpuError as error:
             self.parking = change["old"]
             raise UsageError(str(error)) from None
+
+    def _on_open_module(self, change: Any) -> None:
+        """Have `%config` take the permission back only: what may stop a machine is not for a cell to allow."""
+        if change["new"]:
+            self.parking_on_open_module = False
+            raise UsageError(
+                "Only the configuration can allow parking under the open kernel module, since it may stop the whole "
+                "machine: `c.TfGpuMagics.parking_on_open_module = True` in ipython_config.py."
+            )
 
     @observe("quiet")
     def _set_quiet(self, change: Mapping[str, Any]) -> None:

@@ -117,6 +117,6 @@ def _agreed(names: str) -> bool:
     """
     try:
         answer = input(f"Park {names} to make room? [y/N] ")
-    except (EOFError, RuntimeError, NotImplementedError) as error:  # ipykernel's is one of the latter
+    except (EOFError, RuntimeError) as error:  # ipykernel's is one of the latter
         raise Refused(f"Nobody can be asked here whether to park {names}, so nothing was parked.") from error
     return answer.strip().lower() in ("y", "yes")

@@ -83,9 +83,13 @@ class Publisher:
 
 
 def parks(shell: Any) -> bool:
-    """Tell whether a kernel lets itself be parked: parking is off unless its administrator or its user asks for it."""
+    """Tell whether a kernel lets itself be parked: it is asked for, and the driver's kernel module is allowed here."""
     magics = shell.magics_manager.registry.get("TfGpuMagics")
-    return bool(getattr(magics, "parking", "off") != "off")
+    if getattr(magics, "parking", "off") == "off":
+        return False
+    from tfgpu_magic.parking import facts  # nothing of parking is imported where it is off
+
+    return facts.open_module() in ((False, True) if magics.parking_on_open_module else (False,))
 
 
 def notebook_of(shell: Any) -> str:

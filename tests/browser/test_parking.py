@@ -80,6 +80,21 @@ def test_a_notebook_that_does_not_allow_it_has_no_button(scene: Scene, page: Pag
     scene.server.open(f"api/sessions/{shy.session}", method="DELETE").close()
 
 
+def test_one_that_cannot_be_parked_now_says_why_and_stays(scene: Scene, page: Page, notebook: Notebook) -> None:
+    held = scene.held(notebook)
+    notebook.run("import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()")
+    visit(page, scene)
+    panel = open_panel(page)
+    soon(lambda: panel.row("train.ipynb"), 30)
+    panel.press("park", "train.ipynb")
+    dialog = page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text("train.ipynb was not parked", timeout=60_000)
+    expect(dialog).to_contain_text("Something of it may use the GPU at any time")
+    shot(page, f"refused-{scene.application}")
+
+    assert scene.held(notebook) == held
+
+
 def test_the_notification_offers_it_and_goes(scene: Scene, page: Page, notebook: Notebook) -> None:
     unused(scene, notebook)
     visit(page, scene)

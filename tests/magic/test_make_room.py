@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -131,13 +132,28 @@ def test_where_it_fits_nobody_is_asked(idle: Notebook, asking: Notebook) -> None
     assert "limit 1" in text
 
 
-def test_an_isolated_call_that_finds_no_room_names_it_too(idle: Notebook, asking: Notebook) -> None:
+def test_whatever_finds_no_room_names_it_too(
+    machine: Machine, server: Server, idle: Notebook, asking: Notebook
+) -> None:
     refused(asking)
-    text = said(asking, "%%tf_gpu isolate --gpus 1 limit 5GiB\nprint(1)")
+    for words in ("pick --need 6GiB", "pick --need 6GiB; limit 5GiB"):
+        text = said(asking, f"%tf_gpu {words}")
+        assert "eval.ipynb (4." in text
+        assert f"%tf_gpu {words} --make-room" in text
+    planned = said(asking, f"%tf_gpu plan {LINE.removeprefix('%tf_gpu ')}")
+    assert "eval.ipynb (4." in planned
 
-    assert "Not started." in text
-    assert "eval.ipynb (4." in text
-    assert "`%tf_gpu park NAME` parks one." in text
+    call = said(asking, "%%tf_gpu isolate --gpus 1 limit 5GiB\nprint(1)")
+    assert "Not started." in call
+    assert "eval.ipynb (4." in call
+    assert "`%tf_gpu park NAME` parks one." in call
+
+    board = {"TFGPU_MAGIC_DIR": str(server.home / "board")}
+    command = [sys.executable, "-m", "tfgpu_magic", "run", "limit 5GiB", "--", "-c", "print(1)"]
+    program = machine.run(command, env=board, capture_output=True, text=True)
+    assert program.returncode == 2
+    assert "eval.ipynb (4." in program.stderr
+    assert "To park one, say `%tf_gpu park` in it." in program.stderr
 
 
 @pytest.mark.parametrize(

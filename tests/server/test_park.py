@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 HOLDS = "from tests.simgpu.on_machine import allocate; allocate(%d)"
 ALLOWS = '%load_ext tfgpu_magic\n%config TfGpuMagics.parking = "ask"'
 
+SOON = [(204, ""), (202, "")]
+"""It is done, or goes on: a busy machine takes longer to start a helper than an answer may take."""
+
 
 @pytest.fixture(scope="module")
 def server(serve: Serve) -> Server:
@@ -117,9 +120,9 @@ def test_it_parks_and_comes_back_and_its_row_says_so(machine: Machine, server: S
     assert until(lambda: told(server)) == held
 
     assert notebook.post() == (204, "")  # twice is fine
-    assert notebook.post(back=True) == (204, "")
-    assert machine.held(pid=notebook.pid) == held
+    assert notebook.post(back=True) in SOON
     assert notebook.seen(lambda row: "parking" not in row)["held"] == held
+    assert machine.held(pid=notebook.pid) == held
 
 
 def test_one_that_does_not_allow_it_says_how_to_and_is_left_alone(server: Server, machine: Machine) -> None:
@@ -178,7 +181,7 @@ def test_its_row_is_true_after_the_parkers_death(machine: Machine, notebook: Not
         process.kill()
 
     assert notebook.seen(lambda row: row.get("parking") == "parked")
-    assert notebook.post(back=True) == (204, "")
+    assert notebook.post(back=True) in SOON
     assert notebook.seen(lambda row: "parking" not in row)
 
 
@@ -193,12 +196,12 @@ def test_its_way_is_seen_and_what_the_parker_dies_over_is_set_right(
             for process in helpers(machine):
                 process.kill()
             stream.until(lambda state: (notebook.row(state) or {}).get("parking") == "parked", 60)
-            assert asked.result(120)[0] in (202, 204)
+            assert asked.result(120) in SOON
             assert machine.held(pid=notebook.pid) == 0
             back = threads.submit(notebook.post, back=True)
             stream.until(lambda state: (notebook.row(state) or {}).get("parking") == "restoring", 60)
             stream.until(lambda state: "parking" not in (notebook.row(state) or {"parking": ""}), 60)
-            assert back.result(120)[0] in (202, 204)
+            assert back.result(120) in SOON
     finally:
         machine.set_checkpoints(out=0.0, back=0.0)
 

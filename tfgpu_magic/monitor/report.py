@@ -131,13 +131,16 @@ class Report:
     def from_json(cls, text: str) -> Report:
         """Read what `to_json` wrote; of a report of version 1, all but its figures, and of earlier ones no limits.
 
+        What a later package adds without another version is passed over, so that both see each other meanwhile.
+
         Raises:
             ValueError: the text is not a report.
         """
         try:
             fields = json.loads(text)
             uses = tuple(map(_use, fields.pop("uses")))
-            return cls(uses=uses, **(fields | {"notes": tuple(fields["notes"])}))
+            known = {field.name: fields[field.name] for field in dataclasses.fields(cls) if field.name in fields}
+            return cls(**{**known, "uses": uses, "notes": tuple(fields["notes"])})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a report: {error}") from error
 

@@ -9,8 +9,8 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.parking import client, record
-from tfgpu_magic.parking.states import UNSETTLED
+from tfgpu_magic.parking import client, facts, record
+from tfgpu_magic.parking.states import UNSETTLED, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,3 +30,15 @@ def entries(places: Iterable[BoardDirectory]) -> tuple[Entry, ...]:
         with contextlib.suppress(MonitorError):  # a later look may start one
             client.attend()
     return found
+
+
+def must_end_itself(pid: int) -> bool:
+    """Tell whether to kill a process may stop the machine: its state was brought back under the open kernel module.
+
+    One that ends by itself has stopped none, nor one whose state is away. Source: NVIDIA/cuda-checkpoint#53.
+    """
+    entry = client.parked(pid)
+    if entry is None or entry.phase is Phase.PARKED:
+        return False
+    was_away = entry.returns > 0 or entry.phase not in (Phase.LOCKING, Phase.CHECKPOINTING)
+    return was_away and facts.open_module() is not False

@@ -17,7 +17,8 @@ from tornado import web
 
 from tfgpu_magic.monitor.driver_users import opens_driver
 from tfgpu_magic.monitor.pids import began, family
-from tfgpu_magic.server.actions import ActionHandler, number, read
+from tfgpu_magic.parking import client
+from tfgpu_magic.server.actions import ActionHandler, number, read, refuse_to_stop_machine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,8 @@ class EndHandler(ActionHandler):
 
     The body is JSON: ``{"pid": 4711, "began": 123456}``, with ``"kill": true`` for the latter; `began` is the row's
     figure. 204: the signal was sent; 400: the request is malformed; 403: the process is the server, or one of its
-    kernels or their children; 404: there is no such process any more, or it holds no GPU; 504: it cannot be read.
+    kernels or their children; 404: there is no such process any more, or it holds no GPU; 409: it was parked once, and
+    to end it so may stop the machine; 504: it cannot be read.
     """
 
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
@@ -59,10 +61,11 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
     try:
         # Whichever process has the pid now has had it since before the descriptor was opened, if it began then.
         process = psutil.Process(pid)
-        if began(pid) != start or process.uids().real != os.getuid() or opens_driver(pid) is False:
+        if began(pid) != start or process.uids().real != os.getuid() or not _uses_gpu(pid):
             return 404
         if pid in family() or not kernels.isdisjoint({pid, *(parent.pid for parent in process.parents())}):
             return 403
+        refuse_to_stop_machine(pid)  # most programs end at once by either signal, and CUDA knows nothing of it
         if fd is not None:
             signal.pidfd_send_signal(fd, number)
         elif began(pid) == start:  # it may have ended while all that was read
@@ -75,6 +78,11 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
         if fd is not None:
             os.close(fd)
     return 204
+
+
+def _uses_gpu(pid: int) -> bool:
+    """Tell whether a process has the driver open, or may have; one that is parked need not."""
+    return opens_driver(pid) is not False or client.parked(pid) is not None
 
 
 def _descriptor(pid: int) -> int | None:

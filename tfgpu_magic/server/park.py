@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.owners import Notebook
 
-ANSWER_TIMEOUT = 10.0
-"""Seconds that an answer may take; what takes longer goes on, and the panel shows how it gets on."""
+PARK_TIMEOUT = asking.BEGIN_TIMEOUT + asking.ANSWER_TIMEOUT
+"""Seconds that the answer to a park may take: by then it is on its way, or its refusal is known."""
+RETURN_TIMEOUT = 5.0
+"""Seconds that the answer to a return may take; one that waits for room goes on, and the panel shows how it gets on."""
 
 
 class Returns:
@@ -88,22 +90,23 @@ class ParkHandler(ActionHandler):
         if known is None or known.kernel != kernel or began(pid) is None:
             raise web.HTTPError(404, f"process {pid} is no kernel of this server")
         if fields.get("back") is True:
-            return await self._status(partial(self._returns.bring_back, pid))
+            return await _status(partial(self._returns.bring_back, pid), RETURN_TIMEOUT)
         if self._returns.call_off(pid):
             return 204
-        return await self._status(partial(_busy if known.state == "busy" else asking.park, pid))
+        return await _status(partial(_busy if known.state == "busy" else asking.park, pid), PARK_TIMEOUT)
 
-    async def _status(self, do: Callable[[], Outcome]) -> int:
-        """Do something on a thread, and return the answer's status."""
-        try:
-            outcome = await within(ANSWER_TIMEOUT, do)
-        except asyncio.TimeoutError:
-            return 202
-        except MonitorError as error:
-            raise web.HTTPError(503, _plain(str(error))) from error
-        if not outcome.done:
-            raise web.HTTPError(409, _plain(reasons(outcome.refusals)))
-        return 204
+
+async def _status(do: Callable[[], Outcome], timeout: float) -> int:
+    """Do something on a thread, and return the answer's status."""
+    try:
+        outcome = await within(timeout, do)
+    except asyncio.TimeoutError:
+        return 202
+    except MonitorError as error:
+        raise web.HTTPError(503, _plain(str(error))) from error
+    if not outcome.done:
+        raise web.HTTPError(409, _plain(reasons(outcome.refusals)))
+    return 204
 
 
 def _busy(_: int) -> Outcome:

@@ -11,7 +11,7 @@ import psutil
 from tornado import web
 
 from tfgpu_magic.monitor.process_names import is_call
-from tfgpu_magic.server.actions import ActionHandler, read
+from tfgpu_magic.server.actions import ActionHandler, read, refuse_to_stop_machine
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -21,8 +21,8 @@ class StopHandler(ActionHandler):
     """Interrupts a call as Ctrl-C does, or kills one that ignores interrupts.
 
     The body is JSON: ``{"pid": 4711}``, with ``"kill": true`` for the latter. How the call ended is shown below its
-    cell. 204: the signal was sent; 400: the request is malformed; 404: the pid is no call of these kernels; 504: the
-    process cannot be read.
+    cell. 204: the signal was sent; 400: the request is malformed; 404: the pid is no call of these kernels; 409: it was
+    parked once, and to kill it may stop the machine; 504: the process cannot be read.
     """
 
     async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
@@ -48,6 +48,8 @@ def stop(pid: int, number: int, kernels: Collection[int]) -> bool:
             return False
         if not any(parent.pid in kernels for parent in process.parents()):
             return False
+        if number == signal.SIGKILL:
+            refuse_to_stop_machine(pid)
         os.killpg(pid, number)  # each call leads a process group of its own
     except (psutil.Error, OSError):
         return False  # it has ended meanwhile

@@ -14,7 +14,7 @@ _AUTO, _NEEDED, _CHECK, _OFF = "--auto", "--when-needed", "--check", "off"
 _TIMES = ("10m", "20m", "1h", _OFF)
 
 
-def _here() -> ModuleType:
+def inside() -> ModuleType:
     """Return what does it in this process; nothing of parking is imported before it is asked for."""
     from tfgpu_magic.parking.inside import line
 
@@ -22,7 +22,7 @@ def _here() -> ModuleType:
 
 
 def _answer(line: Line) -> None:
-    here = _here()
+    here = inside()
     name, flags = part(line.rest.split(), {_AUTO: f"{_AUTO} after which time?", _NEEDED: "", _CHECK: ""}, WORD.forms)
     if (name and flags) or (_CHECK in flags and len(flags) > 1) or (_NEEDED in flags and _AUTO not in flags):
         raise PolicyError(f"`park {line.rest}` cannot be done.{WORD.forms}")
@@ -44,7 +44,7 @@ def _answer(line: Line) -> None:
 def _offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
     if tokens[-1:] == [_AUTO]:
         return list(_TIMES)
-    return [] if tokens else list(_here().names())
+    return [] if tokens else list(inside().names())
 
 
 WORD = Word(

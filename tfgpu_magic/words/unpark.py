@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import ModuleType
 
 from tfgpu_magic.config.word import Line, Word
-
-
-def _here() -> ModuleType:
-    """Return what does it in this process; nothing of parking is imported before it is asked for."""
-    from tfgpu_magic.parking.inside import line
-
-    return line
+from tfgpu_magic.words.park import inside
 
 
 def _answer(line: Line) -> None:
     if line.rest:
-        print(_here().unpark_other(line.rest))
+        print(inside().unpark_other(line.rest))
     else:  # a cell of a parked notebook has brought it back before it runs
         print("This notebook is not parked: what it holds of the GPUs is there.")
 
 
 def _offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
-    return [] if tokens else list(_here().parked_names())
+    return [] if tokens else list(inside().parked_names())
 
 
 WORD = Word(

@@ -72,7 +72,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
       const request = { method: 'POST', body };
       const response = await asked.ask(row, () => ServerConnection.makeRequest(url, request, serverSettings));
       if (!response.ok && response.status !== 404) {
-        throw new ServerConnection.ResponseError(response); // 404: it has ended by itself
+        throw await ServerConnection.ResponseError.create(response); // 404: it has ended by itself
       }
     } catch (error) {
       await failed(trans.__('%1 was not stopped', name), error);
