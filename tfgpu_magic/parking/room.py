@@ -115,7 +115,7 @@ class Waiting:
         self, page: Page, place: Place, devices: tuple[Device, ...], snapshot: Snapshot
     ) -> tuple[Device, ...] | None:
         now = time.monotonic()
-        theirs = [claim for ticket, one in page.entries.items() if ticket != place.ticket for claim in one.claims]
+        theirs = [claim for claim in page.claims() if claim.pid != place.entry.pid]  # a call's own may be there, too
         ahead = [
             one.need
             for ticket, one in page.entries.items()
