@@ -113,7 +113,7 @@ class Way:
         elif message.kind == AWAY:
             self.away, self._left = True, time.monotonic()
             self.parked = Parked(state="parking", size=0, since=time.time())
-            begin = functools.partial(self._work, process, _loaded(message), say)
+            begin = functools.partial(self._work, process, _loaded(message), functools.partial(_said, say))
             threading.Thread(target=begin, name="tfgpu_magic-way", daemon=True).start()
         else:
             self.away, self.seconds = False, self.seconds + time.monotonic() - self._left
@@ -127,12 +127,14 @@ class Way:
 
     def _work(self, process: WorkerProcess, inside: Inside | why.Refusal, say: Callable[[str], None]) -> None:
         """Have a call parked that waits for that, brought back, and go on."""
-        pid = process.pid or 0
-        refused = parking.no_way([inside]) if isinstance(inside, why.Refusal) else self._park(pid, inside)
+        pid, begun = process.pid or 0, time.monotonic()
+        refused = parking.no_way([inside]) if isinstance(inside, why.Refusal) else self._park(pid, inside, say)
         if not refused and not self._brought_back(pid, say):
             process.signal(signal.SIGKILL)
             return
-        if refused and refused != self._refused:
+        if not refused:
+            say(parking.call_back(time.monotonic() - begun))
+        elif refused != self._refused:
             say(refused)
         with self._changed:
             self.parked, self._refused = None, refused
@@ -141,7 +143,7 @@ class Way:
             self._changed.notify_all()
         _reply(process, AWAY, yes=not refused)
 
-    def _park(self, pid: int, inside: Inside) -> str:
+    def _park(self, pid: int, inside: Inside, say: Callable[[str], None]) -> str:
         """Have it parked; return why it is not."""
         try:
             outcome = client.park(pid, inside=inside, name=ISOLATED)
@@ -154,6 +156,7 @@ class Way:
         with self._changed:
             self.parked = Parked(state="parked", size=entry.size, since=entry.since)
             self._changed.notify_all()
+        say(parking.call_parked(entry.size))
         return ""
 
     def _brought_back(self, pid: int, say: Callable[[str], None]) -> bool:
@@ -168,15 +171,15 @@ class Way:
                 continue
             try:
                 outcome = client.unpark(pid, held=held, tell=self._tell, wanted=lambda: not self._kept)
+                if outcome.done or (_has(outcome, why.NotParked) and _is_there(pid)):
+                    break
+                text = "" if _has(outcome, why.Cancelled) else parking.call_stays(outcome.refusals)
             except MonitorError as error:
                 text = str(error)
             else:
                 if _has(outcome, why.Lost):
                     say(parking.lost_call())
                     return False
-                if outcome.done or (_has(outcome, why.NotParked) and _is_there(pid)):
-                    break
-                text = "" if _has(outcome, why.Cancelled) else parking.call_stays(outcome.refusals)
             if text and text != said:
                 say(text)
                 said = text
@@ -187,6 +190,9 @@ class Way:
     def _stays(self) -> bool:
         """Tell whether it is to stay parked; wait a moment if it is."""
         with self._changed:
+            if self._kept and self.parked is not None:
+                self.parked = replace(self.parked, state="parked")
+                self._changed.notify_all()
             return self._kept and not self._changed.wait_for(lambda: not self._kept, LOOK_EVERY)
 
     def _tell(self, progress: Progress) -> None:
@@ -197,7 +203,8 @@ class Way:
     def _suspend(self, *, suspended: bool) -> None:
         if suspended != self._suspended:
             self._suspended = suspended
-            self.suspend(suspended)
+            with contextlib.suppress(OSError):
+                self.suspend(suspended)
 
     def _is_parked(self) -> bool:
         return self.parked is not None and self.parked.state == "parked"
@@ -213,6 +220,11 @@ def _allowed() -> bool:
 
 def _loaded(message: Message) -> Any:
     return pickle.loads(message.parts[0])  # noqa: S301  # from our own process
+
+
+def _said(say: Callable[[str], None], text: str) -> None:
+    with contextlib.suppress(Exception):  # a kernel that is ending; whatever is not said, the call must go on
+        say(text)
 
 
 def _reply(process: WorkerProcess, kind: str, *, yes: bool) -> None:

@@ -117,6 +117,16 @@ _NEVER = (
 )
 
 
+def call_parked(size: int) -> str:
+    """Say that a call is parked."""
+    return f"Parked: {rounded(size)} of GPU memory are in host memory now, and this call waits until they are back."
+
+
+def call_back(after: float) -> str:
+    """Say that a call goes on."""
+    return f"Back on the GPU after {seconds(after)}: this call goes on."
+
+
 def call_stays(refusals: Sequence[Refusal]) -> str:
     """Say why a call does not come back yet."""
     return f"This call is parked, and does not come back yet. {reasons(refusals)} It is tried again."
