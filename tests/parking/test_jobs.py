@@ -151,9 +151,7 @@ def test_a_user_parks_a_job_until_they_say_otherwise(
     assert said.endswith(", 2)\n")
 
 
-def test_a_parked_job_that_is_stopped_saves_what_it_has_first(
-    site: Site, notebook: Notebook, tmp_path: Path
-) -> None:
+def test_a_parked_job_that_is_stopped_saves_what_it_has_first(site: Site, notebook: Notebook, tmp_path: Path) -> None:
     with job(site, notebook, tmp_path / "end") as one:
         one.do("park")
         site.machine.set_checkpoints(out=0.0, back=2.0)  # it is interrupted while it is copied back, at the latest
