@@ -128,8 +128,7 @@ class Reporter:
     def _look_for_jobs(self) -> None:
         """Note whether background cells and calls run: they would end with their kernel, so it is not idle."""
         listed: Any = sys.modules.get("tfgpu_magic.isolate.job_list")
-        statuses = getattr(listed, "statuses", tuple)  # a cell may be importing it, and has run half of it
-        running = any(one.state in (listed.WAITING, listed.RUNNING) for one in statuses())
+        running = bool(getattr(listed, "running", tuple)())  # a cell may be importing it, and has run half of it
         if self._jobs and not running:
             self._active = time.time()
         self._jobs = running

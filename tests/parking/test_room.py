@@ -118,6 +118,16 @@ def test_nobody_waits_behind_one_that_other_programs_keep_out() -> None:
     assert waiting.claim(small, now)
 
 
+def test_what_a_call_has_leased_itself_does_not_keep_it_away() -> None:
+    table = LeaseTable()
+    waiting, (own, start) = Waiting(table), me()
+    with table.turn() as page:
+        claim = claims.Claim("GPU-0", 6 * GIB, pid=own, began=start)
+        page.put(lease_file.Entry(ticket=page.number(), slot=7, seen=time.monotonic(), claims=(claim,)))
+
+    assert waiting.claim(waiting.enter(entry()), snapshot(8 * GIB))
+
+
 def test_an_isolated_call_that_has_the_gpu_is_waited_for() -> None:
     table = LeaseTable()
     waiting = Waiting(table)

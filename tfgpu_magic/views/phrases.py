@@ -11,6 +11,7 @@ from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
+    from tfgpu_magic.monitor.parked import Parked
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 
 NOBODY = "No process holds GPU memory."
@@ -126,9 +127,12 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
 
 def parked(row: ProcessRow) -> list[str]:
     """Write how far a process's parking has come: ``parked, 9.8 GiB in host memory, since 14:02``; else nothing."""
-    if row.parked is None:
-        return []
-    one, size, since = row.parked, with_unit(row.parked.size), _clock(row.parked.since)
+    return [] if row.parked is None else [parking(row.parked)]
+
+
+def parking(one: Parked) -> str:
+    """Write how far a parking has come."""
+    size, since = with_unit(one.size), _clock(one.since)
     behind = f": {plain(one.behind)} holds most of this GPU" if one.behind else ""
     said = {
         "parking": f"is being parked, {size} go to host memory, since {since}",
@@ -137,7 +141,7 @@ def parked(row: ProcessRow) -> list[str]:
         "restoring": f"comes back, {size} from host memory",
         "failed": "parking failed, and its GPU state is lost: end it, which frees what it holds",
     }[one.state]
-    return [f"{said}; {_TROUBLES[one.trouble]}" if one.trouble in _TROUBLES else said]
+    return f"{said}; {_TROUBLES[one.trouble]}" if one.trouble in _TROUBLES else said
 
 
 _TROUBLES = {

@@ -31,6 +31,11 @@ def read(shell: Any, cannot_be_held: tuple[str, ...]) -> Inside:
     )
 
 
+def of_call(cannot_be_held: tuple[str, ...]) -> Inside:
+    """Return what the process of an isolated call says of itself, at a point that its own code has chosen."""
+    return Inside(threads=cannot_be_held, nccl=_nccl(), shared=_shared())
+
+
 def finish(seconds: float) -> bool:
     """Wait until the GPUs have done all that this process has asked for; tell whether that was in time."""
 

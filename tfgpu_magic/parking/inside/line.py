@@ -159,11 +159,7 @@ def _parked(shell: Any) -> Mapping[str, str]:
 def _refuse_if_off() -> None:
     shell = host.shell()
     if _magics(shell).parking == OFF:
-        raise Refused(
-            "Parking is off here: it was tried on a simulated driver only, so nobody knows yet what a real one makes "
-            'of your work. To try it in this notebook all the same: `%config TfGpuMagics.parking = "ask"`.',
-            verdict="Not parked.",
-        )
+        raise Refused(parking.off(), verdict="Not parked.")
 
 
 def _magics(shell: Any) -> Any:
