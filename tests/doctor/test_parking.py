@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from tests.doctor.test_memory import V2
 from tests.doctor.test_memory import machine as memory_of
 from tests.gpu import verified
 from tests.machines import machine_of
-from tests.parking.conftest import PARKER, WORKER, helpers
+from tests.parking.conftest import PARKER, WORKER, helpers, kill
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks import parking
@@ -44,9 +43,7 @@ def own_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def end_helpers(machine: Machine) -> None:
-    for process in (*helpers(machine, PARKER), *helpers(machine, WORKER)):
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+    kill(*helpers(machine, PARKER), *helpers(machine, WORKER))
 
 
 def test_a_process_of_tensorflow_goes_and_comes_back_and_the_rates_are_the_drivers(

@@ -66,7 +66,7 @@ NOT_TRIED = Outcome(
 )
 NO_DRIVER = Outcome("no-driver", Severity.NOTE, "It was not tried: the driver does not work.")
 UNTOLD = Outcome(
-    "untold", Severity.NOTE, "Not on this machine: the driver does not tell here what a process of it holds of a GPU."
+    "untold", Severity.NOTE, "Not on this machine: the driver does not tell what a process here holds of a GPU."
 )
 NO_ROOM = Outcome("no-room", Severity.NOTE, "It was not tried: that is done on a GPU on which {room_bytes} are free.")
 NO_GPU = Outcome("no-gpu", Severity.NOTE, "It was not tried: CUDA shows programs no GPU where it could be done.")
