@@ -62,7 +62,8 @@ def _measured(runs: int) -> dict[str, Any]:
     """Park a kernel so often, have it come back, and return what is found: times from a cell's sending to its reply."""
     with Machine.create("1x16GiB") as machine, tempfile.TemporaryDirectory() as folder:
         ours = {"TFGPU_MAGIC_DIR": f"{folder}/board", "IPYTHONDIR": f"{folder}/ipython", "TF_CPP_MIN_LOG_LEVEL": "2"}
-        manager, client = start_new_kernel(env=machine.environ({**os.environ, **ours}))
+        environment = machine.environ({**os.environ, **ours})
+        manager, client = start_new_kernel(env=environment, extra_arguments=["--log-level=50"])
         try:
             return _parked(client, runs)
         finally:

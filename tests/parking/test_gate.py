@@ -235,13 +235,10 @@ def test_a_handler_of_a_signal_is_named(number: signal.Signals) -> None:
 
 
 def test_a_cell_that_another_thread_is_about_to_run_is_seen(over: threading.Event) -> None:
-    class Shell(InteractiveShell):
-        def transform_cell(self, raw_cell: str) -> str:
-            over.wait()
-            return str(super().transform_cell(raw_cell))
-
+    made: Any = InteractiveShell
+    shell = made(config=Config(HistoryManager={"enabled": False}))
+    shell.transform_cell = lambda raw_cell: over.wait() and raw_cell
     assert not threads.cell_runs()
-    shell = Shell(config=Config(HistoryManager={"enabled": False}))
     thread = threading.Thread(target=lambda: shell.run_cell("pass"))
     thread.start()
     until(threads.cell_runs)

@@ -208,6 +208,21 @@ def test_a_widgets_callback_finds_the_state_back(site: Site, trained: tuple[Note
     assert notebook.run("print(*seen)").split() == [digest]
 
 
+def test_parking_that_no_cell_asks_for_is_refused(trained: tuple[Notebook, str]) -> None:
+    notebook, _ = trained
+    number = notebook.run(
+        "import ipywidgets\n"
+        "button = ipywidgets.Button()\n"
+        "button.on_click(lambda _: get_ipython().run_line_magic('tf_gpu', 'park'))\n"
+        "print(button.comm.comm_id)"
+    ).split()[-1]
+    data = {"method": "custom", "content": {"event": "click"}}
+    send(notebook, "comm_msg", {"comm_id": number, "data": data})
+    until(lambda: _heard(notebook), lambda text: "when a cell has ended" in text)
+
+    assert not is_parked(notebook)
+
+
 def test_the_debugger_finds_the_state_back(trained: tuple[Notebook, str]) -> None:
     notebook, digest = trained
     notebook.run("def fails():\n    raise ValueError\nfails()")
