@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from tests.doctor.test_memory import V2
 from tests.doctor.test_memory import machine as memory_of
 from tests.gpu import verified
 from tests.machines import machine_of
-from tests.parking.conftest import PARKER, WORKER, helpers
+from tests.parking.conftest import PARKER, WORKER, helpers, kill
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks import parking
@@ -44,9 +43,7 @@ def own_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def end_helpers(machine: Machine) -> None:
-    for process in (*helpers(machine, PARKER), *helpers(machine, WORKER)):
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+    kill(*helpers(machine, PARKER), *helpers(machine, WORKER))
 
 
 def test_a_process_of_tensorflow_goes_and_comes_back_and_the_rates_are_the_drivers(
@@ -78,6 +75,22 @@ def test_without_being_asked_it_tries_nothing(machine: Machine, own_board: Path)
     assert look("parking").names == ["parking.not-tried"]
     assert machine.held() == 0
     assert not own_board.exists()
+
+
+def test_without_a_driver_it_is_said_that_it_was_not_tried(machine: Machine) -> None:
+    machine.remove_driver()
+
+    assert look("parking").names == []
+    assert look("parking", here=Here(park=True)).names == ["parking.no-driver"]
+
+
+@pytest.mark.parametrize("park", [False, True])
+def test_where_the_driver_does_not_tell_what_a_process_holds_nothing_can_be_parked(
+    machine: Machine, park: bool
+) -> None:
+    machine.hide_memory()
+
+    assert look("pids", "parking", here=Here(park=park)).names == ["pids.no-sizes", "parking.untold"]
 
 
 def test_an_old_driver_is_told_with_the_first_that_will_do(machine: Machine) -> None:
@@ -136,7 +149,9 @@ def test_what_the_driver_declines_is_told_with_its_call(machine: Machine) -> Non
     end_helpers(machine)
 
     assert report.names == ["parking.refused"]
-    assert report.facts("parking.refused")["reasons"] == ["cuCheckpointProcessCheckpoint answered 801"]
+    assert report.facts("parking.refused")["reasons"] == (
+        "The driver has declined it (cuCheckpointProcessCheckpoint: 801)."
+    )
     assert machine.held() == 0
 
 
@@ -153,7 +168,7 @@ GONE = {"step": "compare", "refusals": [], "size": GIB, "held": 0, "out": 0.5, "
         (
             {"step": "unpark", "refusals": [why.to_json(why.Declined("restore", 2)), why.to_json(why.Lost())]},
             "lost",
-            "did not come back: restore answered 2, Lost.",
+            "did not come back. The driver has declined it (restore: 2). Its GPU state cannot be had back",
         ),
         ({"error": "It hangs."}, "helper", "could not be asked: It hangs."),
     ],

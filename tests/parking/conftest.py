@@ -13,8 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.simgpu.talking import Talker, talker
 from tests.sizes import GIB
 from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking import client, record
 from tfgpu_magic.parking.checks import Inside
@@ -111,9 +113,7 @@ def machine(gpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         for name, value in machine.environ().items():
             monkeypatch.setenv(name, value)
         yield machine
-        for process in (*helpers(machine, PARKER), *helpers(machine, WORKER)):
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+        kill(*helpers(machine, PARKER), *helpers(machine, WORKER))
 
 
 @pytest.fixture
@@ -140,6 +140,26 @@ def helpers(machine: Machine, module: str) -> list[psutil.Process]:
             if process.environ().get("TFGPU_SIMGPU") == str(machine.path) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
+
+
+@pytest.fixture
+def held(machine: Machine) -> Iterator[Talker]:
+    """A program that holds 256 MiB, and does what it is told."""
+    with talker(machine, "hold(256 * MIB)") as held:
+        yield held
+
+
+def kill(*processes: psutil.Process) -> None:
+    """Kill processes, some of which may have ended by themselves when others did."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def only_helper(machine: Machine) -> psutil.Process:
+    """Return the helper, once those that came too late have ended."""
+    [helper] = until(lambda: helpers(machine, PARKER), lambda found: len(found) == 1)
+    return helper
 
 
 def entry(pid: int) -> Entry | None:

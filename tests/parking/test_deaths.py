@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from tests.parking.conftest import PARKER, WORKER, Asking, Start, helpers, park, phase
+from tests.parking.conftest import PARKER, WORKER, Asking, Start, helpers, kill, park, phase
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.parking import client
@@ -56,8 +56,7 @@ def test_nothing_is_lost_or_locked_whatever_is_killed(
         "both": helpers(machine, PARKER) + helpers(machine, WORKER),
         "process": [psutil.Process(program.pid)],
     }[victim]
-    for one in doomed:
-        one.kill()
+    kill(*doomed)
     machine.clear_faults()
     machine.set_checkpoints(out=0.0, back=0.0)
     asking.outcome()
@@ -115,13 +114,15 @@ def test_whoever_looks_next_sets_right_what_all_have_died_over(machine: Machine,
     asker = machine.popen([sys.executable, "-c", code, str(program.pid)])
     until(lambda: phase(program.pid) in (Phase.UNLOCKING, Phase.BACK))
     asker.kill()
-    for one in helpers(machine, PARKER) + helpers(machine, WORKER):
-        one.kill()
+    kill(*helpers(machine, PARKER), *helpers(machine, WORKER))
     asker.wait()
     machine.clear_faults()
-    client.attend()
 
-    until(lambda: phase(program.pid) is Phase.BACK)
+    def look() -> Phase | None:
+        client.attend()  # as a panel does with each look; what was killed has its lock for a moment longer
+        return phase(program.pid)
+
+    until(look, lambda found: found is Phase.BACK)
     assert program.intact()
     assert not client.attend()
 
@@ -129,8 +130,7 @@ def test_whoever_looks_next_sets_right_what_all_have_died_over(machine: Machine,
 def test_a_helper_that_dies_while_all_is_quiet_leaves_its_record_to_the_next(machine: Machine, programs: Start) -> None:
     program = programs(GIB)
     park(program.pid)
-    for helper in helpers(machine, PARKER):
-        helper.kill()
+    kill(*helpers(machine, PARKER))
 
     assert phase(program.pid) is Phase.PARKED
     assert client.unpark(program.pid).done

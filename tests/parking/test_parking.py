@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parking.conftest import PARKER, WORKER, Asking, Start, entry, helpers, park, phase
+from tests.parking.conftest import PARKER, WORKER, Asking, Start, entry, helpers, only_helper, park, phase
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.monitor.directory import BoardDirectory
@@ -48,7 +48,7 @@ def test_many_cycles_leave_nothing_behind(machine: Machine, programs: Start) -> 
     program = programs(GIB)
     park(program.pid)
     client.unpark(program.pid)
-    [helper] = helpers(machine, PARKER)
+    helper = only_helper(machine)
     before = helper.num_fds()
     for _ in range(10):
         assert park(program.pid).done
@@ -96,6 +96,41 @@ def test_who_waits_may_go_and_is_parked_as_before(machine: Machine, programs: St
     other.end()
     assert client.unpark(one.pid).done
     assert one.intact()
+
+
+def test_two_who_want_it_back_are_told_the_same_and_each_may_go(machine: Machine, programs: Start) -> None:
+    one = programs(GIB)
+    park(one.pid)
+    other = programs(GIB)
+    first_said: list[Progress] = []
+    first = Asking(client.unpark, one.pid, tell=first_said.append)
+    until(lambda: any(each.step == "waits" for each in first_said))
+    second_said: list[Progress] = []
+    left = threading.Event()
+    second = Asking(client.unpark, one.pid, tell=second_said.append, wanted=lambda: not left.is_set())
+    until(lambda: second_said and second_said[-1] in first_said and second_said[-1].rooms)
+    left.set()
+
+    assert second.outcome().refusals == (why.Cancelled(),)
+    assert not first.done
+    other.end()
+    assert first.outcome().done
+    assert one.intact()
+
+
+def test_a_process_with_very_many_open_files_is_answered(machine: Machine, programs: Start) -> None:
+    """Else a notebook with a thousand files open would never come back."""
+    code = (
+        "import os; from tfgpu_magic.parking import client; from tfgpu_magic.parking.checks import Inside; "
+        "files = [os.open('/dev/null', os.O_RDONLY) for _ in range(1100)]; "
+        "print(*(type(one).__name__ for one in client.check(inside=Inside()).refusals))"
+    )
+    done = machine.run(
+        ["bash", "-c", 'ulimit -n 2048 && exec "$@"', "bash", sys.executable, "-c", code],
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert (done.stdout, done.stderr) == ("HoldsNothing\n", "")
 
 
 def test_ctrl_c_gives_the_prompt_back_and_the_process_stays_parked(machine: Machine, programs: Start) -> None:
@@ -172,7 +207,7 @@ def test_who_waits_is_handed_over_to_the_next_helper(machine: Machine, programs:
     said: list[Progress] = []
     coming = Asking(client.unpark, one.pid, tell=said.append)
     until(lambda: any(each.step == "waits" for each in said))
-    [helper] = helpers(machine, PARKER)
+    helper = only_helper(machine)
     helper.terminate()
     until(lambda: helper.pid not in [each.pid for each in helpers(machine, PARKER)])
     other.end()
@@ -205,7 +240,7 @@ def test_a_helper_that_hangs_is_said_to_and_nothing_has_changed(
 ) -> None:
     program = programs()
     assert client.check(program.pid, inside=Inside()).done
-    [helper] = helpers(machine, PARKER)
+    helper = only_helper(machine)
     helper.suspend()
     try:
         monkeypatch.setattr(client, "SILENCE", 1.0)
@@ -228,7 +263,7 @@ def test_a_helper_with_nothing_to_do_ends(machine: Machine) -> None:
 def test_a_helper_that_is_told_to_end_leaves_what_is_parked_to_the_next(machine: Machine, programs: Start) -> None:
     program = programs()
     park(program.pid)
-    [helper] = helpers(machine, PARKER)
+    helper = only_helper(machine)
     helper.terminate()
     until(lambda: not helpers(machine, PARKER))
     until(lambda: not helpers(machine, WORKER))

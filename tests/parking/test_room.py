@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from tests.parking.made_up import me
 from tests.sizes import GIB, MIB
-from tfgpu_magic.isolate import claims, lease_file
+from tfgpu_magic.isolate import claims, lease_file, lease_reader
 from tfgpu_magic.isolate.lease_file import LeaseTable
+from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.parking.checks import ROOM_MARGIN
 from tfgpu_magic.parking.record import Entry, Held
@@ -34,12 +40,12 @@ def snapshot(*free: int, total: int = 8 * GIB) -> Snapshot:
     return Snapshot(time=1.0, gpus=tuple(gpus), processes=tuple(rows), listed_at=1.0)
 
 
-def call(table: LeaseTable, size: int | None = None, *, claimed: bool = False) -> int:
+def call(table: LeaseTable, size: int | None = None, *, claimed: bool = False, pid: int | None = None) -> int:
     """Write an isolated call into the table, which waits for room or has it."""
     with table.turn() as page:
         ticket = page.number()
         need = claims.Need(ticket, 1, (("GPU-0", size),))
-        taken = (claims.Claim("GPU-0", size, since=ticket),)
+        taken = (claims.Claim("GPU-0", size, pid=pid, since=ticket),)
         page.put(
             lease_file.Entry(
                 ticket=ticket, slot=7, seen=time.monotonic(), need=None if claimed else need,
@@ -57,7 +63,7 @@ def test_room_that_is_free_is_claimed_and_given_up_again() -> None:
     assert waiting.claim(place, snapshot(8 * GIB))
     with table.turn() as page:
         [claim] = page.claims()
-        assert (claim.gpu, claim.size, claim.pid, claim.began) == ("GPU-0", 5 * GIB + ROOM_MARGIN, *me())
+        assert (claim.gpu, claim.size, claim.pid) == ("GPU-0", 5 * GIB + ROOM_MARGIN, os.getpid())
     waiting.leave(place)
     with table.turn() as page:
         assert not page.entries
@@ -122,6 +128,32 @@ def test_an_isolated_call_that_has_the_gpu_is_waited_for() -> None:
     with table.turn() as page:
         page.drop(ticket)
     assert waiting.claim(place, snapshot(8 * GIB))
+
+
+def test_an_isolated_call_that_was_parked_is_not_in_its_own_way() -> None:
+    table = LeaseTable()
+    waiting = Waiting(table)
+    call(table, claimed=True, pid=os.getpid())
+    place = waiting.enter(entry())
+
+    assert waiting.claim(place, snapshot(8 * GIB))
+
+
+def test_a_claim_ends_with_its_helper_and_not_with_the_process_that_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    code = (
+        "import os, sys; from tfgpu_magic.isolate.lease_file import LeaseFile; from tests.parking.test_room import *; "
+        "waiting = Waiting(LeaseFile()); pid, began = map(int, sys.argv[1:]); "
+        "place = waiting.enter(replace(entry(), pid=pid, began=began)); "
+        "print(waiting.claim(place, snapshot(8 * GIB)), flush=True); os.kill(os.getpid(), 9)"
+    )
+    helper = subprocess.run([sys.executable, "-c", code, *map(str, me())], capture_output=True, text=True)
+
+    assert helper.stdout == "True\n", helper.stderr
+    with BoardDirectory() as place:
+        assert list(lease_reader.leases(place)) == []
 
 
 def test_an_isolated_call_that_came_first_is_served_first() -> None:

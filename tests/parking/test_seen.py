@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parking.conftest import PARKER, WORKER, Program, entry, helpers, park
+from tests.parking.conftest import PARKER, WORKER, Program, entry, helpers, kill, park
 from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic import other_processes
@@ -94,8 +94,7 @@ def test_one_whose_waiting_nobody_ends_is_set_right_by_whoever_looks(machine: Ma
     asker = machine.popen([sys.executable, "-c", code, str(one.pid)])
     until(lambda: (found := entry(one.pid)) is not None and found.wanted)
     asker.kill()
-    for helper in helpers(machine, PARKER) + helpers(machine, WORKER):
-        helper.kill()
+    kill(*helpers(machine, PARKER), *helpers(machine, WORKER))
     asker.wait()
 
     def wanted() -> bool:

@@ -5,32 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 
 import psutil
 import pytest
 
-from tests.cgroups import cgroup_of
 from tests.parking.conftest import Asking, Start, park, phase
 from tests.simgpu.talking import MOMENT, Talker, talker
-from tests.sizes import CONTEXT, GIB, MIB
+from tests.sizes import CONTEXT, MIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.parking import client, facts
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.checks import HOST_MARGIN, Inside
+from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 
 CHILD = "from tests.simgpu.checkpoint_on_machine import hold; import signal; hold(64 * 2**20); signal.pause()"
-
-
-@pytest.fixture
-def held(machine: Machine) -> Iterator[Talker]:
-    """A program that holds 256 MiB, and does what it is told."""
-    with talker(machine, "hold(256 * MIB)") as held:
-        yield held
 
 
 # --- what it is, and what it does ---
@@ -201,72 +192,6 @@ def test_a_process_that_something_else_has_locked_is_left_as_it_is(machine: Mach
     assert held.ask("intact()")
 
 
-# --- the machine ---
-
-
-def test_the_open_kernel_module_is_refused_unless_it_is_allowed(machine: Machine, programs: Start) -> None:
-    machine.set_driver("595.71.05", open_module=True)
-    program = programs()
-
-    assert park(program.pid).refusals == (why.OpenModule("595.71.05"),)
-    assert park(program.pid, allow_open_module=True).done
-    assert client.unpark(program.pid).done
-    assert program.intact()
-
-
-def test_an_old_driver_is_refused(machine: Machine, programs: Start) -> None:
-    machine.set_driver("570.86.10")
-
-    assert park(programs().pid).refusals == (why.OldDriver("570.86.10", "580"),)
-
-
-@pytest.mark.parametrize("gpus", ["1x8GiB:mig=2"])
-def test_a_part_of_a_gpu_is_refused(machine: Machine, programs: Start) -> None:
-    assert why.MigGpu in [type(one) for one in park(programs().pid).refusals]
-
-
-def test_what_fills_the_gpu_is_refused(machine: Machine, programs: Start) -> None:
-    [refusal] = park(programs(GIB + GIB // 2).pid).refusals
-
-    assert isinstance(refusal, why.NoWayBack)
-
-
-def test_a_cgroup_without_room_for_the_copy_is_refused(machine: Machine, held: Talker) -> None:
-    machine.set_checkpoints(host_memory=True)
-    with cgroup_of(768 * MIB) as cgroup:
-        (cgroup / "cgroup.procs").write_text(str(held.pid))
-        try:
-            [refusal] = park(held.pid).refusals
-
-            assert isinstance(refusal, why.HostMemory)
-            assert refusal.needed == 256 * MIB + CONTEXT + HOST_MARGIN
-            assert (refusal.left or 0) <= 768 * MIB
-            assert held.ask("intact()")
-        finally:
-            held.end(signal.SIGKILL)
-
-
-def test_a_driver_that_hangs_is_given_up_and_the_process_goes_on(machine: Machine, programs: Start) -> None:
-    program = programs()
-    machine.hang("cuCheckpointProcessGetState", 60)
-    outcome = park(program.pid)
-    machine.clear_faults()
-
-    assert [type(one) for one in outcome.refusals] == [why.Unanswered]
-    assert program.intact()
-    assert park(program.pid).done
-
-
-def test_a_checkpoint_that_the_driver_declines_changes_nothing(machine: Machine, programs: Start) -> None:
-    program = programs()
-    machine.fault("cuCheckpointProcessCheckpoint", 801)
-    outcome = park(program.pid)
-
-    assert outcome.refusals == (why.Declined("cuCheckpointProcessCheckpoint", 801),)
-    assert phase(program.pid) is None
-    assert program.intact()
-
-
 # --- the way back ---
 
 
@@ -318,7 +243,7 @@ def test_while_a_copy_is_under_way_everybody_is_told_from_the_record(machine: Ma
     machine.set_checkpoints(out=0.1, back=0.1)
     for deed, step in ((park, Phase.CHECKPOINTING), (client.unpark, Phase.RESTORING)):
         asking = Asking(deed, held.pid)
-        until(lambda: phase(held.pid), step.__eq__, every=0.01)
+        until(lambda: phase(held.pid), {step}.__contains__, every=0.01)
         found = client.check(held.pid, inside=Inside()).entry
         assert found is not None
         assert found.phase is phase(held.pid) is step

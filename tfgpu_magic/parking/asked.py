@@ -20,11 +20,21 @@ class Asked:
         request: what is asked for.
         key: the process.
         tell: takes each progress.
+
+    Attributes:
+        said: the latest progress; None where there is none yet.
     """
 
     def __init__(self, request: Request, key: Key, tell: Callable[[Progress], None] = lambda _: None) -> None:
-        self.request, self.key, self.tell = request, key, tell
+        self.request, self.key = request, key
+        self.said: Progress | None = None
+        self._tell = tell
         self._off = asyncio.Event()
+
+    def tell(self, progress: Progress) -> None:
+        """Tell its asker how it gets on."""
+        self.said = progress
+        self._tell(progress)
 
     @property
     def called_off(self) -> bool:

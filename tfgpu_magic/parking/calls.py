@@ -127,14 +127,14 @@ class Calls:
         Args:
             request: what says more about it.
             key: the process.
-            worker: looks at the GPUs; None is any.
+            worker: looks at the GPUs, and waits for no other look: the process may be locked; None is any.
 
         Raises:
             GivenUp: that worker hangs, and the process may be locked by it.
             Died: it has ended.
         """
         try:
-            snapshot = await self.look(time.monotonic(), worker)
+            snapshot = await (self.look(time.monotonic()) if worker is None else self._look(worker))
         except TROUBLES as trouble:
             if worker is not None and not worker.usable:
                 raise
@@ -144,7 +144,7 @@ class Calls:
         found = await asyncio.to_thread(within, self.timeouts.look, read)
         return why.Unanswered("/proc", self.timeouts.look) if found is None else found
 
-    async def look(self, since: float, worker: Worker | None = None) -> Snapshot:
+    async def look(self, since: float) -> Snapshot:
         """Return the GPUs as they were at that time of the monotonic clock, or later.
 
         Raises:
@@ -154,14 +154,13 @@ class Calls:
         """
         async with self._looking:
             if self._seen[0] < since:
-                now, seconds = time.monotonic(), self.timeouts.look
-                if worker is not None:
-                    text = await worker.call("snapshot", seconds=seconds)
-                else:
-                    async with self._workers.one() as other:
-                        text = await other.call("snapshot", seconds=seconds)
-                self._seen = (now, Snapshot.from_json(text))
+                now = time.monotonic()
+                async with self._workers.one() as worker:
+                    self._seen = (now, await self._look(worker))
             return self._seen[1]
+
+    async def _look(self, worker: Worker) -> Snapshot:
+        return Snapshot.from_json(await worker.call("snapshot", seconds=self.timeouts.look))
 
     def _remember(self, key: Key, worker: Worker) -> None:
         if not worker.ended:

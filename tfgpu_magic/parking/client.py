@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import select
 import socket
 import time
 from typing import TYPE_CHECKING
@@ -36,7 +35,7 @@ CODE = (
 
 TRIES = 3
 """How often a request is made again when the helper has died over it."""
-_POLL = 0.1  # seconds between two looks whether a request is still wanted
+_POLL = 0.1  # seconds until it is looked again whether a request is still wanted
 
 
 class HelperDied(MonitorError):
@@ -188,28 +187,33 @@ class _Lines:
             _Gone: it has closed the connection.
             HelperHangs: it is silent for too long.
         """
-        if b"\n" not in self._rest:
-            ready, _, _ = select.select([self._connection], [], [], _POLL)
-            if not ready:
-                if time.monotonic() - self._heard > SILENCE:
-                    raise HelperHangs("The process that parks others does not answer. Say it again in a while.")
-                return None
-            self._receive()
+        if b"\n" not in self._rest and not self._receive():
+            if time.monotonic() - self._heard > SILENCE:
+                raise HelperHangs("The process that parks others does not answer. Say it again in a while.")
+            return None
         line, ended, rest = self._rest.partition(b"\n")
         if not ended:
             return None
         self._rest = rest
         return reply(line)
 
-    def _receive(self) -> None:
+    def _receive(self) -> bool:
+        """Wait a moment for more; tell whether some has come.
+
+        Raises:
+            _Gone: it has closed the connection.
+        """
         try:
             new = self._connection.recv(2**16)
+        except TimeoutError:
+            return False
         except OSError:
             new = b""
         if not new:
             raise _Gone
         self._rest += new
         self._heard = time.monotonic()
+        return True
 
 
 @contextlib.contextmanager
@@ -234,6 +238,7 @@ def _found(place: BoardDirectory, others: list[BoardDirectory]) -> socket.socket
     """Return a connection to the helper in any directory that it may be in."""
     for one in (place, *others):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(_POLL)
         try:
             connection.connect(one.short_path(SOCKET))
         except OSError:

@@ -56,6 +56,11 @@ class Ledger:
         """Tell whether anything is parked, or not settled."""
         return any(entry.parked for entry in self._record.entries.values())
 
+    def on_its_way_out(self) -> int:
+        """Return the bytes of host memory that are being filled: how far each copy has come is not known."""
+        entries = self._record.entries.values()
+        return sum(entry.size for entry in entries if entry.phase is Phase.CHECKPOINTING)
+
     def begin(self, entry: Entry) -> Entry:
         """Write a process down of which something is to be begun.
 

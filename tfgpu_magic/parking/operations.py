@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.parking.calls import Calls, Timeouts
+from tfgpu_magic.parking.messages import Outcome
 from tfgpu_magic.parking.park import Park
+from tfgpu_magic.parking.refusals import Cancelled
 from tfgpu_magic.parking.settling import Settling
 from tfgpu_magic.parking.unpark import Unpark
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Iterator
 
     from tfgpu_magic.parking.asked import Asked
     from tfgpu_magic.parking.ledger import Key, Ledger
-    from tfgpu_magic.parking.messages import Outcome
     from tfgpu_magic.parking.room import Waiting
     from tfgpu_magic.parking.workers import Workers
+
+
+_POLL = 0.05  # seconds between two looks whether a process's turn has come
 
 
 class Operations:
@@ -34,50 +36,41 @@ class Operations:
 
     def __init__(self, ledger: Ledger, workers: Workers, waiting: Waiting, timeouts: Timeouts) -> None:
         calls = Calls(workers, timeouts)
+        self._ledger = ledger
         self._settling = Settling(ledger, calls)
         self._park = Park(ledger, calls, self._settling)
         self._unpark = Unpark(ledger, calls, self._settling, waiting)
-        self._turns: dict[Key, _Turn] = {}
+        self._doing: dict[Key, Asked | None] = {}
 
     async def do(self, asked: Asked) -> Outcome:
-        """Do what is asked."""
+        """Do what is asked, once nothing else is done to the process; its asker is told how that gets on."""
         if asked.request.deed == "check":
             return await self._park.check(asked)
-        async with self._alone(asked.key):
+        while not self.idle(asked.key):
+            if asked.called_off:
+                return Outcome(entry=self._ledger.entry(asked.key), refusals=(Cancelled(),))
+            ahead = self._doing[asked.key]
+            if ahead is not None and ahead.said is not None and ahead.said != asked.said:
+                asked.tell(ahead.said)
+            await asked.pause(_POLL)
+        with self._alone(asked.key, asked):
             return await (self._park.park(asked) if asked.request.deed == "park" else self._unpark.unpark(asked))
 
     def idle(self, key: Key) -> bool:
         """Tell whether nothing is being done to a process."""
-        return key not in self._turns
+        return key not in self._doing
 
     async def settle(self, key: Key) -> None:
         """Set a process right, if nothing is being done to it."""
         if self.idle(key):
-            async with self._alone(key):
+            with self._alone(key):
                 await self._settling.settled(key)
 
-    @contextlib.asynccontextmanager
-    async def _alone(self, key: Key) -> AsyncIterator[None]:
+    @contextlib.contextmanager
+    def _alone(self, key: Key, asked: Asked | None = None) -> Iterator[None]:
         """Let nothing else be done to a process meanwhile."""
-        turn = self._turns.setdefault(key, _Turn())
-        turn.wanted += 1
+        self._doing[key] = asked
         try:
-            async with turn.lock:
-                yield
+            yield
         finally:
-            turn.wanted -= 1
-            if not turn.wanted:
-                self._turns.pop(key, None)
-
-
-@dataclass(slots=True, eq=False)
-class _Turn:
-    """Whose turn it is to do something to a process.
-
-    Attributes:
-        lock: held by who does.
-        wanted: how many do, or wait for it.
-    """
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    wanted: int = 0
+            del self._doing[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.errors import MonitorError
@@ -66,8 +67,14 @@ class Park:
         self, asked: Asked, worker: Worker | None = None
     ) -> tuple[tuple[Held, ...], tuple[why.Refusal, ...]]:
         """Return what a process holds, and every reason why it is not to be parked."""
+        spoken_for = self._ledger.on_its_way_out()
         found = await self._calls.facts(asked.request, asked.key, worker)
-        return (found.known, checks.refusals(found)) if isinstance(found, checks.Facts) else ((), (found,))
+        if not isinstance(found, checks.Facts):
+            return (), (found,)
+        if found.host is not None:  # others are copied there meanwhile
+            spoken_for = max(spoken_for, self._ledger.on_its_way_out())
+            found = replace(found, host=max(0, found.host - spoken_for))
+        return found.known, checks.refusals(found)
 
     async def _begin(self, worker: Worker, asked: Asked, before: Entry | None, held: tuple[Held, ...]) -> Outcome:
         """Lock a process that nothing else has locked."""

@@ -155,11 +155,10 @@ class Parker:
             return Outcome(refusals=(Ended(),))
         if request.inside is not None and peer not in family(pid):
             request = replace(request, inside=None)  # nobody else can say that
-        said: list[Progress] = [Progress(step="checks")]
 
         def tell(progress: Progress) -> None:
-            said[0] = progress
-            writer.write(progress.to_line())
+            if not writer.transport.get_write_buffer_size():  # nothing piles up for an asker that does not read
+                writer.write(progress.to_line())
 
         asked = Asked(request, (pid, start), tell)
         self._asked.add(asked)
@@ -169,7 +168,7 @@ class Parker:
             while not work.done():
                 await asyncio.wait({work}, timeout=HEARTBEAT)
                 if not work.done():
-                    writer.write(said[0].to_line())
+                    asked.tell(asked.said or Progress(step="checks"))
             outcome = work.result()
             if self._leaving and Cancelled() in outcome.refusals:  # the asker asks the next helper
                 raise ConnectionAbortedError

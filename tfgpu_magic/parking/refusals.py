@@ -265,7 +265,7 @@ class StillWorking(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Declined(Refusal):
-    """The driver has declined a call, and the process goes on as before.
+    """The driver has declined a call; where the process does not go on as before, another reason says so.
 
     Attributes:
         call: the driver's call.

@@ -2,7 +2,7 @@
 
 It is written into the table of leases, so that isolated calls and those who come back keep one order among them, and
 policies count what is claimed. A claim is short: it is made when the room is seen to be free, and ends when the process
-holds its memory itself, or when the room was taken by somebody else meanwhile.
+holds its memory itself, when the room was taken by somebody else meanwhile, or with the helper.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ class Waiting:
         self, page: Page, place: Place, devices: tuple[Device, ...], snapshot: Snapshot
     ) -> tuple[Device, ...] | None:
         now = time.monotonic()
-        theirs = [claim for ticket, one in page.entries.items() if ticket != place.ticket for claim in one.claims]
+        claims = [claim for ticket, one in page.entries.items() if ticket != place.ticket for claim in one.claims]
+        theirs = [claim for claim in claims if claim.pid != place.entry.pid]  # an isolated call's own lease
         ahead = [
             one.need
             for ticket, one in page.entries.items()
@@ -135,9 +136,10 @@ class Waiting:
         )
         entry = replace(entry, slot=self._table.slot, seen=time.monotonic())
         if place.claimed:
-            since, pid, began = page.number(), place.entry.pid, place.entry.began
+            since = page.number()
+            # Without `began`: the claim ends with the helper, whereas the process lives on.
             claims = tuple(
-                Claim(held.gpu, checks.placeholder(held.size), pid=pid, began=began, since=since)
+                Claim(held.gpu, checks.placeholder(held.size), pid=place.entry.pid, since=since)
                 for held in place.entry.held
             )
             page.put(replace(entry, need=None, claims=claims))

@@ -128,7 +128,7 @@ class Worker:
         except asyncio.CancelledError:
             await self.give_up()
             raise
-        if not line:
+        if not line.endswith(b"\n"):  # it may have ended in the middle of one
             await self.give_up()
             raise Died(call)
         answer = json.loads(line)

@@ -142,7 +142,7 @@ def reason(refusal: Refusal) -> str:  # noqa: C901  # a sentence for each
         case why.OldDriver(version, least):
             return f"The driver is {version or 'of an unknown version'}, and parking needs {least} or newer."
         case why.OtherArchitecture(architecture):
-            return f"NVIDIA's driver parks nothing on {architecture}."
+            return f"The driver parks nothing on {architecture} processors."
         case why.OpenModule(version):
             return (
                 f"The open kernel module ({version}) is loaded, under which the end of a process that was parked once "
@@ -209,7 +209,7 @@ def reason(refusal: Refusal) -> str:  # noqa: C901  # a sentence for each
         case why.StillWorking(time):
             return f"What it has given the GPU to do did not end within {seconds(time)}. {_AGAIN}"
         case why.Declined(call, code):
-            return f"The driver has declined it ({plain(call)}: {code}), and the process goes on as before."
+            return f"The driver has declined it ({plain(call)}: {code})."
         case why.Lost():
             return (
                 "Its GPU state cannot be had back: the driver found too little room on the way. Run cells again to "

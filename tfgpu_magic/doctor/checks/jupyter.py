@@ -29,18 +29,18 @@ SERVER_FAILS = Outcome(
     "server-fails", Severity.FAULT, "Jupyter Server {version} cannot load the server extension: {why}", _REINSTALL
 )
 NO_LAB = Outcome("no-lab", Severity.NOTE, "Neither JupyterLab nor Notebook is installed in this environment.")
-LAB = Outcome("lab", Severity.GOOD, "{page} has the panel.")
+LAB = Outcome("lab", Severity.GOOD, "The panel is in {page}.")
 LAB_OFF = Outcome(
     "lab-off",
     Severity.WARNING,
-    "{page} has the panel, and it is disabled.",
+    "The panel is in {page}, and is disabled.",
     "Enable it, and load the page anew:\n  jupyter labextension enable tfgpu-magic",
 )
-LAB_MISSING = Outcome("lab-missing", Severity.WARNING, "{page} has no panel.", _REINSTALL)
+LAB_MISSING = Outcome("lab-missing", Severity.WARNING, "No panel is in {page}.", _REINSTALL)
 LAB_DIFFERS = Outcome(
     "lab-differs",
     Severity.WARNING,
-    "{page} has the panel of version {panel}, and the package is of {version}.",
+    "The panel in {page} is of version {panel}, and the package of {version}.",
     f"{_REINSTALL}\nThen load the page anew.",
 )
 LATE = Outcome("late", Severity.WARNING, "Jupyter's configuration was not read within {seconds} s.")

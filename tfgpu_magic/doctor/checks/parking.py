@@ -22,6 +22,7 @@ from tfgpu_magic.parking.checks import Facts, Inside
 from tfgpu_magic.parking.record import Held
 from tfgpu_magic.parking.refusals import Refusal
 from tfgpu_magic.units import BINARY
+from tfgpu_magic.views.parking import reasons
 
 ROOM = 2 * BINARY["GiB"]
 """The bytes that must be free on a GPU before a process is tried there: the others' programs come first."""
@@ -63,6 +64,10 @@ NOT_TRIED = Outcome(
     "Nothing that can be seen without trying is in its way.",
     "This parks a TensorFlow process made for it, and brings it back:\n  tfgpu doctor --park",
 )
+NO_DRIVER = Outcome("no-driver", Severity.NOTE, "It was not tried: the driver does not work.")
+UNTOLD = Outcome(
+    "untold", Severity.NOTE, "Not on this machine: the driver does not tell here what a process of it holds of a GPU."
+)
 NO_ROOM = Outcome("no-room", Severity.NOTE, "It was not tried: that is done on a GPU on which {room_bytes} are free.")
 NO_GPU = Outcome("no-gpu", Severity.NOTE, "It was not tried: CUDA shows programs no GPU where it could be done.")
 NO_TENSORFLOW = Outcome("no-tensorflow", Severity.NOTE, "It was not tried: TensorFlow is not installed here.")
@@ -81,14 +86,14 @@ STAYED = Outcome(
     "A TensorFlow process was parked, and the driver still listed {held_bytes} of it on GPU {gpu}.",
     _TELL,
 )
-REFUSED = Outcome("refused", Severity.WARNING, "A TensorFlow process could not be parked: {reasons}.")
+REFUSED = Outcome("refused", Severity.WARNING, "A TensorFlow process could not be parked. {reasons}")
 CROWDED = Outcome(
     "crowded",
     Severity.NOTE,
     "A TensorFlow process was parked, and others took the room that it had on GPU {gpu}. It was ended.",
     "Try it again when fewer programs start.",
 )
-LOST = Outcome("lost", Severity.FAULT, "A TensorFlow process was parked, and did not come back: {reasons}.", _TELL)
+LOST = Outcome("lost", Severity.FAULT, "A TensorFlow process was parked, and did not come back. {reasons}", _TELL)
 HELPER = Outcome(
     "helper", Severity.FAULT, "The helper that parks could not be asked: {error}", "See what is found about the board."
 )
@@ -106,6 +111,7 @@ _CODE = (
 def check(machine: Machine) -> Iterator[Finding]:
     """Tell why nothing can be parked here, or on which GPUs; else try it, if that is wanted."""
     if not machine.driver.works:
+        yield from [NO_DRIVER()] if machine.park else []
         return
     whole = [gpu for gpu in machine.driver.gpus if gpu.instance is None and gpu.total is not None]
     found = [(gpu, _refusals(machine, gpu)) for gpu in whole]
@@ -113,12 +119,20 @@ def check(machine: Machine) -> Iterator[Finding]:
     good = [gpu for gpu, refusals in found if not refusals]
     if not good:
         return
-    if not machine.park:
+    if _untold(machine):
+        yield UNTOLD()
+    elif not machine.park:
         yield NOT_TRIED()
     elif version_of("tensorflow") is None:
         yield NO_TENSORFLOW()
     else:
         yield _tried(machine, good)
+
+
+def _untold(machine: Machine) -> bool:
+    """Tell whether the driver was seen not to tell what a process holds."""
+    listed = None if machine.cuda is None else machine.cuda.facts.get("listed")
+    return listed is not None and (not listed["own"] or listed["held"] is None)
 
 
 def _refusals(machine: Machine, gpu: Gpu) -> tuple[Refusal, ...]:
@@ -181,14 +195,13 @@ def _judged(gpu: str, told: Mapping[str, Any]) -> Finding:
     if "error" in told:
         return HELPER(error=told["error"])
     refusals = [why.from_json(one) for one in told["refusals"]]
-    reasons = list(map(_phrase, refusals))
     if told["step"] == "park":
-        return REFUSED(reasons=reasons)
+        return REFUSED(reasons=reasons(refusals))
     size, held = told["size"], told["held"]
     if held:
         return STAYED(gpu=gpu, held_bytes=held)
     if told["step"] == "unpark":
-        return CROWDED(gpu=gpu) if why.Cancelled() in refusals else LOST(reasons=reasons)
+        return CROWDED(gpu=gpu) if why.Cancelled() in refusals else LOST(reasons=reasons(refusals))
     if not told["same"]:
         return CHANGED(gpu=gpu)
     out, back = told["out"], told["back"]
@@ -200,23 +213,3 @@ def _judged(gpu: str, told: Mapping[str, Any]) -> Finding:
         out_rate_bytes=round(size / max(out, 1e-3)),
         back_rate_bytes=round(size / max(back, 1e-3)),
     )
-
-
-def _phrase(refusal: Refusal) -> str:
-    """Return why a TensorFlow process that does nothing was refused; what cannot be of one is named as its class is."""
-    match refusal:
-        case why.Declined(call=call, code=code):
-            return f"{call} answered {code}"
-        case why.Unanswered(call=call, seconds=seconds):
-            return f"{call} did not answer in {seconds:g} s"
-        case why.StillWorking(seconds=seconds):
-            return f"its work on the GPU did not end in {seconds:g} s"
-        case why.ManagedMemory():
-            return "it has more than one mapping of /dev/nvidia-uvm, as with managed memory"
-        case why.HoldsNothing() | why.HeldUnknown():
-            return "the driver does not tell what it holds"
-        case why.NvmlUnloaded():
-            return "it has unloaded NVML, and this driver would end it"
-        case why.HostMemory():
-            return "the machine's memory has no room for what it holds"
-    return type(refusal).__name__
