@@ -25,7 +25,7 @@ MOST = 8
 """How many idle notebooks are thought of, the longest idle first: each takes a plan of its own."""
 
 _BY_NAME = " `%tf_gpu park NAME` parks one."
-_THERE = " To park one, say `%tf_gpu park` in it."
+_THERE = " Its button in the panel parks one, and so does the magic's word `park` in it."
 
 
 def offered(

@@ -26,26 +26,26 @@ class Publisher:
 
     Args:
         path: returns the path of the notebook or of the program; empty where it is not known.
+        parks: tells whether it lets itself be parked.
 
     Attributes:
         ready: whether TensorFlow's runtime had started at the last report, so that its figures may change by
             themselves.
     """
 
-    def __init__(self, path: Callable[[], str]) -> None:
+    def __init__(self, path: Callable[[], str], parks: Callable[[], bool] = lambda: False) -> None:
         self.ready = False
-        self._path = path
+        self._path, self._parks = path, parks
         self._used_since: float | None = None
         self._report_file: ReportFile | None = None
 
-    def publish(self, *, busy: bool | None, active: float | None, promises: bool = True, parks: bool = False) -> None:
+    def publish(self, *, busy: bool | None, active: float | None, promises: bool = True) -> None:
         """Replace the last report with a new one; a board that cannot be written to is ignored.
 
         Args:
             busy: whether a cell or a job runs; None of a program, of which that means nothing.
             active: when one last began or ended, in seconds since the epoch; None of a program.
             promises: as in `Report`.
-            parks: as in `Report`.
         """
         try:
             report = self_report.brief()
@@ -61,7 +61,7 @@ class Publisher:
             active=active,
             used_since=self._used_since,
             promises=promises,
-            parks=parks,
+            parks=self._parks(),
         )
         sampling.sample()
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile

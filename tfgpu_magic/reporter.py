@@ -94,12 +94,12 @@ class Reporter:
         # Imported here: loading the extension, and a first line that follows at once, need not wait for it.
         from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher, notebook_of, parks
 
-        publisher = Publisher(partial(notebook_of, self._shell))
+        publisher = Publisher(partial(notebook_of, self._shell), partial(parks, self._shell))
         while True:
             begin = time.perf_counter()
             self._look_for_jobs()
             waiting, self._waiting = self._waiting, []
-            self._publish(publisher, parks=parks(self._shell))
+            self._publish(publisher)
             for published in waiting:
                 published.set()
             pause = min(max(EVERY, (time.perf_counter() - begin) / SHARE), AT_LEAST_EVERY)
@@ -107,9 +107,9 @@ class Reporter:
                 break
         publisher.close()
 
-    def _publish(self, publisher: Publisher, *, parks: bool) -> None:
+    def _publish(self, publisher: Publisher) -> None:
         # Whether it is busy is noted before the figures are read: a cell may end meanwhile.
-        publisher.publish(busy=self._busy or self._jobs, active=self._active, parks=parks)
+        publisher.publish(busy=self._busy or self._jobs, active=self._active)
         self._ready = publisher.ready
 
     def _due(self, pause: float) -> bool:

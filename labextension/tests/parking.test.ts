@@ -5,7 +5,6 @@ import { test } from 'node:test';
 import { held } from '../src/lab/running';
 import { canPark, canStay, canUnpark, parkedDetail, parkedText } from '../src/view/parking';
 import { stateText } from '../src/view/row';
-import { clock } from '../src/view/format';
 import { ENGLISH } from '../src/view/translation';
 import type { Row } from '../src/view/wire';
 import { GIB, row, state } from './make';
@@ -52,14 +51,15 @@ test('one that is parked can come back, and one that waits can stay', () => {
   assert.ok(!canStay(parked({ parking: 'waiting', state: 'busy' }))); // a cell of it waits, and is interrupted there
 });
 
-test('it says where its memory is, since when, and for whom it waits', () => {
+test('it says where its memory is, for how long, and for whom it waits', () => {
   assert.equal(stateText(parked({ unused: 1, active: 1 }), SINCE, ENGLISH), 'parked');
-  assert.equal(parkedText(kernel(), ENGLISH), '');
+  assert.equal(stateText(parked(), SINCE + 7300, ENGLISH), 'parked 2 h');
+  assert.equal(parkedText(kernel(), SINCE, ENGLISH), '');
   assert.equal(parkedDetail(kernel(), 'GiB', ENGLISH), '');
-  assert.equal(parkedDetail(parked(), 'GiB', ENGLISH), `9.8 GiB in host memory since ${clock(SINCE)}`);
+  assert.equal(parkedDetail(parked(), 'GiB', ENGLISH), '9.8 GiB in host memory');
   assert.equal(
     parkedDetail(parked({ parking: 'waiting', behind: 'b.ipynb' }), 'GiB', ENGLISH),
-    `9.8 GiB in host memory since ${clock(SINCE)}; b.ipynb holds most of this GPU`
+    '9.8 GiB in host memory; b.ipynb holds most of this GPU'
   );
   assert.match(parkedDetail(parked({ parking: 'failed' }), 'GiB', ENGLISH), /lost: restart its kernel/);
   assert.match(parkedDetail(parked({ trouble: 'stopped' }), 'GiB', ENGLISH), /kill -CONT/);

@@ -42,11 +42,11 @@ def test_the_panels_button_parks_and_brings_back(scene: Scene, page: Page, noteb
     panel = open_panel(page)
     soon(lambda: panel.row("train.ipynb"), 30)
     panel.press("park", "train.ipynb")
-    row = soon(lambda: (row := panel.row("train.ipynb")) and row.state == "parked" and row, 30)
+    row = soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("parked") and row, 30)
     shot(page, f"parked-{scene.application}")
 
     assert scene.held(notebook) == 0
-    assert re.search(r"12\.\d GiB in host memory since \d\d:\d\d:\d\d", row.detail)
+    assert re.search(r"12\.\d GiB in host memory", row.detail)
     assert row.held == "0.0 GiB"
     panel.press("unpark", "train.ipynb")
     soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("idle"), 30)
@@ -58,7 +58,7 @@ def test_one_without_room_waits_and_says_for_whom(scene: Scene, page: Page, note
     panel = open_panel(page)
     soon(lambda: panel.row("train.ipynb"), 30)
     panel.press("park", "train.ipynb")
-    soon(lambda: (row := panel.row("train.ipynb")) and row.state == "parked", 30)
+    soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("parked"), 30)
     with scene.machine.add_neighbour("12GiB@0", name="hog"):
         soon(lambda: "12.0 GiB" in panel.text(), 30)
         panel.press("unpark", "train.ipynb")
@@ -66,7 +66,7 @@ def test_one_without_room_waits_and_says_for_whom(scene: Scene, page: Page, note
         shot(page, f"waiting-{scene.application}")
         assert "holds most of this GPU" in row.detail
         panel.press("park", "train.ipynb")
-        soon(lambda: (row := panel.row("train.ipynb")) and row.state == "parked", 30)
+        soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("parked"), 30)
 
 
 def test_a_notebook_that_does_not_allow_it_has_no_button(scene: Scene, page: Page) -> None:

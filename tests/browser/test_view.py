@@ -70,7 +70,7 @@ def test_what_is_parked_says_so_in_a_narrow_view_and_a_name_stays_a_name(browser
 
     assert {owner.removesuffix(".ipynb"): row.state for owner, row in rows.items()} == {
         "parking": "parking…",
-        "parked": "parked",
+        "parked": "parked 2 h",
         "waiting": "waits for room",
         "restoring": "comes back…",
         "failed": "parking failed",

@@ -153,7 +153,7 @@ def test_whatever_finds_no_room_names_it_too(
     program = machine.run(command, env=board, capture_output=True, text=True)
     assert program.returncode == 2
     assert "eval.ipynb (4." in program.stderr
-    assert "To park one, say `%tf_gpu park` in it." in program.stderr
+    assert "Its button in the panel parks one, and so does the magic's word `park` in it." in program.stderr
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_program_has_no_line_for_it_and_is_told_where_to_say_it(
     told = make_room.offered(Refused("Full."), "limit 5GiB --make-room", Snapshot(time=7300.0), idle, bool)
 
     assert "Full.\neval.ipynb (4 GiB, idle 2 h) runs no cell: parked, it would make room" in str(told)
-    assert ("say `%tf_gpu park` in it" in str(told)) is (host == "program")
+    assert ("the magic's word `park` in it" in str(told)) is (host == "program")
     assert (told.ways, told.parks) == (ways, (7,))
 
 

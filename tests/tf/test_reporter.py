@@ -123,7 +123,7 @@ def test_a_report_says_idle_only_of_figures_that_were_read_after_the_cell(monkey
     monkeypatch.setattr(Publisher, "_place", lambda _: SimpleNamespace(post=posted.append))
     publisher = Publisher(str)
     for _ in range(2):
-        reporter._publish(publisher, parks=False)
+        reporter._publish(publisher)
 
     assert [report.busy for report in posted] == [True, False]
 

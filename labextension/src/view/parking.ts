@@ -1,6 +1,6 @@
 // Says how far the parking of a row's process has come, and which of its actions are open. Pure.
 
-import { clock, cut, withUnit, type Unit } from './format';
+import { ago, cut, withUnit, type Unit } from './format';
 import type { Row } from './wire';
 import type { Translation } from './translation';
 
@@ -34,11 +34,12 @@ export function canStay(row: Row): boolean {
   return row.parking === 'waiting' && here && row.state !== 'busy';
 }
 
-/** What stands in place of a row's state: `parked`; an empty text where its GPU state is as usual. */
-export function parkedText({ parking }: Row, trans: Translation): string {
+/** What stands in place of a row's state: `parked 2 h`; an empty text where its GPU state is as usual. */
+export function parkedText({ parking, since }: Row, now: number, trans: Translation): string {
+  const long = since === undefined ? '' : ago(now - since, trans);
   const texts = {
     parking: trans.__('parking…'),
-    parked: trans.__('parked'),
+    parked: long ? trans.__('parked %1', long) : trans.__('parked'),
     waiting: trans.__('waits for room'),
     restoring: trans.__('comes back…'),
     failed: trans.__('parking failed')
@@ -46,19 +47,17 @@ export function parkedText({ parking }: Row, trans: Translation): string {
   return parking === undefined ? '' : texts[parking];
 }
 
-/** The sentence about it: `9.8 GiB in host memory since 14:02:31`; an empty text where there is none. */
+/** The sentence about it: `9.8 GiB in host memory`; an empty text where there is none. */
 export function parkedDetail(row: Row, unit: Unit, trans: Translation): string {
   if (row.parking === undefined) {
     return '';
   }
   const size = withUnit(row.away, unit);
-  const since = row.since === undefined ? '' : clock(row.since);
+  const there = trans.__('%1 in host memory', size);
   const sentences = {
     parking: trans.__('%1 go to host memory', size),
-    parked: trans.__('%1 in host memory since %2', size, since),
-    waiting: row.behind
-      ? trans.__('%1 in host memory since %2; %3 holds most of this GPU', size, since, cut(row.behind, SHOWN))
-      : trans.__('%1 in host memory since %2', size, since),
+    parked: there,
+    waiting: row.behind ? trans.__('%1; %2 holds most of this GPU', there, cut(row.behind, SHOWN)) : there,
     restoring: trans.__('%1 from host memory', size),
     failed: trans.__('Its GPU state is lost: restart its kernel, which frees what it holds')
   };

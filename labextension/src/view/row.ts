@@ -23,7 +23,10 @@ export function rowView(entry: Entry, now: number, look: Look): unknown {
   // To write how long it is for hundreds of rows takes longer than all else, at each tick.
   const unused = step(now - (row.unused ?? now));
   const idle = row.state === 'idle' ? step(now - (row.active ?? now)) : 0;
-  return guard([row, unused, idle, tone, current, look.version], () => draw(entry, { now, tone, current }, look));
+  const parked = step(now - (row.since ?? now));
+  return guard([row, unused, idle, parked, tone, current, look.version], () =>
+    draw(entry, { now, tone, current }, look)
+  );
 }
 
 /** Whether a row is of the user's current notebook. */
@@ -37,13 +40,13 @@ export function unusedText(row: Row, now: number, trans: Translation): string {
   return long && trans.__('unused %1', long);
 }
 
-/** What a row's process does: `busy`, `unused 2 h`, `idle 5 min`, `parked`. That it has ended is part of its name. */
+/** What a row's process does: `busy`, `unused 2 h`, `idle 5 min`, `parked 1 h`; that it has ended is in its name. */
 export function stateText(row: Row, now: number, trans: Translation): string {
   if (row.who === 'gone') {
     return '';
   }
   if (row.parking !== undefined) {
-    return parkedText(row, trans);
+    return parkedText(row, now, trans);
   }
   const unused = row.state === 'busy' ? '' : unusedText(row, now, trans);
   if (unused) {
