@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -203,10 +202,10 @@ def _count_slow_reports(cost: float) -> int:
     cells(KEEP)
     publish = Publisher.publish
 
-    def slow(self: Publisher, **said: Any) -> None:
+    def slow(self: Publisher, *, busy: bool, active: float) -> None:
         time.sleep(cost)
         counted.append(1)
-        publish(self, **said)
+        publish(self, busy=busy, active=active)
 
     counted: list[int] = []
     with mock.patch.object(Publisher, "publish", slow):
