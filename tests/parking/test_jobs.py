@@ -172,7 +172,7 @@ def test_a_parked_job_that_finds_no_room_ends_when_it_is_stopped_twice(
         with site.trained("between.ipynb"):
             assert " parked, " in one.do("stop")
             one.do("stop")
-            notebook.run("_ = job.exception(60)")
+            notebook.run("ended = job.exception(60)")
             assert " stopped " in one.row()
             assert client.parked(one.pid) is None
 
@@ -217,12 +217,12 @@ def test_a_call_makes_way_for_another_one_which_has_its_room(
 ) -> None:
     end = tmp_path / "end"
     said = notebook.run(f"""
-import tfgpu_magic
+import time, tfgpu_magic
 from pathlib import Path
 from tests.parking.job_on_machine import fill, work
 executor = tfgpu_magic.IsolatedExecutor(2, policy="limit 5GiB")
 first = executor.submit(work, {str(end)!r})
-while not tfgpu_magic.look().processes: pass
+while not Path({str(end) + "-begun"!r}).exists(): time.sleep(0.05)
 second = executor.submit(fill)
 print(len(second.result()))
 Path({str(end)!r}).touch()

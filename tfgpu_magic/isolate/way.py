@@ -83,14 +83,15 @@ class Way:
         """
         if not _allowed():
             raise Refused(parking.off(), verdict="Not parked.")
-        if self.offered is None:
-            raise Refused(parking.no_point(), verdict="Not parked.")
         with self._changed:
             self._kept, self._refused = True, ""
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._refused or self._is_parked(), PROMPT)
             if self._refused:
                 raise Refused(self._refused, verdict="")
+            if self.offered is None:
+                self._kept = False
+                raise Refused(parking.no_point(), verdict="Not parked.")
         return "" if self._is_parked() else parking.at_next_point(time.monotonic() - self.offered)
 
     def unpark(self) -> None:

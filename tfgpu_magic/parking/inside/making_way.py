@@ -134,5 +134,5 @@ def _handlers_held() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    for number in dict.fromkeys(came):
-        signal.raise_signal(number)
+    for one in dict.fromkeys(came):
+        signal.raise_signal(one)
