@@ -58,7 +58,6 @@ def test_another_name_is_said_with_those_that_there_are(site: Site) -> None:
         said = until(lambda: other.run("%tf_gpu park nobody.ipynb"), lambda text: "train.ipynb" in text)
 
         assert f"train.ipynb ({notebook.pid})" in said
-        assert "Parked: " in notebook.run("%tf_gpu park train.ipynb")  # its own
 
 
 def test_where_parking_is_off_nobody_parks(site: Site) -> None:

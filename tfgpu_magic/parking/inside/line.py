@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -79,18 +78,15 @@ def automatically(after: float | None, *, when_needed: bool) -> None:
 
 
 def park_other(name: str) -> str:
-    """Park another notebook, or this one under its name, and return what has become of it.
+    """Park another notebook, and return what has become of it.
 
     Raises:
         PolicyError: there is none of that name, or several are.
-        Refused: it was not parked, or parking is off here.
+        Refused: it was not parked.
         MonitorError: it cannot be asked.
     """
     reports = _reports()
-    pid = _pid(name, {one.pid: one.notebook for one in reports.values()}, "No notebook of yours")
-    if pid == os.getpid():
-        park()
-        return f"This {host.here()} is parked when its cell has ended."
+    pid = _pid(name, {one.pid: one.notebook for one in reports.values()}, "No other notebook of yours")
     called = PurePath(reports[pid].notebook).name or f"pid {pid}"
     outcome = Outcome(refusals=(why.Busy(),)) if reports[pid].busy else asking.park(pid)
     if outcome.refusals:
