@@ -17,6 +17,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from tests.processes import run
 from tests.waiting import until
 from tfgpu_magic.parking.inside import asking, event_loop, threads
 from tfgpu_magic.parking.inside.gate import Gate, NotBack, Way
@@ -189,11 +190,14 @@ def test_a_thread_of_the_users_is_named(over: threading.Event) -> None:
     assert found() == before
 
 
-def test_a_thread_that_a_library_has_started_is_found_where_it_runs_python(over: threading.Event) -> None:
-    before = found()
-    _thread.start_new_thread(over.wait, ())
+def test_a_thread_that_a_library_has_started_is_found_where_it_runs_python() -> None:
+    assert run(None, _nameless_beside) == {threads.NAMELESS}  # apart: pytest-xdist has such a thread, too
 
-    until(lambda: set(found()) - set(before) == {threads.NAMELESS})
+
+def _nameless_beside() -> set[str]:
+    before = found()
+    _thread.start_new_thread(threading.Event().wait, ())
+    return set(until(found, lambda names: names != before)) - set(before)
 
 
 def test_the_main_thread_is_named_where_another_one_parks_and_it_does_the_users_work() -> None:
