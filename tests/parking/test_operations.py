@@ -173,6 +173,25 @@ def test_who_calls_it_off_is_parked_as_before(house: House) -> None:
     assert (house.phase, house.driver.state) == (Phase.PARKED, State.CHECKPOINTED)
 
 
+def test_who_calls_it_off_while_it_is_set_right_is_told_just_that(house: House) -> None:
+    """Nothing is said of a driver that did not answer: nobody has waited for it."""
+
+    def tell(said: Progress) -> None:
+        if said.step == "settles":
+            asked.call_off()
+
+    async def story() -> Outcome:
+        gone = await house.do(PARK)
+        assert gone.entry is not None
+        house.ledger.move(gone.entry, Phase.RESTORING)
+        house.driver.script = dict.fromkeys(range(99), "hung before")
+        return await house.do(UNPARK, asked)
+
+    asked = Asked(UNPARK, me(), tell)
+
+    assert asyncio.run(story()).refusals == (why.Cancelled(),)
+
+
 def test_room_that_is_taken_before_the_placeholder_is_waited_for_again(house: House) -> None:
     """The placeholder decides, not what the driver said a moment before."""
 

@@ -54,6 +54,8 @@ class Unpark:
             return Outcome(refusals=(why.NotParked(),))
         if entry.phase is Phase.BACK:
             return Outcome(entry=entry)
+        if entry.phase in UNSETTLED and asked.called_off:
+            return Outcome(entry=entry, refusals=(why.Cancelled(),))
         if entry.phase is not Phase.PARKED:
             return Outcome(entry=entry, refusals=(unsettled(entry),))
         if not entry.held:  # what it needs is not known, so nothing could be taken for it

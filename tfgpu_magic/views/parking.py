@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.parking.refusals import Refusal
 
 _MOST_HOLDERS = 3
-_AGAIN = "It goes on as before; say it again."
 _WORDS = {
     "checks": "Checking whether it can be parked.",
     "locks": "Waiting for what the GPU was given to do.",
@@ -267,9 +266,11 @@ def reason(refusal: Refusal) -> str:  # noqa: C901  # a sentence for each
             return "Something else has locked it, or has moved its state away; whoever did has to bring it back."
         case why.Unanswered(call, time):
             after = f" within {seconds(time)}" if time else ""
-            return f"The driver has not answered{after} ({plain(call)}). {_AGAIN}"
+            settles = "What becomes of it is found out, and it is set right."
+            return f"The driver has not answered{after} ({plain(call)}). {settles}"
         case why.StillWorking(time):
-            return f"What it has given the GPU to do did not end within {seconds(time)}. {_AGAIN}"
+            ended = f"What it has given the GPU to do did not end within {seconds(time)}."
+            return f"{ended} It goes on as before; say it again."
         case why.Declined(call, code):
             return f"The driver has declined it ({plain(call)}: {code})."
         case why.Lost():
