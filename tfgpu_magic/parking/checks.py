@@ -62,6 +62,7 @@ class Facts:
         architecture: as `platform.machine` names it.
         gpus: the GPUs that the process is on.
         held: what it holds of each of these, in their order; None where the driver does not say.
+        unlisted: whether it may hold memory though it is on none of these: the driver lists pids of another namespace.
         alive: whether there is such a process, with the start that was named.
         own: whether it is this user's.
         stopped: whether a signal or a debugger has stopped it.
@@ -79,6 +80,7 @@ class Facts:
     architecture: str
     gpus: tuple[Gpu, ...] = ()
     held: tuple[Held | None, ...] = ()
+    unlisted: bool = False
     alive: bool = True
     own: bool = True
     stopped: bool = False
@@ -161,7 +163,7 @@ def _held(facts: Facts) -> Iterator[Refusal]:
     if facts.error is not None:
         return
     if not facts.held:
-        yield why.HoldsNothing()
+        yield why.HeldUnknown("") if facts.unlisted else why.HoldsNothing()
     for gpu, held in zip(facts.gpus, facts.held, strict=True):
         if held is None:
             yield why.HeldUnknown(gpu.label)
