@@ -94,7 +94,8 @@ class Parker:
         while self._asked or self._settling:
             await asyncio.sleep(0.05)
         await self._workers.close()
-        self._place.remove(SOCKET)
+        if self._place.holds(LOCK, self._lock):  # else it may be another helper's socket by now
+            self._place.remove(SOCKET)
 
     @property
     def record(self) -> record.Record:
