@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config.memory import context_bytes
+from tfgpu_magic.isolate.allocation import usable
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.units import MIB
 
@@ -118,11 +119,6 @@ def placeholder(size: int) -> int:
 def needed(size: int, gpu: Gpu) -> int:
     """Return the bytes that must be free for that: the placeholder has a context of its own beside it."""
     return placeholder(size) + context_bytes(gpu.total or 0)
-
-
-def usable(gpu: Gpu) -> int | None:
-    """Return the bytes that processes can have of a GPU."""
-    return None if gpu.total is None else gpu.total - (gpu.reserved or 0)
 
 
 def _driver(facts: Facts) -> Iterator[Refusal]:
