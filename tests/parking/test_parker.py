@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking import parker, record
 from tfgpu_magic.parking.settings import LOCK, SOCKET
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def test_one_whose_lock_was_removed_leaves_the_socket_of_the_next(
@@ -23,14 +20,15 @@ def test_one_whose_lock_was_removed_leaves_the_socket_of_the_next(
 
     async def story(place: BoardDirectory, held: int) -> bool:
         helper = asyncio.ensure_future(parker.Parker(place, held, record.Record(), []).run())
-        while not (place.path / SOCKET).exists():
+        listening = Path(place.short_path(SOCKET))
+        while not listening.exists():
             await asyncio.sleep(0.01)
         place.remove(LOCK)
         place.remove(SOCKET)
         with socket.socket(socket.AF_UNIX) as following:
             following.bind(place.short_path(SOCKET))
             await asyncio.wait_for(helper, 60)
-            return (place.path / SOCKET).exists()
+            return listening.exists()
 
     with BoardDirectory() as place:
         held = parker.lock(place)
