@@ -74,6 +74,24 @@ for _ in range(3):
 print(os.getpid(), states().count("Z"))
 """
 )
+ENDED = (
+    BEGIN
+    + """
+from tfgpu_magic.monitor import starting
+def ended():
+    stats = [path.read_text() for path in Path("/proc").glob("[0-9]*/stat")]
+    return [stat.split()[1] for stat in stats if stat.split()[2] == "Z"]
+names = ["tfgpu-collector", "tfgpu-parker", "tfgpu-parking", "tfgpu-other"]
+for name in names:
+    if os.fork() == 0:
+        Path("/proc/self/comm").write_text(name)
+        os._exit(0)
+while len(ended()) < len(names):
+    time.sleep(0.01)
+starting._reap()
+print(os.getpid(), *ended())
+"""
+)
 DOUBTS = (
     BEGIN
     + """
@@ -182,6 +200,12 @@ def test_a_server_that_is_process_one_collects_no_dead_collectors(machine: Machi
 
     assert pid == 1
     assert zombies <= 1  # the last, of which the next one takes care
+
+
+@root_only
+def test_process_one_reaps_all_that_was_started_in_this_way_and_nobody_elses(machine: Machine, users: Path) -> None:
+    with program(ENDED, users, inside=("unshare", "--pid", "--fork", "--mount-proc")) as said:
+        assert said.split() == ["1", "(tfgpu-other)"]
 
 
 @root_only

@@ -11,10 +11,11 @@ from typing import Any
 from tests.sizes import GIB, MIB
 from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.parking.driver import OUT_OF_MEMORY, RESTORE, WRONG_STATE, DriverError
+from tfgpu_magic.parking.driver import OUT_OF_MEMORY, RESTORE, DriverError
 from tfgpu_magic.parking.states import CALLS, State
 from tfgpu_magic.parking.workers import Died, GivenUp
 
+WRONG_STATE = 401
 TOTAL = 8 * GIB
 HELD = 5 * GIB
 
@@ -30,6 +31,8 @@ class Driver:
         state: the process's state.
         others: bytes that others hold.
         taken: bytes that the placeholder holds.
+        error: why there are no figures.
+        kept: bytes that are free by the figures, and are not given.
         script: what becomes of the next calls, by the call's number.
         calls: every call that was made.
         restored_without_room: whether a restore was tried without its room.
@@ -39,6 +42,8 @@ class Driver:
     state: State = State.RUNNING
     others: int = 0
     taken: int = 0
+    error: str | None = None
+    kept: int = 0
     script: dict[int, str] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     restored_without_room: bool = False
@@ -49,6 +54,8 @@ class Driver:
         return HELD if self.state in (State.RUNNING, State.LOCKED) else 0
 
     def snapshot(self) -> str:
+        if self.error is not None:
+            return Snapshot(time=1.0, error=self.error).to_json()
         free = TOTAL - self.held - self.others - self.taken
         gpu = Gpu(index=0, uuid="GPU-0", total=TOTAL, reserved=0, used=TOTAL - free, free=free)
         rows = [Process(gpu="0", pid=os.getpid(), kind="C", held=self.held)] if self.held else []
@@ -63,7 +70,7 @@ class Driver:
             return self.state.value
         if call == "take":
             size = sum(arguments[0].values())
-            if size + 256 * MIB > TOTAL - self.held - self.others - self.taken:
+            if size + 256 * MIB > TOTAL - self.held - self.others - self.taken - self.kept:
                 raise DriverError("cuMemAlloc_v2", OUT_OF_MEMORY)
             self.taken = size + 256 * MIB
         elif call == "let_go":

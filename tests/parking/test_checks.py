@@ -47,6 +47,7 @@ def test_an_idle_notebook_on_a_good_machine_may_be_parked() -> None:
         (replace(GOOD, own=False), why.NotYours()),
         (replace(GOOD, stopped=True), why.Stopped()),
         (replace(GOOD, gpus=(), held=()), why.HoldsNothing()),
+        (replace(GOOD, gpus=(), held=(), unlisted=True), why.HeldUnknown("")),
         (replace(GOOD, held=(None,)), why.HeldUnknown("0")),
         (replace(GOOD, mappings=2), why.ManagedMemory(2)),
         (replace(GOOD, mappings=None), why.ManagedMemory(None)),

@@ -90,6 +90,21 @@ def test_what_it_holds_is_taken_from_the_driver_by_uuid() -> None:
     assert not facts.read(os.getpid(), start + 1, snapshot, None).alive
 
 
+@pytest.mark.parametrize(
+    ("opens", "theirs", "expected"), [(True, 2**22 + 1, True), (None, 2**22 + 1, True), (False, 2**22 + 1, False),
+                                      (True, 1, False)]
+)  # fmt: skip
+def test_in_a_container_whose_driver_names_other_pids_it_is_not_known_what_it_holds(
+    monkeypatch: pytest.MonkeyPatch, opens: bool | None, theirs: int, expected: bool
+) -> None:
+    """A pid that does not exist here may be this process's, if it has the driver open at all."""
+    monkeypatch.setattr(facts, "opens_driver", lambda _: opens)
+    rows = (Process(gpu="0", pid=theirs, kind="C", held=9 * GIB),)
+    snapshot = Snapshot(time=1.0, gpus=(Gpu(index=0, uuid="GPU-0", total=16 * GIB),), processes=rows)
+
+    assert facts.read(os.getpid(), 0, snapshot, None).unlisted is expected
+
+
 def test_a_gpu_whose_processes_are_not_listed_leaves_everything_open() -> None:
     gpus = (Gpu(index=0, uuid="GPU-0", listed=False, error="refused"),)
 

@@ -23,12 +23,14 @@ from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.asked import Asked
 from tfgpu_magic.parking.calls import Timeouts
 from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.driver import OUT_OF_MEMORY
 from tfgpu_magic.parking.ledger import Ledger
-from tfgpu_magic.parking.messages import Outcome, Progress, Request
+from tfgpu_magic.parking.messages import Outcome, Progress, Request, reply
 from tfgpu_magic.parking.operations import Operations
 from tfgpu_magic.parking.record import Held
 from tfgpu_magic.parking.room import Waiting
 from tfgpu_magic.parking.states import Phase, State
+from tfgpu_magic.views import parking
 
 QUICK = Timeouts(copy=0.2, slowest=1e12, between=0.01)
 PARK, UNPARK = Request(deed="park", inside=Inside()), Request(deed="unpark")
@@ -173,6 +175,25 @@ def test_who_calls_it_off_is_parked_as_before(house: House) -> None:
     assert (house.phase, house.driver.state) == (Phase.PARKED, State.CHECKPOINTED)
 
 
+def test_who_calls_it_off_while_it_is_set_right_is_told_just_that(house: House) -> None:
+    """Nothing is said of a driver that did not answer: nobody has waited for it."""
+
+    def tell(said: Progress) -> None:
+        if said.step == "settles":
+            asked.call_off()
+
+    async def story() -> Outcome:
+        gone = await house.do(PARK)
+        assert gone.entry is not None
+        house.ledger.move(gone.entry, Phase.RESTORING)
+        house.driver.script = dict.fromkeys(range(99), "hung before")
+        return await house.do(UNPARK, asked)
+
+    asked = Asked(UNPARK, me(), tell)
+
+    assert asyncio.run(story()).refusals == (why.Cancelled(),)
+
+
 def test_room_that_is_taken_before_the_placeholder_is_waited_for_again(house: House) -> None:
     """The placeholder decides, not what the driver said a moment before."""
 
@@ -192,6 +213,46 @@ def test_room_that_is_taken_before_the_placeholder_is_waited_for_again(house: Ho
     assert asyncio.run(story()).done
     assert house.driver.calls.count("take") == 2
     assert not house.driver.restored_without_room
+
+
+def test_figures_that_cannot_be_had_are_not_taken_for_a_gpu_that_is_gone(house: House) -> None:
+    async def story() -> list[Progress]:
+        await house.do(PARK)
+        house.driver.error = "NVML does not answer."
+        said: list[Progress] = []
+        coming = asyncio.ensure_future(house.do(UNPARK, Asked(UNPARK, me(), said.append)))
+        while not said:
+            await asyncio.sleep(0.01)
+        house.driver.error = None
+        assert (await coming).done
+        return said
+
+    first = asyncio.run(story())[0]
+
+    assert (first.trouble, first.rooms) == (why.NoDriver("NVML does not answer."), ())
+    assert "not there now" not in parking.progress(first, {})
+    assert reply(first.to_line()) == first
+
+
+def test_room_that_is_not_given_is_said_and_tried_for_more_and_more_rarely(house: House) -> None:
+    async def story() -> list[Progress]:
+        await house.do(PARK)
+        house.driver.kept = TOTAL
+        said: list[Progress] = []
+        asked = Asked(UNPARK, me(), said.append)
+        coming = asyncio.ensure_future(house.do(UNPARK, asked))
+        await asyncio.sleep(1)
+        tried = house.driver.calls.count("take")
+        house.driver.kept = 0
+        assert (await coming).done
+        assert 1 < tried <= 8
+        return said
+
+    waits = next(one for one in asyncio.run(story()) if one.step == "waits")
+
+    assert waits.trouble == why.NotGiven("cuMemAlloc_v2", OUT_OF_MEMORY)
+    assert "not its turn" not in parking.progress(waits, {})
+    assert reply(waits.to_line()) == waits
 
 
 def test_a_restore_that_finds_no_room_all_the_same_is_said_to_be_final(house: House) -> None:

@@ -17,6 +17,8 @@ from tests.server.streaming import State, rows, streaming
 from tests.server.test_kernels import Kernel
 from tests.sizes import GIB
 from tests.waiting import until
+from tfgpu_magic.parking.refusals import Off
+from tfgpu_magic.views.parking import reasons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,8 +133,8 @@ def test_one_that_does_not_allow_it_says_how_to_and_is_left_alone(server: Server
         held = machine.held(pid=other.pid)
         status, said = other.post()
 
-        assert status == 409
-        assert '%config TfGpuMagics.parking = "ask"' in said
+        assert (status, said) == (409, reasons([Off()]))
+        assert '`%config TfGpuMagics.parking = "ask"`' in said
         assert machine.held(pid=other.pid) == held > 0
         assert not other.seen(lambda row: row.get("held")).get("parks")
     finally:

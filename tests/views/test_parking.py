@@ -34,6 +34,13 @@ def test_every_reason_is_said_in_whole_sentences(kind: type[refusals.Refusal]) -
     assert said.rstrip().endswith((".", ".)", "True.")) or "595.71.05" in said
 
 
+def test_what_the_driver_did_not_answer_is_not_said_to_go_on_as_before() -> None:
+    """A process whose copy was given up is locked until it is set right."""
+    assert parking.reason(refusals.Unanswered("checkpoint", 30.0)) == (
+        "The driver has not answered within 30.0 s (checkpoint). What becomes of it is found out, and it is set right."
+    )
+
+
 def test_a_wait_says_for_whom_and_how_long() -> None:
     room = Room("GPU-1", "0", needed=6 * GIB, free=2 * GIB, holders=((7, 5 * GIB), (8, GIB)))
     waits = Progress(step="waits", size=5 * GIB, seconds=2.5, ahead=((9, 4.0),), rooms=(room,))

@@ -8,6 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def lives(pid: int) -> bool:
@@ -19,6 +23,11 @@ def lives(pid: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def elsewhere(pids: Iterable[int]) -> frozenset[int]:
+    """Return those of some pids that do not exist here: a driver may list those of another namespace."""
+    return frozenset(pid for pid in set(pids) if not lives(pid))
 
 
 def began(pid: int) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK
 from tfgpu_magic.monitor.libraries import search_path
-from tfgpu_magic.monitor.settings import LIBRARIES, PROCESS_NAME
+from tfgpu_magic.monitor.settings import LIBRARIES, PARKER_NAME, PARKING_NAME, PROCESS_NAME
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.directory import BoardDirectory
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _FIRST, _LONGEST = 1.0, 15.0  # seconds between two attempts to start a collector
 _KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
 """Prefixes of the variables that a collector gets; it gets none of a notebook's secrets."""
+_ENDED = re.compile(rf"(\d+) \((?:{'|'.join((PROCESS_NAME, PARKER_NAME, PARKING_NAME))})\) Z 1 ")
+"""How the system shows one of ours that has ended, and is a child of process 1. Source: proc_pid_stat(5)."""
 
 # -c as in `look`, -I and -S as in `probe`. It forks at once, so that its starter has a child for milliseconds only.
 _CODE = (
@@ -99,13 +102,12 @@ def launch(code: str, options: tuple[str, ...], place: BoardDirectory) -> None:
 
 
 def _reap() -> None:
-    """Reap collectors that have ended, as process 1 must, whose children they become when their starters end.
+    """Reap what was started here and has ended, as process 1 must, whose children they become when their starters end.
 
-    Other processes 1 reap all of their children. Collectors are recognised by their name, since other code may wait for
+    Other processes 1 reap all of their children. Ours are recognised by their names, since other code may wait for
     other children.
     """
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError):
-            pid, _, rest = stat.read_text().partition(f" ({PROCESS_NAME}) Z 1 ")
-            if rest:
-                os.waitpid(int(pid), os.WNOHANG)
+            if (ended := _ENDED.match(stat.read_text())) is not None:
+                os.waitpid(int(ended[1]), os.WNOHANG)

@@ -43,6 +43,7 @@ class Timeouts:
         copy: for a copy of nothing.
         slowest: bytes a second that a copy has at least.
         between: between two looks while somebody waits for room.
+        again: the longest between two attempts to take room that the driver does not give.
     """
 
     look: float = 15.0
@@ -54,6 +55,7 @@ class Timeouts:
     copy: float = 30.0
     slowest: float = 1e8
     between: float = 0.5
+    again: float = 10.0
 
     def copying(self, size: int) -> float:
         """Return the seconds for a copy of so many bytes."""

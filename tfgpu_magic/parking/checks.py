@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.config.memory import context_bytes
+from tfgpu_magic.isolate.allocation import usable
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.units import MIB
 
@@ -62,6 +63,7 @@ class Facts:
         architecture: as `platform.machine` names it.
         gpus: the GPUs that the process is on.
         held: what it holds of each of these, in their order; None where the driver does not say.
+        unlisted: whether it may hold memory though it is on none of these: the driver lists pids of another namespace.
         alive: whether there is such a process, with the start that was named.
         own: whether it is this user's.
         stopped: whether a signal or a debugger has stopped it.
@@ -79,6 +81,7 @@ class Facts:
     architecture: str
     gpus: tuple[Gpu, ...] = ()
     held: tuple[Held | None, ...] = ()
+    unlisted: bool = False
     alive: bool = True
     own: bool = True
     stopped: bool = False
@@ -116,11 +119,6 @@ def placeholder(size: int) -> int:
 def needed(size: int, gpu: Gpu) -> int:
     """Return the bytes that must be free for that: the placeholder has a context of its own beside it."""
     return placeholder(size) + context_bytes(gpu.total or 0)
-
-
-def usable(gpu: Gpu) -> int | None:
-    """Return the bytes that processes can have of a GPU."""
-    return None if gpu.total is None else gpu.total - (gpu.reserved or 0)
 
 
 def _driver(facts: Facts) -> Iterator[Refusal]:
@@ -161,7 +159,7 @@ def _held(facts: Facts) -> Iterator[Refusal]:
     if facts.error is not None:
         return
     if not facts.held:
-        yield why.HoldsNothing()
+        yield why.HeldUnknown("") if facts.unlisted else why.HoldsNothing()
     for gpu, held in zip(facts.gpus, facts.held, strict=True):
         if held is None:
             yield why.HeldUnknown(gpu.label)

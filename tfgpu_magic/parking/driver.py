@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 OK, OUT_OF_MEMORY, NO_CUDA = 0, 2, 3
 NO_DEVICE = 100
-NO_SUCH_PROCESS, WRONG_STATE, LOCK_TIMED_OUT = 304, 401, 600
+NO_SUCH_PROCESS, LOCK_TIMED_OUT = 304, 600
 MISSING = 500
 """Numbers of errors, as cuda.h has them; the last one is also that of a function that the library lacks."""
-
 
 RESTORE = "cuCheckpointProcessRestore"
 """The one call that may fail for good."""

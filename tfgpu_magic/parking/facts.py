@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.monitor.driver_users import opens_driver
-from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.pids import began, elsewhere
 from tfgpu_magic.parking.checks import Facts
 from tfgpu_magic.parking.record import Held
 
@@ -49,6 +49,7 @@ def read(pid: int, start: int, snapshot: Snapshot, inside: Inside | None, *, all
         architecture=platform.machine(),
         gpus=tuple(gpu for gpu, _ in here),
         held=tuple(None if size is None or not gpu.uuid else Held(gpu.uuid, size) for gpu, size in here),
+        unlisted=not here and bool(elsewhere(row.pid for row in snapshot.processes)) and opens_driver(pid) is not False,
         alive=began(pid) == start,
         own=owned(pid),
         stopped=stopped(pid),

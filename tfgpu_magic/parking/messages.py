@@ -99,11 +99,13 @@ class Progress:
     """How a request is getting on.
 
     Attributes:
-        step: what is being done: ``checks``, ``locks``, ``copies out``, ``waits``, ``takes room``, ``copies back``.
+        step: what is being done: ``checks``, ``locks``, ``copies out``, ``settles``, ``waits``, ``takes room``,
+            ``copies back``.
         size: bytes that are moved.
         seconds: how long that will take by the measured rate, from its beginning; None where it is not known.
         ahead: the pids that come back first, and how long each will take: one GPU has one at a time.
-        rooms: while it waits, each GPU on which it needs room.
+        rooms: while it waits, each GPU on which it needs room; empty where there are no figures.
+        trouble: while it waits, what else is in the way; None where that is nothing.
     """
 
     step: str
@@ -111,16 +113,19 @@ class Progress:
     seconds: float | None = None
     ahead: tuple[tuple[int, float], ...] = ()
     rooms: tuple[Room, ...] = ()
+    trouble: Refusal | None = None
 
     def to_line(self) -> bytes:
         """Return the progress as a line."""
-        return _line({"progress": dataclasses.asdict(self)})
+        trouble = None if self.trouble is None else refusals.to_json(self.trouble)
+        return _line({"progress": {**dataclasses.asdict(self), "trouble": trouble}})
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Progress:
         """Make one of what `to_line` has within its line."""
         rooms = tuple(Room(**{**one, "holders": _pairs(one["holders"])}) for one in fields["rooms"])
-        return cls(**{**fields, "rooms": rooms, "ahead": _pairs(fields["ahead"])})
+        trouble = None if fields["trouble"] is None else refusals.from_json(fields["trouble"])
+        return cls(**{**fields, "rooms": rooms, "ahead": _pairs(fields["ahead"]), "trouble": trouble})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from tfgpu_magic.isolate.lease_file import LeaseFile
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import began, family
+from tfgpu_magic.monitor.settings import PARKER_NAME
 from tfgpu_magic.parking import record
 from tfgpu_magic.parking.asked import Asked
 from tfgpu_magic.parking.calls import Timeouts
@@ -32,7 +33,7 @@ from tfgpu_magic.parking.messages import Outcome, Progress, Request
 from tfgpu_magic.parking.operations import Operations
 from tfgpu_magic.parking.refusals import Cancelled, Ended, NotYours
 from tfgpu_magic.parking.room import Waiting
-from tfgpu_magic.parking.settings import HEARTBEAT, LINGER, LOCK, PROCESS_NAME, SOCKET, WORKERS_LOCK
+from tfgpu_magic.parking.settings import HEARTBEAT, LINGER, LOCK, SOCKET, WORKERS_LOCK
 from tfgpu_magic.parking.states import UNSETTLED
 from tfgpu_magic.parking.workers import Workers
 
@@ -93,7 +94,8 @@ class Parker:
         while self._asked or self._settling:
             await asyncio.sleep(0.05)
         await self._workers.close()
-        self._place.remove(SOCKET)
+        if self._place.holds(LOCK, self._lock):  # else it may be another helper's socket by now
+            self._place.remove(SOCKET)
 
     @property
     def record(self) -> record.Record:
@@ -230,7 +232,7 @@ def main(elsewhere: str = "", paths: Sequence[str] = ()) -> None:
         paths: where workers find what they import.
     """
     with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text(PROCESS_NAME)
+        Path("/proc/self/comm").write_text(PARKER_NAME)
     with contextlib.suppress(MonitorError), BoardDirectory() as place:
         held = lock(place)
         if held is None:

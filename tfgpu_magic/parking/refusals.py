@@ -277,6 +277,19 @@ class Declined(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
+class NotGiven(Refusal):
+    """The driver has declined to give room that is free by its figures; it is tried again.
+
+    Attributes:
+        call: the driver's call.
+        code: its number of the error.
+    """
+
+    call: str
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lost(Refusal):
     """The GPU state of the process cannot be had back. Only its end frees what it holds."""
 

@@ -17,7 +17,7 @@ from tfgpu_magic.errors import Refused
 from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.claims import Claim, Holding, Need
 from tfgpu_magic.isolate.lease_file import ABSENT, Entry, LeaseTable
-from tfgpu_magic.monitor.pids import lives
+from tfgpu_magic.monitor.pids import elsewhere
 from tfgpu_magic.parking import checks
 from tfgpu_magic.parking.messages import Room
 
@@ -122,8 +122,7 @@ class Waiting:
             for ticket, one in page.entries.items()
             if ticket < place.ticket and one.need is not None and not one.claims and now - one.seen < ABSENT
         ]
-        strangers = frozenset(row.pid for row in snapshot.processes if not lives(row.pid))
-        holding = Holding(snapshot.processes, strangers)
+        holding = Holding(snapshot.processes, elsewhere(row.pid for row in snapshot.processes))
         try:
             return allocation.choose_in_turn(devices, holding, theirs, len(devices), ahead, snapshot.gpus)
         except Refused:  # others than our calls hold it

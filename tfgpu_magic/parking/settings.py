@@ -17,6 +17,3 @@ SILENCE = 30.0
 """Seconds without a line after which the helper hangs."""
 START_TIMEOUT = 60.0
 """Seconds in which a helper that was started listens."""
-
-PROCESS_NAME = "tfgpu-parker"
-"""The helper's name; Linux keeps 15 characters."""

@@ -54,6 +54,8 @@ class Unpark:
             return Outcome(refusals=(why.NotParked(),))
         if entry.phase is Phase.BACK:
             return Outcome(entry=entry)
+        if entry.phase in UNSETTLED and asked.called_off:
+            return Outcome(entry=entry, refusals=(why.Cancelled(),))
         if entry.phase is not Phase.PARKED:
             return Outcome(entry=entry, refusals=(unsettled(entry),))
         if not entry.held:  # what it needs is not known, so nothing could be taken for it
@@ -95,25 +97,30 @@ class Unpark:
 
     async def _in_turn(self, asked: Asked, entry: Entry, place: Place) -> Outcome:
         """Wait until it is the process's turn and there is room, and bring it back."""
-        between, since = self._calls.timeouts.between, time.monotonic()
+        times, since = self._calls.timeouts, time.monotonic()
+        pause = times.between
         while not asked.called_off:
             if not entry.alive():
                 return Outcome(refusals=(why.Ended(),))
             if facts.stopped(entry.pid):
                 return Outcome(entry=entry, refusals=(why.Stopped(),))
             snapshot = await self._calls.look(since)
+            trouble: why.Refusal | None = None if snapshot.error is None else why.NoDriver(snapshot.error)
             if self._waiting.claim(place, snapshot):
                 done = await self._bring_back(asked, entry)
-                if done is not None:
+                if isinstance(done, Outcome):
                     return done
                 self._waiting.unclaim(place)
+                trouble, pause = done, min(2 * pause, times.again)
+            else:
+                pause = times.between
             self._ledger.want(asked.key, wanted=True)
-            asked.tell(self._progress(entry, place, snapshot))
-            await asked.pause(between)
-            since = time.monotonic() - between / 2
+            asked.tell(self._progress(entry, place, snapshot, trouble))
+            await asked.pause(pause)
+            since = time.monotonic() - times.between / 2
         return Outcome(entry=entry, refusals=(why.Cancelled(),))
 
-    def _progress(self, entry: Entry, place: Place, snapshot: Snapshot) -> Progress:
+    def _progress(self, entry: Entry, place: Place, snapshot: Snapshot, trouble: why.Refusal | None) -> Progress:
         """Return for whom and for how long a process waits."""
         rates = self._ledger.record.rates
         return Progress(
@@ -121,11 +128,12 @@ class Unpark:
             size=entry.size,
             seconds=rates.seconds_back(entry.size),
             ahead=tuple((one.pid, rates.seconds_back(one.size)) for one in self._waiting.ahead(place)),
-            rooms=rooms(entry, snapshot),
+            rooms=() if snapshot.error is not None else rooms(entry, snapshot),
+            trouble=trouble,
         )
 
-    async def _bring_back(self, asked: Asked, entry: Entry) -> Outcome | None:
-        """Have the room taken, and bring a process back into it; return None if the room is not there."""
+    async def _bring_back(self, asked: Asked, entry: Entry) -> Outcome | why.NotGiven:
+        """Have the room taken, and bring a process back into it; return why if the room is not given."""
         times = self._calls.timeouts
         seconds = self._ledger.record.rates.seconds_back(entry.size)
         asked.tell(Progress(step="takes room", size=entry.size, seconds=seconds))
@@ -135,7 +143,7 @@ class Unpark:
                 await worker.call("take", room, seconds=times.take)
             except DriverError as error:
                 if error.code == driver.OUT_OF_MEMORY:
-                    return None
+                    return why.NotGiven(error.call, error.code)
                 raise
             try:
                 return await self._restore(worker, asked, entry)

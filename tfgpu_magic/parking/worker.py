@@ -13,15 +13,12 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from tfgpu_magic.monitor.readers import Readers
-from tfgpu_magic.monitor.settings import LIBRARIES
+from tfgpu_magic.monitor.settings import LIBRARIES, PARKING_NAME
 from tfgpu_magic.parking.driver import NO_CUDA, NO_SUCH_PROCESS, Driver, DriverError
 from tfgpu_magic.parking.states import Found, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-PROCESS_NAME = "tfgpu-parking"
-"""The process's name; Linux keeps 15 characters."""
 
 _ENDED = {NO_CUDA: Found.NO_CUDA, NO_SUCH_PROCESS: Found.GONE}
 
@@ -119,7 +116,7 @@ def answers() -> TextIO:
 def main() -> None:
     """Be a worker."""
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:  # noqa: PTH123
-        name.write(PROCESS_NAME)
+        name.write(PARKING_NAME)
     told = answers()
     folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
     try:

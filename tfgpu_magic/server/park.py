@@ -90,29 +90,26 @@ class ParkHandler(ActionHandler):
         if known is None or known.kernel != kernel or began(pid) is None:
             raise web.HTTPError(404, f"process {pid} is no kernel of this server")
         if fields.get("back") is True:
-            return await _status(partial(self._returns.bring_back, pid), RETURN_TIMEOUT)
+            return await self._done(partial(self._returns.bring_back, pid), RETURN_TIMEOUT)
         if self._returns.call_off(pid):
             return 204
-        return await _status(partial(_busy if known.state == "busy" else asking.park, pid), PARK_TIMEOUT)
+        return await self._done(partial(_busy if known.state == "busy" else asking.park, pid), PARK_TIMEOUT)
 
+    async def _done(self, do: Callable[[], Outcome], timeout: float) -> int:
+        """Do something on a thread, and return the answer's status."""
+        try:
+            outcome = await within(timeout, do)
+        except asyncio.TimeoutError:
+            return 202
+        except MonitorError as error:
+            return self._say(503, str(error))
+        return 204 if outcome.done else self._say(409, reasons(outcome.refusals))
 
-async def _status(do: Callable[[], Outcome], timeout: float) -> int:
-    """Do something on a thread, and return the answer's status."""
-    try:
-        outcome = await within(timeout, do)
-    except asyncio.TimeoutError:
-        return 202
-    except MonitorError as error:
-        raise web.HTTPError(503, _plain(str(error))) from error
-    if not outcome.done:
-        raise web.HTTPError(409, _plain(reasons(outcome.refusals)))
-    return 204
+    def _say(self, status: int, message: str) -> int:
+        """Write a message as it is, and return the status: an `HTTPError` would double its per cent signs."""
+        self.write({"message": message})
+        return status
 
 
 def _busy(_: int) -> Outcome:
     return Outcome(refusals=(why.Busy(),))
-
-
-def _plain(text: str) -> str:
-    """Return a message as Tornado takes it, which replaces what follows a per cent sign."""
-    return text.replace("%", "%%")

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.parking.refusals import Refusal
 
 _MOST_HOLDERS = 3
-_AGAIN = "It goes on as before; say it again."
 _WORDS = {
     "checks": "Checking whether it can be parked.",
     "locks": "Waiting for what the GPU was given to do.",
@@ -57,7 +56,8 @@ def progress(progress: Progress, names: Mapping[int, str]) -> str:
         return f"Bringing {size} of GPU memory back{time}."
     if progress.step != "waits":
         return _WORDS.get(progress.step, "")
-    lines = [_room(room, names) for room in progress.rooms if room.short or room.free is None]
+    lines = [] if progress.trouble is None else [reason(progress.trouble)]
+    lines += [_room(room, names) for room in progress.rooms if room.short or room.free is None]
     lines += [f"{_called(pid, names)} comes back first, about {seconds(time)}." for pid, time in progress.ahead]
     first = " ".join(lines) or "It is not its turn yet."
     then = "" if progress.seconds is None else f" Then {size} come back{time}."
@@ -267,11 +267,15 @@ def reason(refusal: Refusal) -> str:  # noqa: C901  # a sentence for each
             return "Something else has locked it, or has moved its state away; whoever did has to bring it back."
         case why.Unanswered(call, time):
             after = f" within {seconds(time)}" if time else ""
-            return f"The driver has not answered{after} ({plain(call)}). {_AGAIN}"
+            settles = "What becomes of it is found out, and it is set right."
+            return f"The driver has not answered{after} ({plain(call)}). {settles}"
         case why.StillWorking(time):
-            return f"What it has given the GPU to do did not end within {seconds(time)}. {_AGAIN}"
+            ended = f"What it has given the GPU to do did not end within {seconds(time)}."
+            return f"{ended} It goes on as before; say it again."
         case why.Declined(call, code):
             return f"The driver has declined it ({plain(call)}: {code})."
+        case why.NotGiven(call, code):
+            return f"There is room by the driver's figures, but it does not give it ({plain(call)}: {code})."
         case why.Lost():
             return (
                 "Its GPU state cannot be had back: the driver found too little room on the way. Run cells again to "
