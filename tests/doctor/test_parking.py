@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,14 @@ from tests.parking.conftest import PARKER, WORKER, helpers, kill
 from tests.sizes import CONTEXT, GIB, MIB
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.checks import parking
+from tfgpu_magic.doctor.children import parking as child_parking
 from tfgpu_magic.doctor.children.parking import CHUNK
 from tfgpu_magic.doctor.machine import Machine as Here
+from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import HOST_MARGIN
+from tfgpu_magic.parking.record import Entry
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.views.doctor import found
 
@@ -153,6 +158,46 @@ def test_what_the_driver_declines_is_told_with_its_call(machine: Machine) -> Non
         "The driver has declined it (cuCheckpointProcessCheckpoint: 801)."
     )
     assert machine.held() == 0
+
+
+def test_a_helper_that_cannot_be_asked_is_told_also_while_the_process_is_parked(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "from tfgpu_magic.parking import client; "
+        "client.unpark = lambda **_: (_ for _ in ()).throw(client.HelperHangs('It hangs.')); "
+    )
+    monkeypatch.setattr(parking, "_CODE", code + parking._CODE)
+    report = look("parking", here=Here(park=True))
+    end_helpers(machine)
+
+    assert report.names == ["parking.helper"]
+    assert report.facts("parking.helper") == {"error": "It hangs."}
+    assert machine.held() == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "phase", "at_once"),
+    [
+        ({"step": "compare"}, Phase.BACK, False),
+        ({"step": "unpark"}, Phase.PARKED, True),
+        ({"step": "park"}, Phase.CHECKPOINTING, True),
+        ({"error": "It hangs."}, Phase.PARKED, True),
+        ({"error": "It hangs."}, Phase.BACK, False),
+        ({"error": "It hangs."}, None, True),
+    ],
+)
+def test_the_process_ends_as_programs_do_once_it_has_come_back_and_else_at_once(
+    answer: dict[str, Any], phase: Phase | None, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = None if phase is None else Entry(pid=1, began=1, phase=phase, since=1.0)
+    ended: list[int] = []
+    monkeypatch.setattr(child_parking, "_answer", lambda *_, **__: answer)
+    monkeypatch.setattr(client, "parked", lambda: entry)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    child_parking.main(None, CHUNK, allow_open_module=False)
+
+    assert ended == ([0] if at_once else [])
 
 
 GONE = {"step": "compare", "refusals": [], "size": GIB, "held": 0, "out": 0.5, "back": 0.25, "same": True}

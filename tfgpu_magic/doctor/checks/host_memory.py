@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.isolate.process.host_memory import Limit
 from tfgpu_magic.units import BINARY
 
 LEAST = 2 * BINARY["GiB"]
@@ -36,17 +37,23 @@ SHORT = Outcome(
     "Only {available_bytes} of {total_bytes} are available on this machine.",
     f"{_MORE}or work elsewhere.",
 )
+PAGE_CACHE = Outcome(
+    "page-cache",
+    Severity.NOTE,
+    "Parking may use {parking_bytes} of it: in the cgroup {cgroup}, which allows {limit_bytes}, {cache_bytes} are page "
+    "cache, and parking does not count on its being dropped.",
+)
 UNKNOWN = Outcome("unknown", Severity.NOTE, "The system does not report it: /proc/meminfo cannot be read.")
 
 
 def check(machine: Machine) -> Iterator[Finding]:
-    """Tell the room in the cgroup that has least of it, and on the machine."""
+    """Tell the room in the cgroup that has least of it, and on the machine, and what of it parking may use."""
     sizes = host_memory.machine(machine.root / "proc")
     total, available = sizes.get("MemTotal"), sizes.get("MemAvailable")
     if total is None or available is None:
         yield UNKNOWN()
         return
-    found = host_memory.limits(machine.root / "proc", machine.root / "sys/fs/cgroup")
+    found = list(host_memory.limits(machine.root / "proc", machine.root / "sys/fs/cgroup"))
     limits = [one for one in found if one.most < total]
     of_machine = {"total_bytes": total, "available_bytes": available}
     tightest = min(limits, key=lambda one: one.left, default=None)
@@ -62,3 +69,16 @@ def check(machine: Machine) -> Iterator[Finding]:
         yield SHORT(**of_machine)
     elif tightest is None:
         yield FREE(**of_machine)
+    yield from _for_parking(found, available if tightest is None else min(tightest.left, available))
+
+
+def _for_parking(limits: Iterable[Limit], left: int) -> Iterator[Finding]:
+    """Tell what parking may use, where that is less than what is left: it never counts on what is to be dropped."""
+    fullest = min(limits, key=lambda one: one.untouched, default=None)
+    if fullest is not None and fullest.untouched < left:
+        yield PAGE_CACHE(
+            cgroup=fullest.cgroup,
+            parking_bytes=fullest.untouched,
+            cache_bytes=fullest.cache,
+            limit_bytes=fullest.most,
+        )

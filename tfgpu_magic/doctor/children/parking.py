@@ -1,7 +1,7 @@
 """In a process of its own: TensorFlow fills some memory of a GPU, is parked, comes back, and sees whether all is there.
 
 The process ends as programs do, and is not killed once it has come back: with the open kernel module that has stopped
-whole machines.
+whole machines. While its memory may be away, CUDA's own end would wait for that, so it ends at once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
 from tfgpu_magic.parking import client, refusals
 from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def main(tensorflow: Any, size: int, *, allow_open_module: bool) -> None:
     """
     answer = _answer(tensorflow, size, allow_open_module=allow_open_module)
     print(json.dumps(answer), flush=True)
-    if answer.get("step") == "unpark":  # CUDA's own end would wait for its memory
+    if answer.get("step") != "compare" and not _is_back():
         os._exit(0)
 
 
@@ -63,6 +64,12 @@ def _answer(tensorflow: Any, size: int, *, allow_open_module: bool) -> dict[str,
     if not back.done:
         return answer | {"step": "unpark", "refusals": _refusals(back)}
     return answer | {"step": "compare", "refusals": [], "back": back.seconds, "same": _digest(kept) == before}
+
+
+def _is_back() -> bool:
+    """Tell whether the record says that this process was away and has everything again."""
+    entry = client.parked()
+    return entry is not None and entry.phase is Phase.BACK
 
 
 def _on_gpu(tensorflow: Any, content: bytes) -> Any:

@@ -50,6 +50,11 @@ class Limit:
         """The bytes that they may still use, once the page cache is dropped."""
         return max(0, self.most - self.used + self.cache)
 
+    @property
+    def untouched(self) -> int:
+        """The bytes that they may still use before anything is dropped."""
+        return max(0, self.most - self.used)
+
 
 def demand(size: int) -> None:
     """Refuse a copy of so many bytes if it would run the machine, or our cgroup, out of memory.
@@ -85,8 +90,7 @@ def untouched(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> int | Non
     sizes = machine(proc)
     if "MemAvailable" not in sizes or not os.access(proc / str(pid) / "cgroup", os.R_OK):
         return None
-    rooms = (max(0, limit.most - limit.used) for limit in limits(proc, cgroups, pid))
-    return min([sizes["MemAvailable"], *rooms])
+    return min([sizes["MemAvailable"], *(limit.untouched for limit in limits(proc, cgroups, pid))])
 
 
 def machine(proc: Path = PROC) -> dict[str, int]:
