@@ -146,3 +146,27 @@ def test_a_call_for_which_no_thread_can_be_started_goes_on(call: Call, monkeypat
 
     assert call.heard() == NO
     assert call.way.parked is None
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_nothing_is_said_of_a_parked_call_that_has_ended(
+    call: Call, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    lent: list[bool] = []
+    monkeypatch.setattr(client, "unpark", lambda *_, **__: Outcome(refusals=(why.Ended(),)))
+    call.way.suspend = lent.append
+    if kept:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(way, "_allowed", lambda: True)
+            patch.setattr(way, "PROMPT", 0.0)
+            call.way.offered = time.monotonic()
+            call.way.park()
+
+    call.makes_way()
+    until(lambda: call.said)
+    time.sleep(0.1)
+    call.end()
+    until(lambda: lent == [True, False])
+    until(lambda: not any(thread.name == "tfgpu_magic-way" for thread in threading.enumerate()))
+
+    assert call.said == ["Parked: 1 GiB of GPU memory are in host memory now, and this call waits until they are back."]

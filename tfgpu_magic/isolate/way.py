@@ -170,9 +170,9 @@ class Way:
         return ""
 
     def _brought_back(self, process: WorkerProcess, say: Callable[[str], None]) -> bool:
-        """Wait until it is back, or has ended; return False if its state is lost."""
-        pid = process.pid or 0
-        entry, said = client.parked(pid), ""
+        """Wait until it is back; return False if its state is lost, or it has ended."""
+        pid, back, said = process.pid or 0, True, ""
+        entry = client.parked(pid)
         held = () if entry is None else entry.held
         while process.status is None and lives(pid):
             if self._stays():
@@ -184,7 +184,8 @@ class Way:
                 outcome = client.unpark(pid, held=held, tell=self._tell, wanted=lambda: not self._kept)
                 if outcome.done or (_has(outcome, why.NotParked) and _is_there(pid)):
                     break
-                text = "" if _has(outcome, why.Cancelled) else parking.call_stays(outcome.refusals)
+                silent = _has(outcome, why.Cancelled) or _has(outcome, why.Ended)
+                text = "" if silent else parking.call_stays(outcome.refusals)
             except Exception as error:  # it is tried again
                 text = _trouble(error)
             else:
@@ -195,8 +196,10 @@ class Way:
                 say(text)
                 said = text
             time.sleep(LOOK_EVERY)
+        else:
+            back = False
         self._suspend(suspended=False)
-        return True
+        return back
 
     def _stays(self) -> bool:
         """Tell whether it is to stay parked; wait a moment if it is."""
