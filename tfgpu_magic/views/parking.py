@@ -270,6 +270,8 @@ def reason(refusal: Refusal) -> str:  # noqa: C901  # a sentence for each
             return f"The driver has not answered{after} ({plain(call)}). {_AGAIN}"
         case why.StillWorking(time):
             return f"What it has given the GPU to do did not end within {seconds(time)}. {_AGAIN}"
+        case why.Failed(error):
+            return f"What it has given the GPU to do has ended in an error: {plain(error, longest=200)}"
         case why.Declined(call, code):
             return f"The driver has declined it ({plain(call)}: {code})."
         case why.Lost():
