@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import pickle
 import threading
 from collections.abc import Iterator
@@ -74,7 +75,7 @@ def test_an_error_of_what_the_gpu_was_given_to_do_ends_no_call(caller: Caller, m
         raise AssertionError(f"it ends with {status}")
 
     monkeypatch.setattr(frameworks, "finish", fail)
-    monkeypatch.setattr(making_way.os, "_exit", end)
+    monkeypatch.setattr(os, "_exit", end)
 
     assert making_way.make_way() is False
 
