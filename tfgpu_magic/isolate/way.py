@@ -22,7 +22,7 @@ from tfgpu_magic.isolate.process import wire
 from tfgpu_magic.isolate.process.order import AWAY, NO, POINT, YES
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.parked import Parked
-from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.pids import lives
 from tfgpu_magic.monitor.program_names import ISOLATED
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.isolate.process.wire import Message
     from tfgpu_magic.monitor.parked import ParkedState
     from tfgpu_magic.parking.messages import Outcome, Progress
+    from tfgpu_magic.parking.record import Entry
 
 STAY = 60.0
 """Seconds that a call which is back goes on at least before it makes way by itself again."""
@@ -115,7 +116,11 @@ class Way:
             self.away, self._left = True, time.monotonic()
             self.parked = Parked(state="parking", size=0, since=time.time())
             begin = functools.partial(self._work, process, _loaded(message), functools.partial(_said, say))
-            threading.Thread(target=begin, name="tfgpu_magic-way", daemon=True).start()
+            try:
+                threading.Thread(target=begin, name="tfgpu_magic-way", daemon=True).start()
+            except RuntimeError:  # none can be started
+                self.parked = None
+                _reply(process, AWAY, yes=False)
         else:
             self.away, self.seconds = False, self.seconds + time.monotonic() - self._left
 
@@ -127,16 +132,20 @@ class Way:
         return self._kept or (self.offered >= self._rests_until and not _needed().isdisjoint(gpus))
 
     def _work(self, process: WorkerProcess, inside: Inside | why.Refusal, say: Callable[[str], None]) -> None:
-        """Have a call parked that waits for that, brought back, and go on."""
+        """Have a call parked that waits for that, brought back, and go on; one that cannot go on is ended."""
         pid, begun = process.pid or 0, time.monotonic()
-        refused = parking.no_way([inside]) if isinstance(inside, why.Refusal) else self._park(pid, inside, say)
-        if not refused and not self._brought_back(pid, say):
-            process.signal(signal.SIGKILL)
+        try:
+            refused = parking.no_way([inside]) if isinstance(inside, why.Refusal) else self._park(pid, inside, say)
+            gone = not refused and not self._brought_back(process, say)
+        except Exception as error:  # whatever it is, the call could only wait for ever
+            refused, gone = _trouble(error), _is_away(client.parked(pid))
+        if refused and refused != self._refused:
+            say(refused)
+        if gone:
+            process.signal(signal.SIGKILL)  # it gets none if it has ended
             return
         if not refused:
             say(parking.call_back(time.monotonic() - begun))
-        elif refused != self._refused:
-            say(refused)
         with self._changed:
             self.parked, self._refused = None, refused
             self._kept = self._kept and not refused
@@ -149,9 +158,9 @@ class Way:
         try:
             outcome = client.park(pid, inside=inside, name=ISOLATED)
             entry, refused = outcome.entry, parking.no_way(outcome.refusals)
-        except MonitorError as error:
-            entry, refused = client.parked(pid), str(error)
-        if entry is None or not (entry.parked or entry.phase is Phase.FAILED):
+        except Exception as error:  # whatever it is, it may have been parked
+            entry, refused = client.parked(pid), _trouble(error)
+        if entry is None or not _is_away(entry):
             return refused
         self._suspend(suspended=True)
         with self._changed:
@@ -160,11 +169,12 @@ class Way:
         say(parking.call_parked(entry.size))
         return ""
 
-    def _brought_back(self, pid: int, say: Callable[[str], None]) -> bool:
-        """Wait until it is back, or has ended; return False if its state is lost."""
-        start, entry, said = began(pid), client.parked(pid), ""
+    def _brought_back(self, process: WorkerProcess, say: Callable[[str], None]) -> bool:
+        """Wait until it is back; return False if its state is lost, or it has ended."""
+        pid, back, said = process.pid or 0, True, ""
+        entry = client.parked(pid)
         held = () if entry is None else entry.held
-        while start is not None and began(pid) == start:
+        while process.status is None and lives(pid):
             if self._stays():
                 entry = client.parked(pid)
                 if entry is not None and entry.phase is Phase.BACK:  # somebody else has brought it back
@@ -174,9 +184,10 @@ class Way:
                 outcome = client.unpark(pid, held=held, tell=self._tell, wanted=lambda: not self._kept)
                 if outcome.done or (_has(outcome, why.NotParked) and _is_there(pid)):
                     break
-                text = "" if _has(outcome, why.Cancelled) else parking.call_stays(outcome.refusals)
-            except MonitorError as error:
-                text = str(error)
+                silent = _has(outcome, why.Cancelled) or _has(outcome, why.Ended)
+                text = "" if silent else parking.call_stays(outcome.refusals)
+            except Exception as error:  # it is tried again
+                text = _trouble(error)
             else:
                 if _has(outcome, why.Lost):
                     say(parking.lost_call())
@@ -185,8 +196,10 @@ class Way:
                 say(text)
                 said = text
             time.sleep(LOOK_EVERY)
+        else:
+            back = False
         self._suspend(suspended=False)
-        return True
+        return back
 
     def _stays(self) -> bool:
         """Tell whether it is to stay parked; wait a moment if it is."""
@@ -237,6 +250,16 @@ def _needed() -> set[str]:
     with contextlib.suppress(MonitorError, OSError), BoardDirectory() as place:
         return lease_reader.needed(place)
     return set()
+
+
+def _trouble(error: Exception) -> str:
+    if isinstance(error, MonitorError):
+        return str(error)
+    return f"The process that parks others cannot be asked: {str(error) or type(error).__name__}"
+
+
+def _is_away(entry: Entry | None) -> bool:
+    return entry is not None and (entry.parked or entry.phase is Phase.FAILED)
 
 
 def _has(outcome: Outcome, kind: type[why.Refusal]) -> bool:

@@ -98,7 +98,10 @@ def launch(code: str, options: tuple[str, ...], place: BoardDirectory) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    threading.Thread(target=process.wait, name="tfgpu_magic-starter", daemon=True).start()
+    try:
+        threading.Thread(target=process.wait, name="tfgpu_magic-starter", daemon=True).start()
+    except RuntimeError:  # none starts any more: Python ends
+        process.wait()
 
 
 def _reap() -> None:

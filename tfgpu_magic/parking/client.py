@@ -223,13 +223,16 @@ def _connected() -> Iterator[socket.socket]:
     Raises:
         MonitorError: it cannot be started, or does not listen.
     """
-    with BoardDirectory() as place:
-        others = other_directories(place)
-        try:
-            connection = _found(place, others) or _started(place, others)
-        finally:
-            for other in others:
-                other.close()
+    try:
+        with BoardDirectory() as place:
+            others = other_directories(place)
+            try:
+                connection = _found(place, others) or _started(place, others)
+            finally:
+                for other in others:
+                    other.close()
+    except OSError as error:  # no descriptors are left, say
+        raise MonitorError(f"The process that parks others cannot be asked ({error.strerror}).") from error
     with connection:
         yield connection
 

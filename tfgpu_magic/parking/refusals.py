@@ -264,6 +264,17 @@ class StillWorking(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
+class Failed(Refusal):
+    """What the process has given to the GPU has ended in an error, which its user is yet to see.
+
+    Attributes:
+        error: the error's text.
+    """
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Declined(Refusal):
     """The driver has declined a call; where the process does not go on as before, another reason says so.
 

@@ -272,6 +272,8 @@ def reason(refusal: Refusal) -> str:  # noqa: C901  # a sentence for each
         case why.StillWorking(time):
             ended = f"What it has given the GPU to do did not end within {seconds(time)}."
             return f"{ended} It goes on as before; say it again."
+        case why.Failed(error):
+            return f"What it has given the GPU to do has ended in an error: {plain(error, longest=200)}"
         case why.Declined(call, code):
             return f"The driver has declined it ({plain(call)}: {code})."
         case why.NotGiven(call, code):

@@ -9,6 +9,7 @@ from typing import Any
 from tfgpu_magic import frameworks
 from tfgpu_magic.config import cuda
 from tfgpu_magic.monitor.bounded import within
+from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.inside import event_loop, kernel, threads
 
@@ -36,14 +37,26 @@ def of_call(cannot_be_held: tuple[str, ...]) -> Inside:
     return Inside(threads=cannot_be_held, nccl=_nccl(), shared=_shared())
 
 
-def finish(seconds: float) -> bool:
-    """Wait until the GPUs have done all that this process has asked for; tell whether that was in time."""
+def quieten(finish: float, report: float) -> why.Refusal | None:
+    """Wait until the GPUs have done all that this process has asked for, and have nothing of ours ask for more.
+
+    Args:
+        finish: seconds that the GPUs may take.
+        report: seconds that a report of ours may take.
+
+    Returns:
+        Why they may still be at work; None where they are not.
+    """
 
     def work() -> bool:
         frameworks.finish()
         return True
 
-    return bool(within(seconds, work))
+    try:
+        done = within(finish, work)
+    except Exception as error:  # the user's own, of an operation that was still to be done: they are yet to see it
+        return why.Failed(str(error) or type(error).__name__)
+    return None if done and cuda.quieten(report) else why.StillWorking(finish)
 
 
 def _nccl() -> bool:

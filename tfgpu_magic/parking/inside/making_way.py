@@ -71,26 +71,33 @@ def make_way() -> bool:
 def _away(connection: socket.socket) -> bool:
     """Have this process parked, and return when its state is there; tell whether it was away."""
     if threading.current_thread() is not threading.main_thread():  # which goes on, and cannot be held
-        return _ask(connection, AWAY, why.Threads((threading.main_thread().name,)))
+        was = _ask(connection, AWAY, why.Threads((threading.main_thread().name,)))
+        wire.send(connection, BACK)
+        return was
     pipelines = _pipelines()
     gate = Gate(_stays, (threads.hold,))
     with _handlers_held():
         try:
-            was = _ask(connection, AWAY, _quiet((*pipelines, *gate.close())))
+            was = _parked(connection, _quiet((*pipelines, *gate.close())))
+        finally:
             cuda.wake()
             gate.open()
-        except BaseException:  # nobody says that the state is there, and what Python does at the end may call CUDA
-            os._exit(1)
         wire.send(connection, BACK)
     return was
+
+
+def _parked(connection: socket.socket, what: Inside | why.Refusal) -> bool:
+    """Have this process parked, which is quiet; return when its state is there."""
+    try:
+        return _ask(connection, AWAY, what)
+    except BaseException:  # nobody says that the state is there, and what Python does at the end may call CUDA
+        os._exit(1)
 
 
 def _quiet(cannot_be_held: tuple[str, ...]) -> Inside | why.Refusal:
     """Return what this process says of itself, when nothing of it calls the driver any more; else why not."""
     found = facts.of_call(cannot_be_held)
-    if facts.finish(FINISH_TIMEOUT) and cuda.quieten(QUIET_TIMEOUT):
-        return found
-    return why.StillWorking(FINISH_TIMEOUT)
+    return facts.quieten(FINISH_TIMEOUT, QUIET_TIMEOUT) or found
 
 
 def _ask(connection: socket.socket, kind: str, what: object) -> bool:

@@ -141,8 +141,11 @@ class Notebook:
         inside, allowed = facts.read(self._shell, cannot), magics.parking_on_open_module
         if inside != Inside():
             return client.check(inside=inside, allow_open_module=allowed)
-        if not (magics.idle_release.put_off() and facts.finish(FINISH_TIMEOUT) and cuda.quieten(QUIET_TIMEOUT)):
-            return Outcome(refusals=(why.StillWorking(FINISH_TIMEOUT),))
+        still: why.Refusal | None = why.StillWorking(FINISH_TIMEOUT)
+        if magics.idle_release.put_off():
+            still = facts.quieten(FINISH_TIMEOUT, QUIET_TIMEOUT)
+        if still is not None:
+            return Outcome(refusals=(still,))
         name = notebook_of(self._shell)
         request = Request(deed="park", inside=inside, name=name, allow_open_module=allowed)
         return client.ask(request, tell=tell, wanted=lambda: not interrupted.is_set())

@@ -1,0 +1,45 @@
+"""Whatever keeps the helper from being asked is one error, which all who ask know how to take."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor import starting
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.parking import client
+
+
+@pytest.fixture(autouse=True)
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+
+
+def test_without_descriptors_the_helper_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*_: Any) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket, "socket", none_left)
+
+    with pytest.raises(MonitorError, match=r"cannot be asked \(Too many open files\)"):
+        client.unpark(os.getpid())
+
+
+def test_a_process_is_started_also_where_no_thread_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def at_the_end(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", at_the_end)
+    made = tmp_path / "made"
+
+    with BoardDirectory() as place:
+        starting.launch("import sys; open(sys.argv[1], 'w').close()", (str(made),), place)
+
+    assert made.exists()
