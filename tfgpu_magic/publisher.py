@@ -26,7 +26,7 @@ class Publisher:
 
     Args:
         path: returns the path of the notebook or of the program; empty where it is not known.
-        parks: tells whether it lets itself be parked.
+        parks: tells whether others can have it parked.
 
     Attributes:
         ready: whether TensorFlow's runtime had started at the last report, so that its figures may change by
@@ -83,9 +83,12 @@ class Publisher:
 
 
 def parks(shell: Any) -> bool:
-    """Tell whether a kernel lets itself be parked: it is asked for, and the driver's kernel module is allowed here."""
+    """Tell whether others can have a shell's process parked: a kernel that allows it, under a module that is allowed.
+
+    A session in a terminal parks itself only: nobody else can ask it.
+    """
     magics = shell.magics_manager.registry.get("TfGpuMagics")
-    if getattr(magics, "parking", "off") == "off":
+    if getattr(magics, "parking", "off") == "off" or not hasattr(shell, "kernel"):
         return False
     from tfgpu_magic.parking import facts  # nothing of parking is imported where it is off
 

@@ -16,6 +16,7 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
+ASKED = "from types import SimpleNamespace; from tfgpu_magic.publisher import parks"
 OPEN = "c.TfGpuMagics.parking_on_open_module = True"
 
 
@@ -84,5 +85,6 @@ def _configured(settings: Mapping[str, Any], line: str = "") -> list[str]:
     InteractiveShell.instance(config=Config({"TfGpuMagics": dict(settings)}))
     loaded = loading()[0].text
     said = cells(line)[-1].text if line else ""
-    asked = "from tfgpu_magic.publisher import parks; print(parks(get_ipython()))"
-    return [loaded, cells(asked)[-1].text.strip(), said]
+    assert cells(f"{ASKED}; print(parks(get_ipython()))")[-1].text == "False\n"  # nobody can ask a session
+    kernel = "SimpleNamespace(kernel=None, magics_manager=get_ipython().magics_manager)"
+    return [loaded, cells(f"{ASKED}; print(parks({kernel}))")[-1].text.strip(), said]
