@@ -50,7 +50,7 @@ class Helper:
         for step in self.steps:
             if step != "checks":
                 self.record = entry(Phase.LOCKING)
-            tell(Progress(step=step))  # type: ignore[arg-type]
+            tell(Progress(step=step))
         if self.removed:
             self.record = None
         if isinstance(self.gives, MonitorError):
