@@ -56,9 +56,6 @@ _LOST = Outcome(refusals=(why.Lost(),))
 _IN_DOUBT = (why.Elsewhere, why.HoldsNothing)
 """What another helper says of a process that one has parked which died with its record."""
 
-_NOWHERE = (why.HoldsNothing, why.NoDriver, why.Unanswered, why.Ended)
-"""Why it cannot be said that a process has its state."""
-
 
 class Notebook:
     """The parking of this process.
@@ -224,11 +221,7 @@ class Notebook:
 
     def _settle(self, parking: int, outcome: Outcome) -> None:
         """Open the gate where the state is back, unless it went away again; on the thread that has asked for it."""
-        if any(isinstance(one, why.NotParked) for one in outcome.refusals):
-            found = client.check(inside=Inside())  # something else has brought it back, where the driver lists it
-            back = not any(isinstance(one, _NOWHERE) for one in found.refusals)
-        else:
-            back = outcome.done
+        back = client.is_back(outcome)
         with self._turn:
             if parking == self._parkings:
                 self._lost = any(isinstance(one, why.Lost) for one in outcome.refusals)
