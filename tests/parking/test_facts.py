@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,13 @@ import pytest
 
 from tests.sizes import GIB, MIB
 from tests.waiting import until
+from tfgpu_magic import frameworks
 from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.parking import facts
+from tfgpu_magic.parking.inside import facts as inside
 from tfgpu_magic.parking.record import Held
 
 CHILD = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()']); print(flush=True); input()"
@@ -88,6 +92,24 @@ def test_what_it_holds_is_taken_from_the_driver_by_uuid() -> None:
     assert (read.gpus, read.held) == ((gpus[1],), (Held("GPU-1", GIB),))
     assert (read.alive, read.own, read.stopped) == (True, True, False)
     assert not facts.read(os.getpid(), start + 1, snapshot, None).alive
+
+
+def test_while_the_gpus_still_work_all_else_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, begun = threading.Event(), list[int]()
+
+    def finish() -> None:
+        begun.append(len(begun))
+        over.wait(60)
+
+    monkeypatch.setattr(frameworks, "finish", finish)
+    try:
+        assert not inside.finish(0.01)
+        assert within(30, lambda: 1) == 1
+        assert not inside.finish(30)  # they are not waited for twice
+        assert begun == [0]
+    finally:
+        over.set()
+    until(lambda: inside.finish(30))
 
 
 def test_a_gpu_whose_processes_are_not_listed_leaves_everything_open() -> None:
