@@ -15,6 +15,8 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import starting
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking import client
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.messages import Outcome
 
 
 @pytest.fixture(autouse=True)
@@ -43,3 +45,22 @@ def test_a_process_is_started_also_where_no_thread_is(monkeypatch: pytest.Monkey
         starting.launch("import sys; open(sys.argv[1], 'w').close()", (str(made),), place)
 
     assert made.exists()
+
+
+@pytest.mark.parametrize(
+    ("found", "back"),
+    [
+        ((), True),
+        ((why.Children((7,)), why.HeldUnknown("0")), True),  # it is listed, whatever else speaks against parking it
+        ((why.HoldsNothing(),), False),
+        ((why.HeldUnknown(""),), False),
+        ((why.Declined("cuInit", 803),), False),
+        ((why.NoDriver("hung"),), False),
+    ],
+)
+def test_one_of_which_nothing_is_recorded_is_back_only_where_the_driver_lists_it(
+    monkeypatch: pytest.MonkeyPatch, found: tuple[why.Refusal, ...], back: bool
+) -> None:
+    monkeypatch.setattr(client, "check", lambda *_, **__: Outcome(refusals=found))
+
+    assert client.is_back(Outcome(refusals=(why.NotParked(),))) is back

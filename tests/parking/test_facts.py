@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,14 @@ import pytest
 
 from tests.sizes import GIB, MIB
 from tests.waiting import until
+from tfgpu_magic import frameworks
 from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
 from tfgpu_magic.parking import facts
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.inside import facts as inside
 from tfgpu_magic.parking.record import Held
 
 CHILD = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()']); print(flush=True); input()"
@@ -103,6 +108,24 @@ def test_in_a_container_whose_driver_names_other_pids_it_is_not_known_what_it_ho
     snapshot = Snapshot(time=1.0, gpus=(Gpu(index=0, uuid="GPU-0", total=16 * GIB),), processes=rows)
 
     assert facts.read(os.getpid(), 0, snapshot, None).unlisted is expected
+
+
+def test_while_the_gpus_still_work_all_else_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, begun = threading.Event(), list[int]()
+
+    def finish() -> None:
+        begun.append(len(begun))
+        over.wait(60)
+
+    monkeypatch.setattr(frameworks, "finish", finish)
+    try:
+        assert inside.quieten(0.01, 1) == why.StillWorking(0.01)
+        assert within(30, lambda: 1) == 1
+        assert inside.quieten(30, 1) == why.StillWorking(30)  # they are not waited for twice
+        assert begun == [0]
+    finally:
+        over.set()
+    until(lambda: inside.quieten(30, 1) is None)
 
 
 def test_a_gpu_whose_processes_are_not_listed_leaves_everything_open() -> None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,11 @@ from traitlets.config import Config
 
 from tests.processes import run
 from tests.waiting import until
+from tfgpu_magic.isolate import local
+from tfgpu_magic.isolate.cells.jobs import Job
+from tfgpu_magic.isolate.future import CallFuture
+from tfgpu_magic.isolate.local import Local
+from tfgpu_magic.isolate.options import Options
 from tfgpu_magic.parking.inside import asking, event_loop, threads
 from tfgpu_magic.parking.inside.gate import Gate, NotBack, Way
 
@@ -265,6 +271,57 @@ def test_a_timer_waits_for_the_state() -> None:
     back.refuses = False
     timer.join(30)
     assert said == ["there"]
+
+
+# --- the end of a job or a call ---
+
+
+def job(seen: list[str]) -> None:
+    """Begin a job that ends at once, and note when its callback runs."""
+    go_on = threading.Event()
+    cell: Any = SimpleNamespace(title="job", pid=None, way=None, run=go_on.wait, settle=lambda: None)
+    Job(cell).add_done_callback(lambda _: seen.append("called"))
+    go_on.set()
+
+
+def call(seen: list[str]) -> None:
+    """Begin a call that ends at once, and note when its value is made and its callback runs."""
+    one: Any = CallFuture("call")
+    one.work = SimpleNamespace(parts=())
+    one.add_done_callback(lambda _: seen.append("called"))
+    Local(Options(gpus=0)).add(one)
+
+
+@pytest.mark.parametrize(("begin", "expected"), [(job, ["called"]), (call, ["made", "called"])])
+def test_what_runs_at_the_end_of_a_job_or_a_call_waits_for_the_state(
+    begin: Any, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, back = list[str](), Back()
+    back.refuses = True
+    monkeypatch.setattr(local, "run", lambda *_, **__: SimpleNamespace(value=lambda: seen.append("made")))
+    gate = back.gate = Gate(back, [threads.hold])
+    gate.close()
+    begin(seen)
+    until(lambda: back.asked)
+    waits = seen.copy()
+    back.refuses = False
+    until(lambda: seen == expected)
+
+    assert waits == []
+    assert not gate.closed
+
+
+def test_a_thread_of_ours_that_runs_what_is_the_users_is_named(
+    over: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library in C has no frame by which it could be known: one that makes a value again, say."""
+    monkeypatch.setattr(local, "run", lambda *_, **__: SimpleNamespace(value=over.wait))
+    before = found()
+    call([])
+
+    until(lambda: set(found()) - set(before) == {"tfgpu_magic-call"})
+    over.set()
+    until(lambda: found() == before)
 
 
 # --- all of it ---

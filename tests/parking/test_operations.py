@@ -34,6 +34,7 @@ from tfgpu_magic.views import parking
 
 QUICK = Timeouts(copy=0.2, slowest=1e12, between=0.01)
 PARK, UNPARK = Request(deed="park", inside=Inside()), Request(deed="unpark")
+ADOPT = Request(deed="unpark", held=(Held("GPU-0", HELD),))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -284,6 +285,48 @@ def test_a_helper_whose_record_is_lost_takes_the_process_for_what_it_is(house: H
 
     assert asyncio.run(story()).done
     assert house.driver.state is State.RUNNING
+
+
+def test_a_process_that_the_death_of_a_helper_has_left_locked_is_unlocked_though_the_record_is_lost(
+    house: House,
+) -> None:
+    """The worker of a helper that dies ends the restore, and unlocks nothing."""
+
+    async def story() -> Outcome:
+        gone = await house.do(PARK)
+        assert gone.entry is not None
+        house.place.remove(record.NAME)
+        house.start()
+        house.driver.state = State.LOCKED
+        assert (await house.do(UNPARK)).refusals == (why.NotParked(),)  # it could be another program's lock
+        assert house.driver.state is State.LOCKED
+        return await house.do(Request(deed="unpark", held=gone.entry.held))
+
+    outcome = asyncio.run(story())
+
+    assert outcome.done
+    assert outcome.entry is not None
+    assert (outcome.entry.phase, outcome.entry.returns) == (Phase.BACK, 1)
+    assert house.driver.state is State.RUNNING
+
+
+def test_an_unknown_process_that_has_failed_is_lost(house: House) -> None:
+    house.driver.state = State.FAILED
+
+    assert asyncio.run(house.do(ADOPT)).refusals == (why.Lost(),)
+
+
+@pytest.mark.parametrize("event", ["hung before", "died before"])
+def test_of_an_unknown_process_whose_restore_may_be_under_way_it_is_not_said_that_it_is_not_parked(
+    house: House, event: str
+) -> None:
+    """The driver answers nothing about it as long as it copies."""
+    house.driver.state = State.LOCKED
+    house.driver.script = {0: event}
+    (refusal,) = asyncio.run(house.do(ADOPT)).refusals
+
+    assert isinstance(refusal, why.Unanswered)
+    assert asyncio.run(house.do(ADOPT)).done
 
 
 def test_what_comes_back_claims_its_room_only_while_it_takes_it(house: House) -> None:

@@ -26,7 +26,6 @@ from tfgpu_magic.monitor.pids import lives
 from tfgpu_magic.monitor.program_names import ISOLATED
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
-from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.views import parking
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.isolate.process.forkserver_client import WorkerProcess
     from tfgpu_magic.isolate.process.wire import Message
     from tfgpu_magic.monitor.parked import ParkedState
+    from tfgpu_magic.parking.checks import Inside
     from tfgpu_magic.parking.messages import Outcome, Progress
     from tfgpu_magic.parking.record import Entry
 
@@ -49,7 +49,6 @@ LOOK_EVERY = 0.5
 """Seconds between two looks, or attempts, while a call is away."""
 
 _STEPS: dict[str, ParkedState] = {"waits": "waiting", "copies back": "restoring"}
-_NOWHERE = (why.HoldsNothing, why.NoDriver, why.Unanswered, why.Ended)
 
 
 class Way:
@@ -182,7 +181,7 @@ class Way:
                 continue
             try:
                 outcome = client.unpark(pid, held=held, tell=self._tell, wanted=lambda: not self._kept)
-                if outcome.done or (_has(outcome, why.NotParked) and _is_there(pid)):
+                if client.is_back(outcome, pid):
                     break
                 silent = _has(outcome, why.Cancelled) or _has(outcome, why.Ended)
                 text = "" if silent else parking.call_stays(outcome.refusals)
@@ -264,9 +263,3 @@ def _is_away(entry: Entry | None) -> bool:
 
 def _has(outcome: Outcome, kind: type[why.Refusal]) -> bool:
     return any(isinstance(one, kind) for one in outcome.refusals)
-
-
-def _is_there(pid: int) -> bool:
-    """Tell whether the driver lists a process of which nothing is recorded."""
-    found = client.check(pid, inside=Inside())
-    return not any(_has(found, kind) for kind in _NOWHERE)

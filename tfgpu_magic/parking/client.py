@@ -17,6 +17,8 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.directory import BoardDirectory, directories, other_directories
 from tfgpu_magic.monitor.starting import begin, launch
 from tfgpu_magic.parking import record
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.messages import CALL_OFF, Outcome, Progress, Request, reply
 from tfgpu_magic.parking.settings import LOCK, SILENCE, SOCKET, START_TIMEOUT
 from tfgpu_magic.parking.states import UNSETTLED
@@ -24,7 +26,6 @@ from tfgpu_magic.parking.states import UNSETTLED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tfgpu_magic.parking.checks import Inside
     from tfgpu_magic.parking.record import Entry, Held
 
 CODE = (
@@ -35,6 +36,8 @@ CODE = (
 
 TRIES = 3
 """How often a request is made again when the helper has died over it."""
+_UNTOLD = (why.Declined, why.Ended, why.HoldsNothing, why.Lost, why.NoDriver, why.NotYours, why.Unanswered)
+"""Why it cannot be said that a process has its state."""
 _POLL = 0.1  # seconds until it is looked again whether a request is still wanted
 
 
@@ -96,6 +99,23 @@ def parked(pid: int | None = None) -> Entry | None:
     with contextlib.suppress(MonitorError), BoardDirectory() as place:
         return next((one for one in record.read_all(place).entries.values() if one.pid == wanted), None)
     return None
+
+
+def is_back(outcome: Outcome, pid: int | None = None) -> bool:
+    """Tell whether a process has its state after `unpark`; errors are those of `unpark`.
+
+    One of which nothing is known has it where the driver lists it: something else has brought it back.
+
+    Args:
+        outcome: what `unpark` has returned.
+        pid: the process; None is this one.
+    """
+    if not any(isinstance(one, why.NotParked) for one in outcome.refusals):
+        return outcome.done
+    found = check(pid, inside=Inside())
+    if found.entry is not None and found.entry.parked:
+        return False
+    return not any(isinstance(one, _UNTOLD) or one == why.HeldUnknown("") for one in found.refusals)
 
 
 def attend() -> bool:

@@ -73,7 +73,8 @@ CALLS: MappingProxyType[Call, tuple[State, State]] = MappingProxyType(
 
 FOLLOWS: MappingProxyType[Phase | None, frozenset[Phase | None]] = MappingProxyType(
     {
-        None: frozenset({Phase.LOCKING, Phase.PARKED}),  # the second: parked by an earlier helper, whose record is lost
+        # All but the first: parked by an earlier helper, whose record is lost.
+        None: frozenset({Phase.LOCKING, Phase.PARKED, Phase.UNLOCKING, Phase.FAILED}),
         Phase.LOCKING: frozenset({Phase.CHECKPOINTING, Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
         Phase.CHECKPOINTING: frozenset({Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
         Phase.PARKED: frozenset({Phase.RESTORING, Phase.BACK, Phase.FAILED, None}),

@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 _FINAL = (driver.OUT_OF_MEMORY, driver.NO_SUCH_PROCESS)
 """The errors of a restore that has failed for good: the first time, and every later time."""
 
+_ADOPTED: dict[State | Found, Phase] = {
+    State.LOCKED: Phase.UNLOCKING,
+    State.CHECKPOINTED: Phase.PARKED,
+    State.FAILED: Phase.FAILED,
+}
+"""How far a process has come that an earlier helper had parked; one that died in the restore leaves it locked."""
+
 
 class Unpark:
     """The way back.
@@ -50,8 +57,8 @@ class Unpark:
     async def unpark(self, asked: Asked) -> Outcome:
         """Bring a process back, as soon as there is room for it."""
         entry = await self._settled_in_time(asked) or await self._adopted(asked)
-        if entry is None:
-            return Outcome(refusals=(why.NotParked(),))
+        if isinstance(entry, why.Refusal):
+            return Outcome(refusals=(entry,))
         if entry.phase is Phase.BACK:
             return Outcome(entry=entry)
         if entry.phase in UNSETTLED and asked.called_off:
@@ -83,17 +90,24 @@ class Unpark:
             asked.tell(Progress(step="settles", size=entry.size))
             await asked.pause(times.between)
 
-    async def _adopted(self, asked: Asked) -> Entry | None:
-        """Return a process that an earlier helper has parked whose record is lost; None if it is not parked."""
+    async def _adopted(self, asked: Asked) -> Entry | why.Refusal:
+        """Return a process that an earlier helper has parked whose record is lost, set right, or why there is none."""
         (pid, start), request = asked.key, asked.request
-        if not request.held or facts.stopped(pid) or not facts.owned(pid):
-            return None
-        found = Entry(pid=pid, began=start, phase=Phase.PARKED, since=time.time(), held=request.held, name=request.name)
-        with contextlib.suppress(*TROUBLES, MonitorError):
+        if not request.held or not facts.owned(pid):
+            return why.NotParked()
+        try:
             async with self._calls.worker() as worker:
-                if await self._calls.state(worker, asked.key) is State.CHECKPOINTED:
-                    return self._ledger.begin(found)
-        return None
+                state = await self._calls.state(worker, asked.key)
+            if state is Found.UNKNOWN:
+                return why.Stopped() if facts.stopped(pid) else why.Unanswered("cuCheckpointProcessGetState", 0.0)
+            if state in _ADOPTED:
+                phase, name, now = _ADOPTED[state], request.name, time.time()
+                self._ledger.begin(Entry(pid=pid, began=start, phase=phase, since=now, held=request.held, name=name))
+        except TROUBLES as trouble:  # a restore may still be under way
+            return refusal(trouble)
+        except MonitorError as error:
+            return why.Unrecorded(str(error))
+        return await self._settled_in_time(asked) or why.NotParked()
 
     async def _in_turn(self, asked: Asked, entry: Entry, place: Place) -> Outcome:
         """Wait until it is the process's turn and there is room, and bring it back."""

@@ -15,7 +15,7 @@ from tfgpu_magic import control, frameworks
 from tfgpu_magic.cell_source import as_numbered, title
 from tfgpu_magic.errors import TfGpuError, Unpicklable
 from tfgpu_magic.insight.why.explaining import explain_call
-from tfgpu_magic.isolate import allocation
+from tfgpu_magic.isolate import allocation, user_code
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.cells.arrival import Arrival, arrive
@@ -139,8 +139,9 @@ class Cell:
         if arrival is None:
             return None, not_run(answer)
         facts, value = arrival.facts, arrival.values.pop("", None)
-        self._put(arrival.values)
-        final = raised(answer)
+        with user_code.running():
+            self._put(arrival.values)
+            final = raised(answer)
         self._show_summary(answer, arrival, final)
         final = final or interrupt or self._lost([name for name in arrival.lost if name], value)
         if final is not None or facts.shown is None or (value is None and "" not in arrival.lost):

@@ -1,7 +1,7 @@
 """Holds user code back while this process's GPU state is away: a gate on every way into it, until the state is back.
 
 The first call to the driver while the state is away may end the process, so nothing of the user's may run before. Each
-way in (`cells`, `messages`, `event_loop`, `timers`) puts a function of ours in the place of one of IPython's, of the
+way in (`cells`, `kernel`, `event_loop`, `threads`) puts a function of ours in the place of one of IPython's, of the
 kernel's or of Python's; when the gate is opened, all is as it was.
 """
 

@@ -53,8 +53,8 @@ WATCH_EVERY = 2.0
 
 _LOST = Outcome(refusals=(why.Lost(),))
 
-_NOWHERE = (why.HoldsNothing, why.NoDriver, why.Unanswered, why.Ended)
-"""Why it cannot be said that a process has its state."""
+_IN_DOUBT = (why.Elsewhere, why.HoldsNothing)
+"""What another helper says of a process that one has parked which died with its record."""
 
 
 class Notebook:
@@ -103,17 +103,20 @@ class Notebook:
             self._parkings += 1
             atexit.unregister(self._leave)
             atexit.register(self._leave)  # what was registered last is called first
+            outcome: Outcome | None = None
+            begun: Entry | None = None
+
+            def told(progress: Progress) -> None:
+                nonlocal begun
+                if progress.step != "checks":
+                    begun = client.parked() or begun
+                tell(progress)
+
             try:
-                return self._parked(self._gate.close(), tell, interrupted)
+                outcome = self._parked(self._gate.close(), told, interrupted)
             finally:
-                entry = client.parked()
-                if _is_away(entry):
-                    self._held = entry.held if entry is not None else ()
-                    if not self._watching:
-                        self._watching = True
-                        _in_background(self._watch, "watch")
-                else:
-                    self._open()
+                self._open_unless_away(outcome, begun)
+            return outcome
 
     def check(self) -> Outcome:
         """Tell whether this process could be parked when its cell has ended, and why not.
@@ -149,6 +152,26 @@ class Notebook:
         name = notebook_of(self._shell)
         request = Request(deed="park", inside=inside, name=name, allow_open_module=allowed)
         return client.ask(request, tell=tell, wanted=lambda: not interrupted.is_set())
+
+    def _open_unless_away(self, outcome: Outcome | None, begun: Entry | None) -> None:
+        """Open the gate after an attempt to park, unless the state is away, or nobody can say whether it is.
+
+        The record alone does not tell: its directory may have been removed meanwhile.
+
+        Args:
+            outcome: what the helper says; None where it has not answered.
+            begun: what the record said when the state was about to go; None where it did not come to that.
+        """
+        entry = next(filter(_is_away, (None if outcome is None else outcome.entry, client.parked())), None)
+        if entry is None and (outcome is None or any(isinstance(one, _IN_DOUBT) for one in outcome.refusals)):
+            entry = begun
+        if entry is None:
+            self._open()
+            return
+        self._held = entry.held
+        if not self._watching:
+            self._watching = True
+            _in_background(self._watch, "watch")
 
     def _come(self, way: Way) -> None:
         """Bring the state back for user code, in any thread, or wait until another thread has.
@@ -201,11 +224,7 @@ class Notebook:
 
     def _settle(self, parking: int, outcome: Outcome) -> None:
         """Open the gate where the state is back, unless it went away again; on the thread that has asked for it."""
-        if any(isinstance(one, why.NotParked) for one in outcome.refusals):
-            found = client.check(inside=Inside())  # something else has brought it back, where the driver lists it
-            back = not any(isinstance(one, _NOWHERE) for one in found.refusals)
-        else:
-            back = outcome.done
+        back = client.is_back(outcome)
         with self._turn:
             if parking == self._parkings:
                 self._lost = any(isinstance(one, why.Lost) for one in outcome.refusals)

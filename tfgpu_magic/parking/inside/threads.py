@@ -1,7 +1,8 @@
 """Finds the threads of this process that may call CUDA at any time, and signals' handlers; puts timers off.
 
 A thread that runs code of the user's cannot be held. One of the kernel's, of a library that never uses a GPU, or of a
-pool that has nothing to do, needs not be: what it is given to do comes through the gate.
+pool that has nothing to do, needs not be: what it is given to do comes through the gate. One of ours that has waited
+for an isolated call waits for the state, too, before it runs what is the user's (`isolate.user_code`).
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from tfgpu_magic.isolate import user_code
 from tfgpu_magic.parking.inside.event_loop import root_of
 from tfgpu_magic.parking.inside.gate import NotBack, Way
 
@@ -63,6 +66,7 @@ _POOL = "concurrent.futures.thread"
 
 def hold(gate: Gate) -> Iterator[str]:
     """Put timers off, and give the names of the threads that cannot be held, and of what signals set off."""
+    gate.replace(user_code, "wait", partial(_waited, gate, threading.Event()))
     yield from (name for name, kind in _ITIMERS.items() if signal.getitimer(kind)[0])
     yield from (f"handler of {name}" for name in _handled())
     for thread in threading.enumerate():
@@ -70,7 +74,8 @@ def hold(gate: Gate) -> Iterator[str]:
             _put_off(thread, gate)
     known = {thread.ident: thread for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():  # a thread that is not known was not started by `threading`
-        if ident != threading.get_ident() and not _is_harmless(known.get(ident), frame):
+        harmless = ident not in user_code.threads and _is_harmless(known.get(ident), frame)
+        if ident != threading.get_ident() and not harmless:
             yield known[ident].name if ident in known else NAMELESS
 
 
@@ -101,16 +106,20 @@ def _put_off(timer: threading.Timer, gate: Gate) -> None:
     function = timer.function
 
     def held(*args: Any, **options: Any) -> Any:
-        while gate.closed:
-            try:
-                gate.come(Way.MESSAGE)
-            except NotBack:
-                timer.finished.wait(1.0)
-                if timer.finished.is_set():  # it was cancelled meanwhile
-                    return None
-        return function(*args, **options)
+        return function(*args, **options) if _waited(gate, timer.finished) else None
 
     gate.replace(timer, "function", held)
+
+
+def _waited(gate: Gate, cancelled: threading.Event) -> bool:
+    """Wait on this thread until the state is back; return False if it was cancelled meanwhile."""
+    while gate.closed:
+        try:
+            gate.come(Way.MESSAGE)
+        except NotBack:
+            if cancelled.wait(1.0):
+                return False
+    return True
 
 
 def _is_harmless(thread: threading.Thread | None, frame: FrameType) -> bool:

@@ -1,0 +1,131 @@
+"""The gate stays closed while the state is away, or may be, whatever is left of the record: with a made-up helper."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.sizes import GIB
+from tfgpu_magic.config import cuda
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.parking import client
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.inside import cells, facts
+from tfgpu_magic.parking.inside import notebook as parking
+from tfgpu_magic.parking.messages import Outcome, Progress, Request
+from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.states import Phase
+
+HELD = (Held("GPU-0", 5 * GIB),)
+
+
+def entry(phase: Phase) -> Entry:
+    return Entry(pid=os.getpid(), began=1, phase=phase, since=time.time(), held=HELD, name="")
+
+
+class Helper:
+    """What the helper says and does.
+
+    Attributes:
+        record: what the record says; None where it cannot be read.
+        gives: what it answers, or how it fails.
+        steps: what it tells before.
+        removed: whether the board is removed after that.
+    """
+
+    def __init__(self) -> None:
+        self.record: Entry | None = None
+        self.gives: Outcome | MonitorError = Outcome()
+        self.steps: tuple[str, ...] = ("checks", "locks", "copies out")
+        self.removed = False
+
+    def ask(self, _: Request, *, tell: Any, **__: Any) -> Outcome:
+        for step in self.steps:
+            if step != "checks":
+                self.record = entry(Phase.LOCKING)
+            tell(Progress(step=step))
+        if self.removed:
+            self.record = None
+        if isinstance(self.gives, MonitorError):
+            raise self.gives
+        return self.gives
+
+
+@pytest.fixture
+def helper(monkeypatch: pytest.MonkeyPatch) -> Helper:
+    helper = Helper()
+    monkeypatch.setattr(client, "ask", helper.ask)
+    monkeypatch.setattr(client, "parked", lambda: helper.record)
+    monkeypatch.setattr(cells, "hold", lambda *_: iter(()))
+    monkeypatch.setattr(facts, "read", lambda *_: Inside())
+    monkeypatch.setattr(facts, "finish", lambda _: True)
+    monkeypatch.setattr(cuda, "quieten", lambda _: True)
+    monkeypatch.setattr(parking, "notebook_of", lambda _: "")
+    return helper
+
+
+@pytest.fixture
+def notebook(helper: Helper) -> Iterator[parking.Notebook]:
+    magics = SimpleNamespace(parking_on_open_module=False, idle_release=SimpleNamespace(put_off=lambda: True))
+    notebook = parking.Notebook(SimpleNamespace(magics_manager=SimpleNamespace(registry={"TfGpuMagics": magics})))
+    yield notebook
+    atexit.unregister(notebook._leave)
+    notebook._gate.open()
+
+
+def test_what_is_parked_is_so_though_the_board_was_removed_meanwhile(
+    helper: Helper, notebook: parking.Notebook
+) -> None:
+    helper.removed, helper.gives = True, Outcome(entry=entry(Phase.PARKED))
+
+    assert notebook.park().done
+    assert notebook.parked
+    assert notebook._held == HELD
+
+
+@pytest.mark.parametrize(
+    "gives",
+    [client.HelperDied("three times"), Outcome(refusals=(why.HoldsNothing(),)), Outcome(refusals=(why.Elsewhere(1),))],
+)
+def test_where_nobody_knows_what_became_of_it_nothing_may_run(
+    helper: Helper, notebook: parking.Notebook, gives: Outcome | MonitorError
+) -> None:
+    """Another helper than the one that had begun finds no record: it does not know the process for one of ours."""
+    helper.removed, helper.gives = True, gives
+    if isinstance(gives, MonitorError):
+        with pytest.raises(MonitorError):
+            notebook.park()
+    else:
+        notebook.park()
+
+    assert notebook.parked
+    assert notebook._held == HELD
+
+
+@pytest.mark.parametrize(
+    ("steps", "gives"),
+    [
+        ((), client.HelperHangs("cannot be started")),
+        (("checks",), client.HelperDied("three times")),
+        (("checks",), Outcome(refusals=(why.HoldsNothing(),))),
+        (("checks", "locks"), Outcome(refusals=(why.StillWorking(1.0),))),
+    ],
+)
+def test_what_was_surely_not_parked_goes_on(
+    helper: Helper, notebook: parking.Notebook, steps: tuple[str, ...], gives: Outcome | MonitorError
+) -> None:
+    helper.steps, helper.removed, helper.gives = steps, True, gives
+    if isinstance(gives, MonitorError):
+        with pytest.raises(MonitorError):
+            notebook.park()
+    else:
+        assert notebook.park() == gives
+
+    assert not notebook.parked
