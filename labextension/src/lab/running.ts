@@ -14,7 +14,7 @@ const KERNEL = '.jp-mod-kernel[data-context], .jp-mod-running-list-view .jp-mod-
 const HIDDEN = '.lm-mod-hidden';
 const LABEL = '.jp-RunningSessions-itemLabel';
 
-/** What a kernel holds in words, by its id: `9.8 GiB`, `9.8 GiB, unused 2 h`, `9.8 GiB parked`. */
+/** What a kernel holds in words, by its id: `9.8 GiB`, `9.8 GiB, unused 2 h`, `9.8 GiB parked`, `4 GiB, 2 GiB parked`. */
 export function held(state: State, unit: Unit, trans: Translation): Map<string, string> {
   const sizes = new Map<string, number>();
   const parked = new Map<string, number>();
@@ -22,7 +22,7 @@ export function held(state: State, unit: Unit, trans: Translation): Map<string, 
     if (kernel !== undefined && size !== undefined) {
       sizes.set(kernel, (sizes.get(kernel) ?? 0) + size);
     }
-    if (kernel !== undefined && parking !== undefined) {
+    if (kernel !== undefined && parking !== undefined && !size) {
       parked.set(kernel, (parked.get(kernel) ?? 0) + (away ?? 0));
     }
   }
@@ -31,7 +31,8 @@ export function held(state: State, unit: Unit, trans: Translation): Map<string, 
     [...sizes].map(([kernel, size]) => {
       const long = since.has(kernel) ? ago(state.time - since.get(kernel)!, trans) : '';
       const gone = parked.get(kernel);
-      const text = gone === undefined ? withUnit(size, unit) : trans.__('%1 parked', withUnit(gone, unit));
+      const there = gone === undefined || size > 0 ? [withUnit(size, unit)] : [];
+      const text = [...there, ...(gone === undefined ? [] : [trans.__('%1 parked', withUnit(gone, unit))])].join(', ');
       return [kernel, long ? trans.__('%1, unused %2', text, long) : text];
     })
   );
