@@ -65,7 +65,7 @@ def helper(monkeypatch: pytest.MonkeyPatch) -> Helper:
     monkeypatch.setattr(client, "parked", lambda: helper.record)
     monkeypatch.setattr(cells, "hold", lambda *_: iter(()))
     monkeypatch.setattr(facts, "read", lambda *_: Inside())
-    monkeypatch.setattr(facts, "finish", lambda _: True)
+    monkeypatch.setattr(facts, "quieten", lambda *_: None)
     monkeypatch.setattr(cuda, "quieten", lambda _: True)
     monkeypatch.setattr(parking, "notebook_of", lambda _: "")
     return helper
