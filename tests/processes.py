@@ -12,6 +12,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 from unittest import mock
 
+import psutil
+
 from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
@@ -19,6 +21,14 @@ PATIENCE = 120.0 * SLACK
 """Seconds in which a process must answer: TensorFlow's import is a few, a full GPU blocks for ten."""
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
+
+
+def runs(process: psutil.Process) -> bool:
+    """Tell whether a process is there and no zombie; it may end while that is found out."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

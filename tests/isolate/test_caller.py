@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.processes import runs
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
@@ -60,9 +61,7 @@ def wait_for(*marks: Path) -> None:
 def outlive(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
     """Return the processes that are still there so many seconds later."""
     deadline = time.monotonic() + seconds * SLACK
-    while (alive := [p for p in processes if p.is_running() and p.status() != "zombie"]) and (
-        time.monotonic() < deadline
-    ):
+    while (alive := [one for one in processes if runs(one)]) and time.monotonic() < deadline:
         time.sleep(0.02)
     return alive
 

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.processes import QUIET
+from tests.processes import QUIET, runs
 from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor, WorkerDied, isolated
 from tfgpu_magic.isolate import job_list
@@ -165,7 +165,7 @@ def test_ctrl_c_ends_a_script_and_its_submitted_calls(tmp_path: Path, last: str)
         _, err = process.communicate(timeout=40)  # seconds; the call would take 60
 
     assert "KeyboardInterrupt" in err
-    until(lambda: not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in family))
+    until(lambda: not any(map(runs, family)))
 
 
 def test_a_process_that_was_forked_waits_for_no_call_of_its_parent(quick: None, tmp_path: Path) -> None:
