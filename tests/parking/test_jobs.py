@@ -68,6 +68,10 @@ class Job:
         said = self.notebook.run(f"%tf_gpu jobs {verb and f'{verb} {self.number}'}")
         return next((line for line in said.splitlines() if re.match(rf" *{self.number} ", line)), said)
 
+    def park(self) -> str:
+        """Have it parked, and return its row then; a busy machine comes to the next point later than is waited for."""
+        return until(lambda: self.do("park"), lambda row: " parked, " in row)
+
     def holds(self) -> bool:
         return self.site.machine.held(pid=self.pid) == SIZE + CONTEXT
 
@@ -84,7 +88,7 @@ def job(site: Site, notebook: Notebook, end: Path, **options: bool) -> Iterator[
     """Begin a job, wait until it holds its memory, and kill it in the end if it is still there."""
     one = Job(site, notebook, end, **options)
     try:
-        until(one.holds)
+        until(lambda: one.holds() and Path(f"{end}-begun").exists())  # from now on it comes to its points
         yield one
     finally:
         if psutil.pid_exists(one.pid):
@@ -133,7 +137,7 @@ def test_a_user_parks_a_job_until_they_say_otherwise(
     site: Site, notebook: Notebook, undisturbed: str, tmp_path: Path
 ) -> None:
     with job(site, notebook, tmp_path / "end") as one:
-        assert " parked, 5.2 GiB in host memory, since " in one.do("park")
+        assert " parked, 5.2 GiB in host memory, since " in one.park()
         assert one.is_parked()
         with site.trained("between.ipynb"):  # which finds room
             assert " parked " in one.row()
@@ -141,7 +145,7 @@ def test_a_user_parks_a_job_until_they_say_otherwise(
 
         one.do("unpark")
         until(one.holds)
-        one.do("park")
+        one.park()
         notebook.run(f"%tf_gpu unpark {one.pid}")  # by which anybody brings anything back
         until(one.holds)
         one.end.touch()
@@ -153,7 +157,7 @@ def test_a_user_parks_a_job_until_they_say_otherwise(
 
 def test_a_parked_job_that_is_stopped_saves_what_it_has_first(site: Site, notebook: Notebook, tmp_path: Path) -> None:
     with job(site, notebook, tmp_path / "end") as one:
-        one.do("park")
+        one.park()
         site.machine.set_checkpoints(out=0.0, back=2.0)  # it is interrupted while it is copied back, at the latest
         one.do("stop")
         site.machine.set_checkpoints(out=0.0, back=0.0)
@@ -168,7 +172,7 @@ def test_a_parked_job_that_finds_no_room_ends_when_it_is_stopped_twice(
     site: Site, notebook: Notebook, tmp_path: Path
 ) -> None:
     with job(site, notebook, tmp_path / "end") as one:
-        one.do("park")
+        one.park()
         with site.trained("between.ipynb"):
             assert " parked, " in one.do("stop")
             one.do("stop")
@@ -181,12 +185,12 @@ def test_a_parked_job_that_finds_no_room_ends_when_it_is_stopped_twice(
 def test_nothing_is_left_of_a_parked_job_that_dies(site: Site, notebook: Notebook, tmp_path: Path, dies: str) -> None:
     if dies == "job":
         with job(site, notebook, tmp_path / "end") as one:
-            one.do("park")
+            one.park()
             psutil.Process(one.pid).kill()
             assert "WorkerDied" in notebook.run("print(type(job.exception(60)).__name__)")
     else:
         with site.notebook("short.ipynb") as short, job(site, short, tmp_path / "end") as one:
-            one.do("park")
+            one.park()
             psutil.Process(short.pid).kill()
             until(lambda: not psutil.pid_exists(one.pid))
 
@@ -206,9 +210,8 @@ def test_a_job_without_a_point_is_not_parked_and_hears_how_to_give_it_one(
 
 def test_a_job_with_a_thread_that_cannot_be_held_is_not_parked(site: Site, notebook: Notebook, tmp_path: Path) -> None:
     with job(site, notebook, tmp_path / "end", thread=True) as one:
-        said = one.do("park")
+        said = until(lambda: one.do("park"), lambda text: "`my-thread`" in text)
         assert "This call is not parked, and goes on." in said
-        assert "`my-thread`" in said
         assert one.holds()
 
 

@@ -21,9 +21,7 @@ def wait() -> None:
 def running() -> Iterator[None]:
     """Run user code in the block, on this thread, as soon as it may. The call's process has ended: its room is free."""
     ident = threading.get_ident()
-    threads.add(
-        ident
-    )  # before it waits: whoever holds user code back from now on either finds it here, or is waited for
+    threads.add(ident)  # before it waits: who holds user code back from now on finds it here, or is waited for
     try:
         wait()
         yield
