@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.config.making_room import Idle
     from tfgpu_magic.monitor.snapshot import Snapshot
 
-MOST = 8
+MOST = 32
 """How many idle notebooks are thought of, the longest idle first: each takes a plan of its own."""
 
 _BY_NAME = " `%tf_gpu park NAME` parks one."

@@ -16,7 +16,9 @@ from tfgpu_magic.monitor import starting
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.inside.coming_back import ComingBack
 from tfgpu_magic.parking.messages import Outcome
+from tfgpu_magic.parking.settings import SOCKET
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +66,32 @@ def test_one_of_which_nothing_is_recorded_is_back_only_where_the_driver_lists_it
     monkeypatch.setattr(client, "check", lambda *_, **__: Outcome(refusals=found))
 
     assert client.is_back(Outcome(refusals=(why.NotParked(),))) is back
+
+
+def test_a_helper_that_says_what_is_not_known_here_is_an_error_too() -> None:
+    """After an update, say, while the helper of before still runs."""
+    with BoardDirectory() as place, socket.socket(socket.AF_UNIX) as helper:
+        helper.bind(place.short_path(SOCKET))
+        helper.listen()
+
+        def answers() -> None:
+            connection, _ = helper.accept()
+            with connection:
+                connection.recv(2**16)
+                connection.sendall(b'{"progress":{"step":"sings"}}\n')
+
+        thread = threading.Thread(target=answers)
+        thread.start()
+        with pytest.raises(MonitorError, match="of another version"):
+            client.unpark(os.getpid())
+        thread.join()
+
+
+def test_whoever_waits_for_a_return_hears_of_an_error_that_has_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(**_: Any) -> Outcome:
+        raise NotImplementedError
+
+    monkeypatch.setattr(client, "unpark", fails)
+
+    with pytest.raises(MonitorError, match="cannot be asked: NotImplementedError"):
+        ComingBack((), lambda _: None).outcome(None, lambda _: None)

@@ -150,3 +150,10 @@ def test_the_hosts_memory_is_what_is_left_without_dropping_or_swapping_anything(
 
     assert host_memory.untouched(7, tmp_path / "proc", tmp_path / "cgroup") == GIB
     assert host_memory.untouched(8, tmp_path / "proc", tmp_path / "cgroup") is None
+
+
+def test_a_process_that_may_not_look_at_itself_is_not_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one is that dropped its rights: nobody could tell whether NCCL runs in it."""
+    monkeypatch.setattr(inside, "_MAPS", tmp_path / "none")
+
+    assert inside.of_call(()).nccl

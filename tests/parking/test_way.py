@@ -26,7 +26,7 @@ from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
-from tfgpu_magic.parking.messages import Outcome
+from tfgpu_magic.parking.messages import Outcome, Progress
 from tfgpu_magic.parking.record import Entry, Held
 from tfgpu_magic.parking.states import Phase
 
@@ -111,6 +111,35 @@ def test_a_call_that_cannot_be_parked_goes_on_whatever_the_reason(call: Call, mo
     assert call.heard() == NO
     assert "Too many open files" in call.said[0]
     assert call.way.parked is None
+
+
+@pytest.mark.parametrize(
+    "gives", [raising(client.HelperDied("three times")), lambda: Outcome(refusals=(why.HoldsNothing(),))]
+)
+def test_a_call_does_not_go_on_where_nobody_knows_what_became_of_it(
+    call: Call, monkeypatch: pytest.MonkeyPatch, gives: Callable[[], Outcome]
+) -> None:
+    """The helper dies over it, and the board is removed: no record is left to look into."""
+
+    def parks(*_: Any, tell: Callable[[Progress], None], **__: Any) -> Outcome:
+        call.is_recorded(Phase.LOCKING)
+        tell(Progress(step="locks"))
+        call.entry = None
+        return gives()
+
+    held: list[tuple[Held, ...]] = []
+
+    def comes_back(*_: Any, **options: Any) -> Outcome:
+        held.append(options["held"])
+        return call.is_recorded(Phase.BACK)
+
+    monkeypatch.setattr(client, "park", parks)
+    monkeypatch.setattr(client, "unpark", comes_back)
+
+    call.makes_way()
+
+    assert call.heard() == YES
+    assert held == [(Held("GPU-0", GIB),)]
 
 
 def test_a_call_whose_return_fails_is_brought_back_by_the_next_try(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

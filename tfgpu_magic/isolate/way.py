@@ -26,6 +26,7 @@ from tfgpu_magic.monitor.pids import lives
 from tfgpu_magic.monitor.program_names import ISOLATED
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.away import Followed
 from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.views import parking
 
@@ -71,6 +72,7 @@ class Way:
         self._changed = threading.Condition()
         self._kept = False  # it was asked for by its user, and stays parked until they say so
         self._refused = ""
+        self._gone: Entry | None = None  # what the record said when its state went away
         self._left = 0.0
         self._suspended = False
         self._rests_until = float("-inf")
@@ -137,7 +139,7 @@ class Way:
             refused = parking.no_way([inside]) if isinstance(inside, why.Refusal) else self._park(pid, inside, say)
             gone = not refused and not self._brought_back(process, say)
         except Exception as error:  # whatever it is, the call could only wait for ever
-            refused, gone = _trouble(error), _is_away(client.parked(pid))
+            refused, gone = _trouble(error), self._gone is not None
         if refused and refused != self._refused:
             say(refused)
         if gone:
@@ -146,7 +148,7 @@ class Way:
         if not refused:
             say(parking.call_back(time.monotonic() - begun))
         with self._changed:
-            self.parked, self._refused = None, refused
+            self.parked, self._gone, self._refused = None, None, refused
             self._kept = self._kept and not refused
             self._rests_until = time.monotonic() + (AGAIN_AFTER if refused else STAY)
             self._changed.notify_all()
@@ -154,25 +156,25 @@ class Way:
 
     def _park(self, pid: int, inside: Inside, say: Callable[[str], None]) -> str:
         """Have it parked; return why it is not."""
+        followed = Followed(pid)
         try:
-            outcome = client.park(pid, inside=inside, name=ISOLATED)
-            entry, refused = outcome.entry, parking.no_way(outcome.refusals)
+            outcome = client.park(pid, inside=inside, name=ISOLATED, tell=followed.heard)
+            self._gone, refused = followed.away(outcome), parking.no_way(outcome.refusals)
         except Exception as error:  # whatever it is, it may have been parked
-            entry, refused = client.parked(pid), _trouble(error)
-        if entry is None or not _is_away(entry):
+            self._gone, refused = followed.away(None), _trouble(error)
+        if self._gone is None:
             return refused
         self._suspend(suspended=True)
         with self._changed:
-            self.parked = Parked(state="parked", size=entry.size, since=entry.since)
+            self.parked = Parked(state="parked", size=self._gone.size, since=self._gone.since)
             self._changed.notify_all()
-        say(parking.call_parked(entry.size))
+        say(parking.call_parked(self._gone.size))
         return ""
 
     def _brought_back(self, process: WorkerProcess, say: Callable[[str], None]) -> bool:
         """Wait until it is back; return False if its state is lost, or it has ended."""
         pid, back, said = process.pid or 0, True, ""
-        entry = client.parked(pid)
-        held = () if entry is None else entry.held
+        held = () if self._gone is None else self._gone.held
         while process.status is None and lives(pid):
             if self._stays():
                 entry = client.parked(pid)
@@ -255,10 +257,6 @@ def _trouble(error: Exception) -> str:
     if isinstance(error, MonitorError):
         return str(error)
     return f"The process that parks others cannot be asked: {str(error) or type(error).__name__}"
-
-
-def _is_away(entry: Entry | None) -> bool:
-    return entry is not None and (entry.parked or entry.phase is Phase.FAILED)
 
 
 def _has(outcome: Outcome, kind: type[why.Refusal]) -> bool:

@@ -206,6 +206,7 @@ class _Lines:
         Raises:
             _Gone: it has closed the connection.
             HelperHangs: it is silent for too long.
+            MonitorError: it says what this version does not understand.
         """
         if b"\n" not in self._rest and not self._receive():
             if time.monotonic() - self._heard > SILENCE:
@@ -215,7 +216,12 @@ class _Lines:
         if not ended:
             return None
         self._rest = rest
-        return reply(line)
+        try:
+            return reply(line)
+        except ValueError as error:
+            raise MonitorError(
+                "The process that parks others is of another version of tfgpu_magic, and is not understood."
+            ) from error
 
     def _receive(self) -> bool:
         """Wait a moment for more; tell whether some has come.

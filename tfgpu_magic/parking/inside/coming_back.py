@@ -93,7 +93,8 @@ class ComingBack:
         except MonitorError as error:
             outcome = error
         except Exception as error:  # those who wait must hear of it
-            outcome = MonitorError(f"The process that parks others cannot be asked: {error or type(error).__name__}")
+            why = str(error) or type(error).__name__
+            outcome = MonitorError(f"The process that parks others cannot be asked: {why}")
         with self._changed:
             self._outcome, self.over = outcome, True
             self._changed.notify_all()

@@ -65,7 +65,11 @@ def quieten(finish: float, report: float) -> why.Refusal | None:
 
 def _nccl() -> bool:
     """Tell whether NCCL may have started: TensorFlow and JAX load it only then, and PyTorch always has it loaded."""
-    if "libnccl" not in _MAPS.read_text(encoding="utf-8", errors="replace"):
+    try:
+        maps = _MAPS.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # a process that may not be looked into; whoever cannot know must not park it
+        return True
+    if "libnccl" not in maps:
         return False
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None:

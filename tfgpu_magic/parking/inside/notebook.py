@@ -20,6 +20,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.host import here
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.away import Followed
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.inside import cells, facts, kernel, threads
 from tfgpu_magic.parking.inside.coming_back import ComingBack, interruptible, uninterrupted
@@ -52,9 +53,6 @@ WATCH_EVERY = 2.0
 """Seconds between two looks at the record of what is parked, while it is."""
 
 _LOST = Outcome(refusals=(why.Lost(),))
-
-_IN_DOUBT = (why.Elsewhere, why.HoldsNothing)
-"""What another helper says of a process that one has parked which died with its record."""
 
 
 class Notebook:
@@ -104,18 +102,16 @@ class Notebook:
             atexit.unregister(self._leave)
             atexit.register(self._leave)  # what was registered last is called first
             outcome: Outcome | None = None
-            begun: Entry | None = None
+            followed = Followed()
 
             def told(progress: Progress) -> None:
-                nonlocal begun
-                if progress.step != "checks":
-                    begun = client.parked() or begun
+                followed.heard(progress)
                 tell(progress)
 
             try:
                 outcome = self._parked(self._gate.close(), told, interrupted)
             finally:
-                self._open_unless_away(outcome, begun)
+                self._open_unless(followed.away(outcome))
             return outcome
 
     def check(self) -> Outcome:
@@ -153,22 +149,12 @@ class Notebook:
         request = Request(deed="park", inside=inside, name=name, allow_open_module=allowed)
         return client.ask(request, tell=tell, wanted=lambda: not interrupted.is_set())
 
-    def _open_unless_away(self, outcome: Outcome | None, begun: Entry | None) -> None:
-        """Open the gate after an attempt to park, unless the state is away, or nobody can say whether it is.
-
-        The record alone does not tell: its directory may have been removed meanwhile.
-
-        Args:
-            outcome: what the helper says; None where it has not answered.
-            begun: what the record said when the state was about to go; None where it did not come to that.
-        """
-        entry = next(filter(_is_away, (None if outcome is None else outcome.entry, client.parked())), None)
-        if entry is None and (outcome is None or any(isinstance(one, _IN_DOUBT) for one in outcome.refusals)):
-            entry = begun
-        if entry is None:
+    def _open_unless(self, away: Entry | None) -> None:
+        """Open the gate after an attempt to park, unless the state is away, or may be."""
+        if away is None:
             self._open()
             return
-        self._held = entry.held
+        self._held = away.held
         if not self._watching:
             self._watching = True
             _in_background(self._watch, "watch")
@@ -284,10 +270,6 @@ def of(shell: Any) -> Notebook:
 
 
 _notebook: Notebook | None = None
-
-
-def _is_away(entry: Entry | None) -> bool:
-    return entry is not None and (entry.parked or entry.phase is Phase.FAILED)
 
 
 def _magics(shell: Any) -> Any:
