@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
 from IPython.display import display
 from IPython.utils.text import DollarFormatter
-from traitlets import Bool, Dict, Float, Unicode, observe
+from traitlets import Bool, Dict, Float, Unicode, observe, validate
 
 from tfgpu_magic.config.first_use import FirstUseWatch
 from tfgpu_magic.errors import TfGpuError
@@ -118,6 +118,10 @@ class TfGpuMagics(Magics):
         help="Whether it may be parked under NVIDIA's open kernel module, too, where the end of a process that was "
         "parked once has stopped whole machines.",
     ).tag(config=True)
+
+    @validate("parking")
+    def _stripped(self, proposal: Any) -> str:
+        return str(proposal["value"]).strip()
 
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)

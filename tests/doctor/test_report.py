@@ -146,10 +146,12 @@ def test_a_check_that_fails_or_hangs_is_told_and_ends_nothing(monkeypatch: pytes
     hanging = _Hangs()
     (failed,) = examine(Check("Fails", _Fails()), Here())  # type: ignore[arg-type]
     (hung,) = examine(Check("Hangs", hanging), Here())  # type: ignore[arg-type]
+    (after,) = examine(Check("Fails", _Fails()), Here())  # type: ignore[arg-type]
     hanging.ended.set()
 
     assert (failed.outcome, failed.facts["why"]) == (table.BROKEN, "OSError: the disk is gone")
     assert hung.outcome == table.HANGS
+    assert after.outcome == table.BROKEN  # it was done, though the one before still hangs
     until(lambda: all(thread.name != "tfgpu_magic-bounded" for thread in threading.enumerate()))
 
 

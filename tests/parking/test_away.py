@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -78,6 +79,51 @@ def notebook(helper: Helper) -> Iterator[parking.Notebook]:
     yield notebook
     atexit.unregister(notebook._leave)
     notebook._gate.open()
+
+
+@pytest.fixture
+def ends(notebook: parking.Notebook, helper: Helper, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A parked notebook, and what its end does in turn."""
+    done: list[str] = []
+
+    def comes_back(**_: Any) -> Outcome:
+        done.append(
+            "back, " + ("whoever says SIGTERM" if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN else "or not")
+        )
+        return Outcome(entry=entry(Phase.BACK))
+
+    helper.gives = Outcome(entry=entry(Phase.PARKED))
+    notebook.park()
+    monkeypatch.setattr(client, "unpark", comes_back)
+    monkeypatch.setattr(os, "_exit", lambda _: done.append("ends"))
+    before = signal.getsignal(signal.SIGTERM)
+    yield done
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_an_end_that_has_begun_is_not_cut_short_by_a_signal(
+    notebook: parking.Notebook, ends: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jupyter Server sends one after half of the time that it gives a kernel."""
+    monkeypatch.setattr(client, "seconds_back", lambda _: 1.0)
+
+    notebook._leave()
+
+    assert ends == ["back, whoever says SIGTERM"]
+    assert not notebook.parked
+
+
+def test_an_end_begins_no_copy_that_takes_longer_than_it_may(
+    notebook: parking.Notebook, ends: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(client, "seconds_back", lambda size: asked.append(size) or 20.0)  # type: ignore[func-returns-value]
+
+    notebook._leave()
+
+    assert ends == ["ends"]
+    assert asked == [5 * GIB]
+    assert notebook.parked
 
 
 def test_what_is_parked_is_so_though_the_board_was_removed_meanwhile(

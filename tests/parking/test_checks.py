@@ -107,7 +107,7 @@ def test_the_hosts_memory_has_a_margin(host: int) -> None:
 ALL = [
     why.NoDriver("x"), why.OldDriver("1", "580"), why.Children((1, 2)), why.HostMemory(1, None), why.Threads(("a",)),
     why.NoWayBack("0", 2, None), why.Stopped(), why.Lost(), why.Unanswered("lock", 1.5), why.Declined("lock", 401),
-    why.NvmlUnloaded("610.10"),
+    why.NvmlUnloaded("610.10"), why.NoHelper("cannot be started"),
 ]  # fmt: skip
 
 

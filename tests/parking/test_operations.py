@@ -274,6 +274,19 @@ def test_a_restore_that_finds_no_room_all_the_same_is_said_to_be_final(house: Ho
     assert house.driver.calls.count("restore") == 1  # never on hope
 
 
+@pytest.mark.parametrize("state", [State.RUNNING, State.LOCKED])
+def test_what_another_program_has_brought_back_waits_for_no_room(house: House, state: State) -> None:
+    """With NVIDIA's `cuda-checkpoint`, say: its own memory is what fills the GPU."""
+
+    async def story() -> Outcome:
+        await house.do(PARK)
+        house.driver.state, house.driver.others = state, TOTAL - HELD
+        return await house.do(UNPARK)
+
+    assert asyncio.run(story()).done
+    assert (house.phase, house.driver.state) == (Phase.BACK, State.RUNNING)
+
+
 def test_a_helper_whose_record_is_lost_takes_the_process_for_what_it_is(house: House) -> None:
     async def story() -> Outcome:
         gone = await house.do(PARK)

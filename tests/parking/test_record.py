@@ -114,6 +114,7 @@ def test_rates_follow_what_is_measured() -> None:
     rates = Rates()
 
     assert rates.seconds_back(2 * 10**9) == 2.0  # what is planned for
+    assert rates.after(out=4e9).seconds_back(2 * 10**9) == 0.5  # as long as out, where that is all that is known
     assert rates.after(back=4e9).seconds_back(2 * 10**9) == 0.5
     assert rates.after(back=4e9).after(back=2e9) == Rates(None, 3e9)
     assert rates.after(out=1e9).after(back=2e9) == Rates(1e9, 2e9)

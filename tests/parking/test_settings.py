@@ -31,6 +31,7 @@ def machine() -> Iterator[Machine]:
     [
         ({}, False, False),
         ({"parking": "off"}, False, False),
+        ({"parking": " off "}, False, False),
         ({"parking": "ask"}, False, True),
         ({"parking": "auto 30m"}, False, True),
         ({"parking": "ask"}, True, False),
@@ -62,6 +63,18 @@ def test_a_cell_cannot_allow_it_under_the_open_module_and_can_take_that_back(mac
     assert refused[1] == lowered[1] == "False"
     assert OPEN in refused[2]
     assert lowered[2] == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("park --auto 20m", "This session is parked by itself when no cell has run for 20m."),
+        ("park --auto off", "This session is not parked by itself any more."),
+        ("unpark", "This session is not parked: what it holds of the GPUs is there."),
+    ],
+)
+def test_a_session_in_a_terminal_is_not_called_a_notebook(machine: Machine, line: str, said: str) -> None:
+    assert run(machine, _configured, {"parking": "ask"}, f"%tf_gpu {line}")[2] == f"{said}\n"
 
 
 def test_a_kernel_whose_administrator_says_so_parks_itself(machine: Machine, tmp_path: Path) -> None:

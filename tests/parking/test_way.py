@@ -177,6 +177,30 @@ def test_a_call_for_which_no_thread_can_be_started_goes_on(call: Call, monkeypat
     assert call.way.parked is None
 
 
+def test_a_call_that_is_being_parked_is_not_said_to_come_to_a_point(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = threading.Event()
+
+    def copies(*_: Any, tell: Callable[[Progress], None], **__: Any) -> Outcome:
+        tell(Progress(step="copies out", size=20 * GIB))
+        copied.wait(20 * SLACK)
+        return Outcome(refusals=(why.StillWorking(1.0),))
+
+    monkeypatch.setattr(client, "park", copies)
+    monkeypatch.setattr(way, "_allowed", lambda: True)
+    monkeypatch.setattr(way, "PROMPT", 0.0)
+    call.way.offered = time.monotonic()
+    call.makes_way()
+    until(lambda: call.way.parked is not None and call.way.parked.size)
+
+    assert call.way.park() == ""
+    assert call.way.parked is not None
+    assert (call.way.parked.state, call.way.parked.size) == ("parking", 20 * GIB)
+    copied.set()
+    assert call.heard() == NO
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_nothing_is_said_of_a_parked_call_that_has_ended(
     call: Call, monkeypatch: pytest.MonkeyPatch, kept: bool

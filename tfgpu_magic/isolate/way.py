@@ -94,7 +94,7 @@ class Way:
             if self.offered is None:
                 self._kept = False
                 raise Refused(parking.no_point(), verdict="Not parked.")
-        return "" if self._is_parked() else parking.at_next_point(time.monotonic() - self.offered)
+        return "" if self.away else parking.at_next_point(time.monotonic() - self.offered)
 
     def unpark(self) -> None:
         """Let the call come back as soon as there is room, or not be parked after all."""
@@ -157,8 +157,14 @@ class Way:
     def _park(self, pid: int, inside: Inside, say: Callable[[str], None]) -> str:
         """Have it parked; return why it is not."""
         followed = Followed(pid)
+
+        def told(progress: Progress) -> None:
+            followed.heard(progress)
+            if self.parked is not None:
+                self.parked = replace(self.parked, size=progress.size or self.parked.size)
+
         try:
-            outcome = client.park(pid, inside=inside, name=ISOLATED, tell=followed.heard)
+            outcome = client.park(pid, inside=inside, name=ISOLATED, tell=told)
             self._gone, refused = followed.away(outcome), parking.no_way(outcome.refusals)
         except Exception as error:  # whatever it is, it may have been parked
             self._gone, refused = followed.away(None), _trouble(error)

@@ -46,7 +46,7 @@ def family(pid: int | None = None) -> frozenset[int]:
     """Return the pids of a process, by default this one, and of its ancestors."""
     found: set[int] = set()
     pid = pid or os.getpid()
-    while pid > 1 and pid not in found:
+    while pid > 0 and pid not in found:
         found.add(pid)
         with contextlib.suppress(OSError):
             pid = int(_stat(pid)[1])

@@ -101,6 +101,13 @@ def parked(pid: int | None = None) -> Entry | None:
     return None
 
 
+def seconds_back(size: int) -> float:
+    """Return how long so many bytes take back to the GPU, by what was measured here; nobody is asked."""
+    with contextlib.suppress(MonitorError), BoardDirectory() as place:
+        return record.read_all(place).rates.seconds_back(size)
+    return record.Rates().seconds_back(size)
+
+
 def is_back(outcome: Outcome, pid: int | None = None) -> bool:
     """Tell whether a process has its state after `unpark`; errors are those of `unpark`.
 
@@ -220,7 +227,8 @@ class _Lines:
             return reply(line)
         except ValueError as error:
             raise MonitorError(
-                "The process that parks others is of another version of tfgpu_magic, and is not understood."
+                "The process that parks others is of another version of tfgpu_magic, and is not understood. It ends a "
+                "minute after nothing is parked any more: bring back what the other version has parked."
             ) from error
 
     def _receive(self) -> bool:

@@ -124,12 +124,25 @@ def children_on_driver(pid: int) -> tuple[int, ...]:
 
 def descendants(pid: int) -> set[int]:
     """Return the pids of all descendants of a process."""
+    if began(pid) and not (PROC / f"{pid}/task/{pid}/children").exists():  # a system without `CONFIG_PROC_CHILDREN`
+        import psutil  # takes milliseconds, which nearly no system needs
+
+        with contextlib.suppress(psutil.Error):
+            return {child.pid for child in psutil.Process(pid).children(recursive=True)}
     found: set[int] = set()
     waiting = [pid]
     while waiting:
-        for listing in (PROC / f"{waiting.pop()}/task").glob("*/children"):
+        for child in _children(waiting.pop()) - found:
+            found.add(child)
+            waiting.append(child)
+    return found
+
+
+def _children(pid: int) -> set[int]:
+    """Return the pids of a process's children, which any of its threads may have started."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):  # the process has ended
+        for thread in os.listdir(PROC / f"{pid}/task"):  # noqa: PTH208  names are enough
             with contextlib.suppress(OSError):  # a thread has ended
-                new = set(map(int, listing.read_text().split())) - found
-                found |= new
-                waiting += new
+                found.update(map(int, (PROC / f"{pid}/task/{thread}/children").read_text().split()))
     return found

@@ -124,8 +124,8 @@ class Rates:
         return size / (self.out or PLANNED_RATE)
 
     def seconds_back(self, size: int) -> float:
-        """Return how long so many bytes take back."""
-        return size / (self.back or PLANNED_RATE)
+        """Return how long so many bytes take back: as long as out, where that alone was measured."""
+        return size / (self.back or self.out or PLANNED_RATE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -322,6 +322,17 @@ class Unrecorded(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
+class NoHelper(Refusal):
+    """The process that parks others cannot be asked.
+
+    Attributes:
+        error: why.
+    """
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Cancelled(Refusal):
     """It was called off in time; the process is as before."""
 

@@ -110,7 +110,12 @@ class Unpark:
         return await self._settled_in_time(asked) or why.NotParked()
 
     async def _in_turn(self, asked: Asked, entry: Entry, place: Place) -> Outcome:
-        """Wait until it is the process's turn and there is room, and bring it back."""
+        """Wait until it is the process's turn and there is room, and bring it back, unless something else has."""
+        async with self._calls.worker() as worker:
+            state = await self._calls.state(worker, asked.key)
+            if state in (State.RUNNING, State.LOCKED):
+                changed = await self._settling.set_right(worker, entry)
+                return Outcome(entry=changed, refusals=unless_back(changed, state))
         times, since = self._calls.timeouts, time.monotonic()
         pause = times.between
         while not asked.called_off:

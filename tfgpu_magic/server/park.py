@@ -93,6 +93,9 @@ class ParkHandler(ActionHandler):
             return await self._done(partial(self._returns.bring_back, pid), RETURN_TIMEOUT)
         if self._returns.call_off(pid):
             return 204
+        entry = client.parked(pid)
+        if entry is not None and entry.wanted:
+            return self._say(409, "A cell, a timer or another notebook waits for it, and only that can be interrupted.")
         return await self._done(partial(_busy if known.state == "busy" else asking.park, pid), PARK_TIMEOUT)
 
     async def _done(self, do: Callable[[], Outcome], timeout: float) -> int:

@@ -66,16 +66,15 @@ def progress(progress: Progress, names: Mapping[int, str]) -> str:
 
 def parked(outcome: Outcome, here: str) -> str:
     """Say that this process is parked."""
-    entry = outcome.entry
-    size = "Its" if entry is None else rounded(entry.size)
+    away, them = _away(outcome)
     took = f" That took {seconds(outcome.seconds)}." if outcome.seconds else ""
-    return f"Parked: {size} of GPU memory are in host memory now.{took} The next cell of this {here} brings them back."
+    return f"Parked: {away}.{took} The next cell of this {here} brings {them} back."
 
 
 def other_parked(outcome: Outcome, name: str) -> str:
     """Say that another notebook is parked."""
-    size = "its" if outcome.entry is None else rounded(outcome.entry.size)
-    return f"{plain(name)} is parked: {size} of GPU memory are in host memory now. Its next cell brings them back."
+    away, them = _away(outcome)
+    return f"{plain(name)} is parked: {away}. Its next cell brings {them} back."
 
 
 def not_parked(refusals: Sequence[Refusal], name: str) -> str:
@@ -152,14 +151,14 @@ def can_be_parked(here: str) -> str:
 
 def back(outcome: Outcome, waited: float) -> str:
     """Say that it is back."""
-    size = "Its" if outcome.entry is None else rounded(outcome.entry.size)
-    return f"Back: {size} of GPU memory, after {seconds(waited)}."
+    what = "what it held of the GPUs" if outcome.entry is None else f"{rounded(outcome.entry.size)} of GPU memory"
+    return f"Back: {what}, after {seconds(waited)}."
 
 
 def other_back(outcome: Outcome, name: str) -> str:
     """Say that another process is back."""
-    size = "its" if outcome.entry is None else rounded(outcome.entry.size)
-    return f"{plain(name)} is back on the GPU with {size}."
+    size = "" if outcome.entry is None else f" with {rounded(outcome.entry.size)}"
+    return f"{plain(name)} is back on the GPU{size}."
 
 
 def stays(here: str) -> str:
@@ -208,7 +207,7 @@ def reason(refusal: Refusal) -> str:  # noqa: C901  # a sentence for each
         case why.OpenModule(version):
             return (
                 f"The open kernel module ({version}) is loaded, under which the end of a process that was parked once "
-                "has stopped whole machines. An administrator can allow it all the same: "
+                "has stopped whole machines. The configuration can allow it all the same, and no cell can: "
                 "c.TfGpuMagics.parking_on_open_module = True."
             )
         case why.UnknownModule():
@@ -252,12 +251,15 @@ def reason(refusal: Refusal) -> str:  # noqa: C901  # a sentence for each
         case why.Busy():
             return "A cell runs there: it is parked between cells only."
         case why.Threads(names):
-            listed = ", ".join(f"`{plain(name)}`" for name in names)
+            listed = ", ".join(f"`{plain(name, longest=120)}`" for name in names)
             return f"Something of it may use the GPU at any time, and cannot be held meanwhile: {listed}. End it first."
         case why.Nccl():
             return "NCCL has started in it, as several GPUs under one strategy need it; drivers park it badly or not."
         case why.SharedMemory():
-            return "It shares GPU memory with another process, which no driver before 610 survives."
+            return (
+                "It shares GPU memory with another process, which drivers before 610 do not survive, and newer ones "
+                "are not trusted with."
+            )
         case why.Off():
             return (
                 "Parking is off there. It was tried on a simulated driver only; "
@@ -289,10 +291,19 @@ def reason(refusal: Refusal) -> str:  # noqa: C901  # a sentence for each
             return (
                 f"What is parked cannot be written down, and without that nothing is begun: {plain(error, longest=200)}"
             )
+        case why.NoHelper(error):
+            return plain(error, longest=200)
         case why.Cancelled():
             return "It was called off."
         case _:
             return f"{type(refusal).__name__}."
+
+
+def _away(outcome: Outcome) -> tuple[str, str]:
+    """Say what is in host memory now, and with which pronoun to go on; its size is known by the record alone."""
+    if outcome.entry is None:
+        return "what it held of the GPUs is in host memory now", "it"
+    return f"{rounded(outcome.entry.size)} of GPU memory are in host memory now", "them"
 
 
 def _room(room: Room, names: Mapping[int, str]) -> str:

@@ -88,7 +88,10 @@ def _park(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
     if case.host == "program":
         yield "", f"Park {about}{then}"
     else:
-        yield f"%tf_gpu park {phrases.plain(title, longest=LONGEST) or way.row.pid}", f"parks {about}{then}"
+        name = (
+            title if title and phrases.plain(title, longest=LONGEST) == title else way.row.pid
+        )  # what it can be found by
+        yield f"%tf_gpu park {name}", f"parks {about}{then}"
     if way.words:
         yield from _restart(case, way)
 

@@ -29,8 +29,8 @@ def park(before: float) -> None:
     def answer() -> Mapping[str, str]:
         try:
             outcome = notebook.of(shell).park() if refused is None else Outcome(refusals=(refused,))
-        except MonitorError:
-            outcome = Outcome(refusals=(why.Unanswered("park", 0.0),))
+        except MonitorError as error:
+            outcome = Outcome(refusals=(why.NoHelper(str(error)),))
         return {ANSWER: outcome.to_line().decode()}
 
     kernel.at_end_of_cell(shell.kernel, answer)

@@ -20,7 +20,9 @@ from tfgpu_magic.parking.inside import notebook
 LOOK_EVERY = 1.0
 """Seconds between two looks at the clock, and at who waits."""
 AGAIN_AFTER = 15.0
-"""Seconds after which what could not be parked is tried again."""
+"""Seconds after which what could not be parked is tried again, and from then on twice as long each time."""
+LONGEST_PAUSE = 300.0
+"""The most that this becomes, until a cell runs again."""
 PARK_TIMEOUT = 600.0
 """Seconds after which a parking that the loop was given, and has not begun, is given up."""
 
@@ -38,7 +40,8 @@ class Automatic:
         self._shell, self._after, self._when_needed = shell, after, when_needed
         self._notebook = notebook.of(shell)
         self._running = True  # the cell that sets it up
-        self._idle_since = self._tried = float("-inf")  # the latter in vain
+        self._idle_since = self._not_before = float("-inf")
+        self._pause = AGAIN_AFTER
         self._ended = threading.Event()
         self._events = (("pre_run_cell", self._begins), ("post_run_cell", self._ends))
 
@@ -58,18 +61,19 @@ class Automatic:
         self._running = True
 
     def _ends(self, _: object) -> None:
-        self._running, self._idle_since = False, time.monotonic()
+        self._running, self._idle_since, self._pause = False, time.monotonic(), AGAIN_AFTER
 
     def _run(self) -> None:
         while not self._ended.wait(LOOK_EVERY):
             with contextlib.suppress(MonitorError, OSError):
                 if self._due() and not self._have_parked():
-                    self._tried = time.monotonic()
+                    self._not_before = time.monotonic() + self._pause
+                    self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def _due(self) -> bool:
         now = time.monotonic()
         idle = not self._running and now - max(self._idle_since, self._notebook.active) >= self._after
-        if not idle or self._notebook.parked or now - self._tried < AGAIN_AFTER:
+        if not idle or self._notebook.parked or now < self._not_before:
             return False
         ours = set(cuda.pools())
         return bool(ours) and (not self._when_needed or bool(ours & _needed()))

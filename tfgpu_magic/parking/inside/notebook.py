@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import sys
 import threading
 import time
@@ -45,7 +46,7 @@ QUESTION_TIMEOUT = 3.0
 CALL_OFF_TIMEOUT = 30.0
 """Seconds in which what cannot be called off any more ends."""
 EXIT_TIMEOUT = 2.5
-"""Seconds that a process which ends takes to bring its state back: Jupyter Server kills it after five."""
+"""Seconds that a process which ends takes to bring its state back: after five Jupyter Server kills it."""
 CAREFUL_EXIT_TIMEOUT = 60.0
 """The same under the open kernel module, where an end without CUDA's own, after a return, may stop the machine."""
 
@@ -152,7 +153,8 @@ class Notebook:
     def _open_unless(self, away: Entry | None) -> None:
         """Open the gate after an attempt to park, unless the state is away, or may be."""
         if away is None:
-            self._open()
+            cuda.wake()
+            self._gate.open()
             return
         self._held = away.held
         if not self._watching:
@@ -246,13 +248,19 @@ class Notebook:
         """
         if not (self._gate.closed or self._lost):
             return
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(
+                signal.SIGTERM, signal.SIG_IGN
+            )  # Jupyter Server's, after half of its time: the end is under way
         careful = _magics(self._shell).parking_on_open_module
-        end = time.monotonic() + (CAREFUL_EXIT_TIMEOUT if careful else EXIT_TIMEOUT)
+        timeout = CAREFUL_EXIT_TIMEOUT if careful else EXIT_TIMEOUT
+        end = time.monotonic() + timeout
         with contextlib.suppress(MonitorError, KeyboardInterrupt):
-            outcome = client.unpark(held=self._held, wanted=lambda: time.monotonic() < end)  # no thread starts any more
-            if outcome.done:
-                self._open()
-                return
+            if careful or client.seconds_back(sum(one.size for one in self._held)) < timeout:  # a copy cannot be ended
+                outcome = client.unpark(held=self._held, wanted=lambda: time.monotonic() < end)  # starts no thread
+                if outcome.done:
+                    self._open()
+                    return
         with contextlib.suppress(Exception):
             self._shell.history_manager.writeout_cache()
         for stream in (sys.stdout, sys.stderr):
