@@ -30,7 +30,7 @@ def test_every_reason_is_said_in_whole_sentences(kind: type[refusals.Refusal]) -
     said = parking.reason(made)
 
     assert said != f"{kind.__name__}."
-    assert said[0].isupper()
+    assert said[0].isupper() or kind is refusals.NoHelper  # whose error is a sentence of its own
     assert said.rstrip().endswith((".", ".)", "True.")) or "595.71.05" in said
 
 
@@ -66,3 +66,33 @@ def test_what_was_done_is_said_with_its_size() -> None:
         "The next cell of this notebook brings them back."
     )
     assert parking.back(Outcome(entry=entry), 12.0) == "Back: 5 GiB of GPU memory, after 12.0 s."
+    assert parking.other_parked(Outcome(entry=entry), "eval.ipynb") == (
+        "eval.ipynb is parked: 5 GiB of GPU memory are in host memory now. Its next cell brings them back."
+    )
+    assert parking.other_back(Outcome(entry=entry), "eval.ipynb") == "eval.ipynb is back on the GPU with 5 GiB."
+
+
+def test_what_was_done_without_a_record_is_said_without_a_size() -> None:
+    assert parking.parked(Outcome(seconds=1.25), "notebook") == (
+        "Parked: what it held of the GPUs is in host memory now. That took 1.2 s. "
+        "The next cell of this notebook brings it back."
+    )
+    assert parking.other_parked(Outcome(), "eval.ipynb") == (
+        "eval.ipynb is parked: what it held of the GPUs is in host memory now. Its next cell brings it back."
+    )
+    assert parking.back(Outcome(), 12.0) == "Back: what it held of the GPUs, after 12.0 s."
+    assert parking.other_back(Outcome(), "eval.ipynb") == "eval.ipynb is back on the GPU."
+
+
+def test_what_cannot_be_held_is_said_whole() -> None:
+    found = "an event loop of another version than is known here ('uvloop.Loop')"
+
+    assert f": `{found}`." in parking.reason(refusals.Threads((found,)))
+
+
+def test_no_driver_is_said_to_be_trusted_with_shared_memory() -> None:
+    """It is refused on each: older ones are known to fail, and of newer ones nothing is known."""
+    said = parking.reason(refusals.SharedMemory())
+
+    assert "before 610 do not survive" in said
+    assert "newer ones are not trusted" in said
