@@ -15,6 +15,7 @@ import pytest
 from tests.sizes import GIB, MIB
 from tests.waiting import until
 from tfgpu_magic import frameworks
+from tfgpu_magic.config import cuda
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.pids import began
@@ -126,6 +127,13 @@ def test_while_the_gpus_still_work_all_else_can_be_read(monkeypatch: pytest.Monk
     finally:
         over.set()
     until(lambda: inside.quieten(30, 1) is None)
+
+
+def test_a_report_of_ours_that_takes_long_is_told_with_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "finish", lambda: None)
+    monkeypatch.setattr(cuda, "quieten", lambda _: False)
+
+    assert inside.quieten(30, 1) == why.StillWorking(1)
 
 
 def test_a_gpu_whose_processes_are_not_listed_leaves_everything_open() -> None:

@@ -60,7 +60,9 @@ def quieten(finish: float, report: float) -> why.Refusal | None:
         done = within(finish, work, _finishing)
     except Exception as error:  # the user's own, of an operation that was still to be done: they are yet to see it
         return why.Failed(str(error) or type(error).__name__)
-    return None if done and cuda.quieten(report) else why.StillWorking(finish)
+    if not done:
+        return why.StillWorking(finish)
+    return None if cuda.quieten(report) else why.StillWorking(report)
 
 
 def _nccl() -> bool:
