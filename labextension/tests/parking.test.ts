@@ -61,6 +61,7 @@ test('it says where its memory is, for how long, and for whom it waits', () => {
     parkedDetail(parked({ parking: 'waiting', behind: 'b.ipynb' }), 'GiB', ENGLISH),
     '9.8 GiB in host memory; b.ipynb holds most of this GPU'
   );
+  assert.equal(parkedText(parked({ parking: 'failed' }), SINCE, ENGLISH), 'GPU state lost');
   assert.match(parkedDetail(parked({ parking: 'failed' }), 'GiB', ENGLISH), /lost: restart its kernel/);
   assert.match(parkedDetail(parked({ trouble: 'stopped' }), 'GiB', ENGLISH), /kill -CONT/);
   assert.match(parkedDetail(parked({ trouble: 'hangs' }), 'GiB', ENGLISH), /driver does not answer/);

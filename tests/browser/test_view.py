@@ -73,7 +73,7 @@ def test_what_is_parked_says_so_in_a_narrow_view_and_a_name_stays_a_name(browser
         "parked": "parked 2 h",
         "waiting": "waits for room",
         "restoring": "comes back…",
-        "failed": "parking failed",
+        "failed": "GPU state lost",
     }
     assert "<img src=x onerror=alert(1)>.ipynb holds most of this GPU" in rows["waiting.ipynb"].detail
     assert "the driver does not answer" in rows["restoring.ipynb"].detail

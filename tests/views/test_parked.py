@@ -52,7 +52,7 @@ def test_it_says_how_much_is_in_host_memory_and_since_when() -> None:
         ),
         (row("waiting"), f"parked, 9.8 GiB in host memory, since {CLOCK}; waits for room"),
         (row("restoring"), "comes back, 9.8 GiB from host memory"),
-        (row("failed"), "parking failed, and its GPU state is lost: end it, which frees what it holds"),
+        (row("failed"), "its GPU state is lost: end it, which frees what it holds"),
         (row("restoring", trouble="hangs"), "comes back, 9.8 GiB from host memory; the driver does not answer"),
         (
             row("parking", trouble="stopped"),
@@ -62,6 +62,7 @@ def test_it_says_how_much_is_in_host_memory_and_since_when() -> None:
 )
 def test_every_state_says_what_is_and_what_to_do(made: ProcessRow, said: str) -> None:
     assert parked(made) == [said]
+    assert "parking failed" not in said  # where the state is lost, it was the return that failed
     assert said.replace("`", "") in " ".join(Page(html.render(table(made))).text.split())
 
 

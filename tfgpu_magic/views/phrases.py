@@ -139,7 +139,7 @@ def parking(one: Parked) -> str:
         "parked": f"parked, {size} in host memory, since {since}",
         "waiting": f"parked, {size} in host memory, since {since}; waits for room{behind}",
         "restoring": f"comes back, {size} from host memory",
-        "failed": "parking failed, and its GPU state is lost: end it, which frees what it holds",
+        "failed": "its GPU state is lost: end it, which frees what it holds",
     }[one.state]
     return f"{said}; {_TROUBLES[one.trouble]}" if one.trouble in _TROUBLES else said
 

@@ -42,7 +42,7 @@ export function parkedText({ parking, since }: Row, now: number, trans: Translat
     parked: long ? trans.__('parked %1', long) : trans.__('parked'),
     waiting: trans.__('waits for room'),
     restoring: trans.__('comes back…'),
-    failed: trans.__('parking failed')
+    failed: trans.__('GPU state lost')
   };
   return parking === undefined ? '' : texts[parking];
 }
