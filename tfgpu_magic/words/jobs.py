@@ -28,7 +28,8 @@ def _answer(line: Line) -> Jobs:
         print(said)
     elif way is None and line.rest and not (verb == _STOP and number.isdecimal() and job_list.stop(int(number))):
         running = ", ".join(map(str, job_list.running()))
-        these = f"Job {running} can be stopped." if running else "No job runs."
+        done = "runs" if verb in (_PARK, _UNPARK) else "can be stopped"
+        these = f"Job {running} {done}." if running else "No job runs."
         raise PolicyError(f"`jobs {line.rest}` cannot be done. {these}{WORD.forms}")
     return Jobs(tuple(job_list.statuses()), look())
 

@@ -8,6 +8,7 @@ from types import ModuleType
 from tfgpu_magic.config.flags import part
 from tfgpu_magic.config.word import Line, Word
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.host import here
 from tfgpu_magic.units import seconds
 
 _AUTO, _NEEDED, _CHECK, _OFF = "--auto", "--when-needed", "--check", "off"
@@ -22,23 +23,23 @@ def inside() -> ModuleType:
 
 
 def _answer(line: Line) -> None:
-    here = inside()
+    parking = inside()
     name, flags = part(line.rest.split(), {_AUTO: f"{_AUTO} after which time?", _NEEDED: "", _CHECK: ""}, WORD.forms)
     if (name and flags) or (_CHECK in flags and len(flags) > 1) or (_NEEDED in flags and _AUTO not in flags):
         raise PolicyError(f"`park {line.rest}` cannot be done.{WORD.forms}")
     if _CHECK in flags:
-        print(here.check())
+        print(parking.check())
     elif flags.get(_AUTO) == _OFF:
-        here.automatically(None, when_needed=False)
-        print("This notebook is not parked by itself any more.")
+        parking.automatically(None, when_needed=False)
+        print(f"This {here()} is not parked by itself any more.")
     elif _AUTO in flags:
-        here.automatically(seconds(flags[_AUTO]), when_needed=_NEEDED in flags)
+        parking.automatically(seconds(flags[_AUTO]), when_needed=_NEEDED in flags)
         when = " and another one waits for its room" if _NEEDED in flags else ""
-        print(f"This notebook is parked by itself when no cell has run for {flags[_AUTO]}{when}.")
+        print(f"This {here()} is parked by itself when no cell has run for {flags[_AUTO]}{when}.")
     elif name:
-        print(here.park_other(" ".join(name)))
+        print(parking.park_other(" ".join(name)))
     else:
-        here.park()
+        parking.park()
 
 
 def _offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tfgpu_magic.config.word import Line, Word
+from tfgpu_magic.host import here
 from tfgpu_magic.words.park import inside
 
 
@@ -12,7 +13,7 @@ def _answer(line: Line) -> None:
     if line.rest:
         print(inside().unpark_other(line.rest))
     else:  # a cell of a parked notebook has brought it back before it runs
-        print("This notebook is not parked: what it holds of the GPUs is there.")
+        print(f"This {here()} is not parked: what it holds of the GPUs is there.")
 
 
 def _offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
