@@ -113,6 +113,18 @@ def test_with_the_open_kernel_module_it_is_tried_only_where_that_is_said(machine
     assert look("parking", here=Here(allow_open_module=True)).names == ["parking.not-tried"]
 
 
+@pytest.mark.parametrize(
+    ("version", "names"),
+    [("595.71.05", ["parking.not-tried"]), ("610.43.02", ["parking.nvml", "parking.not-tried"])],
+)
+def test_where_only_processes_with_nvml_are_parked_that_is_said(
+    machine: Machine, version: str, names: list[str]
+) -> None:
+    machine.set_driver(version)
+
+    assert look("parking").names == names
+
+
 @pytest.mark.parametrize("gpus", ["40GiB:mig=2"])
 def test_a_gpu_in_mig_mode_is_named_once(machine: Machine) -> None:
     report = look("parking", here=Here(park=True))

@@ -19,11 +19,13 @@ No setting is changed. The driver, CUDA, TensorFlow and the configurations are
 read in processes of their own, which are given up when they take too long; for
 an instant, one of them takes a CUDA context of a GPU on which 2 GiB are free.
 
-With --park a TensorFlow process takes up to some GiB there, and its GPU memory
-is moved into host memory and back, by the helper that does so for notebooks.
+With --park a TensorFlow process fills up to 1 GiB there, and its GPU memory is
+moved into host memory and back, by the helper that does so for notebooks. That
+has been tried on a simulated driver only: on a real one you may be the first.
 
-The JSON has nothing private: of the environment only the variables that it
-lists, ~ for the home directory, and no process or notebook. Sizes are bytes.
+The JSON names no process and no notebook; read it before you send it. Of the
+environment it has only the variables that it lists, and ~ for the home
+directory. Sizes are bytes.
 
 The exit status is 1 where there is a fault."""
 
@@ -32,11 +34,16 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     """Add its arguments."""
     parser.epilog = _MORE
     parser.add_argument("--json", action="store_true", help="write it as JSON, to be sent with a report")
-    parser.add_argument("--park", action="store_true", help="park a TensorFlow process made for it, and bring it back")
+    parser.add_argument(
+        "--park",
+        action="store_true",
+        help="park a TensorFlow process made for it, and bring it back: tried on a simulated driver only",
+    )
     parser.add_argument(
         "--allow-open-module",
         action="store_true",
-        help="the same, also with the open kernel module: the machine may stop when the process ends",
+        help="the same, also with the open kernel module: the machine may stop when the process ends; "
+        "do not interrupt it",
     )
 
 

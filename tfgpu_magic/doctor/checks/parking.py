@@ -39,8 +39,8 @@ OLD_DRIVER = Outcome(
 OPEN_MODULE = Outcome(
     "open-module",
     Severity.NOTE,
-    "Not on this machine unless its administrator says so: with the open kernel module, which is loaded, the end of a "
-    "process that was parked before has stopped whole machines.",
+    "Not on this machine unless the configuration allows it: with the open kernel module, which is loaded, the end of "
+    "a process that was parked before has stopped whole machines.",
     "Where nobody else works, this tries it all the same:\n  tfgpu doctor --allow-open-module",
 )
 UNKNOWN_MODULE = Outcome(
@@ -58,10 +58,17 @@ HOST_MEMORY = Outcome(
     "Not now: what is parked lies in the machine's memory. A process of {size_bytes} needs {needed_bytes} there, and "
     "{left_bytes} may be used.",
 )
+NVML = Outcome(
+    "nvml",
+    Severity.NOTE,
+    "From driver 610 on, and this is {version}, only a process that has loaded NVML is parked, as a GPU monitor within "
+    "it does (pynvml).",
+)
 NOT_TRIED = Outcome(
     "not-tried",
     Severity.NOTE,
-    "Nothing that can be seen without trying is in its way.",
+    "Nothing that can be seen without trying is in its way. Parking has been tried on a simulated driver only: on a "
+    "real one you may be the first.",
     "This parks a TensorFlow process made for it, and brings it back:\n  tfgpu doctor --park",
 )
 NO_DRIVER = Outcome("no-driver", Severity.NOTE, "It was not tried: the driver does not work.")
@@ -116,7 +123,7 @@ def check(machine: Machine) -> Iterator[Finding]:
     whole = [gpu for gpu in machine.driver.gpus if gpu.instance is None and gpu.total is not None]
     found = [(gpu, _refusals(machine, gpu)) for gpu in whole]
     yield from map(_reason, dict.fromkeys(one for _, refusals in found for one in refusals))
-    good = [gpu for gpu, refusals in found if not refusals]
+    good = [gpu for gpu, refusals in found if all(isinstance(one, why.NvmlUnloaded) for one in refusals)]
     if not good:
         return
     if _untold(machine):
@@ -146,6 +153,7 @@ def _refusals(machine: Machine, gpu: Gpu) -> tuple[Refusal, ...]:
             architecture=platform.machine(),
             gpus=(gpu,),
             held=held,
+            nvml=machine.park,  # what is tried tells of its own process
             host=host_memory.untouched(os.getpid(), machine.root / "proc", machine.root / "sys/fs/cgroup"),
             inside=Inside(),
         )
@@ -158,6 +166,8 @@ def _reason(refusal: Refusal) -> Finding:
             return OLD_DRIVER(version=version or None, least=least)
         case why.OpenModule(version=version):
             return OPEN_MODULE(version=version)
+        case why.NvmlUnloaded(version=version):
+            return NVML(version=version)
         case why.OtherArchitecture(architecture=architecture):
             return ARCHITECTURE(architecture=architecture)
         case why.MigGpu(gpu=gpu):

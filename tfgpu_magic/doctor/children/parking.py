@@ -1,7 +1,8 @@
 """In a process of its own: TensorFlow fills some memory of a GPU, is parked, comes back, and sees whether all is there.
 
-The process ends as programs do, and is not killed once it has come back: with the open kernel module that has stopped
-whole machines. While its memory may be away, CUDA's own end would wait for that, so it ends at once.
+The process ends as programs do once it has come back: with the open kernel module, to kill one then has stopped whole
+machines. `child.ask` kills it all the same when its time is over, and when the doctor is interrupted. While its memory
+may be away, CUDA's own end would wait for that, so it ends at once.
 """
 
 from __future__ import annotations
