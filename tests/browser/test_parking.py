@@ -12,6 +12,7 @@ from tests.browser.panel import open_panel, visit
 from tests.browser.scene import Scene, shot, soon
 from tests.browser.test_offers import offered, run_all
 from tests.browser.unused import unused
+from tests.parking.conftest import kill
 from tests.server.test_park import helpers
 from tests.sizes import GIB
 
@@ -32,8 +33,7 @@ def notebook(scene: Scene) -> Iterator[Notebook]:
     notebook = scene.notebook("train.ipynb", ASK, HOLD)
     yield notebook
     scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
-    for process in helpers(scene.machine):
-        process.kill()
+    kill(*helpers(scene.machine))
 
 
 def test_the_panels_button_parks_and_brings_back(scene: Scene, page: Page, notebook: Notebook) -> None:

@@ -142,10 +142,11 @@ class _Hangs:
 
 
 def test_a_check_that_fails_or_hangs_is_told_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "LONGEST", 0.2)
     hanging = _Hangs()
     (failed,) = examine(Check("Fails", _Fails()), Here())  # type: ignore[arg-type]
+    monkeypatch.setattr(table, "LONGEST", 0.2)
     (hung,) = examine(Check("Hangs", hanging), Here())  # type: ignore[arg-type]
+    monkeypatch.setattr(table, "LONGEST", PATIENCE)
     (after,) = examine(Check("Fails", _Fails()), Here())  # type: ignore[arg-type]
     hanging.ended.set()
 

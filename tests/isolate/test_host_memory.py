@@ -118,7 +118,7 @@ def test_a_caller_whose_memory_would_run_out_lives_and_is_told(cgroup: Path) -> 
     FORK_SERVER.stop()
     """
     with start(code) as program:
-        out, err = program.communicate(timeout=60)
+        out, err = program.communicate(timeout=240)
 
     assert (program.returncode, err) == (0, "")
     assert out.startswith("There is no room for 180 MiB of memory to share with another process: ")

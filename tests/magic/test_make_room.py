@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.jupyter import Notebook, Server, open_notebook, serving
+from tests.parking.notebooks import PATIENT
 from tests.server.conftest import ENABLED, ROOT
 from tests.sizes import GIB
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import make_room
 from tfgpu_magic.config.making_room import Idle
@@ -41,7 +43,7 @@ def server(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def notebook(server: Server, path: str, *cells: str) -> Notebook:
     made = open_notebook(server, path)
-    for cell in ("%load_ext tfgpu_magic", *cells):
+    for cell in ("%load_ext tfgpu_magic", PATIENT, *cells):
         made.run(cell)
     return made
 
@@ -77,7 +79,7 @@ def said(asking: Notebook, line: str, answer: str | None = None) -> str:
         heard.append(message["content"]["prompt"])
         asking.client.input(answer or "")
 
-    options: dict[str, Any] = {"allow_stdin": answer is not None, "timeout": 120, "output_hook": hear}
+    options: dict[str, Any] = {"allow_stdin": answer is not None, "timeout": 120 * SLACK, "output_hook": hear}
     asking.client.execute_interactive(line, **options, stdin_hook=asked)
     return "\n".join(heard)
 

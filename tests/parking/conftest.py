@@ -109,6 +109,8 @@ def gpus() -> str:
 @pytest.fixture
 def machine(gpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    patient = f"Timeouts.__init__.__kwdefaults__.update(look={15 * SLACK}, state={5 * SLACK}, more={5 * SLACK}); "
+    monkeypatch.setattr(client, "CODE", client.CODE.replace("import main; ", f"import Timeouts, main; {patient}"))
     with Machine.create(gpus) as machine:
         for name, value in machine.environ().items():
             monkeypatch.setenv(name, value)

@@ -28,6 +28,19 @@ _ = train()
 print(digest())
 """
 
+PATIENT = """\
+def _wait():
+    from tfgpu_magic.monitor import look, one_look
+    from tfgpu_magic.parking.inside import asking, notebook
+    look.look.__defaults__ = (60.0,)
+    for function in (one_look.table, one_look.owners, one_look.reporting):
+        function.__kwdefaults__["timeout"] = 60.0
+    asking.BEGIN_TIMEOUT = notebook.QUESTION_TIMEOUT = notebook.QUIET_TIMEOUT = 60.0
+_wait()
+del _wait
+"""
+"""What a kernel runs that waits as long as a busy machine takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Site:
@@ -69,6 +82,9 @@ def digest_in(said: str) -> str:
 def home(folder: Path, **settings: Any) -> Path:
     """Make a home whose kernels let themselves be parked."""
     configure(folder, **{"parking": "ask", **settings})
+    startup = folder / ".ipython/profile_default/startup"
+    startup.mkdir()
+    (startup / "patient.py").write_text(PATIENT)
     return folder
 
 

@@ -75,7 +75,7 @@ def _away_and_back(same: Callable[[], bool]) -> Seen:
 
 def _listed() -> int:
     """Return what the driver lists of this process."""
-    return sum(row.held or 0 for row in tfgpu_magic.look().processes if row.pid == os.getpid())
+    return sum(row.held or 0 for row in tfgpu_magic.look(60.0).processes if row.pid == os.getpid())
 
 
 def _names(outcome: Outcome) -> list[str]:

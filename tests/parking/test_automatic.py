@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -44,7 +45,7 @@ def test_one_that_cannot_be_parked_is_tried_again_and_ever_more_rarely(monkeypat
     automatic._ends(None)
     automatic._run()
 
-    assert [later - one for one, later in zip(tried, tried[1:], strict=False)] == [
+    assert [later - one for one, later in pairwise(tried)] == [
         15,
         30,
         60,

@@ -30,13 +30,13 @@ def test_one_notebook_parks_another_and_brings_it_back(site: Site) -> None:
     with site.trained("train.ipynb") as (notebook, digest), site.notebook("other.ipynb") as other:
         names = "print(sorted(name for name in globals() if name[0] != '_'), len(In) - {})"
         before = notebook.run(names.format(0))
-        said = other.run("%tf_gpu park train.ipynb")
+        said = until(lambda: other.run("%tf_gpu park train.ipynb"), lambda text: "is parked" in text)
 
         assert said.startswith("train.ipynb is parked: 5.2 GiB of GPU memory"), said
         assert is_parked(notebook)
         assert site.machine.held() == 0
 
-        assert other.run("%tf_gpu unpark train.ipynb").startswith("train.ipynb is back on the GPU with 5.2 GiB")
+        assert "train.ipynb is back on the GPU with 5.2 GiB" in other.run("%tf_gpu unpark train.ipynb")
         assert site.holds(notebook)
         assert notebook.run(names.format(1)) == before
         assert digest_in(notebook.run("print(digest())")) == digest
@@ -44,7 +44,7 @@ def test_one_notebook_parks_another_and_brings_it_back(site: Site) -> None:
 
 def test_a_busy_notebook_is_not_parked_by_another(site: Site) -> None:
     with site.trained("train.ipynb") as (notebook, _), site.notebook("other.ipynb") as other:
-        waiting = notebook.client.execute("import time; time.sleep(20)")
+        waiting = notebook.client.execute("import time; time.sleep(3600)")
         until(lambda: "busy" in other.run("%tf_gpu"))
         said = other.run("%tf_gpu park train.ipynb")
 
@@ -64,7 +64,7 @@ def test_where_parking_is_off_nobody_parks(site: Site) -> None:
     with site.trained("train.ipynb") as (notebook, _), site.notebook("other.ipynb") as other:
         notebook.run("%config TfGpuMagics.parking = 'off'")
 
-        assert "Parking is off" in other.run("%tf_gpu park train.ipynb")
+        until(lambda: other.run("%tf_gpu park train.ipynb"), lambda text: "Parking is off" in text)
         assert "%config TfGpuMagics.parking" in notebook.run("%tf_gpu park")
         assert not is_parked(notebook)
 

@@ -74,6 +74,15 @@ def test_descendants_are_found_and_only_those_with_the_driver_open_are_in_the_wa
     assert facts.children_on_driver(process.pid) == ()
 
 
+def test_descendants_are_found_where_the_system_lists_no_children(
+    process: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = facts.descendants(process.pid)
+    monkeypatch.setattr(facts, "PROC", tmp_path)
+
+    assert facts.descendants(process.pid) == known
+
+
 def test_what_has_ended_is_neither_stopped_nor_owned() -> None:
     with subprocess.Popen(["true"]) as process:
         pass

@@ -19,6 +19,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from tests.processes import run
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.isolate import local
 from tfgpu_magic.isolate.cells.jobs import Job
@@ -74,7 +75,7 @@ def test_what_a_loop_has_waiting_is_done_when_the_state_is_back() -> None:
         assert gate.close() == ()
         await asyncio.to_thread(lambda: until(lambda: len(back.asked) >= 1))
         loop.call_later(0.05, lambda: None)
-        while len(back.asked) < 2:  # the timer is due, too
+        while len(back.asked) < 3:  # the timer is due, too
             await asyncio.sleep(0.01)
         held = said.copy()
         gate.open()
@@ -260,7 +261,7 @@ def test_a_cell_that_another_thread_is_about_to_run_is_seen(over: threading.Even
 def test_a_timer_waits_for_the_state() -> None:
     said, back = list[str](), Back()
     back.refuses = True
-    timer = threading.Timer(2.0, lambda: said.append("there"))
+    timer = threading.Timer(2.0 + 2 * SLACK, lambda: said.append("there"))
     timer.start()
     until(lambda: timer.name not in found())
     gate = back.gate = Gate(back, [threads.hold])
@@ -269,7 +270,7 @@ def test_a_timer_waits_for_the_state() -> None:
 
     assert said == []
     back.refuses = False
-    timer.join(30)
+    timer.join(30 * SLACK)
     assert said == ["there"]
 
 

@@ -6,6 +6,7 @@ state, and one digest shows that it is the same.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +17,10 @@ import pytest
 
 import tfgpu_magic
 from tests.jupyter import Notebook, serving
-from tests.parking.conftest import PARKER, WORKER, helpers
+from tests.parking.conftest import PARKER, WORKER, helpers, kill
 from tests.parking.notebooks import SIZE, Site, digest_in, home, park
 from tests.sizes import CONTEXT
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.parking import client
 from tfgpu_magic.parking.states import Phase
@@ -39,14 +41,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             patch.setenv(name, value)
         with serving(machine, home(tmp_path_factory.mktemp("home"))) as server:
             yield Site(machine, server)
-        for helper in (*helpers(machine, PARKER), *helpers(machine, WORKER)):
-            helper.kill()
+        kill(*helpers(machine, PARKER), *helpers(machine, WORKER))
 
 
 @pytest.fixture(scope="module")
 def notebook(site: Site) -> Iterator[Notebook]:
     """Give a notebook that has jobs."""
     with site.notebook("jobs.ipynb") as found:
+        found.run(f"%config TfGpuMagics.grace = {4 * SLACK}")
         yield found
 
 
@@ -91,7 +93,7 @@ def job(site: Site, notebook: Notebook, end: Path, **options: bool) -> Iterator[
         until(lambda: one.holds() and Path(f"{end}-begun").exists())  # from now on it comes to its points
         yield one
     finally:
-        if psutil.pid_exists(one.pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(one.pid).kill()
         until(lambda: not psutil.pid_exists(one.pid) and site.machine.held(pid=one.pid) == 0)
 
@@ -118,12 +120,10 @@ def test_a_job_makes_way_for_a_notebook_and_goes_on_when_there_is_room(
             row = until(one.row, lambda row: "waits for room" in row)
             assert " parked, 5.2 GiB in host memory, since " in row
             assert one.is_parked()
-            table = other.run("%tf_gpu")
-            assert "jobs.ipynb's isolated call" in table
+            table = until(lambda: other.run("%tf_gpu"), lambda text: "jobs.ipynb's isolated call" in text)
             assert "parked, 5.2 GiB in host memory, since " in table
 
-            for helper in helpers(site.machine, PARKER):  # what waits asks the next one
-                helper.kill()
+            kill(*helpers(site.machine, PARKER))  # what waits asks the next one
             park(other)
             until(one.holds)
             one.end.touch()
@@ -146,9 +146,8 @@ def test_a_user_parks_a_job_until_they_say_otherwise(
         one.do("unpark")
         until(one.holds)
         one.park()
+        one.end.touch()  # seen when it is back
         notebook.run(f"%tf_gpu unpark {one.pid}")  # by which anybody brings anything back
-        until(one.holds)
-        one.end.touch()
         said = notebook.run("print(job.result())")
 
     assert digest_in(said) == undisturbed

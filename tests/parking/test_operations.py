@@ -6,6 +6,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,11 @@ class House:
         self.place = BoardDirectory(Path(folder))
         self.start()
 
-    def start(self) -> None:
+    def start(self, timeouts: Timeouts = QUICK) -> None:
         """Begin as a helper does that finds what another has left."""
         self.ledger = Ledger(self.place, record.read(self.place))
         self.waiting = Waiting(LeaseTable())
-        self.operations = Operations(self.ledger, Workers(self.driver), self.waiting, QUICK)  # type: ignore[arg-type]
+        self.operations = Operations(self.ledger, Workers(self.driver), self.waiting, timeouts)  # type: ignore[arg-type]
 
     async def do(self, request: Request, asked: Asked | None = None) -> Outcome:
         return await asyncio.wait_for(self.operations.do(asked or Asked(request, me())), 60)
@@ -188,6 +189,7 @@ def test_who_calls_it_off_while_it_is_set_right_is_told_just_that(house: House) 
         assert gone.entry is not None
         house.ledger.move(gone.entry, Phase.RESTORING)
         house.driver.script = dict.fromkeys(range(99), "hung before")
+        house.start(replace(QUICK, copy=60.0))
         return await house.do(UNPARK, asked)
 
     asked = Asked(UNPARK, me(), tell)
@@ -243,6 +245,8 @@ def test_room_that_is_not_given_is_said_and_tried_for_more_and_more_rarely(house
         asked = Asked(UNPARK, me(), said.append)
         coming = asyncio.ensure_future(house.do(UNPARK, asked))
         await asyncio.sleep(1)
+        while house.driver.calls.count("take") < 2:
+            await asyncio.sleep(0.01)
         tried = house.driver.calls.count("take")
         house.driver.kept = 0
         assert (await coming).done

@@ -78,7 +78,7 @@ def test_a_process_that_is_stopped_while_it_is_parked_waits_for_its_continuation
 def test_a_process_that_is_stopped_in_the_middle_is_given_up_and_set_right_later(
     machine: Machine, held: Talker
 ) -> None:
-    machine.hang("cuCheckpointProcessLock", 1.0 + SLACK)
+    machine.hang("cuCheckpointProcessLock", 2 + 2 * SLACK)
     asking = Asking(park, held.pid)
     until(lambda: phase(held.pid) is Phase.LOCKING)
     held.stop()
@@ -99,7 +99,7 @@ def test_work_that_does_not_end_is_waited_for_in_bounded_time_and_goes_on(machin
     with talker(machine) as other:
         until(lambda: other.ask(f"locks_in_vain({held.pid})"))
 
-    assert park(held.pid).refusals == (why.StillWorking(10.0),)
+    until(lambda: park(held.pid).refusals, lambda found: found == (why.StillWorking(10.0),), seconds=15)
     assert phase(held.pid) is None
     assert held.ask("intact()")
 
@@ -167,9 +167,9 @@ def test_what_nobody_knew_of_ends_the_process_alone_and_the_helper_goes_on(
         refusals = park(held.pid).refusals
 
         assert held.end() == -(signal.SIGABRT if what == "NCCL" else signal.SIGSEGV)
-    assert refusals == (why.Declined("cuCheckpointProcessCheckpoint", 304), why.Ended())
-    assert phase(held.pid) is None
-    assert machine.held() == 0
+    assert refusals[0] == why.Declined("cuCheckpointProcessCheckpoint", 304)
+    assert refusals[1:] in ((), (why.Ended(),))  # it is ending
+    until(lambda: phase(held.pid) is None and machine.held() == 0)
     with talker(machine, "hold(64 * MIB)") as third:
         assert park(third.pid).done
 
@@ -198,7 +198,7 @@ def test_a_process_that_something_else_has_locked_is_left_as_it_is(machine: Mach
 def test_a_restore_that_finds_too_little_room_all_the_same_is_said_to_be_final(machine: Machine, held: Talker) -> None:
     """Somebody takes the room in the moment between the placeholder's end and the restore."""
     assert park(held.pid).done
-    machine.hang("cuCheckpointProcessRestore", 1.0 + SLACK)
+    machine.hang("cuCheckpointProcessRestore", 4 + 4 * SLACK)
     coming = Asking(client.unpark, held.pid)
     until(lambda: phase(held.pid) is Phase.RESTORING)
     other = until(lambda: machine.add_neighbour("1400MiB@0"), despite=SimulatorError)
@@ -229,7 +229,7 @@ def test_a_gpu_that_is_lost_is_waited_for_and_nothing_is_restored(machine: Machi
 
 def test_a_gpu_that_is_lost_in_a_restore_is_the_end_and_said_to_be(machine: Machine, held: Talker) -> None:
     assert park(held.pid).done
-    machine.hang("cuCheckpointProcessRestore", 1.0 + SLACK)
+    machine.hang("cuCheckpointProcessRestore", 4 + 4 * SLACK)
     coming = Asking(client.unpark, held.pid)
     until(lambda: phase(held.pid) is Phase.RESTORING)
     machine.lose(0)
@@ -240,7 +240,7 @@ def test_a_gpu_that_is_lost_in_a_restore_is_the_end_and_said_to_be(machine: Mach
 
 def test_while_a_copy_is_under_way_everybody_is_told_from_the_record(machine: Machine, held: Talker) -> None:
     """The driver would not answer until it is done."""
-    machine.set_checkpoints(out=0.1, back=0.1)
+    machine.set_checkpoints(out=0.15 / SLACK, back=0.15 / SLACK)
     for deed, step in ((park, Phase.CHECKPOINTING), (client.unpark, Phase.RESTORING)):
         asking = Asking(deed, held.pid)
         until(lambda: phase(held.pid), {step}.__contains__, every=0.01)

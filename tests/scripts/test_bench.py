@@ -124,7 +124,7 @@ def test_a_tracked_cell_is_measured_in_pairs_with_one_that_is_not() -> None:
 
 
 def test_parking_is_measured() -> None:
-    said = bench("park", "-n", "3")
+    said = bench("park", "-n", "8")
 
     assert re.findall(r"^  (\S.*?)(?: +\d+\.\d+){5}$", said, re.MULTILINE) == ["park", "come back"]
     assert "Weights and optimizer: bit-equal every time." in said

@@ -258,12 +258,12 @@ def test_strangers_end_nothing(server: Server, orphan: subprocess.Popen[str]) ->
 def test_another_site_cannot_have_the_users_browser_do_it(server: Server, orphan: subprocess.Popen[str]) -> None:
     browser = build_opener(HTTPCookieProcessor())
     token = {"Authorization": f"token {server.token}"}
-    browser.open(Request(f"http://{server.base}api/status", headers=token), timeout=30).close()  # it is logged in
-    with browser.open(f"http://{server.base}api/status", timeout=30) as answer:
+    browser.open(Request(f"http://{server.base}api/status", headers=token), timeout=240).close()  # it is logged in
+    with browser.open(f"http://{server.base}api/status", timeout=240) as answer:
         assert answer.status == 200
     body = json.dumps({"pid": orphan.pid, "began": began(orphan.pid)}).encode()
     with pytest.raises(urllib.error.HTTPError, match="403") as refused:
-        browser.open(Request(f"http://{server.base}tfgpu-magic/end", data=body), timeout=30)
+        browser.open(Request(f"http://{server.base}tfgpu-magic/end", data=body), timeout=240)
 
     assert "_xsrf" in refused.value.read().decode()
     assert orphan.poll() is None

@@ -27,6 +27,7 @@ from tests.simgpu.checkpoint_on_machine import (
 )
 from tests.simgpu.talking import MOMENT, talker
 from tests.sizes import CONTEXT, GIB, MIB
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
@@ -192,7 +193,7 @@ def test_a_lock_waits_for_work_that_goes_on_and_gives_up_in_time() -> None:
         assert held.ask("intact()")  # it runs on
 
     with Machine.create() as machine, talker(machine, "hold(64 * MIB)") as held, talker(machine) as caller:
-        machine.hang("cuLaunchKernel", 2)
+        machine.hang("cuLaunchKernel", 2 + 2 * SLACK)
         held.ask("launch(beside=True)")
         until(lambda: caller.ask(f"locks_in_vain({held.pid})"))
         assert caller.ask(f"call('Lock', {held.pid})") == OK

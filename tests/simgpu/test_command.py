@@ -17,7 +17,7 @@ SIMGPU = [sys.executable, "-m", "tfgpu_magic.simgpu"]
 
 
 def simgpu(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*SIMGPU, *words], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([*SIMGPU, *words], capture_output=True, text=True, check=False, timeout=240)
 
 
 def test_the_commands_output_and_status_are_passed_on() -> None:

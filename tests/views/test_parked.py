@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -17,11 +18,18 @@ from tests.views.test_message import row as sent
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.parked import Parked, ParkedState
 from tfgpu_magic.monitor.rows import ProcessRow, Table
-from tfgpu_magic.views import html, message, terminal, text
+from tfgpu_magic.views import html, message, phrases, terminal, text
 from tfgpu_magic.views.phrases import parked
 
 NOW = time.time()
 CLOCK = time.strftime("%H:%M", time.localtime(NOW))
+
+
+@pytest.fixture(autouse=True)
+def today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have it be the day on which this file was read, also after midnight."""
+    fixed = SimpleNamespace(localtime=lambda at=NOW: time.localtime(at), strftime=time.strftime)
+    monkeypatch.setattr(phrases, "time", fixed)
 
 
 def row(state: ParkedState = "parked", *, behind: str = "", trouble: str = "") -> ProcessRow:

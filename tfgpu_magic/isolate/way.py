@@ -185,6 +185,7 @@ class Way:
             if self._stays():
                 entry = client.parked(pid)
                 if entry is not None and entry.phase is Phase.BACK:  # somebody else has brought it back
+                    self.unpark()  # and did not want it parked again
                     break
                 continue
             try:

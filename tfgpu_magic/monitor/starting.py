@@ -98,8 +98,12 @@ def launch(code: str, options: tuple[str, ...], place: BoardDirectory) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+    def wait() -> None:
+        process.wait()  # from here, so that the thread is known for ours
+
     try:
-        threading.Thread(target=process.wait, name="tfgpu_magic-starter", daemon=True).start()
+        threading.Thread(target=wait, name="tfgpu_magic-starter", daemon=True).start()
     except RuntimeError:  # none starts any more: Python ends
         process.wait()
 
