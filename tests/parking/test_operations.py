@@ -28,7 +28,7 @@ from tfgpu_magic.parking.driver import OUT_OF_MEMORY
 from tfgpu_magic.parking.ledger import Ledger
 from tfgpu_magic.parking.messages import Outcome, Progress, Request, reply
 from tfgpu_magic.parking.operations import Operations
-from tfgpu_magic.parking.record import Held
+from tfgpu_magic.parking.record import Entry, Held
 from tfgpu_magic.parking.room import Waiting
 from tfgpu_magic.parking.states import Phase, State
 from tfgpu_magic.views import parking
@@ -174,6 +174,22 @@ def test_who_calls_it_off_is_parked_as_before(house: House) -> None:
         return await house.do(UNPARK, asked)
 
     assert asyncio.run(story()).refusals == (why.Cancelled(),)
+    assert (house.phase, house.driver.state) == (Phase.PARKED, State.CHECKPOINTED)
+
+
+def test_who_asks_again_while_a_copy_is_under_way_is_told_when_it_is_done(house: House) -> None:
+    """The helper that had begun has died, and the driver answers nothing about the process until then."""
+
+    async def story() -> Outcome:
+        pid, start = me()
+        begun = Entry(pid=pid, began=start, phase=Phase.LOCKING, since=1.0, held=(Held("GPU-0", HELD),))
+        house.ledger.move(house.ledger.begin(begun), Phase.CHECKPOINTING)
+        house.driver.state = State.CHECKPOINTED
+        house.driver.script = {0: "hung before"}
+        house.start(replace(QUICK, copy=60.0))
+        return await house.do(PARK)
+
+    assert asyncio.run(story()).done
     assert (house.phase, house.driver.state) == (Phase.PARKED, State.CHECKPOINTED)
 
 

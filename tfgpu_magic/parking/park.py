@@ -46,7 +46,7 @@ class Park:
 
     async def park(self, asked: Asked) -> Outcome:
         """Park a process; whatever goes wrong, it is not left locked."""
-        before = await self._settling.settled(asked.key)
+        before = await self._settling.settled_in_time(asked)
         if before is not None and before.phase is Phase.PARKED:
             return Outcome(entry=before)
         if before is not None and (before.phase in UNSETTLED or before.phase is Phase.FAILED):

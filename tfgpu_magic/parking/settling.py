@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.parking import facts
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.calls import TROUBLES
+from tfgpu_magic.parking.messages import Progress
 from tfgpu_magic.parking.states import UNSETTLED, Action, Found, Phase, State, reconcile, settled
 
 if TYPE_CHECKING:
+    from tfgpu_magic.parking.asked import Asked
     from tfgpu_magic.parking.calls import Calls
     from tfgpu_magic.parking.ledger import Key, Ledger
     from tfgpu_magic.parking.record import Entry
@@ -47,6 +50,18 @@ class Settling:
                 return await self.set_right(worker, entry)
         except TROUBLES:
             return self._ledger.note(self._ledger.entry(key) or entry, SILENT)
+
+    async def settled_in_time(self, asked: Asked) -> Entry | None:
+        """Return what is known of a process as soon as it is set right: a copy that is under way takes its time."""
+        times, begun = self._calls.timeouts, time.monotonic()
+        while True:
+            entry = await self.settled(asked.key)
+            if entry is None or entry.phase not in UNSETTLED or entry.trouble == STOPPED or asked.called_off:
+                return entry
+            if time.monotonic() - begun > times.copying(entry.size):
+                return entry
+            asked.tell(Progress(step="settles", size=entry.size))
+            await asked.pause(times.between)
 
     async def set_right(self, worker: Worker, entry: Entry, *, never_away: bool = False) -> Entry | None:
         """Do what `states.reconcile` says; return the process as it is known then.

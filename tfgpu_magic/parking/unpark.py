@@ -18,7 +18,7 @@ from tfgpu_magic.parking.driver import DriverError
 from tfgpu_magic.parking.messages import Outcome, Progress
 from tfgpu_magic.parking.record import Entry
 from tfgpu_magic.parking.room import rooms
-from tfgpu_magic.parking.settling import STOPPED, unless_back, unsettled
+from tfgpu_magic.parking.settling import unless_back, unsettled
 from tfgpu_magic.parking.states import UNSETTLED, Found, Phase, State
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Unpark:
 
     async def unpark(self, asked: Asked) -> Outcome:
         """Bring a process back, as soon as there is room for it."""
-        entry = await self._settled_in_time(asked) or await self._adopted(asked)
+        entry = await self._settling.settled_in_time(asked) or await self._adopted(asked)
         if isinstance(entry, why.Refusal):
             return Outcome(refusals=(entry,))
         if entry.phase is Phase.BACK:
@@ -78,18 +78,6 @@ class Unpark:
             self._ledger.want(asked.key, wanted=False)
             self._waiting.leave(place)
 
-    async def _settled_in_time(self, asked: Asked) -> Entry | None:
-        """Return what is known of a process as soon as it is set right: a copy that is under way takes its time."""
-        times, begun = self._calls.timeouts, time.monotonic()
-        while True:
-            entry = await self._settling.settled(asked.key)
-            if entry is None or entry.phase not in UNSETTLED or entry.trouble == STOPPED or asked.called_off:
-                return entry
-            if time.monotonic() - begun > times.copying(entry.size):
-                return entry
-            asked.tell(Progress(step="settles", size=entry.size))
-            await asked.pause(times.between)
-
     async def _adopted(self, asked: Asked) -> Entry | why.Refusal:
         """Return a process that an earlier helper has parked whose record is lost, set right, or why there is none."""
         (pid, start), request = asked.key, asked.request
@@ -107,7 +95,7 @@ class Unpark:
             return refusal(trouble)
         except MonitorError as error:
             return why.Unrecorded(str(error))
-        return await self._settled_in_time(asked) or why.NotParked()
+        return await self._settling.settled_in_time(asked) or why.NotParked()
 
     async def _in_turn(self, asked: Asked, entry: Entry, place: Place) -> Outcome:
         """Wait until it is the process's turn and there is room, and bring it back, unless something else has."""
