@@ -20,6 +20,7 @@ from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.inside import cells, facts
 from tfgpu_magic.parking.inside import notebook as parking
+from tfgpu_magic.parking.inside.gate import NotBack, Way
 from tfgpu_magic.parking.messages import Outcome, Progress, Request
 from tfgpu_magic.parking.record import Entry, Held
 from tfgpu_magic.parking.states import Phase
@@ -175,3 +176,24 @@ def test_what_was_surely_not_parked_goes_on(
         assert notebook.park() == gives
 
     assert not notebook.parked
+
+
+def test_a_cell_is_told_that_it_was_not_run_where_nobody_can_be_asked(
+    notebook: parking.Notebook, helper: Helper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hangs(**_: Any) -> Outcome:
+        raise client.HelperHangs("The process that parks others does not answer.")
+
+    helper.gives = Outcome(entry=entry(Phase.PARKED))
+    notebook.park()
+    monkeypatch.setattr(client, "unpark", hangs)
+    monkeypatch.setattr(parking, "here", lambda: "notebook")
+
+    with pytest.raises(NotBack) as told:
+        notebook._come(Way.QUESTION)
+
+    assert str(told.value) == (
+        "The cell was not run. The process that parks others does not answer. This notebook is still parked, and "
+        "nothing is lost: run it again."
+    )
+    assert notebook.parked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import threading
 import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,9 @@ from tests.server.test_kernels import Kernel
 from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
-from tfgpu_magic.parking.refusals import Off
+from tfgpu_magic.parking import client
+from tfgpu_magic.parking.refusals import Cancelled, Off
+from tfgpu_magic.server.park import WAITED_FOR
 from tfgpu_magic.views.parking import reasons
 
 if TYPE_CHECKING:
@@ -157,7 +160,7 @@ def test_a_busy_one_is_not_parked_now_nor_when_its_cell_ends(notebook: Notebook,
 
 
 def test_without_room_it_waits_says_for_whom_and_can_be_told_to_stay(
-    server: Server, machine: Machine, notebook: Notebook
+    server: Server, machine: Machine, notebook: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = machine.held(pid=notebook.pid)
     assert notebook.parked()
@@ -166,6 +169,16 @@ def test_without_room_it_waits_says_for_whom_and_can_be_told_to_stay(
         assert notebook.seen(lambda row: row.get("parking") == "waiting" and row.get("behind"))
         assert notebook.post() == (204, "")
         assert notebook.seen(lambda row: row.get("parking") == "parked")["away"] == held
+        for name, value in {**machine.environ(), "TFGPU_MAGIC_DIR": str(server.home / "board")}.items():
+            monkeypatch.setenv(name, value)
+        off = threading.Event()
+        with ThreadPoolExecutor() as threads:
+            waits = threads.submit(client.unpark, notebook.pid, wanted=lambda: not off.is_set())
+            assert notebook.seen(lambda row: row.get("parking") == "waiting")
+            status, said = notebook.post()  # this server cannot call that off
+            off.set()
+            assert (status, said) == (409, WAITED_FOR)
+            assert waits.result(60 * SLACK).refusals == (Cancelled(),)
         assert notebook.post(back=True) == (202, "")
     assert notebook.seen(lambda row: "parking" not in row)["held"] == held
 

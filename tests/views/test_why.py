@@ -174,6 +174,13 @@ def test_each_cause_has_its_sentence(facts: dict[str, Any], said: str) -> None:
             "%tf_gpu park eval.ipynb   parks eval.ipynb, idle 2 h, which holds 9.8 GiB and comes back",
         ),
         (
+            {},
+            Way(
+                kind="park", row=row(9.8, f"{'a-long-name-' * 9}.ipynb")
+            ),  # by what would be left of it nobody is found
+            "%tf_gpu park 7   parks ",
+        ),
+        (
             {"host": "program"},
             Way(kind="park", row=row(9.8)),
             "  Park eval.ipynb, idle 2 h, which holds 9.8 GiB and comes",

@@ -32,6 +32,9 @@ PARK_TIMEOUT = asking.BEGIN_TIMEOUT + asking.ANSWER_TIMEOUT
 RETURN_TIMEOUT = 5.0
 """Seconds that the answer to a return may take; one that waits for room goes on, and the panel shows how it gets on."""
 
+WAITED_FOR = "A cell, a timer or another notebook waits for it, and only that can be interrupted."
+"""Why one that waits to come back is not told to stay parked: nobody has asked this server to bring it back."""
+
 
 class Returns:
     """The kernels that are to come back as soon as there is room. Thread-safe."""
@@ -95,7 +98,7 @@ class ParkHandler(ActionHandler):
             return 204
         entry = client.parked(pid)
         if entry is not None and entry.wanted:
-            return self._say(409, "A cell, a timer or another notebook waits for it, and only that can be interrupted.")
+            return self._say(409, WAITED_FOR)
         return await self._done(partial(_busy if known.state == "busy" else asking.park, pid), PARK_TIMEOUT)
 
     async def _done(self, do: Callable[[], Outcome], timeout: float) -> int:

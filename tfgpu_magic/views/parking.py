@@ -168,6 +168,11 @@ def stays(here: str) -> str:
     )
 
 
+def unasked(error: str, here: str) -> str:
+    """Say that a cell was not run since nobody could be asked to bring the state back."""
+    return f"The cell was not run. {error} This {here} is still parked, and nothing is lost: run it again."
+
+
 def interrupted(here: str, *, parked: bool) -> str:
     """Say what became of a wait that was interrupted."""
     if parked:

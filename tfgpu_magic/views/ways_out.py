@@ -88,9 +88,8 @@ def _park(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
     if case.host == "program":
         yield "", f"Park {about}{then}"
     else:
-        name = (
-            title if title and phrases.plain(title, longest=LONGEST) == title else way.row.pid
-        )  # what it can be found by
+        told = title and phrases.plain(title, longest=LONGEST) == title
+        name = title if told else way.row.pid  # a title that is cut would not be found
         yield f"%tf_gpu park {name}", f"parks {about}{then}"
     if way.words:
         yield from _restart(case, way)

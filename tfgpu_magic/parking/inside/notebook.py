@@ -180,7 +180,7 @@ class Notebook:
         except KeyboardInterrupt:
             raise NotBack(parking.interrupted(here(), parked=self._gate.closed)) from None
         except MonitorError as error:
-            raise NotBack(f"{error} {parking.stays(here())}") from None
+            raise NotBack(parking.unasked(str(error), here())) from None
         if self._gate.closed:
             raise NotBack(parking.not_back(() if outcome is None else outcome.refusals, here()))
         if outcome is not None:
@@ -249,9 +249,8 @@ class Notebook:
         if not (self._gate.closed or self._lost):
             return
         if threading.current_thread() is threading.main_thread():
-            signal.signal(
-                signal.SIGTERM, signal.SIG_IGN
-            )  # Jupyter Server's, after half of its time: the end is under way
+            # The end is under way: Jupyter Server's comes after half of the time that it gives.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         careful = _magics(self._shell).parking_on_open_module
         timeout = CAREFUL_EXIT_TIMEOUT if careful else EXIT_TIMEOUT
         end = time.monotonic() + timeout
