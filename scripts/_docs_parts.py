@@ -1,11 +1,13 @@
-"""The parts of docs/ that are made from the package: tables of words, flags and commands, and the tree of modules."""
+"""The parts of docs/ that are made from the package: tables of words, flags, commands and findings, and the tree."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 from tfgpu_magic.command.table import COMMANDS
+from tfgpu_magic.doctor.table import CHECKS
 from tfgpu_magic.words import isolate, table
 
 PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"
@@ -29,6 +31,23 @@ def commands() -> str:
     """Return the table of the commands of `tfgpu`, as Markdown."""
     rows = [f"| `{f'tfgpu {command.name} {command.usage}'.rstrip()}` | {command.meaning} |" for command in COMMANDS]
     return "\n".join(["| command | what it does |", "|---|---|", *rows])
+
+
+def findings() -> str:
+    """Return the table of all that `tfgpu doctor` may find, as Markdown; a fact's place is shown as dots."""
+    rows = [
+        f"| {check.title if not number else ''} | {outcome.severity.value} | {_dotted(outcome.found)} | "
+        f"{_dotted(outcome.next)} |"
+        for check in CHECKS
+        for number, outcome in enumerate(check.outcomes)
+    ]
+    return "\n".join(["| about | how serious | what is found | what to do next |", "|---|---|---|---|", *rows])
+
+
+def _dotted(text: str) -> str:
+    """Return a sentence of an outcome in one line, with what is to be pasted as code."""
+    lines = [f"`{line.strip()}`" if line.startswith("  ") else line for line in text.splitlines()]
+    return re.sub(r"\{\w+\}", "…", " ".join(lines)).replace("|", "\\|")
 
 
 def tree() -> str:

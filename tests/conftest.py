@@ -75,6 +75,8 @@ _OWN = {
 
 LONGEST = (
     "browser/test_panel.py",
+    "parking/test_deaths.py",
+    "parking/test_traps.py",
     "notebooks/test_isolation.py",
     "insight/test_why.py",
     "magic/test_administrator.py",

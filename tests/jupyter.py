@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import os
 import secrets
 import socket
 import subprocess
@@ -18,9 +21,13 @@ from typing import Any, TypeVar
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from tests import waiting
+from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 T = TypeVar("T")
+
+# Below those that the system gives to whoever asks for any, as kernels do meanwhile; each worker of pytest has its own.
+_PORTS = itertools.count(10_000 + 1000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + os.getpid() % 500)
 
 
 class Server:
@@ -50,9 +57,7 @@ class Server:
         python: str = sys.executable,
     ) -> None:
         self.token = secrets.token_hex() if token is None else token
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = _free_port()
         self.base = f"127.0.0.1:{self.port}{base}"
         self.home = home
         self.runtime = home / "runtime"
@@ -98,7 +103,7 @@ class Server:
             headers={"Authorization": f"token {self.token}"} if headers is None else headers,
             method=method,
         )
-        return urllib.request.urlopen(request, timeout=30)
+        return urllib.request.urlopen(request, timeout=30 * SLACK)
 
     def call(self, path: str, data: object = None, *, method: str | None = None) -> Any:
         """Call the REST interface, and return what it says."""
@@ -110,7 +115,7 @@ class Server:
         client.load_connection_file()
         client.hb_channel.time_to_dead = 30.0  # a machine that has much to do may not answer for a second
         client.start_channels()
-        client.wait_for_ready(timeout=60)
+        client.wait_for_ready(timeout=60 * SLACK)
         return client
 
 
@@ -158,6 +163,15 @@ def serving(machine: Machine, home: Path, **options: Any) -> Iterator[Server]:
         server.stop()
 
 
+def _free_port() -> int:
+    """Return a port that nobody listens at."""
+    for port in _PORTS:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError
+
+
 def until(ask: Callable[[], T], *, seconds: float = 60) -> T:
     """Ask a server until it gives a true answer, and return that; one that refuses or is not there is asked again."""
 
@@ -179,13 +193,13 @@ def execute(client: BlockingKernelClient, code: str) -> str:
         content = message["content"]
         said.append(content.get("text") or content.get("data", {}).get("text/plain", "") or content.get("evalue", ""))
 
-    client.execute_interactive(code, timeout=120, output_hook=hear)
+    client.execute_interactive(code, timeout=120 * SLACK, output_hook=hear)
     return "".join(said)
 
 
 def reply_to(client: BlockingKernelClient, message: str) -> dict[str, Any]:
     """Return what a page is told of the end of a request."""
     while True:
-        answer = client.get_shell_msg(timeout=120)
+        answer = client.get_shell_msg(timeout=120 * SLACK)
         if answer["parent_header"]["msg_id"] == message:
             return dict(answer["content"])

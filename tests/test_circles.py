@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HOUSE = Path(tfgpu_magic.__file__).parent
 C = HOUSE / "simgpu" / "src"
-MOST_LATE = 80
+MOST_LATE = 87
 """Imports within functions; a new one has to be worth more than an old one."""
 
 REASONS = {
@@ -43,7 +43,7 @@ REASONS = {
     "tfgpu_magic.isolate.values.plain": "NumPy is optional",
     "tfgpu_magic.views.track": "pandas is optional",
     **dict.fromkeys(
-        [f"tfgpu_magic.words.{word}" for word in ("code", "env", "jobs", "measure", "plan", "policy", "track")],
+        [f"tfgpu_magic.words.{word}" for word in ("code", "env", "jobs", "measure", "park", "plan", "policy", "track")],
         "all words are imported when one is said, and what it needs when it is that one",
     ),
 }

@@ -182,6 +182,30 @@ def test_only_cuda_py_loads_libcuda() -> None:
     assert loading == ["config/cuda.py"]
 
 
+def test_only_parkings_driver_calls_for_checkpoints_and_only_its_worker_imports_it() -> None:
+    ours = [room for room in ROOMS if not room.startswith("simgpu/")]
+    calling = [
+        room
+        for room in ours
+        if any(isinstance(n, ast.Constant) and n.value == "cuCheckpointProcessLock" for n in nodes(room))
+    ]
+    opening = [room for room in ours if "tfgpu_magic.parking.driver.Driver" in imports(room)]
+
+    assert calling == ["parking/driver.py"]
+    assert opening == ["parking/worker.py"]
+
+
+def test_nothing_of_parking_is_imported_before_it_is_asked_for() -> None:
+    first = modules_after("import tfgpu_magic.loading, tfgpu_magic.words.table, tfgpu_magic.config.vocabulary")
+
+    assert not [name for name in first if name.startswith("tfgpu_magic.parking")]
+
+
+@pytest.mark.parametrize("room", ["states", "checks", "refusals", "messages"])
+def test_what_decides_about_parking_touches_nothing(room: str) -> None:
+    assert not imports(f"parking/{room}.py") & {"os", "sys", "subprocess", "ctypes", "socket", "pathlib", "psutil"}
+
+
 def test_only_runtime_writes_the_environment() -> None:
     def writes(node: ast.AST) -> bool:
         targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else []

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.isolate.isolated import isolated
     from tfgpu_magic.monitor.look import look
     from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.parking.inside.making_way import make_way
     from tfgpu_magic.views.freed import Freed
     from tfgpu_magic.views.status import Status
     from tfgpu_magic.views.tensors import Tensors
@@ -64,6 +65,7 @@ __all__ = [
     "isolated",
     "load_ipython_extension",
     "look",
+    "make_way",
     "measure",
     "plan",
     "status",
@@ -95,6 +97,7 @@ _HOMES = {
     "give_back": "giving_back",
     "isolated": "isolate.isolated",
     "look": "monitor.look",
+    "make_way": "parking.inside.making_way",
     "measure": "insight.measuring",
     "plan": "control",
     "status": "control",

@@ -189,7 +189,7 @@ def at_import() -> None:
             return
         RUNTIME.configure(plan)
     except Exception as error:  # TensorFlow's have no common root
-        why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {error or type(error).__name__}"
+        why = f"tfgpu_magic: `{plan.asked}` is NOT in force: {str(error) or type(error).__name__}"
         least = _least(fallback.GROWS)
         held = _fall_back(least)
         if _configured is None and held:

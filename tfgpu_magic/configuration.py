@@ -28,7 +28,7 @@ def enforce(policy: str, policies: Mapping[str, str], ceiling: str, warn: Callab
 
         if process_ceiling.restrict(ceiling, warn):
             held = process_ceiling.in_force()
-    given, where = _policy(policy, policies)
+    given, where = policy_for_user(policy, policies)
     if given or held:
         if not administrator.has_policy():  # else this is loaded again, and what was asked meanwhile stays in force
             administrator.enforce(given or "growth", where if given else "the ceiling", warn)
@@ -36,10 +36,12 @@ def enforce(policy: str, policies: Mapping[str, str], ceiling: str, warn: Callab
     return held
 
 
-def _policy(policy: str, policies: Mapping[str, str]) -> tuple[str, str]:
+def policy_for_user(
+    policy: str, policies: Mapping[str, str], environ: Mapping[str, str] = os.environ
+) -> tuple[str, str]:
     """Return the policy that the environment or the configuration gives this user, and its source as a phrase."""
-    if POLICY in os.environ:
-        return os.environ[POLICY], f"${POLICY}"
+    if POLICY in environ:
+        return environ[POLICY], f"${POLICY}"
     for group, of_group in policies.items():
         if _is_member(group):
             return of_group, f"the configuration for the group {group}"

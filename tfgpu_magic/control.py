@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tfgpu_magic import administrator, other_processes
 from tfgpu_magic.administrator import look_well
-from tfgpu_magic.config import fallback, import_hook, parser, promises
+from tfgpu_magic.config import fallback, import_hook, making_room, parser, promises
 from tfgpu_magic.config import plan as planning
-from tfgpu_magic.config.flags import RESTART
+from tfgpu_magic.config.flags import MAKE_ROOM, RESTART
 from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import ProcessState, Stage
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
+from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from tfgpu_magic.config.making_room import Idle
+    from tfgpu_magic.config.promises import Promise
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.other_processes import OtherProcesses
     from tfgpu_magic.views.status import Status
@@ -52,10 +56,36 @@ def plan(
 
 
 def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses) -> Plan:
+    try:
+        return _planned(asked, frameworks, snapshot, processes)
+    except Refused as error:
+        idle = processes.idle(snapshot)
+        if isinstance(error, TooLate) or not idle:
+            raise
+
+        def fits(parked: Sequence[Idle]) -> bool:
+            there = processes.without([one.pid for one in parked])
+            then = making_room.without(snapshot, parked)
+            return bool(_planned(asked, frameworks, then, there, lambda *_: {}))  # whose refusal nobody reads
+
+        raise room().offered(error, f"{asked} {MAKE_ROOM}", snapshot, idle, fits) from None
+
+
+def room() -> ModuleType:
+    """Return the module `make_room`, which only a refusal needs."""
+    from tfgpu_magic import make_room
+
+    return make_room
+
+
+def _planned(
+    asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: OtherProcesses,
+    names: Callable[[Snapshot, Sequence[Promise]], Mapping[int, str]] = administrator.names,
+) -> Plan:  # fmt: skip
     process = _with_what_waits(processes.added_to(RUNTIME.observe(snapshot.gpus), snapshot), snapshot)
 
     def make(asked: Policy, process: ProcessState) -> Plan:
-        made = planning.make(asked, snapshot, process, lambda: administrator.names(snapshot, process.promises))
+        made = planning.make(asked, snapshot, process, lambda: names(snapshot, process.promises))
         return replace(planning.renew(current(), snapshot, waits=False), in_force=True) if made.in_force else made
 
     return _for(frameworks, asked, snapshot, process, make)

@@ -43,12 +43,17 @@ class IdleRelease:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _before(self, _: Any) -> None:
-        self._running += 1
+    def put_off(self) -> bool:
+        """Have nothing given back before the end of the next cell; tell whether nothing is being given back now."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
-            timer.join(PATIENCE)  # a wait for the GPUs would spoil a CUDA graph that the cell records
+            timer.join(PATIENCE)
+        return timer is None or not timer.is_alive()
+
+    def _before(self, _: Any) -> None:
+        self._running += 1
+        self.put_off()  # a wait for the GPUs would spoil a CUDA graph that the cell records
 
     def _after(self, result: Any) -> None:
         if result is not None and not (result.info.raw_cell or "").strip():

@@ -39,6 +39,11 @@ def load(shell: InteractiveShell) -> None:
         warn = functools.partial(_warn, shell)
         # So that the setting shows what holds, and that can be lowered.
         magics.ceiling = configuration.enforce(magics.policy, magics.policies, magics.ceiling, warn)
+    try:
+        magics.hold_to_parking()
+    except TfGpuError as error:
+        magics.parking = "off"
+        _warn(shell, f"tfgpu_magic: {error} Parking is off.")
     if "google.colab" in sys.modules:
         from tfgpu_magic import resumption
 
@@ -77,6 +82,9 @@ def unload(shell: InteractiveShell) -> None:
             for name in MAGICS:
                 shell.magics_manager.magics[kind].pop(name, None)
         shell.Completer.custom_matchers.remove(matcher)
+    parking = sys.modules.get("tfgpu_magic.parking.inside.automatic")
+    if parking is not None:
+        parking.set_up(shell, None, when_needed=False)
     tracking = sys.modules.get("tfgpu_magic.insight.tracker")
     if tracking is not None:
         tracking.stop()

@@ -11,7 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
 from IPython.display import display
 from IPython.utils.text import DollarFormatter
-from traitlets import Bool, Dict, Float, Unicode, observe
+from traitlets import Bool, Dict, Float, Unicode, observe, validate
 
 from tfgpu_magic.config.first_use import FirstUseWatch
 from tfgpu_magic.errors import TfGpuError
@@ -107,6 +107,22 @@ class TfGpuMagics(Magics):
         "not use is given back to the driver; with 0 it is given back only by `tfgpu_magic.give_back()`.",
     ).tag(config=True)
 
+    parking = Unicode(
+        "off",
+        help="Whether this kernel may be parked: `off`; `ask`, when somebody asks for it; or `auto 30m`, also by "
+        "itself after so long without a running cell.",
+    ).tag(config=True)
+
+    parking_on_open_module = Bool(
+        False,
+        help="Whether it may be parked under NVIDIA's open kernel module, too, where the end of a process that was "
+        "parked once has stopped whole machines.",
+    ).tag(config=True)
+
+    @validate("parking")
+    def _stripped(self, proposal: Any) -> str:
+        return str(proposal["value"]).strip()
+
     def __init__(self, shell: InteractiveShell, **kwargs: Any) -> None:
         super().__init__(shell, **kwargs)
         self.watch = FirstUseWatch(shell)
@@ -115,6 +131,8 @@ class TfGpuMagics(Magics):
         self.idle_release = IdleRelease(shell, lambda: self.release_after)
         self.observe(self._on_policy, "policy")  # what configuration has set by now is no change
         self.observe(self._on_ceiling, "ceiling")
+        self.observe(self._on_parking, "parking")
+        self.observe(self._on_open_module, "parking_on_open_module")
 
     def _on_policy(self, change: Any) -> None:
         """Have `%config TfGpuMagics.policy = ...` do what a line would: a refusal is shown in the same cell."""
@@ -128,6 +146,32 @@ class TfGpuMagics(Magics):
         except TfGpuError as error:
             self.ceiling = _settings().ceiling_in_force()
             raise UsageError(str(error)) from None
+
+    def hold_to_parking(self) -> None:
+        """Have the kernel park itself, if that is configured.
+
+        Raises:
+            PolicyError: what is configured is no setting of parking.
+        """
+        if self.parking != "off":
+            _settings().park(self.parking)
+
+    def _on_parking(self, change: Any) -> None:
+        """Have `%config TfGpuMagics.parking = ...` hold from now on; what is no setting is refused."""
+        try:
+            _settings().park(change["new"])
+        except TfGpuError as error:
+            self.parking = change["old"]
+            raise UsageError(str(error)) from None
+
+    def _on_open_module(self, change: Any) -> None:
+        """Have `%config` take the permission back only: what may stop a machine is not for a cell to allow."""
+        if change["new"]:
+            self.parking_on_open_module = False
+            raise UsageError(
+                "Only the configuration can allow parking under the open kernel module, since it may stop the whole "
+                "machine: `c.TfGpuMagics.parking_on_open_module = True` in ipython_config.py."
+            )
 
     @observe("quiet")
     def _set_quiet(self, change: Mapping[str, Any]) -> None:

@@ -7,13 +7,14 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import promises
+from tfgpu_magic.config import making_room, promises
 from tfgpu_magic.host import here
 from tfgpu_magic.monitor import claims
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
+    from tfgpu_magic.config.making_room import Idle
     from tfgpu_magic.config.policy import Policy
     from tfgpu_magic.config.process_state import ProcessState
     from tfgpu_magic.config.promises import Promise
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _LEASES = "leases-"
 """The beginning of the lease table's name."""
+_PARKED = "parked-1"
+"""The name of the parker's record (`parking.record.NAME`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +36,30 @@ class OtherProcesses:
     Attributes:
         reports: the reports of kernels and programs.
         leases: what calls have leased, as promises; without what they hold.
+        parked: the pids of those whose GPU state is in host memory.
     """
 
     reports: tuple[Report, ...] = ()
     leases: tuple[Promise, ...] = ()
+    parked: frozenset[int] = frozenset()
 
     def added_to(self, process: ProcessState, snapshot: Snapshot) -> ProcessState:
         """Return the state of a process with what others have picked, and may yet take, of these GPUs."""
-        promised = promises.gather(snapshot, self.reports, self.leases)
+        # What is parked is promised nothing: it comes back when there is room. For a pick it counts where that will be.
+        promised = promises.gather(snapshot, self._there, self.leases)
         return replace(process, claims=claims.picks(self.reports), promises=promised)
+
+    def idle(self, snapshot: Snapshot) -> tuple[Idle, ...]:
+        """Return the notebooks that run no cell and can be asked to park, the longest idle first."""
+        return making_room.idle(snapshot, self._there)
+
+    def without(self, pids: Collection[int]) -> OtherProcesses:
+        """Return the same as it is when these are parked, too."""
+        return replace(self, parked=self.parked.union(pids))
+
+    @property
+    def _there(self) -> list[Report]:
+        return [report for report in self.reports if report.pid not in self.parked]
 
 
 def now() -> OtherProcesses:
@@ -82,10 +100,19 @@ def names(snapshot: Snapshot, promises: Sequence[Promise] = ()) -> dict[int, str
 def _read(place: BoardDirectory | None) -> OtherProcesses:
     if place is None:
         return OtherProcesses()
-    reports = claims.reports(place)
+    reports, parked = claims.reports(place), _parked(place)
     if not place.names(_LEASES):  # no isolated call was ever made here
-        return OtherProcesses(reports)
+        return OtherProcesses(reports, parked=parked)
     from tfgpu_magic.isolate import lease_reader  # few processes make isolated calls, and the others need none of it
 
     leases = [one for one in lease_reader.leases(place) if one.pid != os.getpid()]
-    return OtherProcesses(reports, tuple(leases))
+    return OtherProcesses(reports, tuple(leases), parked)
+
+
+def _parked(place: BoardDirectory) -> frozenset[int]:
+    """Return the pids of what is parked, and neither on its way there nor back: what comes back has a lease again."""
+    if not place.has(_PARKED):
+        return frozenset()
+    from tfgpu_magic.parking import record  # few users park, and the others need none of it
+
+    return record.read(place).away

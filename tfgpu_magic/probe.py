@@ -9,10 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 PATIENCE = 15.0
 """Seconds that a driver may take: where nothing keeps it awake, its start takes one to three for each GPU."""
+
+QUICK = ("-I", "-S")
+"""Python's options that skip environment, user site and .pth files, which may run any code and cost most."""
 
 CALLS = "# tfgpu_magic's isolated calls"
 """A mark in the command line of worker processes and of the fork servers that they are forked from."""
@@ -25,7 +28,7 @@ _asking: list[subprocess.Popen[str]] = []
 
 
 class Probe:
-    """A Python process that queries a driver and answers in text; it may run until `PATIENCE` is over.
+    """A Python process that queries a driver and answers in text; it may run until its time is over.
 
     A call into a driver can hang for good, even beyond the reach of SIGKILL; then only the child hangs. A child that
     is only slow is not killed earlier: that would end the driver that it has just started, and the next child would be
@@ -34,20 +37,29 @@ class Probe:
     Args:
         arguments: Python's arguments, such as ``["-c", "print(1)"]``.
         env: its environment; None is this process's.
+        options: the options of its interpreter; what is to be as in the user's own programs has none.
+        patience: seconds until it is killed; None is `PATIENCE`.
 
     Raises:
         OSError: no process can be started.
     """
 
-    def __init__(self, arguments: list[str], *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        options: Sequence[str] = QUICK,
+        patience: float | None = None,
+    ) -> None:
         self._begun = time.monotonic()
         self._ended: float | None = None
         self._done = threading.Event()
         self._answer: tuple[str, str, int] | None = None
-        # -I and -S skip environment, user site and .pth files, which may run any code and cost more than all the rest.
+        self._patience = PATIENCE if patience is None else patience
         # A session of its own: Ctrl-C and Jupyter's interrupt go to a whole process group, and are not for the child.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", *arguments],
+            [sys.executable, *options, *arguments],
             # A copy also of our own: the original may move in memory while another thread imports TensorFlow.
             env=dict(os.environ if env is None else env),
             stdin=subprocess.DEVNULL,
@@ -92,7 +104,7 @@ class Probe:
         """Read its answer, in a thread of its own: no zombie stays, whether or not a caller waits."""
         process = self._process
         try:
-            out, err = process.communicate(timeout=PATIENCE)
+            out, err = process.communicate(timeout=self._patience)
             self._answer = out, err, process.returncode
         except subprocess.TimeoutExpired:
             with contextlib.suppress(OSError):

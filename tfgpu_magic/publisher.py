@@ -18,7 +18,7 @@ from tfgpu_magic.monitor.program_names import notebook_path
 from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.monitor.report_files import AT_LEAST_EVERY, ReportFile
 
-__all__ = ["AT_LEAST_EVERY", "Publisher", "notebook_of"]
+__all__ = ["AT_LEAST_EVERY", "Publisher", "notebook_of", "parks"]
 
 
 class Publisher:
@@ -26,15 +26,16 @@ class Publisher:
 
     Args:
         path: returns the path of the notebook or of the program; empty where it is not known.
+        parks: tells whether others can have it parked.
 
     Attributes:
         ready: whether TensorFlow's runtime had started at the last report, so that its figures may change by
             themselves.
     """
 
-    def __init__(self, path: Callable[[], str]) -> None:
+    def __init__(self, path: Callable[[], str], parks: Callable[[], bool] = lambda: False) -> None:
         self.ready = False
-        self._path = path
+        self._path, self._parks = path, parks
         self._used_since: float | None = None
         self._report_file: ReportFile | None = None
 
@@ -60,6 +61,7 @@ class Publisher:
             active=active,
             used_since=self._used_since,
             promises=promises,
+            parks=self._parks(),
         )
         sampling.sample()
         with contextlib.suppress(MonitorError, OSError):  # it may be put right meanwhile
@@ -78,6 +80,19 @@ class Publisher:
                 old.close()
             self._report_file = ReportFile(BoardDirectory())
         return self._report_file
+
+
+def parks(shell: Any) -> bool:
+    """Tell whether others can have a shell's process parked: a kernel that allows it, under a module that is allowed.
+
+    A session in a terminal parks itself only: nobody else can ask it.
+    """
+    magics = shell.magics_manager.registry.get("TfGpuMagics")
+    if getattr(magics, "parking", "off") == "off" or not hasattr(shell, "kernel"):
+        return False
+    from tfgpu_magic.parking import facts  # nothing of parking is imported where it is off
+
+    return facts.open_module() in ((False, True) if magics.parking_on_open_module else (False,))
 
 
 def notebook_of(shell: Any) -> str:

@@ -92,9 +92,9 @@ class Reporter:
         if not self._due(EVERY):
             return
         # Imported here: loading the extension, and a first line that follows at once, need not wait for it.
-        from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher, notebook_of
+        from tfgpu_magic.publisher import AT_LEAST_EVERY, Publisher, notebook_of, parks
 
-        publisher = Publisher(partial(notebook_of, self._shell))
+        publisher = Publisher(partial(notebook_of, self._shell), partial(parks, self._shell))
         while True:
             begin = time.perf_counter()
             self._look_for_jobs()
@@ -128,8 +128,7 @@ class Reporter:
     def _look_for_jobs(self) -> None:
         """Note whether background cells and calls run: they would end with their kernel, so it is not idle."""
         listed: Any = sys.modules.get("tfgpu_magic.isolate.job_list")
-        statuses = getattr(listed, "statuses", tuple)  # a cell may be importing it, and has run half of it
-        running = any(one.state in (listed.WAITING, listed.RUNNING) for one in statuses())
+        running = bool(getattr(listed, "running", tuple)())  # a cell may be importing it, and has run half of it
         if self._jobs and not running:
             self._active = time.time()
         self._jobs = running

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.panel import recorded
+from tests.browser.panel import View, recorded
 from tests.browser.scene import shot
 
 if TYPE_CHECKING:
@@ -59,3 +59,24 @@ def test_in_forced_colours_parts_are_told_apart(view: Page, scheme: str) -> None
     shot(view, f"forced-{scheme}")
 
     assert len(set(grounds)) == len(grounds) == 4
+
+
+def test_what_is_parked_says_so_in_a_narrow_view_and_a_name_stays_a_name(browser: Browser) -> None:
+    page = recorded(browser, "parked&width=300")
+    rows = {row.owner: row for row in View(page, page.locator(".tfgpu-view")).rows()}
+    whole = page.locator(".tfgpu-view-parked").evaluate_all("all => all.map(one => one.scrollWidth <= one.clientWidth)")
+    shot(page, "parked-states")
+    page.close()
+
+    assert {owner.removesuffix(".ipynb"): row.state for owner, row in rows.items()} == {
+        "parking": "parking…",
+        "parked": "parked 2 h",
+        "waiting": "waits for room",
+        "restoring": "comes back…",
+        "failed": "GPU state lost",
+    }
+    assert "<img src=x onerror=alert(1)>.ipynb holds most of this GPU" in rows["waiting.ipynb"].detail
+    assert "the driver does not answer" in rows["restoring.ipynb"].detail
+    assert "restart its kernel, which frees what it holds" in rows["failed.ipynb"].detail
+    assert rows["failed.ipynb"].held == "N/A"
+    assert whole == [True] * 5

@@ -40,7 +40,7 @@ def test_a_command_is_the_process_itself_with_its_signals_and_status(machine: Ma
     with machine.popen(
         [*TFGPU, "run", "growth", "--", "sh", "-c", "echo $$; yes | head -n 1; exit 7"], stdout=-1, stderr=-1, text=True
     ) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
 
     assert (out, err, process.returncode) == (f"{process.pid}\ny\n", "", 7)  # `yes` complains where SIGPIPE is ignored
 

@@ -12,7 +12,7 @@ from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.config.parser import parse
 from tfgpu_magic.isolate import offer
-from tfgpu_magic.isolate.lease import Abandoned
+from tfgpu_magic.isolate.lease import Abandoned, Lease
 from tfgpu_magic.isolate.lease_file import LeaseTable
 from tfgpu_magic.isolate.leases import Leases
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
@@ -40,6 +40,7 @@ class Caller(threading.Thread):
         super().__init__(daemon=True, name=name)
         self._ledger, self._gpus, self._words = led, gpus, words
         self.has: tuple[int, ...] = ()
+        self.lease = Lease(NOTHING)
         self.over = threading.Event()
         self.start()
 
@@ -48,6 +49,7 @@ class Caller(threading.Thread):
             contextlib.suppress(Abandoned),
             self._ledger.lease(parse(self._words), self._gpus, wanted=lambda: not self.over.is_set()) as lease,
         ):
+            self.lease = lease
             self.has = tuple(device.gpu.index for device in lease.devices)
             self.over.wait()
 

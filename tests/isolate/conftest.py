@@ -53,7 +53,7 @@ def light(quick: None) -> Iterator[None]:
     before, threads = belongings()
     yield
     # A call that was interrupted before it had a process may still get one, which ends at once.
-    deadline, quiet = time.monotonic() + 10.0, 0
+    deadline, quiet = time.monotonic() + 60.0, 0
     while quiet < 10 and time.monotonic() < deadline:
         time.sleep(0.005)
         now, running = belongings()

@@ -13,6 +13,7 @@ from typing import Any
 
 import tfgpu_magic
 from tests.isolate.on_machine import Seen, begin, begun, fails, hold, sees
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic import IsolatedExecutor
 from tfgpu_magic.config.runtime import current_stage
@@ -38,7 +39,7 @@ def one_after_the_other_holds(calls: int, options: dict[str, Any]) -> list[Seen]
     with tempfile.TemporaryDirectory() as folder, IsolatedExecutor(calls, **options) as executor:
         for number in range(1, calls + 1):
             futures.append(executor.submit(hold, folder, calls))
-            end = time.monotonic() + 30.0
+            end = time.monotonic() + 30.0 * SLACK
             while len(list(Path(folder).glob("hold-*"))) < number:
                 if time.monotonic() > end:
                     executor.kill_workers()

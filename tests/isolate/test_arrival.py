@@ -279,7 +279,7 @@ def test_a_job_whose_process_is_ended_from_outside_is_stopped(book: Notebook, nu
     until(lambda: book.run("print(job.status().pid)").stream() != "None\n")
     time.sleep(0.5)
     book.run(f"import os, signal\nos.kill(job.status().pid, signal.{number})")
-    said = book.run("job.exception(timeout=30)").value
+    said = book.run("job.exception(timeout=240)").value
     state = book.run("job.status().state").value
 
     assert state == "'stopped'", said

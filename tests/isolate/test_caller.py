@@ -49,7 +49,7 @@ def start(code: str, *, env: Mapping[str, str] | None = None, within: Sequence[s
 def told(code: str, *, env: Mapping[str, str] | None = None, within: Sequence[str] = ()) -> str:
     """Return what a program prints that makes calls and ends well."""
     with start(code, env=env, within=within) as program:
-        out, err = program.communicate(timeout=60)
+        out, err = program.communicate(timeout=240)
     assert (program.returncode, err) == (0, "")
     return out
 

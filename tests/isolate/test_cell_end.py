@@ -227,7 +227,7 @@ def test_a_kernel_that_goes_takes_its_cells_along(book: Notebook, machine: Machi
         book.server.open(f"api/kernels/{one.id}/restart", {}).close()
     one.client.stop_channels()
 
-    psutil.wait_procs(family, timeout=10)
+    psutil.wait_procs(family, timeout=240)
     assert [child for child in family if child.is_running()] == []
     assert sum(process.held or 0 for process in machine.processes()) == 0
     book.server.open(f"api/kernels/{one.id}", method="DELETE").close()

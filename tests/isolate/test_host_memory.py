@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cgroups import cgroup_of
 from tests.isolate import deeds
 from tests.isolate.rig import run
 from tests.isolate.test_caller import start
@@ -100,18 +101,8 @@ def test_an_argument_without_room_is_refused_and_a_small_one_goes(monkeypatch: p
 
 @pytest.fixture
 def cgroup() -> Iterator[Path]:
-    """A cgroup of 300 MiB."""
-    root, limit = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
-    if not root.exists():
-        root, limit = Path("/sys/fs/cgroup"), "memory.max"
-    folder = root / f"tfgpu-magic-{os.getpid()}"
-    try:
-        folder.mkdir()
-        (folder / limit).write_text(str(300 * MIB))
-    except OSError as error:
-        pytest.skip(f"no cgroup can be made here: {error}")
-    yield folder
-    folder.rmdir()
+    with cgroup_of(300 * MIB) as folder:
+        yield folder
 
 
 def test_a_caller_whose_memory_would_run_out_lives_and_is_told(cgroup: Path) -> None:
@@ -127,7 +118,7 @@ def test_a_caller_whose_memory_would_run_out_lives_and_is_told(cgroup: Path) -> 
     FORK_SERVER.stop()
     """
     with start(code) as program:
-        out, err = program.communicate(timeout=60)
+        out, err = program.communicate(timeout=240)
 
     assert (program.returncode, err) == (0, "")
     assert out.startswith("There is no room for 180 MiB of memory to share with another process: ")

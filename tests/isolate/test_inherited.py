@@ -68,7 +68,7 @@ def test_priority_and_options_of_the_interpreter_are_the_callers() -> None:
     print(run(options, (), {}), options())
     """)
     asked = ["-O", "-W", "ignore::UserWarning", "-X", "utf8"]
-    done = subprocess.run([sys.executable, *asked, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, *asked, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
 
     expected = (os.nice(0) + 3, 1, ["ignore::UserWarning"], True)
     assert (done.stdout, done.stderr) == (f"{expected} {expected}\n", "")
@@ -89,7 +89,7 @@ def test_a_call_may_use_what_a_manager_of_its_caller_has_made() -> None:
     with multiprocessing.get_context("spawn").Manager() as manager:
         queue = manager.Queue()
         run(put, (queue, 5), {})
-        print(queue.get(timeout=10))
+        print(queue.get(timeout=240))
     """
 
     assert told(code) == "5\n"

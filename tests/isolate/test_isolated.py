@@ -184,7 +184,7 @@ def test_it_works_in_scripts_as_in_notebooks(tmp_path: Path, where: str) -> None
     script.write_text(PROGRAM if where == "script" else IN_A_SHELL.format(program=PROGRAM))
     with Machine.create("1x8GiB") as machine:
         env = {**QUIET, "IPYTHONDIR": str(tmp_path)}
-        done = machine.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=100)
+        done = machine.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=240)
 
         assert (done.stdout, done.stderr) == (SAYS, "")
         assert machine.held() == 0

@@ -17,7 +17,7 @@ def later(book: Notebook, request: str, code: str) -> list[tuple[str, dict[str, 
     heard: list[tuple[str, dict[str, Any]]] = []
     ours = book.client.execute(code)
     while True:
-        message = book.client.get_iopub_msg(timeout=60)
+        message = book.client.get_iopub_msg(timeout=240)
         if message["parent_header"].get("msg_id") == request:
             heard.append((message["msg_type"], message["content"]))
         idle = message["msg_type"] == "status" and message["content"]["execution_state"] == "idle"
@@ -82,8 +82,10 @@ def test_a_job_can_be_stopped_and_an_interrupt_of_the_notebook_does_not(book: No
 
     assert book.run("job.done()").value == "False"
     number = book.run("job.number").value
+    assert f"cannot be done. Job {number} can be stopped." in book.run("%tf_gpu jobs stop 99").stream("stderr")
+    assert f"cannot be done. Job {number} runs." in book.run("%tf_gpu jobs park 99").stream("stderr")
     assert " stopped " in book.run(f"%tf_gpu jobs stop {number}").shown()[0]["text/plain"].splitlines()[-1]
-    assert book.run("job.exception(timeout=10)").value.startswith("KeyboardInterrupt")
+    assert book.run("job.exception(timeout=240)").value.startswith("KeyboardInterrupt")
 
 
 def test_a_cell_that_waits_for_a_gpu_says_so(book: Notebook) -> None:
@@ -96,6 +98,7 @@ def test_a_cell_that_waits_for_a_gpu_says_so(book: Notebook) -> None:
 
 def test_only_a_job_that_runs_can_be_stopped(book: Notebook) -> None:
     assert "`jobs stop 99` cannot be done. No job runs." in book.run("%tf_gpu jobs stop 99").stream("stderr")
+    assert "`jobs park 99` cannot be done. No job runs." in book.run("%tf_gpu jobs park 99").stream("stderr")
     assert "`jobs stopp 1` cannot be done." in book.run("%tf_gpu jobs stopp 1").stream("stderr")
 
 
@@ -119,7 +122,7 @@ def test_a_job_that_has_ended_keeps_nothing_of_what_it_read(book: Notebook, last
     book.run("import psutil, numpy as np; big = np.ones(100 * 2**20 // 8)")
     before = int(book.run(memory).stream())
     book.run(f"%%tf_gpu isolate --detach\nbig.sum()\n{last}")
-    book.run("job = _; job.exception(timeout=30)")
+    book.run("job = _; job.exception(timeout=240)")
 
     assert int(book.run(memory).stream()) < before + 50  # MiB; a copy is 100
     assert "big.sum()" in book.run("job").value

@@ -43,7 +43,7 @@ def both(books: list[Notebook], code: str) -> list[str]:
     """Return what `got` is in each notebook when a cell has run in all at the same time."""
     requests = [book.client.execute(code, stop_on_error=False) for book in books]
     for book, request in zip(books, requests, strict=True):
-        while book.client.get_shell_msg(timeout=120)["parent_header"].get("msg_id") != request:
+        while book.client.get_shell_msg(timeout=240)["parent_header"].get("msg_id") != request:
             pass
     return [book.run("got").text for book in books]
 

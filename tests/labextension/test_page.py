@@ -37,7 +37,7 @@ def markup(site: str, query: str) -> str:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [program(), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
         command += ["--dump-dom", "--virtual-time-budget=1000", f"{site}?{query}"]
-        page = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+        page = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout
     return page.partition('<div id="here"')[2].partition("<script")[0]
 
 

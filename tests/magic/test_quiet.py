@@ -190,7 +190,7 @@ def _seen(notebook: Notebook, source: str) -> dict[str, str]:
     client.execute(source, stop_on_error=False)
     last = client.execute(f"_ = __import__('os').write(2, {END!r})")
     while not (ended and END.decode() in seen["stderr"]):
-        message = client.get_iopub_msg(timeout=120)
+        message = client.get_iopub_msg(timeout=240)
         content, kind = message["content"], message["msg_type"]
         if kind == "stream":
             seen[content["name"]] += content["text"]

@@ -57,7 +57,7 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> list[Report]:
 @pytest.fixture
 def reporting() -> Iterator[Reporter]:
     """A reporter of a kernel in which a cell runs."""
-    shell: Any = SimpleNamespace(user_ns={})
+    shell: Any = SimpleNamespace(user_ns={}, magics_manager=SimpleNamespace(registry={}))
     shell.events = EventManager(shell, available_events)
     made = Reporter(shell, running=True)
     yield made

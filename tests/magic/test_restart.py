@@ -200,6 +200,6 @@ def test_the_words_of_a_restart_are_used_once_and_soon_and_by_the_same_kernel(mo
 def _heard(client: BlockingKernelClient) -> str:
     """Return what the restarting cell prints before its kernel is killed."""
     while True:
-        message = client.get_iopub_msg(timeout=60)
+        message = client.get_iopub_msg(timeout=240)
         if message["msg_type"] in ("stream", "error"):
             return str(message["content"].get("text") or message["content"])

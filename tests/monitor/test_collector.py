@@ -15,6 +15,7 @@ import pytest
 
 from tests.monitor.boards import MODULE, collectors, fresh
 from tests.sizes import GIB
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import live as living
@@ -135,7 +136,7 @@ def test_the_process_that_looks_imports_no_pynvml(machine_folder: Path) -> None:
 
 def test_of_racing_starters_one_wins_and_the_others_leave_quietly(machine: Machine, machine_folder: Path) -> None:
     racing = [subprocess.Popen([sys.executable, "-m", MODULE], stderr=subprocess.PIPE) for _ in range(4)]
-    end = time.monotonic() + 20
+    end = time.monotonic() + 20 * SLACK
     while sum(process.poll() is None for process in racing) > 1 and time.monotonic() < end:
         time.sleep(0.05)
     codes = sorted(str(process.poll()) for process in racing)
@@ -159,7 +160,7 @@ def test_many_that_begin_to_look_at_once_start_one(machine: Machine, machine_fol
         assert int(board_reader.stdout.readline()) > 0
     found = collectors(machine)
     for board_reader in lookers:
-        board_reader.communicate("", timeout=10)
+        board_reader.communicate("", timeout=10 * SLACK)
 
     assert len(found) == 1
 
@@ -224,12 +225,12 @@ def test_one_that_cannot_live_is_started_more_and_more_rarely(
     monkeypatch.setattr(living, "start", lambda *_: starts.append(time.monotonic()))
     monkeypatch.setattr(living, "CHECK_EVERY", 0.0)
     monkeypatch.setattr(starting, "_FIRST", 0.02)
-    end = time.monotonic() + 1
-    while time.monotonic() < end:
+    end = time.monotonic() + 240
+    while len(starts) < 7 and time.monotonic() < end:
         live.look()
 
-    assert 3 <= len(starts) <= 7
     assert starts[-1] - starts[-2] > starts[2] - starts[1]
+    assert starts[-1] - starts[0] > 1.5
 
 
 @pytest.mark.parametrize("program", ["", "/nowhere/python"])

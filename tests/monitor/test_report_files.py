@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psutil
@@ -198,6 +199,16 @@ def test_a_kernel_of_the_version_before_is_seen_without_its_figures_and_one_of_t
     assert (seen.pid, seen.notebook) == (kernel.pid, "/a.ipynb")
     assert seen.uses == (GpuUse(gpu="GPU-1", policy="growth", logical=(LogicalGpu(name="GPU:0", limit=3),)),)
     assert unseen == ()
+
+
+def test_kernels_of_packages_that_know_more_and_less_of_a_report_are_both_seen() -> None:
+    """Whether it parks is a field that packages before had not, and later ones add others."""
+    fields = json.loads(replace(REPORT, parks=True).to_json())
+    del fields["parks"]
+    older, later = json.dumps(fields), json.dumps({**fields, "parks": True, "unheard": 1})
+
+    assert Report.from_json(older) == replace(REPORT, parks=False)
+    assert Report.from_json(later) == replace(REPORT, parks=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a pid namespace")

@@ -57,7 +57,7 @@ def board_reader(how: str) -> Iterator[list[str]]:
     assert process.stdout
     said = [process.stdout.readline().strip()]
     yield said
-    said += process.communicate("", timeout=20)[0].splitlines()
+    said += process.communicate("", timeout=240)[0].splitlines()
 
 
 def oldest(machine: Machine) -> psutil.Process:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import _bench_isolate, _bench_load, _bench_report, _bench_tensors, _bench_track
+from scripts import _bench_isolate, _bench_load, _bench_park, _bench_report, _bench_tensors, _bench_track
 from scripts._bench_browser import until_enough
 from scripts._trace import Task
 from tests.slack import SLACK
@@ -120,6 +120,17 @@ def test_a_tracked_cell_is_measured_in_pairs_with_one_that_is_not() -> None:
 
     rows = re.findall(r"^  (\S.*?)  +\d+\.\d+ +\d+\.\d+ +-?\d+\.\d+ ", said, re.MULTILINE)
     assert rows == list(_bench_track._KINDS.values())
+    kept_coarsely(said, 1)
+
+
+def test_parking_is_measured() -> None:
+    said = bench("park", "-n", "8")
+
+    assert re.findall(r"^  (\S.*?)(?: +\d+\.\d+){5}$", said, re.MULTILINE) == ["park", "come back"]
+    assert "Weights and optimizer: bit-equal every time." in said
+    days = re.findall(r"^  (\S.*?)  +(\d+\.\d) +(\d+\.\d) h", said, re.MULTILINE)
+    assert [name for name, *_ in days] == list(_bench_park._POLICIES)
+    assert float(days[0][1]) > float(days[1][1]) > float(days[-1][1]) > float(days[0][2])
     kept_coarsely(said, 1)
 
 

@@ -34,7 +34,7 @@ def _call(server: str, path: str, token: str, *, method: str = "GET", data: byte
     request = urllib.request.Request(
         server + path, data=data, headers={"Authorization": f"token {token}"}, method=method
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=240) as answer:
         return json.loads(answer.read() or "null")
 
 
@@ -58,7 +58,7 @@ def test_the_address_is_said_when_it_can_be_opened_and_not_before(tmp_path: Path
         try:
             url = _demo._url(lab, tmp_path)
             _, port = url.split("/")[2].split(":")
-            socket.create_connection(("127.0.0.1", int(port)), timeout=30).close()
+            socket.create_connection(("127.0.0.1", int(port)), timeout=240).close()
         finally:
             lab.kill()
 
@@ -92,7 +92,7 @@ def test_the_demo_serves_the_tour_and_is_gone_when_told(
             started = psutil.Process(demo.pid).children(recursive=True)
         finally:
             demo.send_signal(end)
-        _, errors = demo.communicate(timeout=60)
+        _, errors = demo.communicate(timeout=240)
 
     real = len(tfgpu_magic.look().gpus)
     expected = f"this machine's GPUs ({real})" if real else "a SIMULATED machine of 4 GPUs with two neighbours"
@@ -101,7 +101,7 @@ def test_the_demo_serves_the_tour_and_is_gone_when_told(
     assert contents["content"]["cells"][0]["source"].startswith("# A tour of tfgpu_magic")
     assert beside["content"]["cells"][0]["source"].startswith("# Cells that give their GPU memory back")
     assert len(started) >= (2 if real else 4)  # JupyterLab and a kernel, and two neighbours
-    assert psutil.wait_procs(started, timeout=10)[1] == []
+    assert psutil.wait_procs(started, timeout=240)[1] == []
     assert list(tmp_path.iterdir()) == []
     assert list(own.rglob("*.jupyterlab-settings")) == []  # the user's own JupyterLab looks as before
     assert demo.returncode == 0

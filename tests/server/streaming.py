@@ -15,6 +15,7 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from tests.jupyter import Server
+from tests.slack import SLACK
 from tests.views.test_message import applied
 from tests.waiting import until
 from tfgpu_magic.views.message import VERSION
@@ -90,7 +91,7 @@ def streaming(server: Server, every: str = "", *, wait: float = 10) -> Iterator[
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        assert ready.wait(wait), "nothing was sent"
+        assert ready.wait(wait * SLACK), "nothing was sent"
         yield stream
     finally:
         if thread.is_alive():

@@ -11,6 +11,7 @@ import time
 import urllib.error
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import psutil
@@ -20,7 +21,11 @@ from tests.jupyter import Server, execute
 from tests.server.streaming import State, rows, streaming
 from tests.server.test_kernels import Kernel
 from tests.waiting import until
+from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.parking import record
+from tfgpu_magic.parking.record import Entry, Record
+from tfgpu_magic.parking.states import Phase
 from tfgpu_magic.server import end as ending
 
 if TYPE_CHECKING:
@@ -68,6 +73,14 @@ def post(server: Server, body: object, **options: object) -> int:
     except urllib.error.HTTPError as error:
         error.close()
         return error.code
+
+
+def recorded(server: Server, machine: Machine, pid: int, phase: Phase, *, returns: int) -> None:
+    """Have a server's record of what is parked say how far a process has come."""
+    one = Entry(pid=pid, began=began(pid) or 0, phase=phase, since=1.0, returns=returns)
+    board = server.home / "board"
+    with mock.patch.dict(os.environ, TFGPU_SIMGPU=str(machine.path)), BoardDirectory(board) as place:
+        record.write(place, Record().put(one))
 
 
 def test_a_script_is_asked_to_end_and_ends(server: Server, orphan: subprocess.Popen[str]) -> None:
@@ -122,6 +135,41 @@ def test_a_pid_that_another_process_has_meanwhile_ends_nothing(server: Server, m
         assert [post(server, asked | {"kill": kill}) for kill in (False, True)] == [404, 404]
         assert second.poll() is None
         second.kill()
+
+
+@pytest.fixture
+def open_module(machine: Machine) -> Iterator[None]:
+    machine.set_driver("595.71.05", open_module=True)
+    yield
+    machine.set_driver("580.00.00")
+
+
+def test_what_was_brought_back_under_the_open_module_is_not_killed(
+    machine: Machine, server: Server, orphan: subprocess.Popen[str], open_module: None
+) -> None:
+    asked = {"pid": orphan.pid, "began": began(orphan.pid)}
+    recorded(server, machine, orphan.pid, Phase.BACK, returns=1)
+
+    assert [post(server, asked | {"kill": kill}) for kill in (False, True)] == [409, 409]
+    assert orphan.poll() is None
+    machine.set_driver("580.00.00")
+    assert post(server, asked) == 204
+    assert orphan.wait(30) == -15
+
+
+def test_what_is_parked_is_ended_though_it_has_left_the_driver(
+    machine: Machine, server: Server, orphan: subprocess.Popen[str], open_module: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFGPU_SIMGPU", str(machine.path))
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(server.home / "board"))
+    monkeypatch.setattr(ending, "opens_driver", lambda _: False)
+    start = began(orphan.pid)
+    assert start
+
+    assert ending.end(orphan.pid, start, signal.SIGKILL, set()) == 404
+    recorded(server, machine, orphan.pid, Phase.PARKED, returns=1)
+    assert ending.end(orphan.pid, start, signal.SIGKILL, set()) == 204
+    assert orphan.wait(30) == -9
 
 
 @pytest.mark.parametrize("descriptors", [True, False])
@@ -210,12 +258,12 @@ def test_strangers_end_nothing(server: Server, orphan: subprocess.Popen[str]) ->
 def test_another_site_cannot_have_the_users_browser_do_it(server: Server, orphan: subprocess.Popen[str]) -> None:
     browser = build_opener(HTTPCookieProcessor())
     token = {"Authorization": f"token {server.token}"}
-    browser.open(Request(f"http://{server.base}api/status", headers=token), timeout=30).close()  # it is logged in
-    with browser.open(f"http://{server.base}api/status", timeout=30) as answer:
+    browser.open(Request(f"http://{server.base}api/status", headers=token), timeout=240).close()  # it is logged in
+    with browser.open(f"http://{server.base}api/status", timeout=240) as answer:
         assert answer.status == 200
     body = json.dumps({"pid": orphan.pid, "began": began(orphan.pid)}).encode()
     with pytest.raises(urllib.error.HTTPError, match="403") as refused:
-        browser.open(Request(f"http://{server.base}tfgpu-magic/end", data=body), timeout=30)
+        browser.open(Request(f"http://{server.base}tfgpu-magic/end", data=body), timeout=240)
 
     assert "_xsrf" in refused.value.read().decode()
     assert orphan.poll() is None

@@ -12,6 +12,7 @@ from scripts._machine import named
 from tests.jupyter import Server, execute
 from tests.server.streaming import State, rows, streaming
 from tests.sizes import GIB, MIB
+from tests.slack import SLACK
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -84,9 +85,9 @@ def test_whether_a_kernel_is_busy_shows(server: Server, kernels: list[Kernel]) -
     execute(kernel.client, HOLD)
     with streaming(server) as stream:
         stream.until(kernel.row, 4)
-        kernel.client.execute("import time; time.sleep(5)")
+        kernel.client.execute(f"import time; time.sleep({2 + 2 * SLACK})")
         stream.until(lambda state: (kernel.row(state) or {}).get("state") == "busy", 4)
-        stream.until(lambda state: (kernel.row(state) or {}).get("state") == "idle", 9)
+        stream.until(lambda state: (kernel.row(state) or {}).get("state") == "idle", 15)
 
 
 def test_a_child_of_a_kernel_is_its_notebooks(server: Server, kernels: list[Kernel]) -> None:

@@ -23,6 +23,7 @@ from tests.slack import SLACK
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import Look, Message
 from tfgpu_magic.monitor.owners import by_user
+from tfgpu_magic.monitor.parked import Parked, ParkedState
 from tfgpu_magic.monitor.report import Figure, GpuUse, Report
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 from tfgpu_magic.monitor.snapshot import Gpu, Parser, Process, Snapshot
@@ -117,6 +118,23 @@ class Known(metrics.Source):
 
 def row(who: Who, held: int | None) -> ProcessRow:
     return ProcessRow(gpu="0", pid=7, kind="C", who=who, owner="x", held=held)
+
+
+def test_what_is_parked_is_told_by_state_and_counts_as_held_by_nobody() -> None:
+    gpu = GpuRow(gpu="0", name="A100", uuid="GPU-1", used=GIB, total=9 * GIB)
+    kept: tuple[tuple[ParkedState, int], ...] = (("parked", 2), ("parked", 3), ("waiting", 4))
+    away = [
+        replace(row("mine", 0), kind="", parked=Parked(state=state, size=size * GIB, since=1.0)) for state, size in kept
+    ]
+    table = Table(gpus=(gpu,), processes=(row("mine", GIB), *away))
+    sizes = re.findall(
+        r'tfgpu_magic_gpu_parked_bytes\{gpu="0",state="(\w+)",uuid="GPU-1"\} (\S+)', written(Known(table))
+    )
+
+    assert {state: float(size) / GIB for state, size in sizes} == {
+        "parking": 0, "parked": 5, "waiting": 4, "restoring": 0, "failed": 0,
+    }  # fmt: skip
+    assert told(Known(table))["held", "0", "own"] == GIB
 
 
 def told(*sources: Known) -> Figures:
@@ -259,6 +277,9 @@ class Board:
 
     def unused(self) -> None:
         return None
+
+    def parked(self) -> tuple[()]:
+        return ()
 
 
 @pytest.mark.parametrize("figures", [pytorch(0, GIB), jax(0, GIB, 3 * GIB)])

@@ -52,7 +52,7 @@ def cookie(server: Server) -> str:
     """Log in as a browser does, and return the cookie."""
     jar = CookieJar()
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
-    opener.open(f"http://{server.base}login?token={server.token}", timeout=10).close()
+    opener.open(f"http://{server.base}login?token={server.token}", timeout=240).close()
     return "; ".join(f"{one.name}={one.value}" for one in jar)
 
 

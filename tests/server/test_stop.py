@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,11 +12,14 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from tornado.web import HTTPError
 
 from tests.jupyter import Server, execute
 from tests.server.conftest import Serve
 from tests.server.streaming import State, rows, streaming
 from tests.server.test_kernels import Kernel
+from tfgpu_magic.parking import seen
+from tfgpu_magic.server import stop as stopping
 from tfgpu_magic.simgpu import Machine
 
 if TYPE_CHECKING:
@@ -54,6 +58,18 @@ Kernels.notebooks = notebooks
 """Its managers answer until they have told of a kernel, and never again."""
 
 
+def test_a_call_that_was_parked_once_is_interrupted_and_not_killed_where_that_may_stop_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stopping, "is_call", lambda _: True)
+    monkeypatch.setattr(seen, "must_end_itself", lambda _: True)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as call:
+        with pytest.raises(HTTPError, match="has hung whole hosts"):
+            stopping.stop(call.pid, signal.SIGKILL, {os.getpid()})
+        assert call.poll() is None
+        assert stopping.stop(call.pid, signal.SIGINT, {os.getpid()})
+
+
 @pytest.fixture(scope="module")
 def kernel(server: Server) -> Iterator[Kernel]:
     kernel = Kernel(server, "train.ipynb")
@@ -88,7 +104,7 @@ def test_a_call_has_its_notebooks_look_and_is_stopped_alone(server: Server, kern
 
     assert (row["owner"], row["path"], row["child"]) == ("train.ipynb's isolated call", "train.ipynb", True)
     assert post(server, {"pid": row["pid"]}) == 204
-    assert "KeyboardInterrupt" in execute(kernel.client, "print(type(job.exception(timeout=60)))")
+    assert "KeyboardInterrupt" in execute(kernel.client, "print(type(job.exception(timeout=240)))")
     assert "5" in execute(kernel.client, "print(kept)")
     assert post(server, {"pid": row["pid"]}) == 404
 
@@ -101,7 +117,7 @@ def test_a_call_that_heeds_no_interrupt_is_killed(server: Server, kernel: Kernel
     assert post(server, {"pid": row["pid"]}) == 204
     assert psutil.pid_exists(int(str(row["pid"])))
     assert post(server, {"pid": row["pid"], "kill": True}) == 204
-    assert "WorkerDied" in execute(kernel.client, "print(type(job.exception(timeout=60)))")
+    assert "WorkerDied" in execute(kernel.client, "print(type(job.exception(timeout=240)))")
 
 
 def test_nothing_else_can_be_stopped(server: Server, kernel: Kernel) -> None:
@@ -147,6 +163,6 @@ def test_where_the_managers_of_kernels_hang_a_call_of_one_that_is_known_is_stopp
 
         assert post(kernel.server, {"pid": row["pid"]}) == 204
         assert post(kernel.server, {"pid": 1}) == 404
-        assert "KeyboardInterrupt" in execute(kernel.client, "print(type(job.exception(timeout=60)))")
+        assert "KeyboardInterrupt" in execute(kernel.client, "print(type(job.exception(timeout=240)))")
     finally:
         kernel.end()

@@ -17,7 +17,7 @@ SIMGPU = [sys.executable, "-m", "tfgpu_magic.simgpu"]
 
 
 def simgpu(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*SIMGPU, *words], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([*SIMGPU, *words], capture_output=True, text=True, check=False, timeout=240)
 
 
 def test_the_commands_output_and_status_are_passed_on() -> None:
@@ -92,6 +92,9 @@ def test_faults_of_the_command_line_are_those_of_the_machine() -> None:
         (["--neighbour", "12GiB@0", "--", "true"], "out of memory"),
         (["--fault", "nvmlInit", "--", "true"], "is no fault"),
         (["--fault", "nvmlInit=1.5", "--", "true"], "no error code"),
+        (["--driver", "new", "--", "true"], "is no version of a driver"),
+        (["--open-module", "--", "true"], "of --driver VERSION is: name that too"),
+        (["--checkpoint-rates", "4", "--", "true"], "Write 4,7"),
         (["--", "no-such-command"], "'no-such-command' cannot be run"),
         (["show"], "this is no simulated machine"),
         (["set", "--machine", "/nowhere", "--clear"], "there is no simulated machine at /nowhere"),

@@ -168,6 +168,23 @@ def test_each_cause_has_its_sentence(facts: dict[str, Any], said: str) -> None:
             '@tfgpu_magic.isolated(gpus=1, policy="growth")   for one function',
         ),
         ({}, Way(kind="shut", row=row(9.8)), "Shut down eval.ipynb, idle 2 h, which holds 9.8 GiB, and run the cell"),
+        (
+            {},
+            Way(kind="park", row=row(9.8)),
+            "%tf_gpu park eval.ipynb   parks eval.ipynb, idle 2 h, which holds 9.8 GiB and comes back",
+        ),
+        (
+            {},
+            Way(
+                kind="park", row=row(9.8, f"{'a-long-name-' * 9}.ipynb")
+            ),  # by what would be left of it nobody is found
+            "%tf_gpu park 7   parks ",
+        ),
+        (
+            {"host": "program"},
+            Way(kind="park", row=row(9.8)),
+            "  Park eval.ipynb, idle 2 h, which holds 9.8 GiB and comes",
+        ),
         ({}, Way(kind="shut", row=row(9.8), words="growth"), "which holds 9.8 GiB; then:\n  %tf_gpu growth --restart"),
         ({}, Way(kind="smaller", size=GIB), "A smaller batch: 1 GiB would fit."),
         ({}, Way(kind="smaller"), f"{NOTHING}\n  A smaller batch needs less."),

@@ -18,6 +18,7 @@ from tests.views.tables import ABSENT, BUSY, EMPTY, HOSTILE, process
 from tests.views.test_message import live
 from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.owners import Notebook, Who
+from tfgpu_magic.monitor.parked import Parked, ParkedState
 from tfgpu_magic.monitor.report import TENSORFLOW, GpuUse
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.unused import Unused
@@ -25,6 +26,8 @@ from tfgpu_magic.views import message
 
 PAGE = Path(__file__).parents[2] / "labextension/src/view"
 WIRE = (PAGE / "wire.ts").read_text()
+
+_LITERALS = {"Who": Who, "ParkedState": ParkedState}
 
 Fields = dict[str, tuple[str, bool]]
 """The type of each field as TypeScript writes it, and whether it may be absent."""
@@ -94,8 +97,8 @@ def fits(value: object, kind: str) -> bool:
         return isinstance(value, list) and all(fits(one, inner[1]) for one in value)
     if " | " in kind:
         return any(fits(value, one) for one in kind.split(" | "))
-    if kind == "Who":
-        return value in get_args(Who)
+    if kind in _LITERALS:
+        return value in get_args(_LITERALS[kind])
     if kind in ("number", "string"):
         return type(value) in ((int, float) if kind == "number" else (str,))
     return json.dumps(value) == kind.replace("'", '"') or kind == "unknown"
@@ -109,7 +112,8 @@ def test_both_sides_have_the_same_types() -> None:
 def test_both_sides_know_the_same_version_owners_and_framework_of_the_policy() -> None:
     assert f"const OWN = '{TENSORFLOW}';" in (PAGE / "facts.ts").read_text()
     assert f"export const VERSION = {message.VERSION};" in WIRE
-    assert f"export type Who = {' | '.join(map(repr, get_args(Who)))};" in WIRE
+    for name, kind in _LITERALS.items():
+        assert f"export type {name} = {' | '.join(map(repr, get_args(kind)))};" in WIRE
 
 
 def everything() -> Table:
@@ -123,7 +127,9 @@ def everything() -> Table:
     told = replace(BUSY.gpus[0], utilisation=3, temperature=54, power=61_000)
     gpu = replace(told, uuid="GPU-1", error="no list of processes", mig=True, unified=True)
     untold = replace(gpu, gpu="1", shares=tuple(replace(one, text="not told whose") for one in gpu.shares))
-    return replace(BUSY, gpus=(gpu, untold), processes=(row, child, orphan), simulated=True, time=1000.0)
+    parked = Parked(state="waiting", size=GIB, since=9.0, behind="b.ipynb", trouble="stopped")
+    waits = replace(row, pid=10, held=0, parked=parked, parks=True)
+    return replace(BUSY, gpus=(gpu, untold), processes=(row, child, orphan, waits), simulated=True, time=1000.0)
 
 
 @pytest.mark.parametrize(

@@ -34,5 +34,6 @@ COMMANDS = (
     Command("top", "", "the same live, in a terminal; q ends it"),
     Command("plan", '"POLICY"', "what a policy would do, GPU by GPU; nothing is done"),
     Command("env", '"POLICY"', "shell lines that do it, as far as environment variables can"),
+    Command("doctor", "[--park] [--json]", "what works on this machine, what does not, what to do next"),
     Command("help", "[COMMAND]", "this list, or more about one command"),
 )

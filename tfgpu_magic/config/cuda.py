@@ -1,6 +1,7 @@
 """What libcuda reports of this process: THE ONLY module that calls it. It never loads it, so nothing starts.
 
-Only a throwaway process (`probe`) loads it, to find in which order CUDA would show the GPUs.
+Only a throwaway process (`probe`) loads it, to find in which order CUDA would show the GPUs, or whether it works; and
+`parking.driver`, which calls it about other processes.
 Source of the calls: CUDA Driver API reference, "Device Management", "Primary Context Management", "Context Management"
 and "Stream Ordered Memory Allocator".
 """
@@ -11,6 +12,7 @@ import contextlib
 import ctypes
 import json
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,11 +21,30 @@ from tfgpu_magic.probe import Probe, any_hangs
 LIBRARY = "libcuda.so.1"
 _CODE = "import sys; sys.path += sys.argv[1:]; from tfgpu_magic.config.cuda import answer; answer()"
 
+NOT_INITIALISED = 3
+"""What every call answers before `cuInit`, and in a child that was forked after it: CUDA_ERROR_NOT_INITIALIZED."""
+NO_DEVICE = 100
+"""What `cuInit` answers where there is no GPU, or none is visible: CUDA_ERROR_NO_DEVICE."""
+
 CUDA_TIMEOUT = 15.0
 """Seconds that CUDA may take to start in the throwaway process; without persistence mode that is several."""
 
 _library: ctypes.CDLL | None = None
 """The driver library, once it was found loaded."""
+
+CALLING = threading.RLock()
+"""Held by a thread of ours, but for a cell's, while it makes a report, for which it calls the driver."""
+
+_quiet = False
+
+
+def _after_fork() -> None:
+    """Have a child begin with a lock that nobody holds: the thread that does is its parent's."""
+    global CALLING
+    CALLING = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 _probes: dict[tuple[tuple[str, str], ...], Probe] = {}
 """The processes that have not answered yet, by their environment."""
@@ -32,17 +53,42 @@ _probes: dict[tuple[tuple[str, str], ...], Probe] = {}
 def loaded() -> ctypes.CDLL | None:
     """Return the driver library, if something in this process has loaded it already."""
     global _library  # once loaded, it stays; to open it anew takes longer than most calls
+    if _quiet:
+        return None
     if _library is None and hasattr(os, "RTLD_NOLOAD"):  # not so on Windows, where TensorFlow uses no GPU
         with contextlib.suppress(OSError):
             _library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     return _library
 
 
+def is_quiet() -> bool:
+    """Tell whether nothing here calls the driver: this process's GPU state is away, or is being moved."""
+    return _quiet
+
+
+def quieten(seconds: float) -> bool:
+    """Have nothing here call the driver any more, once a report that is being made is done; tell whether it is.
+
+    While GPU state is away, most calls wait until it is back, and some end the process.
+    """
+    global _quiet
+    if not CALLING.acquire(timeout=seconds):
+        return False
+    _quiet = True
+    CALLING.release()
+    return True
+
+
+def wake() -> None:
+    """Undo `quieten`."""
+    global _quiet
+    _quiet = False
+
+
 def initialised() -> bool:
     """Tell whether `cuInit` was called in this process, so that `CUDA_VISIBLE_DEVICES` has no effect any more."""
     library = loaded()
-    # Before cuInit every call answers 3, CUDA_ERROR_NOT_INITIALIZED; so does a child forked after it.
-    return library is not None and library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != 3
+    return library is not None and library.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != NOT_INITIALISED
 
 
 def shown() -> tuple[str, ...]:
@@ -87,6 +133,20 @@ def give_back() -> dict[str, int]:
     """
     library = loaded()
     return {} if library is None else {_uuid(library, device): _trim(library, device) for device in _active(library)}
+
+
+def synchronise() -> None:
+    """Wait for all work of the GPUs on which this process has a context."""
+    library = loaded()
+    if library is not None:
+        for device in _active(library):
+            _synchronise(library, device)
+
+
+def contexts() -> int:
+    """Return on how many GPUs something in this process holds a CUDA context."""
+    library = loaded()
+    return 0 if library is None else len(_active(library))
 
 
 def shown_with(environment: Mapping[str, str], *, timeout: float = CUDA_TIMEOUT) -> tuple[str, ...] | None:
@@ -185,5 +245,40 @@ def _uuid(library: ctypes.CDLL, device: ctypes.c_int) -> str:
 
 def answer() -> None:
     """Print what CUDA shows this process, which is the throwaway one."""
-    ctypes.CDLL(LIBRARY).cuInit(0)
+    start()
     print(json.dumps(shown()))
+
+
+def start() -> int:
+    """Start CUDA in this process, a throwaway one, and return its code.
+
+    Raises:
+        OSError: the driver's library cannot be opened.
+    """
+    return int(ctypes.CDLL(LIBRARY).cuInit(0))
+
+
+def version() -> tuple[int, int] | None:
+    """Return the newest version of CUDA that the driver serves; None while its library is not loaded."""
+    library, number = loaded(), ctypes.c_int()
+    if library is None or library.cuDriverGetVersion(ctypes.byref(number)) != 0:
+        return None
+    return number.value // 1000, number.value % 1000 // 10
+
+
+def make_context(ordinal: int) -> int:
+    """Make a GPU's CUDA context in this process, a throwaway one, which holds it to its end; return CUDA's code."""
+    library = loaded()
+    return (
+        NOT_INITIALISED
+        if library is None
+        else int(library.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), ordinal))
+    )
+
+
+def name(code: int) -> str:
+    """Return the name of one of CUDA's codes: ``CUDA_ERROR_NO_DEVICE``; its number where the driver knows none."""
+    library, text = loaded(), ctypes.c_char_p()
+    if library is None or library.cuGetErrorName(code, ctypes.byref(text)) != 0 or text.value is None:
+        return f"CUDA error {code}"
+    return text.value.decode(errors="replace")

@@ -50,7 +50,8 @@ def _guarded(do: Callable[[], None], module: str) -> None:
     try:
         do()
     except Exception as error:  # whatever it is, the user's import must go on
-        warn(f"tfgpu_magic: what waited for {NAMES[module]}'s import is NOT in force: {error or type(error).__name__}")
+        why = str(error) or type(error).__name__
+        warn(f"tfgpu_magic: what waited for {NAMES[module]}'s import is NOT in force: {why}")
     except BaseException:  # an interrupt
         if _is_importing(module):  # the import fails, and the next one is to call the function again
             sys.modules.pop(module, None)  # as Python does next; while it is there, wrapt would call at once

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import ParamSpec
 
 from tfgpu_magic import frameworks
 from tfgpu_magic.config import cuda, runtime
@@ -18,13 +20,31 @@ from tfgpu_magic.config.runtime import RUNTIME, devices
 from tfgpu_magic.monitor.report import TENSORFLOW, GpuUse, LogicalGpu, Report
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
+P = ParamSpec("P")
+
 ORDER_TIMEOUT = 0.4
 """Seconds to wait for CUDA's order of GPUs: a report must be quick, and the order is known after the first plan."""
 
 DEFAULT = "default: takes all"
 """The policy of a GPU for which nothing was asked."""
 
+_last: dict[str, Report] = {}
 
+
+def _kept(make: Callable[P, Report]) -> Callable[P, Report]:
+    """Have a function return its last report where the driver must not be called: GPU state is away (`parking`)."""
+
+    @functools.wraps(make)
+    def made(*args: P.args, **options: P.kwargs) -> Report:
+        with cuda.CALLING:
+            if not cuda.is_quiet():
+                _last[make.__name__] = make(*args, **options)
+            return _last.get(make.__name__) or Report(pid=os.getpid(), summary="")
+
+    return made
+
+
+@_kept
 def report(snapshot: Snapshot) -> Report:
     """Return this process's report on each GPU of the snapshot."""
     process = RUNTIME.observe(snapshot.gpus, timeout=ORDER_TIMEOUT)
@@ -45,6 +65,7 @@ def report(snapshot: Snapshot) -> Report:
     )
 
 
+@_kept
 def brief() -> Report:
     """Return this process's report for other processes: each GPU by its UUID, and nothing that only its user needs.
 

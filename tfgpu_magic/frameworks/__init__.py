@@ -9,6 +9,7 @@ import contextlib
 import traceback
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from tfgpu_magic.config import cuda
 from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.config.runtime import current_stage
@@ -133,6 +134,14 @@ class Freeing(Framework, Protocol):
         """
 
 
+@runtime_checkable
+class Deferring(Framework, Protocol):
+    """A framework whose operations may reach the GPU after the cell that asked for them has ended."""
+
+    def finish(self) -> None:
+        """Wait until all of them have; called only while its stage is `Stage.READY`."""
+
+
 FRAMEWORKS: tuple[Framework, ...] = (TensorFlow(), Torch(), Jax())
 """The frameworks, in the order in which views show their figures."""
 
@@ -161,6 +170,14 @@ def limited() -> list[Limited]:
 def freeing() -> list[Freeing]:
     """Return the frameworks that use a GPU and can give back what they keep of it."""
     return [one for one in FRAMEWORKS if isinstance(one, Freeing) and one.stage() is Stage.READY and one.gives_back]
+
+
+def finish() -> None:
+    """Wait until all that the frameworks have been asked for has reached the GPUs, and is done there."""
+    for one in FRAMEWORKS:
+        if isinstance(one, Deferring) and one.stage() is Stage.READY:
+            one.finish()
+    cuda.synchronise()
 
 
 def imported() -> set[str]:

@@ -88,6 +88,11 @@ class Jax:
             )
         return found
 
+    def finish(self) -> None:
+        """Wait for every array: JAX returns one before it is computed."""
+        jax = sys.modules["jax"]
+        jax.block_until_ready(jax.live_arrays())
+
     def counters(self) -> tuple[Counter, ...]:
         """Return the counters of each GPU that it has taken memory of."""
         if self.stage() is not Stage.READY:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.config import cuda, import_hook, runtime
 from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, Stage
 from tfgpu_magic.config.runtime import RUNTIME, counters, current_stage, devices, environment
+from tfgpu_magic.config.runtime.stage import eager_context
 from tfgpu_magic.frameworks import tensorflow_arrays, tensorflow_errors
 from tfgpu_magic.frameworks.peaks import Counter
 from tfgpu_magic.frameworks.shortage import PoolState
@@ -89,6 +90,12 @@ class TensorFlow:
     def give_back(self) -> dict[str, int]:
         """Have CUDA's pools give back what none of its tensors uses; return the bytes by the UUID of each GPU."""
         return cuda.give_back()
+
+    def finish(self) -> None:
+        """Wait for its executors, of which a program may have asynchronous ones."""
+        context = eager_context()
+        if context is not None:
+            context.sync_executors()
 
     def counters(self) -> tuple[Counter, ...]:
         """Return the counters of its logical GPUs; some 10 µs each."""

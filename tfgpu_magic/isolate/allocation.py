@@ -133,7 +133,7 @@ def _fits_later(need: Need, gpus: Mapping[str, Gpu], claims: Sequence[Claim]) ->
 
 def _emptied(device: Device) -> Device:
     """Return the GPU as it is when no process uses it, as far as that can be known."""
-    return replace(device, gpu=replace(device.gpu, free=_usable(device.gpu)))
+    return replace(device, gpu=replace(device.gpu, free=usable(device.gpu)))
 
 
 def places(devices: Sequence[Device], claims: Sequence[Claim], count: int) -> int:
@@ -168,7 +168,7 @@ def _at_best(device: Device, claims: Sequence[Claim]) -> Device:
     return _emptied(device)
 
 
-def _usable(gpu: Gpu) -> int | None:
+def usable(gpu: Gpu) -> int | None:
     """Return the bytes that processes can share: what driver and firmware keep is never among them."""
     return None if gpu.total is None else gpu.total - (gpu.reserved or 0)
 
@@ -183,7 +183,7 @@ def asked(device: Device) -> Device:
     if device.words is None:
         return device
     context = context_bytes(device.gpu.total or 0)
-    return replace(device, limits=device.words.leased(device.limits, _usable(device.gpu) or 0, context))
+    return replace(device, limits=device.words.leased(device.limits, usable(device.gpu) or 0, context))
 
 
 def lowered(device: Device) -> Device:

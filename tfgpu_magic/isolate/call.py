@@ -13,14 +13,20 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from tfgpu_magic.isolate.answer import Answer, timed_out
 from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import WorkerProcess
 from tfgpu_magic.isolate.process.interrupt import InterruptEvent, setting_on_sigint
-from tfgpu_magic.isolate.process.order import ANSWER_ME, HEARD, LEAVE, SHOW, SHOWN, WORK, Facts, Order
+from tfgpu_magic.isolate.process.order import ANSWER_ME, HEARD, LEAVE, SHOW, SHOWN, WAY, WORK, Facts, Order
 from tfgpu_magic.isolate.sinks import OwnStreams, Sink
+from tfgpu_magic.isolate.way import Way
+from tfgpu_magic.views import parking
+
+if TYPE_CHECKING:
+    from tfgpu_magic.isolate.process.wire import Message
 
 GRACE = 5.0
 """Seconds from an interrupt to the end of a process that ignores it: TensorFlow may be busy in C++. The threads of a
@@ -39,12 +45,14 @@ class Call:
 
     Attributes:
         work: the parts of its pickled values, until they are sent.
-        timeout: seconds that it may take, from its process's start; None is no limit.
+        timeout: seconds that it may take, from its process's start; None is no limit. While it is parked they do not
+            pass.
         sink: where its output goes.
         started: called with its pid when it has one.
         warming: called once if it has to wait for TensorFlow's import.
         answered: called with its answer before its process ends; returns `LEAVE`, or `APART` to be called again with
             the answer in pieces. None if the answer is read only after the end.
+        way: how it makes way for others on the GPU.
         pid: its process's id; None before it has started.
         status: its process's exit status, as in `subprocess`; None before its end.
     """
@@ -55,6 +63,7 @@ class Call:
     started: Callable[[int], None] = lambda _: None
     warming: Callable[[], None] = lambda: None
     answered: Callable[[Answer], str] | None = None
+    way: Way = field(default_factory=Way)
     pid: int | None = None
     status: int | None = None
     _event: InterruptEvent = field(default_factory=InterruptEvent)
@@ -146,7 +155,7 @@ class _Watch:
             return
         self._call.pid, self._began = self._process.pid, time.monotonic()
         self._call.started(self._process.pid or 0)
-        self._due = None if self._call.timeout is None else self._began + self._call.timeout
+        self._due = self._limit()
         self._selector.register(self._process.connection, selectors.EVENT_READ, self._receive)
         for descriptor in self._decoders:
             os.set_blocking(descriptor, False)
@@ -188,9 +197,11 @@ class _Watch:
                 self._send(SHOWN, message.parts[1:])
         elif message.kind == HEARD:
             self._extend()
+        elif message.kind in WAY:
+            self._make_way(message)
         else:
             facts: Facts = pickle.loads(message.parts[0])  # noqa: S301  # as above
-            seconds = time.monotonic() - self._began
+            seconds = time.monotonic() - self._began - self._call.way.seconds
             values, raised = message.parts[1 : 1 + facts.values], message.parts[1 + facts.values :]
             self._answer = Answer(values=values, failure=raised, facts=facts, seconds=seconds)
             self._due = None
@@ -210,6 +221,9 @@ class _Watch:
             elif self._step in _BUSY:
                 self._interrupted = True
                 self._interrupt()
+                if self._call.way.away and not self._acknowledged:
+                    self._call.way.unpark()
+                    self._say(parking.stopped_while_parked(GRACE))
 
     def _handle_deadline(self) -> None:
         """Do what is due."""
@@ -223,8 +237,7 @@ class _Watch:
             self._wait_for_teardown()
         else:
             if self._answer is not None:
-                text = f"The call's process had answered {2 * GRACE:g} s before, did not end, and was killed.\n"
-                self._call.sink.write("stderr", text)
+                self._say(f"The call's process had answered {2 * GRACE:g} s before, did not end, and was killed.")
             self._kill()
 
     def _interrupt(self) -> None:
@@ -240,8 +253,23 @@ class _Watch:
         self._step, self._acknowledged, self._due = _Step.HEEDING, True, None
         if self._timed_out:  # there may be no user to interrupt it again
             self._due = time.monotonic() + max(GRACE, self._call.timeout or 0.0)
-        elif self._call.timeout is not None:
-            self._due = self._began + self._call.timeout
+        else:
+            self._due = self._limit()
+
+    def _limit(self) -> float | None:
+        """Return when its time is over; None where it has no limit, and while it is parked."""
+        if self._call.timeout is None or self._call.way.away:
+            return None
+        return self._began + self._call.way.seconds + self._call.timeout
+
+    def _make_way(self, message: Message) -> None:
+        """Serve a call that may be parked; its time does not pass while it is."""
+        self._call.way.serve(self._process, message, self._say, ends=self._step is not _Step.RUNNING)
+        if self._step in (_Step.RUNNING, _Step.HEEDING) and not self._timed_out:
+            self._due = self._limit()
+
+    def _say(self, text: str) -> None:
+        self._call.sink.write("stderr", f"{text}\n")
 
     def _leave(self) -> None:
         if self._step not in _BUSY:

@@ -21,6 +21,7 @@ class Lease:
         devices: its own GPUs; none if there is no GPU to share out.
         environment: further environment variables for its process.
         started: to be called with its process's pid, once it has one.
+        suspend: to be called with whether others may have what it has: its process is parked.
     """
 
     policy: Policy
@@ -28,10 +29,11 @@ class Lease:
     devices: tuple[Device, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     started: Callable[[int], None] = lambda _: None
+    suspend: Callable[[bool], None] = lambda _: None
 
     def take(self, call: Call) -> None:
-        """Become the lease of a call: its pid will be reported to what gave the lease."""
-        call.started = self.started
+        """Become the lease of a call: its pid, and its parking, will be reported to what gave the lease."""
+        call.started, call.way.suspend = self.started, self.suspend
 
 
 class Abandoned(Exception):

@@ -36,6 +36,7 @@ _HEAD = struct.Struct("<II")  # length and checksum of the JSON that follows
 _FLOCK = struct.Struct("hhqqi")  # struct flock: type, whence, start, length, pid
 _MUTEX, _LIVES = 2**40, 2**41  # bytes that are locked, far beyond those that are written
 _SLOTS = 4096
+_OURS: set[int] = set()  # the numbers of this process, which sees no lock of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +165,7 @@ class LeaseFile(LeaseTable):
             if (slot := self._new_slot()) is not None:
                 own = {ticket: replace(entry, slot=slot) for ticket, entry in self._own().items()}
                 self._page.entries, self.slot = own, slot
+                _OURS.add(slot)
                 return True
         self._close()
         return False
@@ -185,6 +187,7 @@ class LeaseFile(LeaseTable):
     def _close(self) -> None:
         if self._file >= 0:
             os.close(self._file)
+            _OURS.discard(self.slot)
         if self._directory is not None:
             self._directory.close()
         self._directory, self._file = None, -1
@@ -231,7 +234,7 @@ def is_alive(file: int, entry: Entry) -> bool:
     query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _LIVES + entry.slot, 1, 0)
     kind, *_ = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, query))
     # A call's process outlives its caller for a moment, and so does what it holds.
-    return kind != fcntl.F_UNLCK or any(map(_runs, entry.claims))
+    return entry.slot in _OURS or kind != fcntl.F_UNLCK or any(map(_runs, entry.claims))
 
 
 def _runs(claim: Claim) -> bool:

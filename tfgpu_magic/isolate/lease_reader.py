@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 
 from tfgpu_magic.config.promises import Promise
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.isolate.lease_file import NAME, Entry, is_alive, written
+from tfgpu_magic.isolate.lease_file import ABSENT, NAME, Entry, is_alive, written
 from tfgpu_magic.monitor.directory import BoardDirectory
 
 _TRIES = 3  # no lock is taken, so a text may be half written now and then
@@ -27,6 +28,18 @@ def leases(place: BoardDirectory) -> Iterator[Promise]:
     for entry in () if file is None else _entries(file):
         for claim in entry.claims:
             yield Promise(gpu=claim.gpu, pid=claim.pid, size=claim.size, fair=claim.fair, asked=entry.came)
+
+
+def needed(place: BoardDirectory) -> set[str]:
+    """Return the GPUs for which a call, or a notebook that comes back from parking, waits now, as `claims.key` has it.
+
+    Args:
+        place: where the table is.
+    """
+    file, now = _file(place), time.monotonic()
+    entries = () if file is None else _entries(file)
+    waiting = (one.need for one in entries if one.need is not None and not one.claims and now - one.seen < ABSENT)
+    return {gpu for need in waiting for gpu, _ in need.sizes}
 
 
 def _entries(file: int) -> list[Entry]:

@@ -17,7 +17,7 @@ from tfgpu_magic import control
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.errors import Refused
-from tfgpu_magic.isolate import allocation, offer
+from tfgpu_magic.isolate import allocation, idle, offer
 from tfgpu_magic.isolate.claims import Claim, Need, is_fair, key, size
 from tfgpu_magic.isolate.demand import Alternative, Demand, DemandForAll, alternatives
 from tfgpu_magic.isolate.lease import Abandoned, Lease
@@ -46,6 +46,7 @@ class Leases:
         self._seen = (-1, Snapshot(time=0.0))
         self._demands: set[Demand] = set()
         self._waiting: set[int] = set()
+        self._suspended: dict[int, tuple[Claim, ...]] = {}
         self._known, self._looked = -1, 0.0
 
     def survey(self, policy: Policy, gpus: int | None) -> int | None:
@@ -118,7 +119,7 @@ class Leases:
     def forget(self) -> None:
         """Drop the parent's leases, in a process that was forked from the one that has them."""
         self._changed, self._looking = threading.Condition(), threading.Lock()  # a thread of the parent may hold them
-        self._demands, self._waiting = set(), set()
+        self._demands, self._waiting, self._suspended = set(), set(), {}
         self._table.forget()
 
     @contextlib.contextmanager
@@ -149,13 +150,15 @@ class Leases:
             try:
                 policy, devices = self._take(demand)
             except Refused as error:
-                demand.refuse(error)
+                demand.refuse(idle.advised(error, demand))
                 policy, devices = control.inherited(demand.snapshot).then(demand.policy), ()
                 self._demands.discard(demand)  # it runs without GPUs of its own, and no call waits behind it
                 self._remove_ended()
-            yield Lease(policy, demand.snapshot, devices, started=functools.partial(self._started, demand.ticket))
+            started, suspend = (functools.partial(do, demand.ticket) for do in (self._started, self._suspend))
+            yield Lease(policy, demand.snapshot, devices, started=started, suspend=suspend)
         finally:
             self._demands.discard(demand)  # before anything that can be interrupted: any later turn removes its entry
+            self._suspended.pop(demand.ticket, None)
             self._remove_ended()
 
     def _remove_ended(self) -> None:
@@ -279,6 +282,19 @@ class Leases:
             if (entry := page.entries.get(ticket)) is not None:
                 known = tuple(replace(claim, pid=pid, began=began(pid)) for claim in entry.claims)
                 page.entries[ticket] = replace(entry, claims=known)
+
+    def _suspend(self, ticket: int, suspended: bool) -> None:
+        """Let others have what a call has leased, as long as its process is parked."""
+        with self._turn() as page:
+            entry = page.entries.get(ticket)
+            if entry is None:
+                return
+            if suspended and entry.claims:
+                self._suspended[ticket] = entry.claims
+                page.put(replace(entry, claims=(), need=Need(ticket, 0, ())))  # it waits for nothing of its own
+                page.ended += 1  # what was seen before has, as if others', what its process held
+            elif not suspended and ticket in self._suspended:
+                page.put(replace(entry, claims=self._suspended.pop(ticket), need=None))
 
 
 LEASES = Leases(LeaseFile())

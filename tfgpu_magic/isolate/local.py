@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 
 from tfgpu_magic.errors import WorkerDied
-from tfgpu_magic.isolate import shutdown
+from tfgpu_magic.isolate import shutdown, user_code
 from tfgpu_magic.isolate.backend import ENDED, STOPPED, Door
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.future import CallFuture
@@ -93,13 +93,17 @@ class Local:
         try:
             one = Call(work=call.take().parts, timeout=self._options.timeout, sink=call.sink)
             lease = leased(self._options, lambda: not call.stopped)
-            value = run(one, lease, function(), begun=call.begin).value()
+            answer = run(one, lease, function(), begun=call.begin)
+            with user_code.running():
+                value = answer.value()
         except BaseException as error:  # also KeyboardInterrupt: it belongs to the call, and not to this thread
             call.forget()
-            call.set_exception(self._final_error(call, error).with_traceback(None))  # its frames are ours
+            with user_code.running():
+                call.set_exception(self._final_error(call, error).with_traceback(None))  # its frames are ours
         else:
             call.forget()
-            call.set_result(value)
+            with user_code.running():
+                call.set_result(value)
 
     def _final_error(self, call: CallFuture[Any], error: BaseException) -> BaseException:
         """Return what a call's future raises when running the call has raised an error."""

@@ -18,7 +18,7 @@ from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.claims import Holding
 from tfgpu_magic.monitor.look import look
-from tfgpu_magic.monitor.pids import lives
+from tfgpu_magic.monitor.pids import elsewhere
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -129,4 +129,4 @@ def holding(snapshot: Snapshot) -> Holding:
 def strangers(snapshot: Snapshot | None) -> tuple[int, ...]:
     """Return the pids in a snapshot that do not exist here."""
     rows = () if snapshot is None else snapshot.processes
-    return tuple(sorted({row.pid for row in rows if not lives(row.pid)}))
+    return tuple(sorted(elsewhere(row.pid for row in rows)))

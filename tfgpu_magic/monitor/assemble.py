@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.monitor import parked_rows
 from tfgpu_magic.monitor.owners import notebook_of
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.self_reported import self_reported
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
     from tfgpu_magic.monitor.unused import Unused
+    from tfgpu_magic.parking.record import Entry
 
 
 def assemble(
@@ -26,6 +28,7 @@ def assemble(
     reports: Sequence[Report],
     notebooks: Mapping[int, Notebook],
     unused: Mapping[tuple[str, int], Unused] | None = None,
+    parked: Sequence[Entry] = (),
 ) -> Table:
     """Make the table from the driver's figures, and where there are none, from the kernels' reports.
 
@@ -36,8 +39,10 @@ def assemble(
         reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid, as `together` returns it.
         unused: what is held without use, as `unused.Record.unused` returns it.
+        parked: what the parker's record has.
     """
-    return self_reported(make(snapshot, owners, own, reports, notebooks, unused), own, reports, notebooks)
+    made = make(snapshot, owners, own, reports, notebooks, unused, parked)
+    return self_reported(made, own, parked_rows.silenced(reports, parked), notebooks)
 
 
 def together(reports: Iterable[Report], served: Mapping[int, Notebook]) -> dict[int, Notebook]:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 _hanging: list[threading.Thread] = []
 
 
-def within(seconds: float, job: Callable[[], T]) -> T | None:
+def within(seconds: float, job: Callable[[], T], hanging: list[threading.Thread] = _hanging) -> T | None:
     """Run a job on a thread and wait no longer than `seconds`; Ctrl-C ends the wait too.
 
     To read a process that a driver holds in uninterruptible sleep takes until that ends. While a job hangs, no other is
@@ -22,12 +22,13 @@ def within(seconds: float, job: Callable[[], T]) -> T | None:
     Args:
         seconds: the longest wait.
         job: the function to call; an exception that it raises is raised here.
+        hanging: the threads whose jobs hang, of which there is another list for jobs that hang on something else.
 
     Returns:
         The job's result; None where it is not done.
     """
-    _hanging[:] = [thread for thread in _hanging if thread.is_alive()]
-    if _hanging:
+    hanging[:] = [thread for thread in hanging if thread.is_alive()]
+    if hanging:
         return None
     done: list[T] = []
     trouble: list[BaseException] = []
@@ -44,7 +45,7 @@ def within(seconds: float, job: Callable[[], T]) -> T | None:
         thread.join(seconds)
     finally:
         if thread.is_alive():  # only now: a job of another thread that began meanwhile does not hang yet
-            _hanging.append(thread)
+            hanging.append(thread)
     if trouble:
         raise trouble[0]
     return done[0] if done else None

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfgpu_magic._version import __version__
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import holders, lockfile, takeover, unused_file
 from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
@@ -64,6 +65,8 @@ def collect(place: BoardDirectory, *, linger: float = LINGER, patience: float = 
     if lock is None and (lock := takeover.take_over(place, partial(_sees, patience))) is None:
         return False
     try:
+        with contextlib.suppress(OSError):  # a full disk: a collector without a version works as well
+            lockfile.sign(lock, __version__)
         writer = Writer(place)
         _write(place, lock, writer, linger=linger, patience=patience)
         writer.close()

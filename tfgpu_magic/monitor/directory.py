@@ -17,7 +17,7 @@ from tfgpu_magic.monitor.sources import SOURCES
 
 _SIMULATED = "TFGPU_SIMGPU"
 """The variable that puts a process on a simulated machine (`simgpu.ENVIRONMENT`), which has a board of its own."""
-_OF_A_VIEW = ("board-", "lock-", "unused-")
+_OF_A_VIEW = ("board-", "lock-", "unused-", "parked-", "parker-")
 """Prefixes of the files that belong to one view of the GPUs; all others belong to the whole machine."""
 _RUNTIME, _TEMPORARY = Path("/run/user"), Path("/tmp")  # noqa: S108  BoardDirectory checks the owner
 _FORGOTTEN = 30 * 86400.0  # seconds: no process writes any more to what an earlier boot or a container has left
@@ -87,10 +87,14 @@ class BoardDirectory:
     def name(self, name: str) -> str:
         """Return the full name of a file: every boot and every simulated machine have files of their own.
 
-        Boards and locks also belong to one view of the GPUs, so that a container or a job that sees fewer of them, or
-        other pids, hides nothing from other processes.
+        Boards, locks and what is parked also belong to one view of the GPUs, so that a container or a job that sees
+        fewer of them, or other pids, hides nothing from other processes.
         """
         return name + (self._view if name.startswith(_OF_A_VIEW) else self._machine)
+
+    def short_path(self, name: str) -> str:
+        """Return a path of a file here for this process alone; a socket's path holds 107 bytes (unix(7))."""
+        return f"/proc/self/fd/{self._fd}/{self.name(name)}"
 
     def open(self, name: str, flags: int) -> int:
         """Open a file here, without following a link, and return its descriptor; only the user's own files are opened.
@@ -133,6 +137,10 @@ class BoardDirectory:
             pass
         except OSError as error:
             raise MonitorError(f"{self.path / self.name(name)} cannot be removed ({error.strerror}).") from error
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a file of that name."""
+        return os.access(self.name(name), os.F_OK, dir_fd=self._fd)
 
     def names(self, prefix: str) -> list[str]:
         """List this machine's files whose names begin with `prefix`, without the machine's suffix."""

@@ -19,11 +19,13 @@ from tfgpu_magic.monitor.snapshot import Parser, Snapshot
 from tfgpu_magic.monitor.starting import begin, start
 from tfgpu_magic.monitor.takeover import Doubt
 from tfgpu_magic.monitor.unused_file import RecordReader
+from tfgpu_magic.parking import seen
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.history import History
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.unused import Record
+    from tfgpu_magic.parking.record import Entry
 
 CHECK_EVERY = 0.5
 """Seconds between two of a viewer's checks that there is a collector, which also see from them that it has viewers."""
@@ -153,6 +155,15 @@ class Live:
         """
         self._open()
         return self._report_files.read() if self._report_files is not None else ()
+
+    def parked(self) -> tuple[Entry, ...]:
+        """Return what the parker's record has of processes that live.
+
+        Raises:
+            MonitorError: as `look`.
+        """
+        self._open()
+        return seen.entries(self._report_files.places) if self._report_files is not None else ()
 
     def ensure(self) -> None:
         """Ensure that there is a collector, and record that it has a viewer. Looks do that.

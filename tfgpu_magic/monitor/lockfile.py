@@ -1,4 +1,4 @@
-"""The lock file's content beside the lock: when collectors were started, and how often viewers want readings."""
+"""The lock file's content beside the lock: when collectors were started, of which version, and what viewers want."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ _START = struct.Struct("<dQ")  # when a collector was last started (monotonic cl
 _REASON = 300  # bytes: why it failed
 _WANTED = struct.Struct("<dd")  # when a viewer wrote this (monotonic clock), and the interval in seconds
 _LEAVE = struct.Struct("<d")  # when a collector that can read the GPUs last asked a blind one to end
+_VERSION = 32  # bytes: the version of the package that the collector is of
 _REASON_AT = _START.size
 _MEMORY_AT = _REASON_AT + _REASON
 _LISTS_AT = _MEMORY_AT + _WANTED.size
 _LEAVE_AT = _LISTS_AT + _WANTED.size
+_VERSION_AT = _LEAVE_AT + _LEAVE.size
 
 
 def want(fd: int, wanted: Wanted) -> None:
@@ -50,7 +52,7 @@ def start(fd: int, failures: int) -> None:
 
 def reason(fd: int) -> str:
     """Return why starts failed; an empty text where no collector has left a reason."""
-    return os.pread(fd, _REASON, _REASON_AT).rstrip(b"\0").decode(errors="replace")
+    return _text(fd, _REASON, _REASON_AT)
 
 
 def fail(fd: int, why: str) -> None:
@@ -72,6 +74,20 @@ def asked_to_leave(fd: int) -> float:
     """Return when the collector was last asked to end, on the monotonic clock."""
     at: float = _LEAVE.unpack(_read(fd, _LEAVE, _LEAVE_AT))[0]
     return at
+
+
+def sign(fd: int, version: str) -> None:
+    """Write which version of the package the collector is of."""
+    os.pwrite(fd, version.encode()[:_VERSION].ljust(_VERSION, b"\0"), _VERSION_AT)
+
+
+def signed(fd: int) -> str:
+    """Return the version of the last collector; an empty text where there was none."""
+    return _text(fd, _VERSION, _VERSION_AT)
+
+
+def _text(fd: int, length: int, at: int) -> str:
+    return os.pread(fd, length, at).rstrip(b"\0").decode(errors="replace")
 
 
 def _read(fd: int, layout: struct.Struct, at: int) -> bytes:

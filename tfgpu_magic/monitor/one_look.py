@@ -18,6 +18,7 @@ from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.report_files import AllReportFiles
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.tabulate import UNATTRIBUTED
+from tfgpu_magic.parking import seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -26,8 +27,15 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
     from tfgpu_magic.monitor.unused import Unused
+    from tfgpu_magic.parking.record import Entry
 
-    Known = tuple[Mapping[int, Owner], tuple[Report, ...], Mapping[int, Notebook], Mapping[tuple[str, int], Unused]]
+    Known = tuple[
+        Mapping[int, Owner],
+        tuple[Report, ...],
+        Mapping[int, Notebook],
+        Mapping[tuple[str, int], Unused],
+        tuple[Entry, ...],
+    ]
 
 HANGS = "Whose the processes are is not known: this machine's processes cannot be read at the moment."
 
@@ -44,8 +52,8 @@ def table(report: Callable[[Snapshot], Report] | None = None, *, timeout: float 
     """
     snapshot = look(timeout)
     known = within(timeout, partial(_known, {process.pid for process in snapshot.processes}, snapshot.listed_at))
-    owners, reports, notebooks, unused = known or ({}, (), {}, {})
-    made = assemble(snapshot, owners, report(snapshot) if report else None, reports, notebooks, unused)
+    owners, reports, notebooks, unused, parked = known or ({}, (), {}, {}, ())
+    made = assemble(snapshot, owners, report(snapshot) if report else None, reports, notebooks, unused, parked)
     if known is None:
         made = replace(made, notes=(*(note for note in made.notes if note != UNATTRIBUTED), HANGS))
     return made
@@ -69,14 +77,15 @@ def reporting(pids: Collection[int], *, timeout: float = 1.5) -> Mapping[int, Ow
         pids: the process ids.
         timeout: seconds to wait.
     """
-    return within(timeout, lambda: Owners().name(pids, together(_reports(), {}))) or {}
+    return within(timeout, lambda: Owners().name(pids, together(_reports()[0], {}))) or {}
 
 
 def _known(pids: Collection[int], listed_at: float | None = None) -> Known:
-    """Find the owners of pids, the other kernels' reports, their notebooks, and what is held without use."""
-    reports = _reports()
+    """Find the owners of pids, the other kernels' reports, their notebooks, what is held without use, and is parked."""
+    reports, parked = _reports()
     notebooks = together(reports, {})
-    return Owners().find(pids, notebooks), reports, notebooks, _unused(listed_at)
+    owners = Owners().find(pids, notebooks, {entry.pid for entry in parked})
+    return owners, reports, notebooks, _unused(listed_at), parked
 
 
 def _unused(listed_at: float | None) -> Mapping[tuple[str, int], Unused]:
@@ -94,12 +103,12 @@ def _still(pid: int, start: int) -> bool:
     return start != 0 and began(pid) == start
 
 
-def _reports() -> tuple[Report, ...]:
-    """Read the other kernels' reports; none where the board cannot be used."""
+def _reports() -> tuple[tuple[Report, ...], tuple[Entry, ...]]:
+    """Read the other kernels' reports and what is parked; nothing where the board cannot be used."""
     with (
         contextlib.suppress(MonitorError),
         BoardDirectory() as place,
         contextlib.closing(AllReportFiles(place)) as everywhere,
     ):
-        return everywhere.read()
-    return ()
+        return everywhere.read(), seen.entries(everywhere.places)
+    return (), ()

@@ -17,7 +17,7 @@ from tfgpu_magic.monitor.process_names import command, notebook
 from tfgpu_magic.monitor.program_names import ISOLATED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from tfgpu_magic.monitor.report import Report
 
@@ -124,7 +124,9 @@ class Owners:
         self._trust = trust
         self._seen: dict[int, _Seen] = {}
 
-    def find(self, pids: Iterable[int], notebooks: Mapping[int, Notebook] | None = None) -> dict[int, Owner]:
+    def find(
+        self, pids: Iterable[int], notebooks: Mapping[int, Notebook] | None = None, here: Collection[int] = ()
+    ) -> dict[int, Owner]:
         """Find the owner of every pid.
 
         Where none of them is, or was, a process of this machine that has the driver open, they belong to another pid
@@ -133,12 +135,14 @@ class Owners:
         Args:
             pids: the process ids.
             notebooks: what is known of kernels, by pid.
+            here: further pids, of processes that are known to be here, though they may not have the driver open.
         """
         before, self._seen = self._seen, {}
-        owners = {pid: self._find(pid, before.get(pid), notebooks or {}) for pid in pids}
+        owners = {pid: self._find(pid, before.get(pid), notebooks or {}) for pid in pids if pid not in here}
         if before.keys().isdisjoint(owners) and _foreign(owner.who for owner in owners.values()):
-            return {pid: Owner(pid=pid, who="unknown", text="others") for pid in owners}
-        return _with_distinct_names(owners)
+            owners = {pid: Owner(pid=pid, who="unknown", text="others") for pid in owners}
+        known = {pid: self._find(pid, before.get(pid), notebooks or {}, reports=True) for pid in here}
+        return _with_distinct_names({**owners, **known})
 
     def name(self, pids: Iterable[int], notebooks: Mapping[int, Notebook]) -> dict[int, Owner]:
         """Find the owner of pids that report of themselves: they are here, though they may not have the driver open.

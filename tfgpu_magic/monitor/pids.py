@@ -8,6 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def lives(pid: int) -> bool:
@@ -19,6 +23,11 @@ def lives(pid: int) -> bool:
     except OSError:
         return True
     return True
+
+
+def elsewhere(pids: Iterable[int]) -> frozenset[int]:
+    """Return those of some pids that do not exist here: a driver may list those of another namespace."""
+    return frozenset(pid for pid in set(pids) if not lives(pid))
 
 
 def began(pid: int) -> int | None:
@@ -33,11 +42,11 @@ def began(pid: int) -> int | None:
     return None if state in "ZX" else int(rest[18])
 
 
-def family() -> frozenset[int]:
-    """Return the pids of this process and its ancestors."""
+def family(pid: int | None = None) -> frozenset[int]:
+    """Return the pids of a process, by default this one, and of its ancestors."""
     found: set[int] = set()
-    pid = os.getpid()
-    while pid > 1 and pid not in found:
+    pid = pid or os.getpid()
+    while pid > 0 and pid not in found:
         found.add(pid)
         with contextlib.suppress(OSError):
             pid = int(_stat(pid)[1])

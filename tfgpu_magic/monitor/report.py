@@ -97,6 +97,7 @@ class Report:
         active: when that last changed, in seconds since the epoch.
         used_since: when it was first seen to have taken memory, in seconds since the epoch; None if it has none.
         promises: whether it may take what its uses allow; not where a program only starts kernels, which report that.
+        parks: whether it lets itself be parked.
     """
 
     pid: int
@@ -109,6 +110,7 @@ class Report:
     active: float | None = None
     used_since: float | None = None
     promises: bool = True
+    parks: bool = False
 
     @property
     def goes_on(self) -> bool:
@@ -129,13 +131,16 @@ class Report:
     def from_json(cls, text: str) -> Report:
         """Read what `to_json` wrote; of a report of version 1, all but its figures, and of earlier ones no limits.
 
+        What a later package adds without another version is passed over, so that both see each other meanwhile.
+
         Raises:
             ValueError: the text is not a report.
         """
         try:
             fields = json.loads(text)
             uses = tuple(map(_use, fields.pop("uses")))
-            return cls(uses=uses, **(fields | {"notes": tuple(fields["notes"])}))
+            known = {field.name: fields[field.name] for field in dataclasses.fields(cls) if field.name in fields}
+            return cls(**{**known, "uses": uses, "notes": tuple(fields["notes"])})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a report: {error}") from error
 

@@ -176,6 +176,11 @@ class AllReportFiles:
         for one in before.values():
             one.close()
 
+    @property
+    def places(self) -> tuple[BoardDirectory, ...]:
+        """The directories, the best first."""
+        return (self._here.place, *(one.place for one in self._others))
+
     def read(self) -> tuple[Report, ...]:
         """Read every report that is there now, as `ReportFiles.read`."""
         return tuple(report for one in (self._here, *self._others) for report in one.read())

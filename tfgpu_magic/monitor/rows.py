@@ -9,6 +9,7 @@ from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.owners import Notebook, Who
+    from tfgpu_magic.monitor.parked import Parked
     from tfgpu_magic.monitor.report import Figure, GpuUse
     from tfgpu_magic.monitor.shares import Share
     from tfgpu_magic.monitor.unused import Unused
@@ -78,6 +79,8 @@ class ProcessRow:
         utilisation: percent of the GPU that its kernels take; None where the driver does not tell.
         unused: what it holds without using the GPU; None where that is nothing, or not known.
         began: when the process began (`pids.began`); None of what is not mine, or has no pid here.
+        parked: how far its parking has come; None of what has its GPU state as usual.
+        parks: whether it lets itself be parked, as its kernel reports.
     """
 
     gpu: str
@@ -95,6 +98,8 @@ class ProcessRow:
     utilisation: int | None = None
     unused: Unused | None = None
     began: int | None = None
+    parked: Parked | None = None
+    parks: bool = False
 
     @property
     def unused_since(self) -> float | None:

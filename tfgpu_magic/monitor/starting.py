@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK
 from tfgpu_magic.monitor.libraries import search_path
-from tfgpu_magic.monitor.settings import LIBRARIES, PROCESS_NAME
+from tfgpu_magic.monitor.settings import LIBRARIES, PARKER_NAME, PARKING_NAME, PROCESS_NAME
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.directory import BoardDirectory
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _FIRST, _LONGEST = 1.0, 15.0  # seconds between two attempts to start a collector
 _KEPT = ("TFGPU_", "PATH", "HOME", "LANG", "LC_")
 """Prefixes of the variables that a collector gets; it gets none of a notebook's secrets."""
+_ENDED = re.compile(rf"(\d+) \((?:{'|'.join((PROCESS_NAME, PARKER_NAME, PARKING_NAME))})\) Z 1 ")
+"""How the system shows one of ours that has ended, and is a child of process 1. Source: proc_pid_stat(5)."""
 
 # -c as in `look`, -I and -S as in `probe`. It forks at once, so that its starter has a child for milliseconds only.
 _CODE = (
@@ -32,8 +35,10 @@ _CODE = (
 )
 
 
-def begin(place: BoardDirectory, fd: int) -> bool:
+def begin(place: BoardDirectory, fd: int, name: str = LOCK) -> bool:
     """Tell whether this process is to start a collector now: none holds the lock, and none is on its way.
+
+    Another process of which there is one for each user is started by the same rule, with a lock of its own.
 
     The lock is held for microseconds, and released before the file is closed: a process that is forked meanwhile has
     the descriptor too, and would keep the lock.
@@ -43,7 +48,7 @@ def begin(place: BoardDirectory, fd: int) -> bool:
     except BlockingIOError:
         return False
     try:
-        if not place.holds(LOCK, fd):
+        if not place.holds(name, fd):
             return False
         begun, failures = lockfile.started(fd)
         if 0 <= time.monotonic() - begun < min(_LONGEST, _FIRST * 2.0 ** min(failures, 10)):
@@ -55,10 +60,23 @@ def begin(place: BoardDirectory, fd: int) -> bool:
 
 
 def start(options: tuple[str, str], place: BoardDirectory) -> None:
-    """Start a collector that outlives this process, in a session of its own, with only a few of its variables.
+    """Start a collector."""
+    launch(_CODE, options, place)
+
+
+def launch(code: str, options: tuple[str, ...], place: BoardDirectory) -> None:
+    """Start a process that outlives this one, in a session of its own, with only a few of this one's variables.
 
     It gets its directory, and searches for the driver's library where the system does: a search path that was set for a
     kernel is for that kernel alone. A simulated machine's library is found by that path only.
+
+    Args:
+        code: what it runs; its arguments are the options, and after them its search path.
+        options: what else it is told.
+        place: where the board is.
+
+    Raises:
+        MonitorError: no source's library is installed.
     """
     if os.getpid() == 1:
         _reap()
@@ -72,7 +90,7 @@ def start(options: tuple[str, str], place: BoardDirectory) -> None:
     if not place.simulated:
         environment[LIBRARIES] = os.environ.get("LD_LIBRARY_PATH", "")
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _CODE, *options, *paths],
+        [sys.executable, "-I", "-S", "-c", code, *options, *paths],
         env=environment,
         cwd="/",
         stdin=subprocess.DEVNULL,
@@ -80,17 +98,23 @@ def start(options: tuple[str, str], place: BoardDirectory) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    threading.Thread(target=process.wait, name="tfgpu_magic-starter", daemon=True).start()
+
+    def wait() -> None:
+        process.wait()  # from here, so that the thread is known for ours
+
+    try:
+        threading.Thread(target=wait, name="tfgpu_magic-starter", daemon=True).start()
+    except RuntimeError:  # none starts any more: Python ends
+        process.wait()
 
 
 def _reap() -> None:
-    """Reap collectors that have ended, as process 1 must, whose children they become when their starters end.
+    """Reap what was started here and has ended, as process 1 must, whose children they become when their starters end.
 
-    Other processes 1 reap all of their children. Collectors are recognised by their name, since other code may wait for
+    Other processes 1 reap all of their children. Ours are recognised by their names, since other code may wait for
     other children.
     """
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError):
-            pid, _, rest = stat.read_text().partition(f" ({PROCESS_NAME}) Z 1 ")
-            if rest:
-                os.waitpid(int(pid), os.WNOHANG)
+            if (ended := _ENDED.match(stat.read_text())) is not None:
+                os.waitpid(int(ended[1]), os.WNOHANG)

@@ -6,6 +6,7 @@ import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tfgpu_magic.monitor import parked_rows
 from tfgpu_magic.monitor.owners import Owner
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 from tfgpu_magic.monitor.shares import Share, shares
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.report import GpuUse, Report
     from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
     from tfgpu_magic.monitor.unused import Unused
+    from tfgpu_magic.parking.record import Entry
 
     _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
 
@@ -47,6 +49,7 @@ def make(
     reports: Sequence[Report] = (),
     notebooks: Mapping[int, Notebook] | None = None,
     unused: Mapping[tuple[str, int], Unused] | None = None,
+    parked: Sequence[Entry] = (),
 ) -> Table:
     """Make the rows that every view shows.
 
@@ -57,17 +60,23 @@ def make(
         reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid.
         unused: what is held without use, as `unused.Record.unused` returns it.
+        parked: what the parker's record has.
     """
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
-    reported = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in (report, *reports) if one]
+    told = parked_rows.silenced([one for one in (report, *reports) if one], parked)
+    reported = [(one, {labels.get(use.gpu, use.gpu): use for use in one.uses}) for one in told]
     foreign = _foreign_pids(snapshot, reported)
     own = reported[0][1] if report else {}
+    this = reported[0][0] if report else None
     gpus: list[GpuRow] = []
     processes: list[ProcessRow] = []
     for gpu in snapshot.gpus:
         rows = [] if foreign else list(_rows(snapshot, gpu, owners, reported, unused or {}))
         if foreign or not gpu.listed:
-            rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, notebooks or {}, reported, report)
+            rows += _self_reported_rows(gpu.label, {row.pid for row in rows}, notebooks or {}, reported, this)
+        if parked:
+            uses = {one.pid: uses.get(gpu.label) for one, uses in reported}
+            rows = parked_rows.joined(gpu, rows, parked, owners, uses, snapshot.listed_at or snapshot.time)
         rows.sort(key=_largest_first)
         rest = _rest(gpu, rows)
         gpus.append(_gpu_row(gpu, rows, own.get(gpu.label)))
@@ -114,6 +123,7 @@ def _rows(
     unused: Mapping[tuple[str, int], Unused],
 ) -> Iterable[ProcessRow]:
     uses = {one.pid: uses.get(gpu.label) for one, uses in reported}
+    parks = {one.pid for one, _ in reported if one.parks}
     key = gpu.uuid or gpu.label
     for process in snapshot.processes:
         if process.gpu == gpu.label:
@@ -132,6 +142,7 @@ def _rows(
                 utilisation=process.utilisation,
                 unused=unused.get((key, process.pid)),
                 began=owner.began,
+                parks=owner.who in ("this", "mine") and process.pid in parks,
             )
 
 

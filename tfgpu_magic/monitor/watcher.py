@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
     from tfgpu_magic.monitor.unused import Record
+    from tfgpu_magic.parking.record import Entry
 
 PID_TRUSTED_FOR = 10.0
 """Seconds in which no pid is reused by another process on the same GPU."""
@@ -52,7 +53,8 @@ class Watcher:
         Raises:
             MonitorError: as `Live.look`.
         """
-        return self._table(self.live.look(), self.live.reports(), notebooks or {}, self.live.unused())
+        live = self.live
+        return self._table(live.look(), live.reports(), notebooks or {}, live.unused(), live.parked())
 
     def news(self, notebooks: Mapping[int, Notebook]) -> Table | None:
         """Return the table; None while board, reports and notebooks are unchanged, which takes microseconds.
@@ -61,9 +63,9 @@ class Watcher:
             MonitorError: as `Live.look`.
         """
         before, self._before = self._before, ()  # a failure is news, and so is what follows it
-        look, reports, record = self.live.look(), self.live.reports(), self.live.unused()
-        now = _identity(look), reports, notebooks, record.time if record else None
-        table = self._table(look, reports, notebooks, record) if now != before else None
+        look, reports, record, parked = self.live.look(), self.live.reports(), self.live.unused(), self.live.parked()
+        now = _identity(look), reports, notebooks, record.time if record else None, parked
+        table = self._table(look, reports, notebooks, record, parked) if now != before else None
         self._before = now
         return table
 
@@ -85,12 +87,15 @@ class Watcher:
         reports: tuple[Report, ...],
         notebooks: Mapping[int, Notebook],
         record: Record | None,
+        parked: tuple[Entry, ...],
     ) -> Table:
         snapshot, known = look.snapshot, together(reports, notebooks)
         own = self._own(snapshot)
-        owners = self._owners.find({process.pid for process in snapshot.processes}, known)
+        owners = self._owners.find(
+            {process.pid for process in snapshot.processes}, known, {entry.pid for entry in parked}
+        )
         unused = record.unused(snapshot.listed_at) if record and snapshot.listed_at else {}
-        table = assemble(snapshot, owners, own, reports, known, unused)
+        table = assemble(snapshot, owners, own, reports, known, unused, parked)
         return replace(table, stale_since=look.stale_since, every=look.every)
 
     def _own(self, snapshot: Snapshot) -> Report | None:

@@ -7,63 +7,42 @@ process began, and is for no other.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
-from jupyter_server.auth.decorator import authorized
-from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfgpu_magic.monitor.driver_users import opens_driver
 from tfgpu_magic.monitor.pids import began, family
-from tfgpu_magic.server.handlers import RESOURCE
-from tfgpu_magic.server.stop import PROCESS_TIMEOUT
-from tfgpu_magic.server.worker import Worker
+from tfgpu_magic.parking import client
+from tfgpu_magic.server.actions import ActionHandler, number, read, refuse_to_stop_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from tfgpu_magic.monitor.owners import Notebook
+    from collections.abc import Mapping
 
 
-class EndHandler(APIHandler):
+class EndHandler(ActionHandler):
     """Asks a process to end, or kills one that does not.
 
     The body is JSON: ``{"pid": 4711, "began": 123456}``, with ``"kill": true`` for the latter; `began` is the row's
     figure. 204: the signal was sent; 400: the request is malformed; 403: the process is the server, or one of its
-    kernels or their children; 404: there is no such process any more, or it holds no GPU; 504: it cannot be read.
+    kernels or their children; 404: there is no such process any more, or it holds no GPU; 409: it was parked once, and
+    to end it so may stop the machine; 504: it cannot be read.
     """
 
-    auth_resource = RESOURCE
-
-    def initialize(self, kernels: Callable[[], Awaitable[Mapping[int, Notebook]]]) -> None:
-        """Take the function that returns this server's kernels by pid."""
-        self._kernels = kernels
-
-    @web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]  # its type is lost on the way
-    async def post(self) -> None:
+    async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
         """Send the signal."""
-        body: object = self.get_json_body()
-        fields = body if isinstance(body, dict) else {}
-        pid, start = _number(fields.get("pid")), _number(fields.get("began"))
-        if pid is None or start is None:
-            raise web.HTTPError(400, "pid and began are no process")
-        number = signal.SIGKILL if fields.get("kill") is True else signal.SIGTERM
+        start = number(fields.get("began"))
+        if start is None:
+            raise web.HTTPError(400, "began is no time of a process")
+        sent = signal.SIGKILL if fields.get("kill") is True else signal.SIGTERM
         kernels = set(await self._kernels())
-        worker = Worker()
-        ending = worker.do(partial(end, pid, start, number, kernels))
-        worker.close(lambda: None)
-        if not (await asyncio.wait({ending}, timeout=PROCESS_TIMEOUT))[0]:
-            raise web.HTTPError(504, f"process {pid} cannot be read: it hangs in the driver, as it seems")
-        if (status := ending.result()) != 204:
+        if (status := await read(pid, partial(end, pid, start, sent, kernels))) != 204:
             raise web.HTTPError(status, f"process {pid} is not ended")
-        self.set_status(204)
-        await self.finish()
+        return status
 
 
 def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
@@ -82,10 +61,11 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
     try:
         # Whichever process has the pid now has had it since before the descriptor was opened, if it began then.
         process = psutil.Process(pid)
-        if began(pid) != start or process.uids().real != os.getuid() or opens_driver(pid) is False:
+        if began(pid) != start or process.uids().real != os.getuid() or not _uses_gpu(pid):
             return 404
         if pid in family() or not kernels.isdisjoint({pid, *(parent.pid for parent in process.parents())}):
             return 403
+        refuse_to_stop_machine(pid)  # most programs end at once by either signal, and CUDA knows nothing of it
         if fd is not None:
             signal.pidfd_send_signal(fd, number)
         elif began(pid) == start:  # it may have ended while all that was read
@@ -98,6 +78,11 @@ def end(pid: int, start: int, number: int, kernels: set[int]) -> int:
         if fd is not None:
             os.close(fd)
     return 204
+
+
+def _uses_gpu(pid: int) -> bool:
+    """Tell whether a process has the driver open, or may have; one that is parked need not."""
+    return opens_driver(pid) is not False or client.parked(pid) is not None
 
 
 def _descriptor(pid: int) -> int | None:
@@ -115,7 +100,3 @@ def _descriptor(pid: int) -> int | None:
         raise
     except (AttributeError, OSError):
         return None
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -12,6 +12,7 @@ from tfgpu_magic.server.feed import Feed
 from tfgpu_magic.server.handlers import SnapshotHandler, StreamHandler
 from tfgpu_magic.server.kernels import Kernels
 from tfgpu_magic.server.metrics import Source, start, stop
+from tfgpu_magic.server.park import ParkHandler, Returns
 from tfgpu_magic.server.stop import StopHandler
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class TfGpuServer(ExtensionApp):
 
     _feed: Feed | None = None
     _source: Source | None = None
+    _returns: Returns | None = None
 
     def initialize_handlers(self) -> None:
         """Make the feed and the metrics, and register the handlers."""
@@ -54,11 +56,13 @@ class TfGpuServer(ExtensionApp):
         if _open_to_all(server) if self.metrics is None else self.metrics:
             self._source = Source()
             start(self._source)
+        self._returns = Returns()
         self.handlers.extend([
             (r"/tfgpu-magic/snapshot", SnapshotHandler, {"feed": self._feed}),
             (r"/tfgpu-magic/stream", StreamHandler, {"feed": self._feed, "floor": self.floor}),
             (r"/tfgpu-magic/stop", StopHandler, {"kernels": self._feed.notebooks}),
             (r"/tfgpu-magic/end", EndHandler, {"kernels": self._feed.notebooks}),
+            (r"/tfgpu-magic/park", ParkHandler, {"kernels": self._feed.notebooks, "returns": self._returns}),
         ])  # fmt: skip
 
     async def stop_extension(self) -> None:
@@ -67,7 +71,9 @@ class TfGpuServer(ExtensionApp):
             stop(self._source)
         if self._feed is not None:
             self._feed.close()
-        self._source = self._feed = None
+        if self._returns is not None:
+            self._returns.close()
+        self._source = self._feed = self._returns = None
 
 
 def _open_to_all(server: ServerApp) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily
@@ -14,6 +14,7 @@ from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.live import Live
 from tfgpu_magic.monitor.owners import by_user
+from tfgpu_magic.monitor.parked import ParkedState
 from tfgpu_magic.monitor.rows import Table
 from tfgpu_magic.monitor.tabulate import make
 
@@ -76,6 +77,7 @@ class Source:
             self._stay_for(time.monotonic())
             try:
                 look, reports, record = self._live.look(), self._live.reports(), self._live.unused()
+                parked = self._live.parked()
             except MonitorError:
                 return Reading()
         snapshot = look.snapshot
@@ -84,7 +86,7 @@ class Source:
         pids = {process.pid for process in snapshot.processes}
         owners = within(OWNERS_TIMEOUT, lambda: by_user(pids)) or {}
         unused = record.unused(snapshot.listed_at) if record and snapshot.listed_at else {}
-        return Reading(make(snapshot, owners, reports=reports, unused=unused), snapshot.time)
+        return Reading(make(snapshot, owners, reports=reports, unused=unused, parked=parked), snapshot.time)
 
     def close(self) -> None:
         """Close the board."""
@@ -141,7 +143,7 @@ def _families(reading: Reading) -> list[Metric]:
     read = GaugeMetricFamily("tfgpu_magic_last_reading_timestamp_seconds", "When the GPUs were last read.")
     if reading.time:
         read.add_metric([], reading.time)
-    return [up, read, *_memory(table), *_use(table)]
+    return [up, read, *_memory(table), *_use(table), _parked(table)]
 
 
 def _memory(table: Table) -> list[Metric]:
@@ -196,6 +198,21 @@ def _use(table: Table) -> list[Metric]:
                 if size is not None:
                     unused.add_metric([*at, owner], size)
     return [ratio, celsius, watts, unused]
+
+
+def _parked(table: Table) -> Metric:
+    """Return what parked processes keep in host memory that was a GPU's, by how far they have come."""
+    family = GaugeMetricFamily(
+        "tfgpu_magic_gpu_parked_bytes",
+        "Memory that the user's parked processes keep in host memory, and had of a GPU.",
+        labels=["gpu", "uuid", "state"],
+    )
+    for gpu in table.gpus:
+        parked = [row.parked for row in table.processes if row.gpu == gpu.gpu and row.parked is not None]
+        for state in get_args(ParkedState):
+            size = sum(one.size for one in parked if one.state == state)
+            family.add_metric([gpu.gpu, gpu.uuid or "", state], size)
+    return family
 
 
 def _part(value: int | None, whole: int) -> float | None:

@@ -2,64 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
-from jupyter_server.auth.decorator import authorized
-from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfgpu_magic.monitor.process_names import is_call
-from tfgpu_magic.server.handlers import RESOURCE
-from tfgpu_magic.server.worker import Worker
+from tfgpu_magic.server.actions import ActionHandler, read, refuse_to_stop_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
-
-    from tfgpu_magic.monitor.owners import Notebook
-
-PROCESS_TIMEOUT = 5.0
-"""Seconds to wait for the facts about a process, which take as long as a driver holds it."""
+    from collections.abc import Collection, Mapping
 
 
-class StopHandler(APIHandler):
+class StopHandler(ActionHandler):
     """Interrupts a call as Ctrl-C does, or kills one that ignores interrupts.
 
     The body is JSON: ``{"pid": 4711}``, with ``"kill": true`` for the latter. How the call ended is shown below its
-    cell. 204: the signal was sent; 400: the request is malformed; 404: the pid is no call of these kernels; 504: the
-    process cannot be read.
+    cell. 204: the signal was sent; 400: the request is malformed; 404: the pid is no call of these kernels; 409: it was
+    parked once, and to kill it may stop the machine; 504: the process cannot be read.
     """
 
-    auth_resource = RESOURCE
-
-    def initialize(self, kernels: Callable[[], Awaitable[Mapping[int, Notebook]]]) -> None:
-        """Take the function that returns this server's kernels by pid."""
-        self._kernels = kernels
-
-    @web.authenticated
-    @authorized("execute")  # type: ignore[untyped-decorator]  # its type is lost on the way
-    async def post(self) -> None:
+    async def do(self, pid: int, fields: Mapping[str, Any]) -> int:
         """Send the signal."""
-        body: object = self.get_json_body()
-        fields = body if isinstance(body, dict) else {}
-        pid = fields.get("pid")
-        if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
-            raise web.HTTPError(400, "pid is no process id")
-        number = signal.SIGKILL if fields.get("kill") is True else signal.SIGINT
+        sent = signal.SIGKILL if fields.get("kill") is True else signal.SIGINT
         kernels = set(await self._kernels())
-        worker = Worker()
-        stopping = worker.do(partial(stop, pid, number, kernels))
-        worker.close(lambda: None)
-        if not (await asyncio.wait({stopping}, timeout=PROCESS_TIMEOUT))[0]:
-            raise web.HTTPError(504, f"process {pid} cannot be read: it hangs in the driver, as it seems")
-        if not stopping.result():
+        if not await read(pid, partial(stop, pid, sent, kernels)):
             raise web.HTTPError(404, f"process {pid} is no isolated call of a kernel of this server")
-        self.set_status(204)
-        await self.finish()
+        return 204
 
 
 def stop(pid: int, number: int, kernels: Collection[int]) -> bool:
@@ -76,6 +48,8 @@ def stop(pid: int, number: int, kernels: Collection[int]) -> bool:
             return False
         if not any(parent.pid in kernels for parent in process.parents()):
             return False
+        if number == signal.SIGKILL:
+            refuse_to_stop_machine(pid)
         os.killpg(pid, number)  # each call leads a process group of its own
     except (psutil.Error, OSError):
         return False  # it has ended meanwhile

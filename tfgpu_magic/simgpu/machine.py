@@ -14,9 +14,9 @@ from tfgpu_magic.errors import SimulatorError
 from tfgpu_magic.simgpu import figures
 from tfgpu_magic.simgpu.build import PYTHON, libraries
 from tfgpu_magic.simgpu.figures import SimGpu, SimProcess
-from tfgpu_magic.simgpu.native import ANY_DEVICE, Flag, State
+from tfgpu_magic.simgpu.native import ANY_DEVICE, Flag, Setting, State
 from tfgpu_magic.simgpu.neighbours import NOBODY, Holder, Neighbour, Row
-from tfgpu_magic.simgpu.spec import parse_gpus, parse_share, size_of
+from tfgpu_magic.simgpu.spec import parse_driver, parse_gpus, parse_share, size_of
 from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
@@ -58,10 +58,13 @@ class Machine:
         folder = Path(tempfile.mkdtemp(prefix="tfgpu-simgpu-"))
         path = folder / "machine"
         try:
-            return cls(path, State.create(path, specs, context), folder)
+            machine = cls(path, State.create(path, specs, context), folder)
+            machine.set_driver("580.00.00")
+            machine.set_checkpoints(ipc_hang=35.0)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+        return machine
 
     @classmethod
     def attach(cls, path: str | os.PathLike[str]) -> Machine:
@@ -137,6 +140,52 @@ class Machine:
         calls: dict[str, int] = self._state.report()["calls"]
         return calls
 
+    # --- its driver ---
+
+    def set_driver(self, version: str, *, open_module: bool = False) -> None:
+        """Have another driver (580.00.00 at first): what a checkpoint cannot do, and dies of, differs.
+
+        Args:
+            version: such as ``595.84``.
+            open_module: its kernel module is the open one: the machine hangs once a process that was restored is
+                killed, unless its memory was away again.
+        """
+        self._state.driver(parse_driver(version))
+        self._state.set(Setting.OPEN_MODULE, int(open_module))
+        kind = "Open Kernel Module for x86_64" if open_module else "x86_64 Kernel Module"
+        text = f"NVRM version: NVIDIA UNIX {kind}  {version}  Release Build  (simulated)\n"
+        self.path.with_name(f"{self.path.name}.nvidia-version").write_text(text)
+
+    def set_checkpoints(
+        self,
+        *,
+        out: float | None = None,
+        back: float | None = None,
+        host_memory: bool | None = None,
+        ipc_hang: float | None = None,
+    ) -> None:
+        """Change how checkpoints go; what is None stays.
+
+        Args:
+            out: how fast memory goes to the host, in GB/s; 0, as at first, is at once.
+            back: how fast it comes back.
+            host_memory: whether what is away takes as much of the host's memory as it did of the GPUs, as with a real
+                driver. At first it is only what the process wrote.
+            ipc_hang: seconds that a checkpoint hangs, before both die, where two processes share memory (35 at first).
+        """
+        for setting, value, scale in (
+            (Setting.RATE_OUT, out, 1e9),
+            (Setting.RATE_BACK, back, 1e9),
+            (Setting.HOST_MEMORY, host_memory, 1),
+            (Setting.IPC_HANG_NS, ipc_hang, 1e9),
+        ):
+            if value is not None:
+                self._state.set(setting, int(value * scale))
+
+    def hung(self) -> bool:
+        """Tell whether the whole machine hangs: no call of its driver returns, until `clear_faults` ends it."""
+        return bool(self._state.report()["flags"] & Flag.HUNG)
+
     # --- its faults ---
 
     def fault(self, function: str, code: int, *, gpu: int | None = None) -> None:
@@ -192,7 +241,7 @@ class Machine:
         self._state.flag(Flag.NO_DRIVER, on)
 
     def clear_faults(self) -> None:
-        """End all faults: error codes, hangs, lost GPUs, hidden memory, foreign pids, the missing driver."""
+        """End all faults: error codes, hangs, lost GPUs, hidden memory, foreign pids, no driver, a hung machine."""
         self._state.clear_faults()
 
     # --- other processes on it ---

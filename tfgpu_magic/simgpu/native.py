@@ -3,7 +3,7 @@
 import ctypes
 import json
 import os
-from enum import IntFlag
+from enum import IntEnum, IntFlag
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,17 @@ class Flag(IntFlag):
     HIDE_MEMORY = 1
     HOST_PIDS = 2
     NO_DRIVER = 4
+    HUNG = 8
+
+
+class Setting(IntEnum):
+    """How the driver goes about checkpoints; the numbers are those of `enum sim_setting`."""
+
+    RATE_OUT = 0
+    RATE_BACK = 1
+    HOST_MEMORY = 2
+    IPC_HANG_NS = 3
+    OPEN_MODULE = 4
 
 
 @cache
@@ -39,6 +50,8 @@ def _library() -> ctypes.CDLL:
         ("sense", None, (pointer, number, number, number, number)),
         ("use", None, (pointer, number, number)),
         ("flag", None, (pointer, ctypes.c_uint, number)),
+        ("driver", None, (pointer, text)),
+        ("set", None, (pointer, number, size)),
         ("lose", None, (pointer, number, number)),
         ("clear_faults", None, (pointer,)),
         ("report", ctypes.c_size_t, (pointer, text, ctypes.c_size_t)),
@@ -137,6 +150,14 @@ class State:
     def flag(self, flag: Flag, on: bool) -> None:
         """Set or clear one of the flags."""
         self._library.tfgpusim_flag(self._address, int(flag), int(on))
+
+    def driver(self, version: str) -> None:
+        """Set the driver's version."""
+        self._library.tfgpusim_driver(self._address, version.encode())
+
+    def set(self, setting: Setting, value: int) -> None:
+        """Set how checkpoints go."""
+        self._library.tfgpusim_set(self._address, int(setting), value)
 
     def lose(self, device: int, lost: bool) -> None:
         """Lose a device, or restore it."""

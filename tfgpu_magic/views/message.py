@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.monitor.history import History
     from tfgpu_magic.monitor.owners import Who
+    from tfgpu_magic.monitor.parked import ParkedState
     from tfgpu_magic.monitor.report import Figure
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 
@@ -73,6 +74,12 @@ class Row(TypedDict):
     today: NotRequired[int]
     week: NotRequired[int]
     began: NotRequired[int]
+    parks: NotRequired[Literal[True]]
+    parking: NotRequired[ParkedState]
+    away: NotRequired[int]
+    since: NotRequired[float]
+    behind: NotRequired[str]
+    trouble: NotRequired[str]
     policy: NotRequired[str]
     figures: NotRequired[dict[str, dict[str, int]]]
 
@@ -247,9 +254,24 @@ def _row(row: ProcessRow, now: float) -> Row:
         "today": _hours(row.unused.today) if row.unused else None,
         "week": _hours(row.unused.week) if row.unused else None,
         "began": row.began if row.kernel is not None and not served else None,
+        "parks": row.parks or None,
+        **_parking(row),
         "policy": (use.policy or None) if use else None,
         "figures": _figures(use.figures) or None if use else None,
     }))  # fmt: skip
+
+
+def _parking(row: ProcessRow) -> dict[str, Any]:
+    one = row.parked
+    if one is None:
+        return {}
+    return {
+        "parking": one.state,
+        "away": one.size,
+        "since": round(one.since),
+        "behind": phrases.plain(one.behind, longest=LONGEST_NAME) or None,
+        "trouble": one.trouble or None,
+    }
 
 
 def _hours(held: int) -> int | None:

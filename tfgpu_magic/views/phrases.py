@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from tfgpu_magic.monitor.report import TENSORFLOW
 from tfgpu_magic.units import BINARY
 
 if TYPE_CHECKING:
+    from tfgpu_magic.monitor.parked import Parked
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 
 NOBODY = "No process holds GPU memory."
@@ -33,11 +35,11 @@ def with_unit(size: int | None) -> str:
     return gib(size) if size is None else f"{gib(size)} GiB"
 
 
-def seconds(time: float) -> str:
+def seconds(length: float) -> str:
     """Write a time for people: ``0.8 s``, ``2 min 5 s``, ``3 h 20 min``."""
-    if time < 60:
-        return f"{time:.1f} s"
-    minutes, rest = divmod(round(time), 60)
+    if length < 60:
+        return f"{length:.1f} s"
+    minutes, rest = divmod(round(length), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
@@ -113,12 +115,47 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
         longest: how many characters of the name may stay.
     """
     name, notebook = plain(row.owner, longest=longest), row.notebook
+    if row.parked is not None:
+        return name  # what is said of that says that it runs no cell
     state = plain(notebook.state) if notebook is not None and row.who == "mine" else ""
     unused = now - row.unused_since if row.unused_since is not None else 0.0
     if unused >= 60:
         return ", ".join([name, *([state] if state not in ("", "idle") else []), f"unused {_duration(unused)}"])
     idle = now - notebook.active if notebook is not None and notebook.active is not None and state == "idle" else 0.0
     return ", ".join([name, *([f"{state} {_duration(idle)}" if idle >= 60 else state] if state else [])])
+
+
+def parked(row: ProcessRow) -> list[str]:
+    """Write how far a process's parking has come: ``parked, 9.8 GiB in host memory, since 14:02``; else nothing."""
+    return [] if row.parked is None else [parking(row.parked)]
+
+
+def parking(one: Parked) -> str:
+    """Write how far a parking has come."""
+    size, since = with_unit(one.size), _clock(one.since)
+    behind = f": {plain(one.behind)} holds most of this GPU" if one.behind else ""
+    said = {
+        "parking": f"is being parked, {size} go to host memory, since {since}",
+        "parked": f"parked, {size} in host memory, since {since}",
+        "waiting": f"parked, {size} in host memory, since {since}; waits for room{behind}",
+        "restoring": f"comes back, {size} from host memory",
+        "failed": "its GPU state is lost: end it, which frees what it holds",
+    }[one.state]
+    return f"{said}; {_TROUBLES[one.trouble]}" if one.trouble in _TROUBLES else said
+
+
+_TROUBLES = {
+    "stopped": "it is stopped, and goes on after `kill -CONT`",
+    "hangs": "the driver does not answer",
+    "unanswered": "the driver does not answer",
+}
+
+
+def _clock(at: float) -> str:
+    """Write a time of the day, with its date where that is not today's."""
+    then = time.localtime(at)
+    today = then[:3] == time.localtime()[:3]
+    return time.strftime("%H:%M" if today else "%Y-%m-%d %H:%M", then)
 
 
 def unused_hours(row: ProcessRow) -> list[str]:

@@ -79,6 +79,22 @@ def _restart(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
         yield f"%{_magic(case)} {way.words} {RESTART}", "then run the cell again (variables are lost)"
 
 
+def _park(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
+    if way.row is None:
+        return
+    then = "; then:" if way.words else "; then run the cell again"
+    about = f"{owner(case, way.row)}, which holds {rounded(way.row.held)} and comes back with its next cell"
+    title = way.row.notebook.title if way.row.notebook else ""
+    if case.host == "program":
+        yield "", f"Park {about}{then}"
+    else:
+        told = title and phrases.plain(title, longest=LONGEST) == title
+        name = title if told else way.row.pid  # a title that is cut would not be found
+        yield f"%tf_gpu park {name}", f"parks {about}{then}"
+    if way.words:
+        yield from _restart(case, way)
+
+
 def _shut(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
     if way.row is None:
         return
@@ -104,6 +120,7 @@ _WAYS: dict[str, Callable[[Explanation, Way], Iterator[tuple[str, str]]]] = {
     "now": _now,
     "isolate": _isolate,
     "restart": _restart,
+    "park": _park,
     "shut": _shut,
     "smaller": _smaller,
 }

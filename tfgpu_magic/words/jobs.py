@@ -12,30 +12,37 @@ from tfgpu_magic.monitor.look import look
 if TYPE_CHECKING:
     from tfgpu_magic.views.jobs import Jobs
 
-_STOP = "stop"
+_STOP, _PARK, _UNPARK = "stop", "park", "unpark"
 
 
 def _answer(line: Line) -> Jobs:
-    """Return the list of the jobs; if one is to be stopped, it is asked to stop first."""
+    """Return the list of the jobs; if something is to be done to one, that is begun first."""
     from tfgpu_magic.isolate import job_list  # few users need isolated calls, and these modules are slow to import
     from tfgpu_magic.views.jobs import Jobs
 
     verb, _, number = line.rest.partition(" ")
-    if line.rest and not (verb == _STOP and number.isdecimal() and job_list.stop(int(number))):
+    way = job_list.way(int(number)) if verb in (_PARK, _UNPARK) and number.isdecimal() else None
+    if way is not None and verb == _UNPARK:
+        way.unpark()
+    elif way is not None and (said := way.park()):
+        print(said)
+    elif way is None and line.rest and not (verb == _STOP and number.isdecimal() and job_list.stop(int(number))):
         running = ", ".join(map(str, job_list.running()))
-        these = f"Job {running} can be stopped." if running else "No job runs."
+        done = "runs" if verb in (_PARK, _UNPARK) else "can be stopped"
+        these = f"Job {running} {done}." if running else "No job runs."
         raise PolicyError(f"`jobs {line.rest}` cannot be done. {these}{WORD.forms}")
     return Jobs(tuple(job_list.statuses()), look())
 
 
 def _offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
-    return [] if tokens else [_STOP]
+    return [] if tokens else [_STOP, _PARK, _UNPARK]
 
 
 WORD = Word(
     "jobs",
-    ("jobs", "jobs stop 1"),
-    "the isolated cells that run in the background, and their states; `stop` ends one",
+    ("jobs", "jobs stop 1", "jobs park 1", "jobs unpark 1"),
+    "the isolated cells that run in the background, and their states; `stop` ends one, `park` moves what one holds of "
+    "the GPUs to host memory where its code calls `make_way`, until `unpark`",
     offers=_offers,
     answer=_answer,
 )

@@ -12,12 +12,14 @@ from tfgpu_magic.words import (
     isolate,
     jobs,
     measure,
+    park,
     plan,
     policy,
     status,
     tensors,
     top,
     track,
+    unpark,
     why,
 )
 
@@ -31,6 +33,8 @@ WORDS: tuple[Word, ...] = (
     tensors.WORD,
     free.WORD,
     why.WORD,
+    park.WORD,
+    unpark.WORD,
     isolate.WORD,
     jobs.WORD,
     plan.WORD,

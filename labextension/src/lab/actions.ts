@@ -1,4 +1,4 @@
-// The panel's actions on a notebook: open it, restart its kernel, shut it down, stop a call; and to end other processes.
+// The panel's actions on a notebook: open, park, restart or shut it down, stop a call; and to end other processes.
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, Notification, showDialog, showErrorMessage } from '@jupyterlab/apputils';
@@ -72,7 +72,7 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
       const request = { method: 'POST', body };
       const response = await asked.ask(row, () => ServerConnection.makeRequest(url, request, serverSettings));
       if (!response.ok && response.status !== 404) {
-        throw new ServerConnection.ResponseError(response); // 404: it has ended by itself
+        throw await ServerConnection.ResponseError.create(response); // 404: it has ended by itself
       }
     } catch (error) {
       await failed(trans.__('%1 was not stopped', name), error);
@@ -104,7 +104,28 @@ export function actions({ app, trans, unit, store }: Surroundings): Required<Act
     }
   }
 
+  /** Have a kernel park itself, or bring it back; what takes longer than an answer is seen in its row. */
+  async function park(row: Row, back: boolean): Promise<void> {
+    const name = cut(row.owner, SHOWN);
+    const url = URLExt.join(serverSettings.baseUrl, 'tfgpu-magic', 'park');
+    try {
+      const body = JSON.stringify({ kernel: row.kernel, pid: row.pid, back });
+      const response = await ServerConnection.makeRequest(url, { method: 'POST', body }, serverSettings);
+      if (!response.ok) {
+        throw await ServerConnection.ResponseError.create(response);
+      }
+    } catch (error) {
+      await failed(back ? trans.__('%1 does not come back', name) : trans.__('%1 was not parked', name), error);
+    }
+  }
+
   return {
+    park(row) {
+      void park(row, false);
+    },
+    unpark(row) {
+      void park(row, true);
+    },
     open(row) {
       void app.commands
         .execute('docmanager:open', { path: row.path ?? '' })

@@ -14,19 +14,25 @@ const KERNEL = '.jp-mod-kernel[data-context], .jp-mod-running-list-view .jp-mod-
 const HIDDEN = '.lm-mod-hidden';
 const LABEL = '.jp-RunningSessions-itemLabel';
 
-/** What a kernel holds in words, by its id: `9.8 GiB`, `9.8 GiB, unused 2 h`. */
+/** What a kernel holds in words, by its id: `9.8 GiB`, `9.8 GiB, unused 2 h`, `9.8 GiB parked`, `4 GiB, 2 GiB parked`. */
 export function held(state: State, unit: Unit, trans: Translation): Map<string, string> {
   const sizes = new Map<string, number>();
-  for (const { kernel, held: size } of Object.values(state.rows)) {
+  const parked = new Map<string, number>();
+  for (const { kernel, held: size, parking, away } of Object.values(state.rows)) {
     if (kernel !== undefined && size !== undefined) {
       sizes.set(kernel, (sizes.get(kernel) ?? 0) + size);
+    }
+    if (kernel !== undefined && parking !== undefined && !size) {
+      parked.set(kernel, (parked.get(kernel) ?? 0) + (away ?? 0));
     }
   }
   const since = new Map(unused(state).map(one => [one.row.kernel!, one.since]));
   return new Map(
     [...sizes].map(([kernel, size]) => {
       const long = since.has(kernel) ? ago(state.time - since.get(kernel)!, trans) : '';
-      const text = withUnit(size, unit);
+      const gone = parked.get(kernel);
+      const there = gone === undefined || size > 0 ? [withUnit(size, unit)] : [];
+      const text = [...there, ...(gone === undefined ? [] : [trans.__('%1 parked', withUnit(gone, unit))])].join(', ');
       return [kernel, long ? trans.__('%1, unused %2', text, long) : text];
     })
   );

@@ -5,13 +5,14 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { ago, cut, withUnit, type Unit } from '../view/format';
 import type { Actions } from '../view/options';
 import type { Store } from '../view/store';
+import { canPark } from '../view/parking';
 import type { Row, State } from '../view/wire';
 import { kernelRow } from './restart';
 import { Reminder, unused, type Held, type Keeper } from './reminder';
 
 export interface Means {
   trans: TranslationBundle;
-  actions: Pick<Required<Actions>, 'open' | 'restart' | 'shutDown'>;
+  actions: Pick<Required<Actions>, 'open' | 'park' | 'restart' | 'shutDown'>;
   unit: () => Unit;
   /** After how many hours without use; 0 for never. */
   hours: () => number;
@@ -76,10 +77,12 @@ function notify(told: Held, now: number, { trans, actions, unit }: Means, { row,
     ago(now - told.since, trans)
   );
   const open = told.row.path === undefined ? [] : [{ label: trans.__('Open'), callback: () => actions.open(row()) }];
+  const park = canPark(told.row) ? [{ label: trans.__('Park'), callback: () => actions.park(row()) }] : [];
   return Notification.info(text, {
     autoClose: false,
     actions: [
       ...open,
+      ...park,
       { label: trans.__('Restart…'), callback: () => actions.restart(row()) },
       { label: trans.__('Shut Down…'), callback: () => actions.shutDown(row()) },
       { label: trans.__('Not Today'), callback: notToday }

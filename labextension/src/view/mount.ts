@@ -4,7 +4,7 @@ import { html, render } from 'lit-html';
 import { repeat } from 'lit-html/directives/repeat.js';
 import { gpuView } from './gpu';
 import { head, notes, notices, old } from './head';
-import type { Look, Options } from './options';
+import { isAction, type Look, type Options } from './options';
 import { labels, ORDERS, Sorter, type Order } from './model';
 import type { Store } from './store';
 import { next } from './trace';
@@ -137,7 +137,7 @@ class Drawing {
     }
     const key = button?.closest<HTMLElement>('[data-key]')?.dataset['key'];
     const row = key === undefined ? undefined : this.store.state?.rows[key];
-    if (row && (what === 'open' || what === 'restart' || what === 'shutDown' || what === 'stop' || what === 'end')) {
+    if (row && isAction(what)) {
       this.look.actions[what]?.(row);
     }
   };

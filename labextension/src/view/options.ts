@@ -15,6 +15,17 @@ export interface Actions {
   stop?: (row: Row) => void;
   /** End a process of the user's own that no kernel of this server is. */
   end?: (row: Row) => void;
+  /** Have an idle kernel's GPU memory moved to host memory. */
+  park?: (row: Row) => void;
+  /** Bring a parked kernel's GPU memory back. */
+  unpark?: (row: Row) => void;
+}
+
+const ACTIONS: readonly (keyof Actions)[] = ['open', 'restart', 'shutDown', 'stop', 'end', 'park', 'unpark'];
+
+/** Whether a button's name is that of an action on a row. */
+export function isAction(what: string | undefined): what is keyof Actions {
+  return ACTIONS.some(action => action === what);
 }
 
 /** What is shown; by default all of it. */

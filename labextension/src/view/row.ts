@@ -4,9 +4,10 @@ import { html, nothing, type TemplateResult } from 'lit-html';
 import { guard } from 'lit-html/directives/guard.js';
 import { facts, type Fact } from './facts';
 import { ago, cut, step, withUnit } from './format';
-import { RESTART, SHUT_DOWN, STOP } from './icons';
+import { PARK, RESTART, SHUT_DOWN, STOP, UNPARK } from './icons';
 import { toneClass, type Actions, type Look } from './options';
 import { own, type Entry } from './model';
+import { canPark, canStay, canUnpark, parkedDetail, parkedText } from './parking';
 import type { Row } from './wire';
 import type { Translation } from './translation';
 
@@ -22,7 +23,10 @@ export function rowView(entry: Entry, now: number, look: Look): unknown {
   // To write how long it is for hundreds of rows takes longer than all else, at each tick.
   const unused = step(now - (row.unused ?? now));
   const idle = row.state === 'idle' ? step(now - (row.active ?? now)) : 0;
-  return guard([row, unused, idle, tone, current, look.version], () => draw(entry, { now, tone, current }, look));
+  const parked = step(now - (row.since ?? now));
+  return guard([row, unused, idle, parked, tone, current, look.version], () =>
+    draw(entry, { now, tone, current }, look)
+  );
 }
 
 /** Whether a row is of the user's current notebook. */
@@ -36,10 +40,13 @@ export function unusedText(row: Row, now: number, trans: Translation): string {
   return long && trans.__('unused %1', long);
 }
 
-/** What a row's process does: `busy`, `unused 2 h`, `idle 5 min`. That it has ended is part of its name. */
+/** What a row's process does: `busy`, `unused 2 h`, `idle 5 min`, `parked 1 h`; that it has ended is in its name. */
 export function stateText(row: Row, now: number, trans: Translation): string {
   if (row.who === 'gone') {
     return '';
+  }
+  if (row.parking !== undefined) {
+    return parkedText(row, now, trans);
   }
   const unused = row.state === 'busy' ? '' : unusedText(row, now, trans);
   if (unused) {
@@ -116,6 +123,9 @@ function buttons(row: Row, actions: Actions, trans: Translation): unknown {
     all = [button('stop', trans.__('Stop %1…', name), STOP)];
   } else {
     all = [
+      ...(canPark(row) ? [button('park', trans.__('Park %1: move its GPU memory to host memory', name), PARK)] : []),
+      ...(canUnpark(row) ? [button('unpark', trans.__('Bring %1 back to its GPU', name), UNPARK)] : []),
+      ...(canStay(row) ? [button('park', trans.__('Let %1 stay parked', name), PARK)] : []),
       button('restart', trans.__('Restart the kernel of %1…', name), RESTART),
       button('shutDown', trans.__('Shut down the kernel of %1…', name), SHUT_DOWN)
     ];
@@ -125,12 +135,13 @@ function buttons(row: Row, actions: Actions, trans: Translation): unknown {
 
 /** The second line: further facts; units stand above. */
 function detail(row: Row, unused: string, { trans, unit }: Look): unknown {
+  const parked = parkedDetail(row, unit, trans);
   const all: Fact[] = [...(unused ? [['', unused] as const] : []), ...facts(row, unit, trans)];
-  if (!all.length && !row.spare) {
+  if (!all.length && !row.spare && !parked) {
     return nothing;
   }
   return html`<span class="tfgpu-view-detail"
-    >${all.map(
+    >${parked ? html`<span class="tfgpu-view-parked">${parked}</span>` : nothing}${all.map(
       ([what, value]) =>
         html`<span class="tfgpu-view-fact"><span class="tfgpu-view-what">${what}</span> <span>${value}</span></span> `
     )}${

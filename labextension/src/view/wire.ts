@@ -6,6 +6,9 @@ export const VERSION = 3;
 
 export type Who = 'this' | 'mine' | 'other' | 'gone' | 'unknown';
 
+/** How far a row's parking has come: `waiting` is parked, wanted back, and without room. */
+export type ParkedState = 'parking' | 'parked' | 'waiting' | 'restoring' | 'failed';
+
 export interface Gpu {
   /** Key of its history; without one, its label is the key. */
   uuid?: string;
@@ -67,6 +70,18 @@ export interface Row {
   week?: number;
   /** When its process began, in the system's ticks, of the user's own that no kernel of this server is. */
   began?: number;
+  /** Whether its kernel lets itself be parked. */
+  parks?: true;
+  /** How far its parking has come; absent where its GPU state is as usual. */
+  parking?: ParkedState;
+  /** Bytes of this GPU's memory that are in host memory, or on their way there or back. */
+  away?: number;
+  /** Since when that is so. */
+  since?: number;
+  /** While it waits for room, who holds most of the GPU. It may be hostile text. */
+  behind?: string;
+  /** Why it does not go on for now: `stopped`, `hangs` or `unanswered`. */
+  trouble?: string;
   policy?: string;
   /** The frameworks' figures: by framework, their names and bytes. */
   figures?: Record<string, Record<string, number>>;

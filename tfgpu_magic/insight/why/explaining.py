@@ -263,7 +263,7 @@ def _case(
         part=beside.index(pool) if pool in beside else 0,
         gpu=gpu,
         seen=table.time,
-        processes=tuple(row for row in table.processes if gpu is not None and row.gpu == gpu.gpu),
+        processes=tuple(row for row in table.processes if gpu is not None and row.gpu == gpu.gpu and row.held != 0),
         host=host(),
         simulated=table.simulated,
     )

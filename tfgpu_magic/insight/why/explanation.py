@@ -22,9 +22,9 @@ Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "l
 - ``library``: one of CUDA's libraries found no room beside the pool.
 """
 
-WayKind: TypeAlias = Literal["free", "now", "isolate", "restart", "shut", "smaller"]
+WayKind: TypeAlias = Literal["free", "now", "isolate", "restart", "park", "shut", "smaller"]
 """What is done: let go of what IPython keeps; set it at once; run the cell in a process of its own; set it in a new
-kernel; shut another notebook down; ask for less."""
+kernel; park another notebook, or shut it down; ask for less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Way:
         kind: what is done.
         words: the words of a line, a policy's as a rule; empty where there is none.
         gpus: the number of GPUs that an isolated cell asks for; 0 where it asks for none.
-        row: the process to shut down; None where there is none.
+        row: the process to park or to shut down; None where there is none.
         size: bytes that would do, or that come free; None where that is not known.
         shape: the largest part of the tensor that fits, as its shape; None where that is not known.
     """

@@ -19,7 +19,7 @@ from tfgpu_magic.units import BINARY, MIB
 if TYPE_CHECKING:
     from tfgpu_magic.insight.holding import Holding
     from tfgpu_magic.insight.names import Name
-    from tfgpu_magic.insight.why.explanation import Explanation
+    from tfgpu_magic.insight.why.explanation import Explanation, WayKind
     from tfgpu_magic.monitor.rows import ProcessRow
 
 MOST = 3
@@ -125,20 +125,21 @@ def _grow(case: Explanation) -> str:
 
 
 def _without(case: Explanation, trial: Trial) -> Iterator[Way]:
-    """Give the ways that are open once another notebook of the user's is shut down, an idle and large one first."""
+    """Give the ways that are open once another notebook of mine is parked or shut down, an idle and large one first."""
     mine = [row for row in case.processes if row.who == "mine" and row.held and not row.call]
     mine.sort(key=lambda row: (row.notebook is None or row.notebook.state != "idle", -(row.held or 0)))
     pool, size = case.pool, case.shortage.size or 0
     grows = case.cause == "gpu" and pool is not None and pool.grows
     fits = pool is not None and (pool.limit is None or pool.level + size <= pool.limit)
     for row in mine[:MOST]:
+        kind: WayKind = "park" if row.parks and row.notebook and row.notebook.state == "idle" else "shut"
         if grows and fits and case.gpu is not None and (case.gpu.free or 0) + (row.held or 0) >= size:
-            yield Way(kind="shut", row=row)
+            yield Way(kind=kind, row=row)
         elif case.call:
             continue
         else:
             yield from (
-                Way(kind="shut", row=row, words=words, size=need)
+                Way(kind=kind, row=row, words=words, size=need)
                 for words, need in _restarts(case)
                 if trial.anew(words, need, without=row)
             )

@@ -15,7 +15,7 @@ from tfgpu_magic import control, frameworks
 from tfgpu_magic.cell_source import as_numbered, title
 from tfgpu_magic.errors import TfGpuError, Unpicklable
 from tfgpu_magic.insight.why.explaining import explain_call
-from tfgpu_magic.isolate import allocation
+from tfgpu_magic.isolate import allocation, user_code
 from tfgpu_magic.isolate.answer import Answer
 from tfgpu_magic.isolate.call import Call
 from tfgpu_magic.isolate.cells.arrival import Arrival, arrive
@@ -32,6 +32,7 @@ from tfgpu_magic.isolate.process import exit_cause
 from tfgpu_magic.isolate.process.order import APART, LEAVE
 from tfgpu_magic.isolate.run import run
 from tfgpu_magic.isolate.sinks import Sink
+from tfgpu_magic.isolate.way import Way
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.views.why import Why
@@ -95,6 +96,11 @@ class Cell:
         """The id of its process; None if it has none."""
         return None if self._call is None else self._call.pid
 
+    @property
+    def way(self) -> Way | None:
+        """How it makes way; None before it has a process."""
+        return None if self._call is None else self._call.way
+
     def stop(self) -> None:
         """Interrupt it, from any thread; if it has not begun, because it waits for GPUs, it will not."""
         self._stopped = True
@@ -133,8 +139,9 @@ class Cell:
         if arrival is None:
             return None, not_run(answer)
         facts, value = arrival.facts, arrival.values.pop("", None)
-        self._put(arrival.values)
-        final = raised(answer)
+        with user_code.running():
+            self._put(arrival.values)
+            final = raised(answer)
         self._show_summary(answer, arrival, final)
         final = final or interrupt or self._lost([name for name in arrival.lost if name], value)
         if final is not None or facts.shown is None or (value is None and "" not in arrival.lost):

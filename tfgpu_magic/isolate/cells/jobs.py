@@ -9,10 +9,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tfgpu_magic.isolate import user_code
 from tfgpu_magic.isolate.cells.cell import Cell
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.job_list import RUNNING, JobFuture
 from tfgpu_magic.isolate.sinks import OwnStreams, below
+from tfgpu_magic.isolate.way import Way
 
 
 class Job(JobFuture[Any]):
@@ -64,6 +66,12 @@ class Job(JobFuture[Any]):
         cell = self._cell
         return None if cell is None else cell.pid
 
+    @property
+    def way(self) -> Way | None:
+        """How it makes way; None if it has no process."""
+        cell = self._cell
+        return None if cell is None else cell.way
+
     def stop(self) -> None:
         """Interrupt it, as Ctrl-C interrupts a cell; it is killed if it ignores that, or at the second time."""
         cell = self._cell
@@ -79,10 +87,12 @@ class Job(JobFuture[Any]):
         try:
             value = cell.run()
             self._cell, self._settle = None, cell.settle
-            self.set_result(value)
+            with user_code.running():
+                self.set_result(value)
         except BaseException as error:  # also the KeyboardInterrupt of `stop`
             self._cell, self._settle = None, cell.settle
-            self.set_exception(error.with_traceback(None))  # whose frames are ours, and would keep the cell
+            with user_code.running():
+                self.set_exception(error.with_traceback(None))  # whose frames are ours, and would keep the cell
             lines = getattr(error, "_render_traceback_", list)() or [f"{type(error).__name__}: {error}"]
             with contextlib.suppress(Exception):  # a kernel that is ending receives nothing any more
                 cell.sink.write("stderr", "\n".join(lines) + "\n")

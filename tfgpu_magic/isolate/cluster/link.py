@@ -185,7 +185,7 @@ def _connect(cluster: Any, security: Any) -> tuple[Any, bool]:
             return connect(), True
     except Exception as error:  # an address that is none, a name that cannot be resolved, a scheduler that is silent
         raise Refused(
-            f"No Dask scheduler answers at {cluster} within {CONNECT:g} s ({error or type(error).__name__}). "
+            f"No Dask scheduler answers at {cluster} within {CONNECT:g} s ({str(error) or type(error).__name__}). "
             "Start one with `dask scheduler`, which says its address.",
             verdict="",
         ) from error

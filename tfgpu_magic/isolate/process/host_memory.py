@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfgpu_magic.units import MIB, rounded
@@ -25,6 +27,33 @@ _FILES = {  # the limit, the use, and the page cache in that use, which the kern
     "": ("memory.max", "memory.current", ("inactive_file", "active_file")),
     "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The memory limit of a cgroup.
+
+    Attributes:
+        cgroup: its path below the root of its hierarchy.
+        most: the bytes that its processes may use together.
+        used: the bytes that they use, the page cache included.
+        cache: the page cache in that, which the kernel drops when it needs room.
+    """
+
+    cgroup: str
+    most: int
+    used: int
+    cache: int
+
+    @property
+    def left(self) -> int:
+        """The bytes that they may still use, once the page cache is dropped."""
+        return max(0, self.most - self.used + self.cache)
+
+    @property
+    def untouched(self) -> int:
+        """The bytes that they may still use before anything is dropped."""
+        return max(0, self.most - self.used)
 
 
 def demand(size: int) -> None:
@@ -45,17 +74,34 @@ def demand(size: int) -> None:
 
 def left(proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
     """Return the bytes that this process may still fill; None where the system does not report them."""
-    machine = _numbers(proc / "meminfo")
-    if "MemAvailable" not in machine:
+    sizes = machine(proc)
+    if "MemAvailable" not in sizes:
         return None
-    rooms = [machine["MemAvailable"], *_in_cgroups(proc, cgroups)]
-    return min(rooms) + machine.get("SwapFree", 0)
+    rooms = [sizes["MemAvailable"], *(limit.left for limit in limits(proc, cgroups))]
+    return min(rooms) + sizes.get("SwapFree", 0)
 
 
-def _in_cgroups(proc: Path, cgroups: Path) -> Iterator[int]:
-    """Give the bytes left in each limited cgroup that this process is in."""
+def untouched(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> int | None:
+    """Return the bytes that a process may still fill before anything of its cgroups is dropped or swapped out.
+
+    That is less than `left`: the page cache of a cgroup counts as used, and swap does not count. None where the system
+    does not report it.
+    """
+    sizes = machine(proc)
+    if "MemAvailable" not in sizes or not os.access(proc / str(pid) / "cgroup", os.R_OK):
+        return None
+    return min([sizes["MemAvailable"], *(limit.untouched for limit in limits(proc, cgroups, pid))])
+
+
+def machine(proc: Path = PROC) -> dict[str, int]:
+    """Return the sizes of the machine's memory in bytes, as ``/proc/meminfo`` names them; empty where it has none."""
+    return _numbers(proc / "meminfo")
+
+
+def limits(proc: Path = PROC, cgroups: Path = CGROUPS, pid: int | None = None) -> Iterator[Limit]:
+    """Give the limits of the cgroups that a process is in, the innermost first; None is this process."""
     with contextlib.suppress(OSError, ValueError):
-        for line in (proc / "self/cgroup").read_text().splitlines():
+        for line in (proc / ("self" if pid is None else str(pid)) / "cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             kind = "memory" if "memory" in controllers.split(",") else controllers
             if kind not in _FILES:
@@ -64,16 +110,20 @@ def _in_cgroups(proc: Path, cgroups: Path) -> Iterator[int]:
             # A container may read its path on the machine, of which it sees only the end: then the root is its own.
             ours = root / path.strip("/")
             for folder in (ours, *ours.parents):
-                if folder.is_relative_to(root) and (room := _room(folder, kind)) is not None:
-                    yield room
+                if folder.is_relative_to(root) and (limit := _limit(folder, root, kind)) is not None:
+                    yield limit
 
 
-def _room(folder: Path, kind: str) -> int | None:
+def _limit(folder: Path, root: Path, kind: str) -> Limit | None:
     limit, used, cache = _FILES[kind]
     with contextlib.suppress(OSError, ValueError):  # no limit, or no such cgroup
         stat = _numbers(folder / "memory.stat")
-        free = int((folder / limit).read_text()) - int((folder / used).read_text())
-        return max(0, free + sum(stat.get(name, 0) for name in cache))
+        return Limit(
+            cgroup=str("/" / folder.relative_to(root)),
+            most=int((folder / limit).read_text()),
+            used=int((folder / used).read_text()),
+            cache=sum(stat.get(name, 0) for name in cache),
+        )
     return None
 
 

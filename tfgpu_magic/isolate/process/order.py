@@ -15,6 +15,13 @@ WORK, SHOW, SHOWN, APART, LEAVE, HEARD = "work", "show", "shown", "apart", "leav
 """Messages: the values of a call; a display and its number, and that it was shown; a request for the answer once more,
 in self-contained pieces; the leave to end; the receipt of an interrupt."""
 
+WAY = (POINT, AWAY, BACK) = "point", "away", "back"
+"""Messages of a call that makes way: it is at a point where it may be parked, and whether it is asked to; it calls the
+driver no more, and later whether it was parked; it goes on."""
+
+YES, NO = b"1", b"0"
+"""The answers to the first two of these."""
+
 ANSWER_ME = signal.SIGURG
 """A signal that follows an interrupt and is answered once Python has received that, whatever handles it there. By
 default programs ignore this signal."""

@@ -35,7 +35,7 @@ def run_call(connection: socket.socket, crash: int) -> None:
         connection: the socket that messages arrive at and are sent to.
         crash: the descriptor that `faulthandler` writes the traceback of a crash to.
     """
-    inside.running = True
+    inside.running, inside.connection = True, connection
     faulthandler.enable(crash, all_threads=False)
     with contextlib.suppress(ConnectionResetError):
         message = wire.receive(connection)

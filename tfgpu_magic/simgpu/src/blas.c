@@ -1,5 +1,5 @@
 /* blas.c: the stand-in for libcublas.so.12: a handle, and products that are never computed. */
-#include "standin.h"
+#include "launch.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,10 +21,10 @@ EXPORT const char *cublasGetStatusString(int status) { return status ? "error" :
 /* All other functions return nothing but success; their arguments are ignored. */
 #define DOES_NOTHING(name) API(name, void) { return 0; }
 #define FOUR(stem, end)                 \
-    DOES_NOTHING(cublasS##stem##end)    \
-    DOES_NOTHING(cublasD##stem##end)    \
-    DOES_NOTHING(cublasC##stem##end)    \
-    DOES_NOTHING(cublasZ##stem##end)
+    LAUNCHES(cublasS##stem##end)        \
+    LAUNCHES(cublasD##stem##end)        \
+    LAUNCHES(cublasC##stem##end)        \
+    LAUNCHES(cublasZ##stem##end)
 
 DOES_NOTHING(cublasDestroy_v2)
 DOES_NOTHING(cublasSetMathMode)
@@ -32,19 +32,19 @@ DOES_NOTHING(cublasSetPointerMode_v2)
 DOES_NOTHING(cublasSetAtomicsMode)
 DOES_NOTHING(cublasSetWorkspace_v2)
 DOES_NOTHING(cublasSetSmCountTarget)
-DOES_NOTHING(cublasGemmEx)
-DOES_NOTHING(cublasGemmBatchedEx)
-DOES_NOTHING(cublasGemmStridedBatchedEx)
-DOES_NOTHING(cublasSgemmEx)
-DOES_NOTHING(cublasHgemm)
-DOES_NOTHING(cublasHgemmBatched)
-DOES_NOTHING(cublasHgemmStridedBatched)
-DOES_NOTHING(cublasSdot_v2)
-DOES_NOTHING(cublasDdot_v2)
-DOES_NOTHING(cublasSasum_v2)
-DOES_NOTHING(cublasDasum_v2)
-DOES_NOTHING(cublasSsbmv_v2)
-DOES_NOTHING(cublasDsbmv_v2)
+LAUNCHES(cublasGemmEx)
+LAUNCHES(cublasGemmBatchedEx)
+LAUNCHES(cublasGemmStridedBatchedEx)
+LAUNCHES(cublasSgemmEx)
+LAUNCHES(cublasHgemm)
+LAUNCHES(cublasHgemmBatched)
+LAUNCHES(cublasHgemmStridedBatched)
+LAUNCHES(cublasSdot_v2)
+LAUNCHES(cublasDdot_v2)
+LAUNCHES(cublasSasum_v2)
+LAUNCHES(cublasDasum_v2)
+LAUNCHES(cublasSsbmv_v2)
+LAUNCHES(cublasDsbmv_v2)
 FOUR(gemm, _v2)
 FOUR(gemmBatched, )
 FOUR(gemmStridedBatched, )

@@ -1,5 +1,5 @@
 /* blaslt.c: the stand-in for libcublasLt.so.12: zeroed descriptors, one algorithm for everything, nothing computed. */
-#include "standin.h"
+#include "launch.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,8 +33,8 @@ DOES_NOTHING(cublasLtMatrixLayoutSetAttribute)
 DOES_NOTHING(cublasLtMatrixTransformDescSetAttribute)
 DOES_NOTHING(cublasLtMatmulAlgoConfigSetAttribute)
 DOES_NOTHING(cublasLtMatmulAlgoCheck)
-DOES_NOTHING(cublasLtMatmul)
-DOES_NOTHING(cublasLtMatrixTransform)
+LAUNCHES(cublasLtMatmul)
+LAUNCHES(cublasLtMatrixTransform)
 
 /* Attributes are not stored: all are zeros. */
 #define GETS(name)                                                                  \

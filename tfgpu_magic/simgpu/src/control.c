@@ -11,9 +11,24 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+/* Makes the file that stands for /dev/nvidia-uvm: it takes no room, and as much as any GPU has can be mapped of it. */
+static bool make_uvm(const char *path)
+{
+    char name[4096];
+    snprintf(name, sizeof name, "%s" SIM_UVM, path);
+    int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    bool made = ftruncate(fd, (off_t)1 << 40) == 0;
+    close(fd);
+    return made;
+}
+
 /* Makes the state file of a machine without GPUs. Returns it mapped, or NULL with errno. */
 SIM_EXPORT struct sim_machine *tfgpusim_create(const char *path, uint64_t context)
 {
+    if (!make_uvm(path))
+        return NULL;
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return NULL;
@@ -30,6 +45,8 @@ SIM_EXPORT struct sim_machine *tfgpusim_create(const char *path, uint64_t contex
     pthread_mutex_init(&machine->lock, &kind);
     pthread_mutexattr_destroy(&kind);
     machine->context = context;
+    if (getrandom(&machine->id, sizeof machine->id, 0) != sizeof machine->id)
+        machine->id = (uint64_t)getpid();
     machine->layout = sizeof *machine;
     return machine;
 }
@@ -176,6 +193,16 @@ SIM_EXPORT void tfgpusim_flag(struct sim_machine *machine, unsigned flag, int on
         atomic_fetch_or(&machine->flags, flag);
     else
         atomic_fetch_and(&machine->flags, ~flag);
+}
+
+SIM_EXPORT void tfgpusim_driver(struct sim_machine *machine, const char *version)
+{
+    snprintf(machine->driver, sizeof machine->driver, "%s", version);
+}
+
+SIM_EXPORT void tfgpusim_set(struct sim_machine *machine, int setting, uint64_t value)
+{
+    atomic_store(&machine->setting[setting], value);
 }
 
 SIM_EXPORT void tfgpusim_lose(struct sim_machine *machine, int device, int lost)

@@ -1,6 +1,7 @@
-/* cuda.c: the stand-in for libcuda.so.1: initialisation, the checks of every call, and errors. */
+/* cuda.c: the stand-in for libcuda.so.1: the process's state, the checks of every call, and errors. */
 #include "cuda.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 struct cuda_process cuda;
@@ -10,12 +11,17 @@ __thread CUcontext cuda_current;
 
 /* --- the checks of every call --- */
 
-int cuda_begin(const char *function, int ordinal)
+static int valid(int ordinal)
 {
     if (cuda.pid != getpid())
         return CUDA_NOT_INITIALIZED;
-    if (ordinal >= cuda.count || ordinal < -1)
-        return CUDA_INVALID_DEVICE;
+    return ordinal >= cuda.count || ordinal < -1 ? CUDA_INVALID_DEVICE : CUDA_OK;
+}
+
+static int fault_of(const char *function, int ordinal)
+{
+    if (cuda.broken)
+        return cuda.broken;
     int device = ordinal < 0 ? -1 : cuda.device[ordinal];
     int fault = sim_fault_of(cuda_machine, function, device);
     if (fault)
@@ -23,15 +29,30 @@ int cuda_begin(const char *function, int ordinal)
     return device >= 0 && sim_lost(cuda_machine, device) ? CUDA_UNKNOWN : CUDA_OK;
 }
 
+/* What begins inside the gate, and fails, must leave it. */
+static int inside(int outcome)
+{
+    if (outcome)
+        cuda_leave();
+    return outcome;
+}
+
+int cuda_begin(const char *function, int ordinal)
+{
+    int wrong = valid(ordinal);
+    if (wrong)
+        return wrong;
+    cuda_enter(true);
+    return inside(fault_of(function, ordinal));
+}
+
 int cuda_begin_current(const char *function, CUcontext *context)
 {
-    int wrong = cuda_begin(function, -1);
+    int wrong = cuda_begin(function, cuda_current ? cuda_current->ordinal : -1);
     if (wrong)
         return wrong;
     *context = cuda_current;
-    if (!*context)
-        return CUDA_INVALID_CONTEXT;
-    return cuda_begin(function, (*context)->ordinal);
+    return inside(*context ? CUDA_OK : CUDA_INVALID_CONTEXT);
 }
 
 int cuda_launched(CUcontext context)
@@ -40,45 +61,25 @@ int cuda_launched(CUcontext context)
     return CUDA_OK;
 }
 
-/* --- starting --- */
-
-static int start(void)
+int cuda_begin_beside(const char *function, int ordinal)
 {
-    cuda_machine = sim_here();
-    if (!cuda_machine)
-        return CUDA_NO_DEVICE;
-    int fault = sim_fault_of(cuda_machine, "cuInit", -1);
-    if (fault)
-        return fault;
-    if (atomic_load(&cuda_machine->flags) & SIM_NO_DRIVER)
-        return CUDA_NO_DEVICE;
-    int count = cuda_visible(cuda_machine, cuda.device);
-    if (!count)
-        return CUDA_NO_DEVICE;
-    for (int i = 0; i < count; i++)
-        cuda.primary[i] = (struct cuda_context){.ordinal = i, .primary = true};
-    cuda.count = count;
-    sim_forget_self(cuda_machine);
-    cuda.pid = getpid();
-    return CUDA_OK;
+    int wrong = valid(ordinal);
+    return wrong ? wrong : fault_of(function, ordinal);
 }
 
-API(cuInit, unsigned flags)
+int cuda_begin_wait(const char *function, int ordinal)
 {
-    static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
-    static pid_t tried;
-    static int outcome;
-    NEED(!flags);
-    if (tried && tried != getpid())
-        return CUDA_NOT_INITIALIZED; /* forked after cuInit */
-    pthread_mutex_lock(&guard);
-    if (!tried) {
-        outcome = start(); /* once: the first call decides what is visible */
-        tried = getpid();
+    int wrong = valid(ordinal);
+    if (wrong)
+        return wrong;
+    switch (cuda_enter(false)) {
+    case GATE_AWAY: raise(SIGSEGV); return CUDA_UNKNOWN;
+    case GATE_LOCKED: return CUDA_LOCKED;
+    default: return inside(fault_of(function, ordinal));
     }
-    pthread_mutex_unlock(&guard);
-    return outcome;
 }
+
+/* --- errors --- */
 
 API(cuDriverGetVersion, int *to) { NEED(to); *to = 12080; return CUDA_OK; }
 
@@ -90,7 +91,11 @@ static const struct { int code; const char *name, *text; } errors[] = {
     {CUDA_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {CUDA_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {CUDA_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {CUDA_OPERATING_SYSTEM, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"},
+    {CUDA_ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
     {CUDA_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {CUDA_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {CUDA_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {CUDA_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {CUDA_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };

@@ -29,9 +29,14 @@ API(cuDeviceGetName, char *to, int size, int ordinal)
     return CUDA_OK;
 }
 
-static int give_uuid(unsigned char to[16], const struct sim_device *device)
+/* A restore to another GPU leaves the bus id as it was, which NVML then does not know: NVIDIA/cuda-checkpoint#48. */
+static const char *pci_of(int ordinal)
 {
-    NEED(to);
+    return cuda_machine->device[cuda.bus[ordinal]].pci;
+}
+
+void cuda_uuid(unsigned char to[16], const struct sim_device *device)
+{
     int at = 0;
     for (const char *digit = device->uuid + 4; *digit && at < 16; digit++)
         if (*digit != '-') {
@@ -39,30 +44,31 @@ static int give_uuid(unsigned char to[16], const struct sim_device *device)
             sscanf(digit++, "%2x", &byte);
             to[at++] = (unsigned char)byte;
         }
-    return CUDA_OK;
 }
 
 /* The first version gives the UUID of the whole GPU, the second that of the MIG instance: without MIG both are one. */
 API(cuDeviceGetUuid, unsigned char *to, int ordinal)
 {
     BEGIN(ordinal);
-    NEED(ordinal >= 0);
+    NEED(to && ordinal >= 0);
     int parent = about(ordinal)->parent;
-    return give_uuid(to, parent < 0 ? about(ordinal) : &cuda_machine->device[parent]);
+    cuda_uuid(to, parent < 0 ? about(ordinal) : &cuda_machine->device[parent]);
+    return CUDA_OK;
 }
 
 API(cuDeviceGetUuid_v2, unsigned char *to, int ordinal)
 {
     BEGIN(ordinal);
-    NEED(ordinal >= 0);
-    return give_uuid(to, about(ordinal));
+    NEED(to && ordinal >= 0);
+    cuda_uuid(to, about(ordinal));
+    return CUDA_OK;
 }
 
 API(cuDeviceGetPCIBusId, char *to, int size, int ordinal)
 {
     BEGIN(ordinal);
     NEED(to && size > 0 && ordinal >= 0);
-    snprintf(to, (size_t)size, "%s", about(ordinal)->pci);
+    snprintf(to, (size_t)size, "%s", pci_of(ordinal));
     return CUDA_OK;
 }
 
@@ -71,7 +77,7 @@ API(cuDeviceGetByPCIBusId, int *to, const char *pci)
     BEGIN(-1);
     NEED(to && pci);
     for (int i = 0; i < cuda.count; i++)
-        if (strcasecmp(about(i)->pci, pci) == 0) {
+        if (strcasecmp(pci_of(i), pci) == 0) {
             *to = i;
             return CUDA_OK;
         }

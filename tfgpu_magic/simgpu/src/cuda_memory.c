@@ -71,6 +71,11 @@ static void discharge(const struct cuda_block *block)
         cuda_discharge(block->ordinal, block->size);
 }
 
+static void *map_nothing(size_t size)
+{
+    return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
 static int allocate(CUdeviceptr *to, struct cuda_block block)
 {
     NEED(to && block.size);
@@ -79,7 +84,7 @@ static int allocate(CUdeviceptr *to, struct cuda_block block)
     block.size = rounded(block.size);
     if (!charge(&block))
         return CUDA_OUT_OF_MEMORY;
-    void *map = mmap(NULL, block.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *map = block.kind == MEMORY_MANAGED ? sim_map_uvm(block.size) : map_nothing(block.size);
     block.at = (CUdeviceptr)map;
     if (map != MAP_FAILED && cuda_remember(block) == CUDA_OK) {
         *to = block.at;
@@ -147,6 +152,25 @@ void cuda_free_all(int ordinal)
         }
     pthread_mutex_unlock(&guard);
     cuda_empty_pools(ordinal);
+}
+
+bool cuda_has(enum cuda_kind kind)
+{
+    bool found = false;
+    pthread_mutex_lock(&guard);
+    for (size_t i = 0; i < count && !found; i++)
+        found = blocks[i].kind == kind;
+    pthread_mutex_unlock(&guard);
+    return found;
+}
+
+void cuda_show(bool readable)
+{
+    pthread_mutex_lock(&guard);
+    for (size_t i = 0; i < count; i++)
+        if (cuda_on_device(&blocks[i]))
+            mprotect((void *)blocks[i].at, blocks[i].size, readable ? PROT_READ | PROT_WRITE : PROT_NONE);
+    pthread_mutex_unlock(&guard);
 }
 
 int cuda_globals(CUdeviceptr *to, size_t *size, int ordinal)
@@ -248,45 +272,3 @@ API(cuMemHostGetDevicePointer_v2, CUdeviceptr *to, void *at, unsigned flags)
     *to = (CUdeviceptr)at;
     return CUDA_OK;
 }
-
-/* --- what a pointer is: without it copies between logical GPUs abort --- */
-
-static int describe(void *to, int attribute, CUdeviceptr at)
-{
-    struct cuda_block block;
-    if (!cuda_find(at, &block, false))
-        return CUDA_INVALID_VALUE;
-    bool device = block.kind <= MEMORY_MAPPED;
-    switch (attribute) {
-    case 1: *(CUcontext *)to = &cuda.primary[block.ordinal]; break;
-    case 2: *(unsigned *)to = device ? 2 : 1; break;
-    case 3: *(CUdeviceptr *)to = at; break;
-    case 4: *(void **)to = device ? NULL : (void *)at; break;
-    case 6: *(int *)to = 0; break;
-    case 7: *(uint64_t *)to = block.id; break;
-    case 8: *(int *)to = block.kind == MEMORY_MANAGED; break;
-    case 9: *(int *)to = block.ordinal; break;
-    case 11: *(CUdeviceptr *)to = block.at; break;
-    case 12: *(size_t *)to = block.size; break;
-    default: return CUDA_NOT_SUPPORTED;
-    }
-    return CUDA_OK;
-}
-
-API(cuPointerGetAttribute, void *to, int attribute, CUdeviceptr at)
-{
-    BEGIN(-1);
-    NEED(to);
-    return describe(to, attribute, at);
-}
-
-API(cuPointerGetAttributes, unsigned number, const int *attribute, void **to, CUdeviceptr at)
-{
-    BEGIN(-1);
-    NEED(attribute && to);
-    for (unsigned i = 0; i < number; i++)
-        describe(to[i], attribute[i], at);
-    return CUDA_OK;
-}
-
-API(cuPointerSetAttribute, const void *value, int attribute, CUdeviceptr at) { BEGIN(-1); return CUDA_OK; }

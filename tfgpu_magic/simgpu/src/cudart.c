@@ -216,7 +216,7 @@ API(cudaEventElapsedTime, float *ms, void *first, void *last) { return told(cuEv
 
 /* --- kernels: registered, launched, and doing nothing --- */
 
-static int launched(void)
+static int launch_nothing(void)
 {
     int wrong = ready();
     return told(wrong ? wrong : cuLaunchKernel(NULL));
@@ -224,10 +224,10 @@ static int launched(void)
 
 API(cudaLaunchKernel, const void *f, dim3 grid, dim3 block, void **arguments, size_t shared, void *stream)
 {
-    return launched();
+    return launch_nothing();
 }
 
-API(cudaLaunchKernelExC, const void *config, const void *f, void **arguments) { return launched(); }
+API(cudaLaunchKernelExC, const void *config, const void *f, void **arguments) { return launch_nothing(); }
 API(cudaFuncSetAttribute, const void *f, int attribute, int value) { return 0; }
 API(cudaFuncSetCacheConfig, const void *f, int config) { return 0; }
 

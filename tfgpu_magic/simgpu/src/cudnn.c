@@ -1,6 +1,6 @@
 /* cudnn.c: the stand-in for libcudnn.so.8 (TensorFlow 2.16, 2.17) and libcudnn.so.9 (since): descriptors of zeros, one
  * engine for every convolution, recurrent layers that need no room; nothing is computed. */
-#include "standin.h"
+#include "launch.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -59,20 +59,20 @@ DOES_NOTHING(cudnnSetLRNDescriptor)
 DOES_NOTHING(cudnnSetPoolingNdDescriptor)
 DOES_NOTHING(cudnnSetTensorNdDescriptor)
 DOES_NOTHING(cudnnSetTensor4dDescriptor)
-DOES_NOTHING(cudnnPoolingForward)
-DOES_NOTHING(cudnnPoolingBackward)
-DOES_NOTHING(cudnnActivationForward)
-DOES_NOTHING(cudnnActivationBackward)
-DOES_NOTHING(cudnnSoftmaxForward)
-DOES_NOTHING(cudnnTransformTensor)
-DOES_NOTHING(cudnnAddTensor)
-DOES_NOTHING(cudnnLRNCrossChannelForward)
-DOES_NOTHING(cudnnLRNCrossChannelBackward)
-DOES_NOTHING(cudnnBatchNormalizationForwardInference)
-DOES_NOTHING(cudnnBatchNormalizationForwardTraining)
-DOES_NOTHING(cudnnBatchNormalizationForwardTrainingEx)
-DOES_NOTHING(cudnnBatchNormalizationBackward)
-DOES_NOTHING(cudnnBatchNormalizationBackwardEx)
+LAUNCHES(cudnnPoolingForward)
+LAUNCHES(cudnnPoolingBackward)
+LAUNCHES(cudnnActivationForward)
+LAUNCHES(cudnnActivationBackward)
+LAUNCHES(cudnnSoftmaxForward)
+LAUNCHES(cudnnTransformTensor)
+LAUNCHES(cudnnAddTensor)
+LAUNCHES(cudnnLRNCrossChannelForward)
+LAUNCHES(cudnnLRNCrossChannelBackward)
+LAUNCHES(cudnnBatchNormalizationForwardInference)
+LAUNCHES(cudnnBatchNormalizationForwardTraining)
+LAUNCHES(cudnnBatchNormalizationForwardTrainingEx)
+LAUNCHES(cudnnBatchNormalizationBackward)
+LAUNCHES(cudnnBatchNormalizationBackwardEx)
 
 API(cudnnGetStream, void *h, void **to) { *to = NULL; return 0; }
 
@@ -83,17 +83,17 @@ DOES_NOTHING(cudnnSetRNNDataDescriptor)
 DOES_NOTHING(cudnnSetRNNMatrixMathType)
 DOES_NOTHING(cudnnSetRNNPaddingMode)
 DOES_NOTHING(cudnnSetRNNProjectionLayers)
-DOES_NOTHING(cudnnRNNForward)
-DOES_NOTHING(cudnnRNNForwardInference)
-DOES_NOTHING(cudnnRNNForwardInferenceEx)
-DOES_NOTHING(cudnnRNNForwardTraining)
-DOES_NOTHING(cudnnRNNForwardTrainingEx)
-DOES_NOTHING(cudnnRNNBackwardData)
-DOES_NOTHING(cudnnRNNBackwardDataEx)
-DOES_NOTHING(cudnnRNNBackwardData_v8)
-DOES_NOTHING(cudnnRNNBackwardWeights)
-DOES_NOTHING(cudnnRNNBackwardWeightsEx)
-DOES_NOTHING(cudnnRNNBackwardWeights_v8)
+LAUNCHES(cudnnRNNForward)
+LAUNCHES(cudnnRNNForwardInference)
+LAUNCHES(cudnnRNNForwardInferenceEx)
+LAUNCHES(cudnnRNNForwardTraining)
+LAUNCHES(cudnnRNNForwardTrainingEx)
+LAUNCHES(cudnnRNNBackwardData)
+LAUNCHES(cudnnRNNBackwardDataEx)
+LAUNCHES(cudnnRNNBackwardData_v8)
+LAUNCHES(cudnnRNNBackwardWeights)
+LAUNCHES(cudnnRNNBackwardWeightsEx)
+LAUNCHES(cudnnRNNBackwardWeights_v8)
 
 enum { SOME = 1 << 20 }; /* bytes: an arbitrary size for a layer */
 
@@ -181,7 +181,7 @@ API(cudnnBackendDestroyDescriptor, void *descriptor) { free(descriptor); return 
 DOES_NOTHING(cudnnBackendInitialize)
 DOES_NOTHING(cudnnBackendSetAttribute)
 DOES_NOTHING(cudnnBackendFinalize)
-DOES_NOTHING(cudnnBackendExecute)
+LAUNCHES(cudnnBackendExecute)
 
 /* By cudnnBackendAttributeType_t: bytes of an element; all others are enums. */
 static size_t size_of(int type)

@@ -22,6 +22,8 @@ static bool names(const char *fault, const char *function)
 
 int sim_fault_of(struct sim_machine *machine, const char *function, int device)
 {
+    while (atomic_load_explicit(&machine->flags, memory_order_relaxed) & SIM_HUNG)
+        usleep(20000);
     if (!atomic_load_explicit(&machine->fault_count, memory_order_relaxed))
         return 0;
     int code = 0, parent = device < 0 ? -1 : machine->device[device].parent;

@@ -1,5 +1,5 @@
 /* fft.c: the stand-in for libcufft.so.11: plans that need no room and transform nothing. */
-#include "standin.h"
+#include "launch.h"
 
 #include <stddef.h>
 
@@ -41,9 +41,9 @@ DOES_NOTHING(cufftDestroy)
 DOES_NOTHING(cufftSetStream)
 DOES_NOTHING(cufftSetAutoAllocation)
 DOES_NOTHING(cufftSetWorkArea)
-DOES_NOTHING(cufftExecC2C)
-DOES_NOTHING(cufftExecC2R)
-DOES_NOTHING(cufftExecR2C)
-DOES_NOTHING(cufftExecZ2Z)
-DOES_NOTHING(cufftExecZ2D)
-DOES_NOTHING(cufftExecD2Z)
+LAUNCHES(cufftExecC2C)
+LAUNCHES(cufftExecC2R)
+LAUNCHES(cufftExecR2C)
+LAUNCHES(cufftExecZ2Z)
+LAUNCHES(cufftExecZ2D)
+LAUNCHES(cufftExecD2Z)

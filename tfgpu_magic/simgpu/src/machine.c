@@ -147,8 +147,11 @@ void sim_prune(struct sim_machine *machine, bool force)
     for (unsigned i = 0; i < machine->rows_end; i++)
         for (unsigned k = 0; k < count; k++) {
             struct sim_row *row = &machine->row[i];
-            if (row->kind != SIM_EMPTY && !row->pinned && row->pid == seen[k].pid && row->start == seen[k].start)
-                sim_remove_row(machine, row);
+            if (row->kind == SIM_EMPTY || row->pinned || row->pid != seen[k].pid || row->start != seen[k].start)
+                continue;
+            if (row->restored && machine->setting[SIM_OPEN_MODULE]) /* NVIDIA/cuda-checkpoint#53 */
+                atomic_fetch_or(&machine->flags, SIM_HUNG);
+            sim_remove_row(machine, row);
         }
     sim_unlock(machine);
 }
@@ -178,6 +181,7 @@ struct sim_row *sim_add_row(struct sim_machine *machine, pid_t pid, int device, 
     free_row->utilisation = SIM_UNSET;
     free_row->pinned = pinned;
     free_row->echo = echo;
+    free_row->restored = false;
     free_row->id = ++machine->next_id;
     if (machine->rows_end <= (unsigned)(free_row - machine->row))
         machine->rows_end = (unsigned)(free_row - machine->row) + 1;
@@ -192,7 +196,7 @@ void sim_remove_row(struct sim_machine *machine, struct sim_row *row)
         machine->rows_end--;
 }
 
-static struct sim_row *own_row(struct sim_machine *machine, int device)
+struct sim_row *sim_own_row(struct sim_machine *machine, int device)
 {
     pid_t pid = getpid();
     uint64_t start = own_start_time();
@@ -230,7 +234,7 @@ bool sim_charge(struct sim_machine *machine, int device, uint64_t bytes)
         uint64_t used = sim_used(machine, device);
         bool fits = bytes <= capacity - used;
         if (fits) {
-            struct sim_row *row = own_row(machine, device);
+            struct sim_row *row = sim_own_row(machine, device);
             if (row)
                 row->held += bytes;
             else if ((row = sim_add_row(machine, getpid(), device, bytes, SIM_COMPUTE, false)))
@@ -249,7 +253,7 @@ bool sim_charge(struct sim_machine *machine, int device, uint64_t bytes)
 void sim_discharge(struct sim_machine *machine, int device, uint64_t bytes)
 {
     sim_lock(machine);
-    struct sim_row *row = own_row(machine, device);
+    struct sim_row *row = sim_own_row(machine, device);
     if (row) {
         row->held -= bytes < row->held ? bytes : row->held;
         if (!row->held)
@@ -275,7 +279,7 @@ void sim_launched(struct sim_machine *machine, int device)
         return;
     atomic_store_explicit(&last[device], now, memory_order_relaxed);
     sim_lock(machine);
-    struct sim_row *row = own_row(machine, device);
+    struct sim_row *row = sim_own_row(machine, device);
     if (row)
         row->launched_us = now;
     sim_unlock(machine);

@@ -12,6 +12,7 @@
 
 #define SIM_EXPORT __attribute__((visibility("default")))
 #define SIM_ENVIRONMENT "TFGPU_SIMGPU"
+#define SIM_UVM ".nvidia-uvm" /* ends the name of the file, beside the state's, that stands for /dev/nvidia-uvm */
 
 enum {
     SIM_GPUS = 16,
@@ -20,15 +21,20 @@ enum {
     SIM_ROWS = 4096,
     SIM_FAULTS = 64,
     SIM_FUNCTIONS = 256,
+    SIM_SHARES = 64,
     SIM_NAME = 96,
     SIM_UNSET = -1,
 };
 
-/* The list that a row is in; a process that computes and draws has a row of each kind. */
-enum sim_kind { SIM_EMPTY = 0, SIM_COMPUTE = 'C', SIM_GRAPHICS = 'G', SIM_MPS = 'M' };
+/* The list that a row is in; a process that computes and draws has a row of each kind. What a restore took in vain is
+ * used, and in no list. */
+enum sim_kind { SIM_EMPTY = 0, SIM_COMPUTE = 'C', SIM_GRAPHICS = 'G', SIM_MPS = 'M', SIM_UNLISTED = 'U' };
 
-/* Faults of the whole machine, as bits. */
-enum sim_flag { SIM_HIDE_MEMORY = 1, SIM_HOST_PIDS = 2, SIM_NO_DRIVER = 4 };
+/* Faults of the whole machine, as bits. On a machine that hangs no call of the driver returns. */
+enum sim_flag { SIM_HIDE_MEMORY = 1, SIM_HOST_PIDS = 2, SIM_NO_DRIVER = 4, SIM_HUNG = 8 };
+
+/* What this process did that a checkpoint minds, as bits of sim_marks. */
+enum sim_mark { SIM_NCCL = 1, SIM_NVML_LEFT = 2 };
 
 struct sim_device {
     char name[SIM_NAME];
@@ -53,6 +59,7 @@ struct sim_row {
     char kind;                  /* enum sim_kind */
     bool pinned;                /* stays until it is removed, whatever its pid does */
     bool echo;                  /* its pid's memory is already counted by another row on the device */
+    bool restored;              /* it was given back after a checkpoint */
 };
 
 struct sim_fault {
@@ -62,8 +69,21 @@ struct sim_fault {
     uint64_t hang_ns;
 };
 
+/* How the driver goes about checkpoints. */
+enum sim_setting {
+    SIM_RATE_OUT, SIM_RATE_BACK,    /* of memory that is copied, in bytes a second; 0 is at once */
+    SIM_HOST_MEMORY,                /* whether the copy takes as much host memory as the process held of the GPUs */
+    SIM_IPC_HANG_NS,                /* how long a checkpoint of shared memory hangs before it kills */
+    SIM_OPEN_MODULE,                /* whether the kernel module is the open one */
+    SIM_SETTINGS,
+};
+
 struct sim_machine {
     uint64_t layout;            /* sizeof(struct sim_machine): a file of another build is refused */
+    uint64_t id;                /* of this machine: what its processes find one another by */
+    char driver[32];            /* its version: 580.00.00 */
+    _Atomic uint64_t setting[SIM_SETTINGS];
+    struct { pid_t exporter, importer; } share[SIM_SHARES]; /* of memory of a GPU; until one of them is dead */
     pthread_mutex_t lock;       /* robust: its owner may be killed */
     uint64_t context;           /* bytes that a CUDA context costs */
     int gpus, devices;
@@ -104,10 +124,32 @@ SIM_EXPORT uint64_t sim_now_us(void);
 SIM_EXPORT unsigned sim_utilisation(const struct sim_row *, uint64_t now_us);
 /* Drops what this pid held: a program that replaced itself by exec starts with nothing. */
 SIM_EXPORT void sim_forget_self(struct sim_machine *);
+/* Returns this process's row on the device, or NULL. Call it with the lock held. */
+struct sim_row *sim_own_row(struct sim_machine *, int device);
 /* Returns a new row, or NULL when all are taken; pinned ones are made up, the others are what a process really has.
  * Call it with the lock held. */
 SIM_EXPORT struct sim_row *sim_add_row(struct sim_machine *, pid_t, int device, uint64_t held, char kind, bool pinned);
 SIM_EXPORT void sim_remove_row(struct sim_machine *, struct sim_row *);
+
+/* --- checkpoint.c: what a checkpoint does to the machine's account, and what it minds --- */
+
+/* Returns the major version of the driver. */
+SIM_EXPORT int sim_driver(const struct sim_machine *);
+/* Return the bytes that this process holds on the device; and takes them from it. */
+SIM_EXPORT uint64_t sim_held(struct sim_machine *, int device);
+SIM_EXPORT uint64_t sim_let_go(struct sim_machine *, int device);
+/* Gives this process as much back, or else all there is, and returns false. */
+SIM_EXPORT bool sim_take_back(struct sim_machine *, int device, uint64_t bytes);
+/* NVML no longer lists this process; what it holds stays until it is dead. */
+SIM_EXPORT void sim_unlist_self(struct sim_machine *);
+/* This process uses an exporter's memory of a GPU, or no longer. Returns false when too many do. */
+SIM_EXPORT bool sim_share(struct sim_machine *, pid_t exporter);
+SIM_EXPORT void sim_unshare(struct sim_machine *, pid_t exporter);
+/* Returns a living process that shares memory of a GPU with this one; 0 when there is none. */
+SIM_EXPORT pid_t sim_partner(struct sim_machine *);
+/* Maps memory of /dev/nvidia-uvm, whose place a file beside the state's takes. Returns MAP_FAILED where it cannot. */
+SIM_EXPORT void *sim_map_uvm(size_t size);
+SIM_EXPORT extern atomic_uint sim_marks;
 
 /* --- faults.c: deliberate faults --- */
 

@@ -1,7 +1,7 @@
 /* nccl.c: the stand-in for libnccl.so.2: MirroredStrategy over several GPUs talks through it; nothing is summed. */
-#include "standin.h"
+#include "machine.h"
+#include "launch.h"
 
-#include <stddef.h>
 #include <string.h>
 
 struct id { char bytes[128]; };
@@ -14,6 +14,7 @@ API(ncclGetUniqueId, struct id *to) { memset(to, 0, sizeof *to); return 0; }
 static int give(struct communicator **to, int ranks, int rank)
 {
     any = (struct communicator){ranks, rank};
+    atomic_fetch_or(&sim_marks, SIM_NCCL);
     *to = &any;
     return 0;
 }
@@ -47,11 +48,11 @@ DOES_NOTHING(ncclGroupEnd)
 DOES_NOTHING(ncclCommFinalize)
 DOES_NOTHING(ncclCommDestroy)
 DOES_NOTHING(ncclCommAbort)
-DOES_NOTHING(ncclAllReduce)
-DOES_NOTHING(ncclReduce)
-DOES_NOTHING(ncclBroadcast)
-DOES_NOTHING(ncclBcast)
-DOES_NOTHING(ncclAllGather)
-DOES_NOTHING(ncclReduceScatter)
-DOES_NOTHING(ncclSend)
-DOES_NOTHING(ncclRecv)
+LAUNCHES(ncclAllReduce)
+LAUNCHES(ncclReduce)
+LAUNCHES(ncclBroadcast)
+LAUNCHES(ncclBcast)
+LAUNCHES(ncclAllGather)
+LAUNCHES(ncclReduceScatter)
+LAUNCHES(ncclSend)
+LAUNCHES(ncclRecv)

@@ -69,6 +69,13 @@ API(nvmlShutdown, void)
     return NVML_OK;
 }
 
+/* Whoever unloads the library without nvmlShutdown leaves something behind that a later driver trips over. */
+static __attribute__((destructor)) void unload(void)
+{
+    if (atomic_load(&users) > 0)
+        atomic_fetch_or(&sim_marks, SIM_NVML_LEFT);
+}
+
 EXPORT const char *nvmlErrorString(int code)
 {
     static const struct { int code; const char *text; } texts[] = {
@@ -98,13 +105,15 @@ int nvml_text(char *to, unsigned size, const char *text)
 API(nvmlSystemGetDriverVersion, char *to, unsigned size)
 {
     BEGIN_SYSTEM();
-    return nvml_text(to, size, "570.00.00");
+    return nvml_text(to, size, nvml_machine->driver);
 }
 
 API(nvmlSystemGetNVMLVersion, char *to, unsigned size)
 {
     BEGIN_SYSTEM();
-    return nvml_text(to, size, "12.570.00.00");
+    char text[sizeof nvml_machine->driver + 3];
+    snprintf(text, sizeof text, "12.%s", nvml_machine->driver);
+    return nvml_text(to, size, text);
 }
 
 API(nvmlSystemGetCudaDriverVersion, int *to) { BEGIN_SYSTEM(); NEED(to); *to = 12080; return NVML_OK; }

@@ -1,6 +1,6 @@
 /* solver.c: the stand-in for libcusolver.so.11: handles, and factorisations that need no room and factor nothing.
  * TensorFlow ends the process when it cannot have a handle. */
-#include "standin.h"
+#include "launch.h"
 
 #include <stddef.h>
 
@@ -28,7 +28,7 @@ DOES_NOTHING(cusolverDnSetDeterministicMode)
 
 #define WITH_ROOM(gives, name)      \
     gives(name##_bufferSize)        \
-    DOES_NOTHING(name)
+    LAUNCHES(name)
 #define OF_ALL_TYPES(T, symmetric, orthogonal)                      \
     WITH_ROOM(GIVES_6, cusolverDn##T##potrf)                        \
     WITH_ROOM(GIVES_6, cusolverDn##T##getrf)                        \
@@ -37,10 +37,10 @@ DOES_NOTHING(cusolverDnSetDeterministicMode)
     WITH_ROOM(GIVES_8, cusolverDn##T##symmetric##evd)           \
     WITH_ROOM(GIVES_8, cusolverDn##T##orthogonal##gqr)              \
     WITH_ROOM(GIVES_12, cusolverDn##T##orthogonal##mqr)             \
-    DOES_NOTHING(cusolverDn##T##getrs)                              \
-    DOES_NOTHING(cusolverDn##T##potrs)                              \
-    DOES_NOTHING(cusolverDn##T##potrfBatched)                       \
-    DOES_NOTHING(cusolverDn##T##potrsBatched)
+    LAUNCHES(cusolverDn##T##getrs)                                  \
+    LAUNCHES(cusolverDn##T##potrs)                                  \
+    LAUNCHES(cusolverDn##T##potrfBatched)                           \
+    LAUNCHES(cusolverDn##T##potrsBatched)
 
 OF_ALL_TYPES(S, sy, or)
 OF_ALL_TYPES(D, sy, or)

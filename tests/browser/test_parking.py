@@ -1,0 +1,127 @@
+"""Parking in a page: the panel's button, parked rows, the notification, and the line that makes room."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.panel import open_panel, visit
+from tests.browser.scene import Scene, shot, soon
+from tests.browser.test_offers import offered, run_all
+from tests.browser.unused import unused
+from tests.parking.conftest import kill
+from tests.server.test_park import helpers
+from tests.sizes import GIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Page
+
+    from tests.jupyter import Notebook
+
+ASK = '%config TfGpuMagics.parking = "ask"'
+HOLD = f"from tests.simgpu.on_machine import allocate; allocate({12 * GIB})"
+TOAST = ".Toastify__toast"
+
+
+@pytest.fixture
+def notebook(scene: Scene) -> Iterator[Notebook]:
+    notebook = scene.notebook("train.ipynb", ASK, HOLD)
+    yield notebook
+    scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
+    kill(*helpers(scene.machine))
+
+
+def test_the_panels_button_parks_and_brings_back(scene: Scene, page: Page, notebook: Notebook) -> None:
+    held = scene.held(notebook)
+    visit(page, scene)
+    panel = open_panel(page)
+    soon(lambda: panel.row("train.ipynb"), 30)
+    panel.press("park", "train.ipynb")
+    row = soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("parked") and row, 30)
+    shot(page, f"parked-{scene.application}")
+
+    assert scene.held(notebook) == 0
+    assert re.search(r"12\.\d GiB in host memory", row.detail)
+    assert row.held == "0.0 GiB"
+    panel.press("unpark", "train.ipynb")
+    soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("idle"), 30)
+    assert scene.held(notebook) == held
+
+
+def test_one_without_room_waits_and_says_for_whom(scene: Scene, page: Page, notebook: Notebook) -> None:
+    visit(page, scene)
+    panel = open_panel(page)
+    soon(lambda: panel.row("train.ipynb"), 30)
+    panel.press("park", "train.ipynb")
+    soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("parked"), 30)
+    with scene.machine.add_neighbour("12GiB@0", name="hog"):
+        soon(lambda: "12.0 GiB" in panel.text(), 30)
+        panel.press("unpark", "train.ipynb")
+        row = soon(lambda: (row := panel.row("train.ipynb")) and row.state == "waits for room" and row, 30)
+        shot(page, f"waiting-{scene.application}")
+        assert "holds most of this GPU" in row.detail
+        panel.press("park", "train.ipynb")
+        soon(lambda: (row := panel.row("train.ipynb")) and row.state.startswith("parked"), 30)
+
+
+def test_a_notebook_that_does_not_allow_it_has_no_button(scene: Scene, page: Page) -> None:
+    shy = scene.notebook("shy.ipynb", HOLD)
+    visit(page, scene)
+    panel = open_panel(page)
+    soon(lambda: panel.row("shy.ipynb"), 30)
+
+    assert panel.root.locator('[data-do="restart"]').count() == 1
+    assert panel.root.locator('[data-do="park"]').count() == 0
+    scene.server.open(f"api/sessions/{shy.session}", method="DELETE").close()
+
+
+def test_one_that_cannot_be_parked_now_says_why_and_stays(scene: Scene, page: Page, notebook: Notebook) -> None:
+    held = scene.held(notebook)
+    notebook.run("import threading, time; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()")
+    visit(page, scene)
+    panel = open_panel(page)
+    soon(lambda: panel.row("train.ipynb"), 30)
+    panel.press("park", "train.ipynb")
+    dialog = page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text("train.ipynb was not parked", timeout=60_000)
+    expect(dialog).to_contain_text("Something of it may use the GPU at any time")
+    shot(page, f"refused-{scene.application}")
+
+    assert scene.held(notebook) == held
+
+
+def test_the_notification_offers_it_and_goes(scene: Scene, page: Page, notebook: Notebook) -> None:
+    unused(scene, notebook)
+    visit(page, scene)
+    toast = page.locator(TOAST, has_text="train.ipynb has held")
+    expect(toast).to_be_visible(timeout=60_000)
+    page.wait_for_timeout(1500)  # it comes in from the side
+    shot(page, f"parking-toast-{scene.application}")
+    toast.get_by_text("Park", exact=True).click()
+    soon(lambda: scene.held(notebook) == 0, 30)
+    expect(toast).to_have_count(0, timeout=60_000)
+
+
+def test_the_line_that_makes_room_asks_once_and_applies(scene: Scene, page: Page, notebook: Notebook) -> None:
+    made = scene.notebook("other.ipynb", more=("%tf_gpu visible 0; limit 9GiB",))
+    visit(page, scene, made.path)
+    run_all(page)
+    line = offered(page).filter(has_text="--make-room")
+    expect(line).to_be_visible(timeout=60_000)
+    shot(page, f"make-room-{scene.application}")
+    line.click()
+    asked = page.locator(".jp-Stdin-input")
+    expect(asked).to_be_visible(timeout=60_000)
+    asked.fill("y")
+    asked.press("Enter")
+    output = page.locator(".jp-NotebookPanel:visible .jp-OutputArea")
+    expect(output).to_contain_text("train.ipynb is parked", timeout=60_000)
+    expect(output).to_contain_text("waits for TensorFlow's import", timeout=60_000)
+
+    assert scene.held(notebook) == 0
+    scene.server.open(f"api/sessions/{made.session}", method="DELETE").close()

@@ -1,0 +1,293 @@
+"""What is installed, enabled and configured: frameworks, IPython, Jupyter, the board, policy and ceiling, variables."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from tests.doctor.looking import look
+from tests.frameworks.test_every_framework import STAND_IN
+from tests.monitor.boards import collectors, end_collectors
+from tests.waiting import until
+from tfgpu_magic._version import __version__
+from tfgpu_magic.doctor.checks.kernel_module import FILE
+from tfgpu_magic.doctor.child import Answer
+from tfgpu_magic.doctor.machine import Driver
+from tfgpu_magic.doctor.machine import Machine as Here
+from tfgpu_magic.monitor import lockfile
+from tfgpu_magic.monitor.board import LOCK
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.live import Live
+from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+from tfgpu_magic.simgpu import Machine
+
+# --- the driver's own files ---
+
+_PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\nGCC 12"
+_OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (dvs-builder@U16)\n"
+
+
+def beside(snapshot: Snapshot | None, root: Path = Path("/"), persistence: dict[str, bool] | None = None) -> Here:
+    """Return a machine whose driver has answered so."""
+    here = Here(root, {})
+    vars(here)["driver"] = Driver(Answer({"took": 0.1}), snapshot, persistence or {})
+    return here
+
+
+def driver(version: str) -> Snapshot:
+    return Snapshot(time=1e9, driver=version, gpus=(Gpu(index=0, name="NVIDIA A100"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "library", "found"),
+    [
+        (_PROPRIETARY, "535.183.01", "proprietary"),
+        (_OPEN, "570.86.10", "open"),
+        (_OPEN, "580.65.06", "differs"),
+        (None, "570.86.10", "unknown"),
+    ],
+)
+def test_the_kernel_module_is_told_by_its_file(text: str | None, library: str, found: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / FILE[1:]).parent.mkdir(parents=True)
+        (tmp_path / FILE[1:]).write_text(text)
+
+    assert look("kernel_module", here=beside(driver(library), tmp_path)).names == [f"kernel_module.{found}"]
+
+
+def test_a_module_without_its_library_is_told(tmp_path: Path) -> None:
+    (tmp_path / FILE[1:]).parent.mkdir(parents=True)
+    (tmp_path / FILE[1:]).write_text(_OPEN)
+    report = look("kernel_module", here=beside(Snapshot(time=1e9, error="none", absent=True), tmp_path))
+
+    assert report.facts("kernel_module.library-missing") == {"version": "570.86.10"}
+
+
+@pytest.mark.parametrize(
+    ("modes", "names"),
+    [({"0": True, "1": True}, ["persistence.on"]), ({"0": True, "1": False}, ["persistence.off"]), ({}, [])],
+)
+def test_persistence_is_told_where_the_driver_tells_it(modes: dict[str, bool], names: list[str]) -> None:
+    assert look("persistence", here=beside(driver("570"), persistence=modes)).names == names
+
+
+def test_a_mig_gpu_without_an_instance_is_a_fault() -> None:
+    cut = Snapshot(time=1e9, driver="570", gpus=(Gpu(index=0, name="NVIDIA A100", mig=True),))
+
+    assert look("gpus", here=beside(cut)).of("fault") == ["gpus.mig-empty"]
+
+
+# --- frameworks ---
+
+
+def test_versions_of_frameworks_are_told_and_their_absence(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = look("frameworks", here=beside(None))
+    monkeypatch.syspath_prepend(STAND_IN)
+    stand_ins = look("frameworks", here=beside(driver("570")))
+
+    assert all(row["severity"] == "good" for row in found.rows)
+    assert stand_ins.names == ["frameworks.installed", "frameworks.cpu-jax"]
+    assert stand_ins.facts("frameworks.installed")["framework"] == "PyTorch"
+
+
+def test_ipython_is_told_with_its_version() -> None:
+    assert look("ipython").facts("ipython.installed")["version"] == metadata.version("ipython")
+
+
+# --- Jupyter ---
+
+
+@pytest.fixture
+def jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder, which has the last word on what Jupyter enables and on which panel it finds."""
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
+    enable(tmp_path, on=True)
+    panel(tmp_path, __version__)
+    return tmp_path
+
+
+def enable(folder: Path, *, on: bool) -> None:
+    settings = {"ServerApp": {"jpserver_extensions": {"tfgpu_magic.server": on}}}
+    (folder / "jupyter_server_config.json").write_text(json.dumps(settings))
+
+
+def panel(folder: Path, version: str) -> None:
+    package = folder / "labextensions" / "tfgpu-magic" / "package.json"
+    package.parent.mkdir(parents=True, exist_ok=True)
+    package.write_text(json.dumps({"name": "tfgpu-magic", "version": version}))
+
+
+def test_extensions_that_are_enabled_are_said_to_be(jupyter: Path) -> None:
+    report = look("jupyter")
+
+    assert report.names == ["jupyter.server", "jupyter.lab"]
+    assert report.facts("jupyter.server")["version"] == metadata.version("jupyter_server")
+
+
+def test_extensions_that_are_disabled_are_said_to_be_with_the_line_that_enables_them(jupyter: Path) -> None:
+    enable(jupyter, on=False)
+    (jupyter / "labconfig").mkdir()
+    (jupyter / "labconfig" / "page_config.json").write_text('{"disabledExtensions": {"tfgpu-magic": true}}')
+
+    assert look("jupyter").names == ["jupyter.server-off", "jupyter.lab-off"]
+
+
+def test_a_panel_of_another_version_is_told(jupyter: Path) -> None:
+    panel(jupyter, "0.0.1")
+
+    assert look("jupyter").facts("jupyter.lab-differs")["panel"] == "0.0.1"
+
+
+# --- the board ---
+
+
+@pytest.fixture
+def folder(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The board's directory; whatever collector the test has left is ended."""
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    yield tmp_path / "board"
+    end_collectors(machine)
+
+
+def test_nobody_looks_and_the_doctor_starts_no_collector(folder: Path, machine: Machine) -> None:
+    report = look("board")
+
+    assert report.names == ["board.directory", "board.no-collector"]
+    assert report.facts("board.directory")["directory"] == str(folder)
+    assert collectors(machine) == []
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_collector_is_told_to_be_alive_with_its_version_and_to_hang_when_it_gives_no_sign(machine: Machine) -> None:
+    with Live(linger=600) as live:
+        until(lambda: live.wait().snapshot.gpus)
+        alive = until(lambda: look("board"), lambda report: "board.alive" in report.names)
+        (collector,) = until(lambda: collectors(machine), lambda found: len(found) == 1)
+        collector.send_signal(signal.SIGSTOP)
+        stopped = until(lambda: look("board"), lambda report: "board.alive" not in report.names)
+        end_collectors(machine)
+        gone = until(lambda: look("board"), lambda report: "board.hangs" not in report.names)
+
+    assert alive.facts("board.alive")["version"] == __version__
+    assert stopped.of("fault") == ["board.hangs"]
+    assert gone.names == ["board.directory", "board.no-collector"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_collector_of_another_version_is_told(machine: Machine) -> None:
+    with Live(linger=600) as live:
+        until(lambda: live.wait().snapshot.gpus)
+        with BoardDirectory() as place:
+            lock = place.open(LOCK, os.O_RDWR)
+            lockfile.sign(lock, "0.0.1")
+            os.close(lock)
+        report = until(lambda: look("board"), lambda report: "board.other-version" in report.names)
+        end_collectors(machine)
+
+    assert report.facts("board.other-version") == {"version": "0.0.1", "ours": __version__}
+
+
+def test_a_directory_that_others_can_read_is_a_fault(folder: Path) -> None:
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o755)
+    report = look("board")
+
+    assert report.of("fault") == ["board.unusable"]
+    assert "chmod 700" in report.facts("board.unusable")["why"]
+
+
+# --- the administrator's settings ---
+
+
+@pytest.fixture
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a default profile of IPython's."""
+    for name in ("TFGPU_POLICY", "TFGPU_CEILING"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    folder = tmp_path / "ipython" / "profile_default"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_where_nothing_is_set_that_is_said_and_no_profile_is_made(
+    tmp_path: Path, profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "new"))
+
+    assert look("policy").names == ["policy.none"]
+    assert not (tmp_path / "new").exists()
+
+
+def test_policy_and_ceiling_are_told_with_where_they_are_set(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = profile / "ipython_config.py"
+    config.write_text(
+        'c = get_config()\nc.InteractiveShellApp.extensions.append("tfgpu_magic")\n'
+        'c.TfGpuMagics.policy = "growth"\nc.TfGpuMagics.ceiling = "limit 40%"\n'
+    )
+    monkeypatch.setenv("TFGPU_CEILING", "limit 25%")
+    report = look("policy")
+
+    assert report.names == ["policy.set", "policy.under"]
+    assert report.facts("policy.set")["policy"] == "growth"
+    assert report.facts("policy.set")["where"] == f"the configuration ({config})"
+    assert report.facts("policy.under") == {"ceiling": "limit 25%", "where": f"$TFGPU_CEILING and {config}"}
+
+
+def test_a_variable_outweighs_the_configuration(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (profile / "ipython_config.py").write_text('get_config().TfGpuMagics.policy = "growth"\n')
+    monkeypatch.setenv("TFGPU_POLICY", "limit 25%")
+    report = look("policy")
+
+    assert report.names == ["policy.set", "policy.not-loaded"]
+    assert report.facts("policy.set") == {"policy": "limit 25%", "where": "$TFGPU_POLICY"}
+
+
+def test_what_is_misspelt_is_a_fault_and_what_holds_instead_is_said(
+    profile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFGPU_POLICY", "limti 40%")
+    monkeypatch.setenv("TFGPU_CEILING", "at most 40%")
+    report = look("policy")
+
+    assert report.of("fault") == ["policy.misspelt", "policy.flawed"]
+    assert report.facts("policy.misspelt")["instead"] == "growth"
+    assert report.facts("policy.under")["ceiling"] == "limit 40%"
+
+
+def test_a_configuration_that_fails_is_a_fault_and_the_next_file_is_read(profile: Path) -> None:
+    (profile / "ipython_config.py").write_text("1 / 0")
+    (profile / "ipython_kernel_config.json").write_text('{"TfGpuMagics": {"policy": "growth"}}')
+    report = look("policy")
+
+    assert report.names[:2] == ["policy.broken", "policy.set"]
+    assert report.facts("policy.broken")["why"] == "ZeroDivisionError: division by zero"
+
+
+def test_a_configuration_that_never_ends_is_given_up(profile: Path, impatient: None) -> None:
+    (profile / "ipython_config.py").write_text("while True: pass")
+
+    assert look("policy").names == ["policy.unread"]
+
+
+# --- variables ---
+
+
+def test_variables_that_do_other_than_they_seem_to_are_told() -> None:
+    environ = {"TF_GPU_ALLOCATOR": "cuda_malloc_async", "TF_PER_DEVICE_MEMORY_LIMIT_MB": "100", "OTHER": "x"}
+    report = look("environment", here=Here(environ=environ))
+
+    assert report.names == ["environment.set", "environment.set", "environment.no-cap", "environment.own-cap"]
+    assert [row["facts"]["name"] for row in report.rows[:2]] == [
+        "TF_GPU_ALLOCATOR",
+        "TF_PER_DEVICE_MEMORY_LIMIT_MB",
+    ]
+    assert look("environment", here=Here(environ={"OTHER": "x"})).names == ["environment.none"]

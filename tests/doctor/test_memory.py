@@ -1,0 +1,139 @@
+"""The host's memory and the cgroups that limit it, in files that stand in for a machine's and in a real cgroup."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.cgroups import cgroup_of
+from tests.doctor.looking import look
+from tests.sizes import GIB, MIB
+from tfgpu_magic.doctor.machine import Machine as Here
+from tfgpu_magic.isolate.process import host_memory
+
+ROOT = str(Path(__file__).parents[2])
+
+
+def machine(root: Path, cgroup: str, files: Mapping[str, int | str], available: int = 12 * GIB) -> Here:
+    """Return a machine of 16 GiB whose files say so."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/meminfo").write_text(
+        f"MemTotal:  {16 * GIB // 1024} kB\nMemAvailable:  {available // 1024} kB\nSwapFree:  0 kB\n"
+    )
+    (root / "proc/self/cgroup").write_text(cgroup)
+    for name, value in files.items():
+        file = root / "sys/fs/cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(str(value))
+    return Here(root, {})
+
+
+V1, V2 = "4:cpu,memory:/slurm/job_1\n0::/\n", "0::/user/session\n"
+TIGHT_V2 = {
+    "user/memory.max": 8 * GIB, "user/memory.current": GIB,
+    "user/session/memory.max": 4 * GIB, "user/session/memory.current": 3 * GIB,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "found", "figures"),
+    [
+        (V2, {}, "free", None),
+        (V2, {"user/session/memory.max": "max", "user/session/memory.current": 5}, "free", None),
+        (V2, {"user/memory.max": 64 * GIB, "user/memory.current": 5}, "free", None),
+        (V2, TIGHT_V2, "tight", ("/user/session", 4 * GIB, 3 * GIB, GIB)),
+        (
+            V2,
+            {**TIGHT_V2, "user/session/memory.stat": f"inactive_file {2 * GIB}\n"},
+            "limited",
+            ("/user/session", 4 * GIB, GIB, 3 * GIB),
+        ),
+        (
+            V1,
+            {
+                "memory/slurm/job_1/memory.limit_in_bytes": 2**63 - 4096,
+                "memory/slurm/job_1/memory.usage_in_bytes": GIB,
+                "memory/slurm/memory.limit_in_bytes": 2 * GIB,
+                "memory/slurm/memory.usage_in_bytes": GIB,
+            },
+            "tight",
+            ("/slurm", 2 * GIB, GIB, GIB),
+        ),
+        (V2, {"memory.max": 15 * GIB, "memory.current": GIB}, "limited", ("/", 15 * GIB, GIB, 12 * GIB)),
+    ],
+)
+def test_the_tightest_limit_counts(
+    cgroup: str, files: Mapping[str, int | str], found: str, figures: tuple[object, ...] | None, tmp_path: Path
+) -> None:
+    report = look("host_memory", here=machine(tmp_path, cgroup, files))
+
+    assert report.names[0] == f"host_memory.{found}"
+    if figures is not None:
+        facts = report.facts(f"host_memory.{found}")
+        assert tuple(facts[name] for name in ("cgroup", "limit_bytes", "used_bytes", "left_bytes")) == figures
+
+
+NEARLY_ALL = {"memory.max": 17 * GIB, "memory.stat": f"active_file {11 * GIB}\n"}
+"""A limit that is more than the machine has, which is none to other programs."""
+
+
+@pytest.mark.parametrize(
+    ("files", "room", "cached"),
+    [
+        ({}, 12 * GIB, None),
+        (TIGHT_V2, GIB, None),
+        (
+            {**TIGHT_V2, "user/session/memory.stat": f"inactive_file {2 * GIB}\n"},
+            GIB,
+            ("/user/session", 2 * GIB, 4 * GIB),
+        ),
+        (
+            {**TIGHT_V2, "user/memory.current": 8 * GIB - 512 * MIB, "user/memory.stat": f"active_file {5 * GIB}\n"},
+            512 * MIB,
+            ("/user", 5 * GIB, 8 * GIB),
+        ),
+        ({**NEARLY_ALL, "memory.current": 15 * GIB}, 2 * GIB, ("/", 11 * GIB, 17 * GIB)),
+        ({**NEARLY_ALL, "memory.current": 4 * GIB}, 12 * GIB, None),
+    ],
+)
+def test_what_parking_may_use_is_told_where_page_cache_fills_a_cgroup(
+    files: Mapping[str, int | str], room: int, cached: tuple[object, ...] | None, tmp_path: Path
+) -> None:
+    report = look("host_memory", here=machine(tmp_path, V2, files))
+    (tmp_path / "proc/self").rename(tmp_path / "proc/7")
+
+    assert host_memory.untouched(7, tmp_path / "proc", tmp_path / "sys/fs/cgroup") == room
+    if cached is None:
+        assert len(report.names) == 1
+    else:
+        facts = report.facts("host_memory.page-cache")
+        told = ("parking_bytes", "cgroup", "cache_bytes", "limit_bytes")
+        assert tuple(facts[name] for name in told) == (room, *cached)
+
+
+def test_a_machine_that_is_full_is_told_beside_its_cgroup(tmp_path: Path) -> None:
+    report = look("host_memory", here=machine(tmp_path, V2, TIGHT_V2, available=GIB))
+
+    assert report.names == ["host_memory.tight", "host_memory.short"]
+
+
+def test_a_machine_that_reports_nothing_is_said_to_be_unknown(tmp_path: Path) -> None:
+    assert look("host_memory", here=Here(tmp_path, {})).names == ["host_memory.unknown"]
+
+
+def test_a_real_cgroup_that_is_tight_is_named_with_its_limit() -> None:
+    with cgroup_of(300 * MIB) as folder:
+        code = (
+            f"import os; open('{folder}/cgroup.procs', 'w').write(str(os.getpid())); "
+            "from tests.doctor.looking import look; report = look('host_memory'); "
+            "print(report.names[0], report.facts('host_memory.tight'))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("host_memory.tight ")
+    assert f"'limit_bytes': {300 * MIB}" in done.stdout
+    assert folder.name in done.stdout

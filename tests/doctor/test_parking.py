@@ -1,0 +1,255 @@
+"""The doctor tells whether processes can be parked here, and tries it with the real TensorFlow where that is wanted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.doctor import looking
+from tests.doctor.looking import look
+from tests.doctor.test_memory import V2
+from tests.doctor.test_memory import machine as memory_of
+from tests.gpu import verified
+from tests.machines import machine_of
+from tests.parking.conftest import PARKER, WORKER, helpers, kill
+from tests.sizes import CONTEXT, GIB, MIB
+from tfgpu_magic.doctor import child
+from tfgpu_magic.doctor.checks import parking
+from tfgpu_magic.doctor.children import parking as child_parking
+from tfgpu_magic.doctor.children.parking import CHUNK
+from tfgpu_magic.doctor.machine import Machine as Here
+from tfgpu_magic.parking import client
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.checks import HOST_MARGIN
+from tfgpu_magic.parking.record import Entry
+from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.views.doctor import found
+
+apart = machine_of("1x3GiB", scope="function")
+"""A machine that the tests' own process is not on, large enough for a try."""
+
+
+@pytest.fixture
+def gpus() -> str:
+    return "1x3GiB"
+
+
+@pytest.fixture(autouse=True)
+def own_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have a board of the test's own, and return its directory."""
+    folder = tmp_path / "board"
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(folder))
+    return folder
+
+
+def end_helpers(machine: Machine) -> None:
+    kill(*helpers(machine, PARKER), *helpers(machine, WORKER))
+
+
+def test_a_process_of_tensorflow_goes_and_comes_back_and_the_rates_are_the_drivers(
+    apart: Machine, tmp_path: Path
+) -> None:
+    apart.set_checkpoints(out=0.5, back=1.0)
+    done = looking.doctor(apart, "--park", "--json")
+    end_helpers(apart)
+    report = looking.read(done.stdout)
+    facts = report.facts("parking.works")
+
+    assert (done.returncode, report.of("fault")) == (0, [])
+    assert facts["size_bytes"] >= 5 * CHUNK + CONTEXT
+    assert (facts["out_rate_bytes"] <= 0.51e9, facts["back_rate_bytes"] <= 1.02e9) == (True, True)
+    assert apart.held() == 0
+
+    page = tmp_path / "VERIFIED.md"
+    page.write_text(verified.PAGE.read_text())
+    for _ in range(2):
+        verified.enter(report, page)
+    row = page.read_text().removeprefix(verified.PAGE.read_text())
+    assert row.count("\n") == 1
+    assert [cell.strip() for cell in row.split("|")][2:5] == [
+        "Simulated GPU 3GiB", "580.00.00", report.facts("tensorflow.finds")["version"]
+    ]  # fmt: skip
+
+
+def test_without_being_asked_it_tries_nothing(machine: Machine, own_board: Path) -> None:
+    assert look("parking").names == ["parking.not-tried"]
+    assert machine.held() == 0
+    assert not own_board.exists()
+
+
+def test_without_a_driver_it_is_said_that_it_was_not_tried(machine: Machine) -> None:
+    machine.remove_driver()
+
+    assert look("parking").names == []
+    assert look("parking", here=Here(park=True)).names == ["parking.no-driver"]
+
+
+@pytest.mark.parametrize("park", [False, True])
+def test_where_the_driver_does_not_tell_what_a_process_holds_nothing_can_be_parked(
+    machine: Machine, park: bool
+) -> None:
+    machine.hide_memory()
+
+    assert look("pids", "parking", here=Here(park=park)).names == ["pids.no-sizes", "parking.untold"]
+
+
+def test_an_old_driver_is_told_with_the_first_that_will_do(machine: Machine) -> None:
+    machine.set_driver("570.86.10")
+    report = look("parking", here=Here(park=True))
+
+    assert report.facts("parking.old-driver") == {"version": "570.86.10", "least": "580"}
+    assert report.names == ["parking.old-driver"]
+
+
+def test_with_the_open_kernel_module_it_is_tried_only_where_that_is_said(machine: Machine) -> None:
+    machine.set_driver("595.71.05", open_module=True)
+
+    assert look("parking", here=Here(park=True)).names == ["parking.open-module"]
+    assert look("parking", here=Here(allow_open_module=True)).names == ["parking.not-tried"]
+
+
+@pytest.mark.parametrize(
+    ("version", "names"),
+    [("595.71.05", ["parking.not-tried"]), ("610.43.02", ["parking.nvml", "parking.not-tried"])],
+)
+def test_where_only_processes_with_nvml_are_parked_that_is_said(
+    machine: Machine, version: str, names: list[str]
+) -> None:
+    machine.set_driver(version)
+
+    assert look("parking").names == names
+
+
+@pytest.mark.parametrize("gpus", ["40GiB:mig=2"])
+def test_a_gpu_in_mig_mode_is_named_once(machine: Machine) -> None:
+    report = look("parking", here=Here(park=True))
+
+    assert report.names == ["parking.mig"]
+    assert report.facts("parking.mig")["gpu"] == "0"
+
+
+@pytest.mark.usefixtures("machine")
+def test_where_host_memory_is_short_the_figures_are_told(tmp_path: Path) -> None:
+    files = {"user/memory.max": 2 * GIB, "user/memory.current": GIB}
+    here = memory_of(tmp_path / "root", V2, files)
+    (tmp_path / "root/proc/self").rename(tmp_path / f"root/proc/{psutil.Process().pid}")
+    report = look("parking", here=Here(here.root, park=True))
+
+    assert report.names == ["parking.host-memory"]
+    assert report.facts("parking.host-memory") == {
+        "size_bytes": GIB + CONTEXT, "needed_bytes": GIB + CONTEXT + HOST_MARGIN, "left_bytes": GIB
+    }  # fmt: skip
+
+
+def test_no_room_is_taken_where_others_need_it(machine: Machine) -> None:
+    with machine.add_neighbour("2GiB@0"):
+        assert look("parking", here=Here(park=True)).names == ["parking.no-room"]
+
+
+def test_where_cuda_shows_no_gpu_that_is_why_it_was_not_tried(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+
+    assert look("parking", here=Here(park=True)).names == ["parking.no-gpu"]
+    assert machine.held() == 0
+
+
+def test_what_the_driver_declines_is_told_with_its_call(machine: Machine) -> None:
+    machine.fault("cuCheckpointProcessCheckpoint", 801)
+    report = look("parking", here=Here(park=True))
+    end_helpers(machine)
+
+    assert report.names == ["parking.refused"]
+    assert report.facts("parking.refused")["reasons"] == (
+        "The driver has declined it (cuCheckpointProcessCheckpoint: 801)."
+    )
+    assert machine.held() == 0
+
+
+def test_a_helper_that_cannot_be_asked_is_told_also_while_the_process_is_parked(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "from tfgpu_magic.parking import client; "
+        "client.unpark = lambda **_: (_ for _ in ()).throw(client.HelperHangs('It hangs.')); "
+    )
+    monkeypatch.setattr(parking, "_CODE", code + parking._CODE)
+    report = look("parking", here=Here(park=True))
+    end_helpers(machine)
+
+    assert report.names == ["parking.helper"]
+    assert report.facts("parking.helper") == {"error": "It hangs."}
+    assert machine.held() == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "phase", "at_once"),
+    [
+        ({"step": "compare"}, Phase.BACK, False),
+        ({"step": "unpark"}, Phase.PARKED, True),
+        ({"step": "park"}, Phase.CHECKPOINTING, True),
+        ({"error": "It hangs."}, Phase.PARKED, True),
+        ({"error": "It hangs."}, Phase.BACK, False),
+        ({"error": "It hangs."}, None, True),
+    ],
+)
+def test_the_process_ends_as_programs_do_once_it_has_come_back_and_else_at_once(
+    answer: dict[str, Any], phase: Phase | None, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = None if phase is None else Entry(pid=1, began=1, phase=phase, since=1.0)
+    ended: list[int] = []
+    monkeypatch.setattr(child_parking, "_answer", lambda *_, **__: answer)
+    monkeypatch.setattr(client, "parked", lambda: entry)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    child_parking.main(None, CHUNK, allow_open_module=False)
+
+    assert ended == ([0] if at_once else [])
+
+
+GONE = {"step": "compare", "refusals": [], "size": GIB, "held": 0, "out": 0.5, "back": 0.25, "same": True}
+
+
+@pytest.mark.parametrize(
+    ("answered", "outcome", "said"),
+    [
+        ({}, "works", "its 1 GiB left GPU 0 in 0.5 s, 2 GiB/s, and came back in 0.25 s, 4 GiB/s."),
+        ({"same": False}, "changed", "with other contents"),
+        ({"held": 64 * MIB}, "stayed", "still listed 64 MiB of it on GPU 0."),
+        ({"step": "unpark", "refusals": [why.to_json(why.Cancelled())]}, "crowded", "others took the room"),
+        (
+            {"step": "unpark", "refusals": [why.to_json(why.Declined("restore", 2)), why.to_json(why.Lost())]},
+            "lost",
+            "did not come back. The driver has declined it (restore: 2). Its GPU state cannot be had back",
+        ),
+        ({"error": "It hangs."}, "helper", "could not be asked: It hangs."),
+    ],
+)
+def test_what_a_try_has_come_to_is_told_for_what_it_is(answered: dict[str, Any], outcome: str, said: str) -> None:
+    finding = parking._judged("0", GONE | answered)
+
+    assert finding.outcome.name == outcome
+    assert said in found(finding)
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"), [("raise ImportError('numpy is too new')", "ended"), ("import time; time.sleep(3600)", "late")]
+)
+def test_a_process_that_does_not_answer_is_given_up(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, outcome: str
+) -> None:
+    here = Here(park=True)
+    assert here.cuda is not None
+    (tmp_path / "tensorflow.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    if outcome == "late":
+        monkeypatch.setattr(child, "IMPORTING", 1.0)
+        monkeypatch.setattr(parking, "COPYING", 0.0)
+
+    assert look("parking", here=here).names == [f"parking.{outcome}"]
+    assert machine.held() == 0

@@ -1,0 +1,216 @@
+"""The doctor tells the truth about a machine: healthy, without a driver, hung, in MIG mode, full, lost, a container."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from tests.doctor.looking import doctor, look, names, read
+from tests.machines import machine_of
+from tests.sizes import CONTEXT, GIB
+from tests.waiting import until
+from tfgpu_magic import probe
+from tfgpu_magic.doctor import child
+from tfgpu_magic.doctor.machine import Machine as Here
+from tfgpu_magic.simgpu import Machine
+from tfgpu_magic.simgpu.build import libraries
+
+apart = machine_of("2x8GiB", scope="function")
+"""A machine that the tests' own process is not on."""
+
+OF_THE_DRIVER = ("driver", "kernel_module", "gpus", "persistence", "cuda", "pids", "tensorflow")
+
+
+def test_a_healthy_machine_has_no_fault_and_every_figure_is_true(apart: Machine) -> None:
+    done = doctor(apart, "--json")
+    report = read(done.stdout)
+
+    assert (done.stderr, done.returncode, report.of("fault")) == ("", 0, [])
+    assert names(report, OF_THE_DRIVER) == [
+        "driver.answers", "driver.simulated", "kernel_module.simulated", "gpus.works", "gpus.works", "persistence.on",
+        "cuda.works", "pids.told", "tensorflow.finds",
+    ]  # fmt: skip
+    assert [row["facts"]["total_bytes"] for row in report.rows if row["check"] == "gpus"] == [8 * GIB, 8 * GIB]
+    assert report.facts("cuda.works")["shown"] == report.facts("tensorflow.finds")["gpus"] == ["GPU 0", "GPU 1"]
+    assert report.facts("cuda.works")["context_bytes"] == CONTEXT
+    assert report.facts("tensorflow.finds")["version"] == metadata.version("tensorflow")
+    assert apart.held() == 0
+
+
+def test_without_a_driver_that_is_the_fault_and_tensorflow_is_blamed_for_nothing(apart: Machine) -> None:
+    apart.remove_driver()
+    done = doctor(apart, "--json")
+    report = read(done.stdout)
+
+    assert (done.stderr, done.returncode, report.of("fault")) == ("", 1, ["driver.absent"])
+    assert names(report, OF_THE_DRIVER) == ["driver.absent", "kernel_module.none", "tensorflow.no-driver"]
+    assert "modprobe nvidia" in report.facts("driver.absent")["error"]
+
+
+def test_a_hung_driver_is_told_in_a_bounded_time_and_nothing_else_is_sent_into_it(apart: Machine) -> None:
+    apart.hang("nvmlInit", 3600)
+    done = doctor(apart)
+
+    assert (done.stderr, done.returncode) == ("", 1)
+    assert "did not answer within 15.0 s: a call hangs in it." in " ".join(done.stdout.split())
+    assert "It was not imported: it would hang with the driver." in " ".join(done.stdout.split())
+    assert sum(number for name, number in apart.calls().items() if name.startswith("nvmlInit")) == 1
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_process_that_hangs_is_ended(machine: Machine) -> None:
+    machine.hang("nvmlInit", 3600)
+
+    assert look("driver", "cuda", "pids").names == ["driver.hangs"]
+    until(lambda: not (probe._killed or probe._asking))
+
+
+@pytest.mark.parametrize("gpus", ["40GiB:mig=2"])
+def test_mig_instances_are_named_and_the_one_that_programs_see(machine: Machine) -> None:
+    report = look("gpus", "cuda", "pids", "tensorflow")
+
+    assert report.names == [
+        "gpus.mig", "gpus.works", "gpus.works", "cuda.works", "pids.told", "tensorflow.finds",
+    ]  # fmt: skip
+    assert report.facts("gpus.mig")["instances"] == ["0.1", "0.2"]
+    assert report.facts("cuda.works")["shown"] == report.facts("tensorflow.finds")["gpus"] == ["GPU 0.1"]
+
+
+def test_in_a_container_whose_driver_names_other_pids_that_is_told(machine: Machine) -> None:
+    machine.add_neighbour("1GiB@0")
+    machine.host_pids()
+
+    assert look("cuda", "pids").names == ["cuda.works", "pids.foreign"]
+
+
+def test_where_the_driver_lists_no_process_that_is_told(machine: Machine) -> None:
+    machine.fault("nvmlDeviceGetComputeRunningProcesses", 3)
+
+    assert look("pids").names == ["pids.untold"]
+
+
+def test_where_the_driver_tells_no_sizes_that_is_told(machine: Machine) -> None:
+    machine.hide_memory()
+
+    assert look("pids").names == ["pids.no-sizes"]
+
+
+@pytest.mark.parametrize(
+    ("left", "environ", "found"),
+    [
+        ("", {}, "container.none"),
+        (".dockerenv", {}, "Docker"),
+        ("run/.containerenv", {}, "Podman"),
+        ("", {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "Kubernetes"),
+    ],
+)
+def test_a_container_is_known_by_what_its_maker_leaves(
+    left: str, environ: dict[str, str], found: str, tmp_path: Path
+) -> None:
+    if left:
+        (tmp_path / left).parent.mkdir(exist_ok=True)
+        (tmp_path / left).touch()
+    report = look("container", here=Here(tmp_path, environ))
+
+    assert found in (*report.names, *(row["facts"].get("kind") for row in report.rows))
+
+
+def test_a_lost_gpu_is_a_fault_and_the_other_works(machine: Machine) -> None:
+    machine.lose(1)
+    report = look("gpus", "cuda")
+
+    assert report.names == ["gpus.works", "gpus.lost", "cuda.works"]
+    assert report.facts("gpus.lost")["gpu"] == "1"
+
+
+def test_what_programs_cannot_see_is_said_with_its_variable(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    report = look("cuda", "pids", "tensorflow")
+
+    assert report.names == ["cuda.hidden", "tensorflow.hidden"]
+    assert report.facts("cuda.hidden")["visible"] == "-1"
+
+
+def test_no_room_is_taken_where_others_need_it(machine: Machine) -> None:
+    neighbours = [machine.add_neighbour(f"7GiB@{gpu}") for gpu in (0, 1)]
+
+    assert look("cuda", "pids").names == ["cuda.not-tried"]
+    assert machine.held() == len(neighbours) * 7 * GIB
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "found"), [("cuInit", 999, "cuda.fails"), ("cuDevicePrimaryCtxRetain", 46, "cuda.refused")]
+)
+def test_cuda_that_fails_is_a_fault_with_cudas_own_name_for_it(
+    function: str, code: int, found: str, machine: Machine
+) -> None:
+    machine.fault(function, code)
+    report = look("cuda", "pids")
+
+    assert report.names == [found]
+    assert report.facts(found)["error"].startswith("CUDA")
+
+
+def test_a_gpu_that_tensorflow_passes_over_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Machine.create("8GiB,8GiB:sm=4") as machine:
+        for name, value in machine.environ().items():
+            monkeypatch.setenv(name, value)
+        report = look("tensorflow")
+
+    assert report.names == ["tensorflow.fewer"]
+    assert (report.facts("tensorflow.fewer")["gpus"], report.facts("tensorflow.fewer")["passed_over"]) == (
+        ["GPU 0"],
+        ["GPU 1"],
+    )
+
+
+def test_a_library_of_cuda_that_is_missing_is_named(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(libraries(), tmp_path / "libraries")
+    for library in (tmp_path / "libraries").glob("libcusolver.so*"):
+        library.unlink()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "libraries"))
+    report = look("tensorflow")
+
+    assert report.names == ["tensorflow.libraries"]
+    assert "libcusolver" in report.facts("tensorflow.libraries")["missing"]
+
+
+@pytest.mark.parametrize(
+    ("code", "found", "why"),
+    [
+        ("raise ImportError('numpy is too new')", "tensorflow.ended", "ImportError: numpy is too new"),
+        ("import os; os.kill(os.getpid(), 4)", "tensorflow.ended", "SIGILL, illegal instruction"),
+        ("import time; time.sleep(3600)", "tensorflow.late", None),
+    ],
+)
+def test_a_tensorflow_that_cannot_be_asked_is_given_up(
+    code: str, found: str, why: str | None, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tensorflow.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    here = Here()
+    assert here.driver.works
+    if found == "tensorflow.late":
+        monkeypatch.setattr(child, "IMPORTING", 1.0)
+    report = look("tensorflow", here=here)
+
+    assert report.names == [found]
+    assert report.facts(found).get("why") == why
+    assert report.facts(found)["version"] == metadata.version("tensorflow")
+    until(lambda: not (probe._killed or probe._asking))
+
+
+def test_the_asking_process_imports_no_framework(apart: Machine) -> None:
+    code = (
+        "import sys; from tests.doctor.looking import look; look('tensorflow', 'frameworks', 'ipython', 'jupyter'); "
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'tensorflow', 'torch', 'jax', 'pynvml'}))"
+    )
+    done = apart.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.stdout == "[]\n", done.stderr

@@ -1,0 +1,181 @@
+"""A simulated machine for this process and its children, with a board of its own, and programs on it to be parked."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.simgpu.talking import Talker, talker
+from tests.sizes import GIB
+from tests.slack import SLACK
+from tests.waiting import until
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.parking import client, record
+from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.messages import Outcome
+from tfgpu_magic.parking.record import Entry
+from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.simgpu import Machine
+
+TARGET = Path(__file__).with_name("target.py")
+PARKER, WORKER = "tfgpu_magic.parking.parker", "tfgpu_magic.parking.worker"
+
+
+class Program:
+    """A program on the machine, which holds memory and knows what is in it."""
+
+    def __init__(self, machine: Machine, size: int, gpu: int = 0, managed: int = 0) -> None:
+        self._process = machine.popen(
+            [sys.executable, str(TARGET), str(size), str(gpu), str(managed)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self._process.pid
+        self.contents = self._line()
+
+    def ask(self, what: str) -> str:
+        """Have it do something; return its answer."""
+        assert self._process.stdin is not None
+        print(what, file=self._process.stdin, flush=True)
+        return self._line()
+
+    def intact(self) -> bool:
+        """Tell whether its memory is where it was, and has in it what it had."""
+        return self.ask("sum") == self.contents
+
+    def end(self) -> None:
+        """Kill it. Twice is fine."""
+        if self._process.stdin is not None and self._process.stdin.closed:
+            return
+        for child in psutil.Process(self.pid).children() if self._process.poll() is None else ():
+            child.kill()
+        self._process.kill()
+        self._process.communicate()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return str(self._process.stdout.readline()).strip()
+
+
+Start = Callable[..., Program]
+"""Starts a program, which ends with the test."""
+
+
+class Asking:
+    """A request that is made on a thread."""
+
+    def __init__(self, ask: Callable[..., Outcome], *args: Any, **options: Any) -> None:
+        self._done: list[Outcome] = []
+        self._trouble: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                self._done.append(ask(*args, **options))
+            except BaseException as error:
+                self._trouble.append(error)
+
+        self._thread = threading.Thread(target=work, daemon=True)
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        """Whether something came of it."""
+        return not self._thread.is_alive()
+
+    def outcome(self) -> Outcome:
+        """Wait for what came of it."""
+        self._thread.join(60 * SLACK)
+        assert not self._thread.is_alive(), "it waits for ever"
+        if self._trouble:
+            raise self._trouble[0]
+        return self._done[0]
+
+
+@pytest.fixture
+def gpus() -> str:
+    """The machine's GPUs; tests parametrize it where they need others."""
+    return "1x2GiB"
+
+
+@pytest.fixture
+def machine(gpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    patient = f"Timeouts.__init__.__kwdefaults__.update(look={15 * SLACK}, state={5 * SLACK}, more={5 * SLACK}); "
+    monkeypatch.setattr(client, "CODE", client.CODE.replace("import main; ", f"import Timeouts, main; {patient}"))
+    with Machine.create(gpus) as machine:
+        for name, value in machine.environ().items():
+            monkeypatch.setenv(name, value)
+        yield machine
+        kill(*helpers(machine, PARKER), *helpers(machine, WORKER))
+
+
+@pytest.fixture
+def programs(machine: Machine) -> Iterator[Start]:
+    """Start programs, and end them."""
+    started: list[Program] = []
+
+    def start(size: int = GIB, **options: int) -> Program:
+        started.append(Program(machine, size, **options))
+        return started[-1]
+
+    yield start
+    for program in started:
+        program.end()
+
+
+def helpers(machine: Machine, module: str) -> list[psutil.Process]:
+    """Return the processes of this machine that run a module of ours."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if not any(module in word for word in process.cmdline()):
+                continue
+            if process.environ().get("TFGPU_SIMGPU") == str(machine.path) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+@pytest.fixture
+def held(machine: Machine) -> Iterator[Talker]:
+    """A program that holds 256 MiB, and does what it is told."""
+    with talker(machine, "hold(256 * MIB)") as held:
+        yield held
+
+
+def kill(*processes: psutil.Process) -> None:
+    """Kill processes, some of which may have ended by themselves when others did."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def only_helper(machine: Machine) -> psutil.Process:
+    """Return the helper, once those that came too late have ended."""
+    [helper] = until(lambda: helpers(machine, PARKER), lambda found: len(found) == 1)
+    return helper
+
+
+def entry(pid: int) -> Entry | None:
+    """Return what the record says of a process."""
+    with BoardDirectory() as place:
+        return next((one for one in record.read(place).entries.values() if one.pid == pid), None)
+
+
+def phase(pid: int) -> Phase | None:
+    """Return the phase that the record has of a process."""
+    found = entry(pid)
+    return None if found is None else found.phase
+
+
+def park(pid: int, **options: Any) -> Outcome:
+    """Park an idle program."""
+    return client.park(pid, inside=Inside(), **options)

@@ -1,0 +1,133 @@
+"""A driver and workers of one process, made up: each call may fail, hang, or lose its worker, before or after it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.sizes import GIB, MIB
+from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.parking.driver import OUT_OF_MEMORY, RESTORE, DriverError
+from tfgpu_magic.parking.states import CALLS, State
+from tfgpu_magic.parking.workers import Died, GivenUp
+
+WRONG_STATE = 401
+TOTAL = 8 * GIB
+HELD = 5 * GIB
+
+EVENTS = ("died before", "died after", "hung before", "hung after", "declined")
+"""What may become of a call: whether it was made, and whether that was told."""
+
+
+@dataclass
+class Driver:
+    """The made-up driver, which knows this process alone.
+
+    Attributes:
+        state: the process's state.
+        others: bytes that others hold.
+        taken: bytes that the placeholder holds.
+        error: why there are no figures.
+        kept: bytes that are free by the figures, and are not given.
+        script: what becomes of the next calls, by the call's number.
+        calls: every call that was made.
+        restored_without_room: whether a restore was tried without its room.
+        at: called before each call.
+    """
+
+    state: State = State.RUNNING
+    others: int = 0
+    taken: int = 0
+    error: str | None = None
+    kept: int = 0
+    script: dict[int, str] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    restored_without_room: bool = False
+    at: Callable[[int, str], None] = lambda *_: None
+
+    @property
+    def held(self) -> int:
+        return HELD if self.state in (State.RUNNING, State.LOCKED) else 0
+
+    def snapshot(self) -> str:
+        if self.error is not None:
+            return Snapshot(time=1.0, error=self.error).to_json()
+        free = TOTAL - self.held - self.others - self.taken
+        gpu = Gpu(index=0, uuid="GPU-0", total=TOTAL, reserved=0, used=TOTAL - free, free=free)
+        rows = [Process(gpu="0", pid=os.getpid(), kind="C", held=self.held)] if self.held else []
+        rows += [Process(gpu="0", pid=1, kind="C", held=self.others)] if self.others else []
+        return Snapshot(time=1.0, driver="580.65.06", gpus=(gpu,), processes=tuple(rows), listed_at=1.0).to_json()
+
+    def make(self, call: str, *arguments: Any) -> Any:
+        """Make a call."""
+        if call == "snapshot":
+            return self.snapshot()
+        if call == "state":
+            return self.state.value
+        if call == "take":
+            size = sum(arguments[0].values())
+            if size + 256 * MIB > TOTAL - self.held - self.others - self.taken - self.kept:
+                raise DriverError("cuMemAlloc_v2", OUT_OF_MEMORY)
+            self.taken = size + 256 * MIB
+        elif call == "let_go":
+            self.taken = 0
+        else:
+            needed, after = CALLS[call]  # type: ignore[index]
+            if self.state is not needed:
+                raise DriverError(call, WRONG_STATE)
+            if call == "restore":
+                self.taken = 0
+                if TOTAL - self.others < HELD:
+                    self.restored_without_room, self.state = True, State.FAILED
+                    raise DriverError(RESTORE, OUT_OF_MEMORY)
+            self.state = after
+        return None
+
+
+class Worker:
+    """A worker of the made-up driver."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self.usable, self.ended = True, False
+
+    async def call(self, call: str, *arguments: Any, seconds: float) -> Any:
+        driver, number = self._driver, len(self._driver.calls)
+        event = driver.script.get(number, "")
+        driver.at(number, call)
+        driver.calls.append(call)
+        if event == "declined" and call not in ("snapshot", "state", "let_go"):
+            raise DriverError(RESTORE if call == "restore" else call, 801)
+        if event.startswith(("died", "hung")):
+            if event.endswith("after"):
+                with contextlib.suppress(DriverError):
+                    driver.make(call, *arguments)
+            self.usable, self.ended = False, True
+            driver.taken = 0  # it goes with its process
+            raise Died(call) if event.startswith("died") else GivenUp(call, seconds)
+        return driver.make(call, *arguments)
+
+    async def state(self, pid: int, *, seconds: float) -> State:
+        return State(await self.call("state", pid, seconds=seconds))
+
+
+class Workers:
+    """Workers of the made-up driver, as many as are needed."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    @contextlib.asynccontextmanager
+    async def one(self) -> AsyncIterator[Worker]:
+        yield Worker(self._driver)
+
+
+def me() -> tuple[int, int]:
+    """Return this process's key."""
+    start = began(os.getpid())
+    assert start is not None
+    return os.getpid(), start

@@ -1,0 +1,113 @@
+"""Notebooks on a simulated machine whose parking is tried: each trains the real TensorFlow, and can tell its digest."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+from tests.jupyter import Notebook, Server, configure, open_notebook, reply_to
+from tests.sizes import CONTEXT, GIB
+from tests.waiting import until
+from tfgpu_magic.parking import client
+from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.simgpu import Machine
+
+SIZE = 5 * GIB
+"""What a notebook holds of a GPU of 8 GiB, beside its context: two find no room."""
+
+TRAIN = """
+%tf_gpu limit {size}
+from tests.simgpu.checkpoint_on_machine import digest, train
+_ = train()
+print(digest())
+"""
+
+PATIENT = """\
+def _wait():
+    from tfgpu_magic.monitor import look, one_look
+    from tfgpu_magic.parking.inside import asking, notebook
+    look.look.__defaults__ = (60.0,)
+    for function in (one_look.table, one_look.owners, one_look.reporting):
+        function.__kwdefaults__["timeout"] = 60.0
+    asking.BEGIN_TIMEOUT = notebook.QUESTION_TIMEOUT = notebook.QUIET_TIMEOUT = 60.0
+_wait()
+del _wait
+"""
+"""What a kernel runs that waits as long as a busy machine takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A machine with a Jupyter server."""
+
+    machine: Machine
+    server: Server
+
+    @contextmanager
+    def notebook(self, path: str) -> Iterator[Notebook]:
+        """Open a notebook, and shut it down in the end."""
+        notebook = open_notebook(self.server, path)
+        try:
+            yield notebook
+        finally:
+            notebook.client.stop_channels()
+            with contextlib.suppress(HTTPError):  # a test may have ended it
+                self.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
+            until(lambda: self.machine.held(pid=notebook.pid) == 0)
+
+    @contextmanager
+    def trained(self, path: str, size: str = "5GiB") -> Iterator[tuple[Notebook, str]]:
+        """Open a notebook that has trained a model, and give the digest of the model, too."""
+        with self.notebook(path) as notebook:
+            yield notebook, digest_in(notebook.run(TRAIN.format(size=size)))
+
+    def holds(self, notebook: Notebook) -> bool:
+        """Tell whether a notebook holds what it has taken."""
+        return self.machine.held(pid=notebook.pid) >= SIZE + CONTEXT
+
+
+def digest_in(said: str) -> str:
+    """Return the digest that a cell has printed."""
+    found = re.search(r"\b[0-9a-f]{64}\b", said)
+    assert found is not None, said
+    return found[0]
+
+
+def home(folder: Path, **settings: Any) -> Path:
+    """Make a home whose kernels let themselves be parked."""
+    configure(folder, **{"parking": "ask", **settings})
+    startup = folder / ".ipython/profile_default/startup"
+    startup.mkdir()
+    (startup / "patient.py").write_text(PATIENT)
+    return folder
+
+
+def is_parked(notebook: Notebook) -> bool:
+    entry = client.parked(notebook.pid)
+    return entry is not None and entry.phase is Phase.PARKED
+
+
+def park(notebook: Notebook) -> str:
+    """Park a notebook by its own line, and return what was said."""
+    said = notebook.run("%tf_gpu park")
+    assert is_parked(notebook), said
+    return said
+
+
+def send(notebook: Notebook, kind: str, content: dict[str, Any], *, channel: str = "shell", **header: Any) -> str:
+    """Send a message as a page does, and return its id."""
+    message = notebook.client.session.msg(kind, content)
+    message["header"].update(header)
+    getattr(notebook.client, f"{channel}_channel").send(message)
+    return str(message["header"]["msg_id"])
+
+
+def ask(notebook: Notebook, kind: str, content: dict[str, Any]) -> dict[str, Any]:
+    """Send a request on the shell channel, and return the content of its reply."""
+    return reply_to(notebook.client, send(notebook, kind, content))

@@ -1,0 +1,82 @@
+"""Programs that park themselves and come back, on a simulated machine and on a real one."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+import tfgpu_magic
+from tests.simgpu.checkpoint_on_machine import digest, hold, intact, train
+from tests.sizes import MIB
+from tfgpu_magic.parking import client
+from tfgpu_magic.parking.checks import Inside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tfgpu_magic.parking.messages import Outcome
+
+
+class Seen(NamedTuple):
+    """What a program has seen of its parking.
+
+    Attributes:
+        refusals: the names of the reasons why it did not go, or not come back.
+        same: whether all that it had is as it was.
+        held: what the driver listed of it before, meanwhile and after.
+        rates: bytes a second, out and back.
+    """
+
+    refusals: list[str]
+    same: bool
+    held: tuple[int, int, int]
+    rates: tuple[float, float]
+
+
+def trained() -> Seen:
+    """Train a Keras model; compare its weights and those of its optimizer, and train on."""
+    before = train()
+    seen = _away_and_back(lambda: digest() == before)
+    train()
+    return seen
+
+
+def filled(size: int) -> Seen:
+    """Hold plain memory."""
+    hold(size)
+    return _away_and_back(intact)
+
+
+def torch_array() -> Seen:
+    """Hold an array of PyTorch, which is computed on the GPU."""
+    import torch
+
+    array = torch.rand(256 * MIB // 4, device="cuda:0")
+    before = array.cpu()
+    return _away_and_back(lambda: bool((array.cpu() == before).all()))
+
+
+def with_managed_memory() -> list[str]:
+    """Return why a program with managed memory is not parked."""
+    hold(64 * MIB)
+    hold(MIB, function="cuMemAllocManaged")
+    return _names(client.park(inside=Inside()))
+
+
+def _away_and_back(same: Callable[[], bool]) -> Seen:
+    before = _listed()
+    gone = client.park(inside=Inside())
+    away = _listed()
+    back = client.unpark() if gone.done else gone
+    size = 0 if gone.entry is None else gone.entry.size
+    rates = (size / max(gone.seconds, 1e-3), size / max(back.seconds, 1e-3))
+    return Seen(_names(gone) + _names(back), same(), (before, away, _listed()), rates)
+
+
+def _listed() -> int:
+    """Return what the driver lists of this process."""
+    return sum(row.held or 0 for row in tfgpu_magic.look(60.0).processes if row.pid == os.getpid())
+
+
+def _names(outcome: Outcome) -> list[str]:
+    return [type(refusal).__name__ for refusal in outcome.refusals]

@@ -1,0 +1,126 @@
+"""One notebook parks another one and brings it back; one parks itself when it is idle; one in a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.jupyter import execute, serving
+from tests.magic.shell import cells, last
+from tests.parking.notebooks import TRAIN, Site, digest_in, home, is_parked, park
+from tests.processes import program
+from tests.sizes import CONTEXT, GIB
+from tests.waiting import until
+from tfgpu_magic.simgpu import Machine
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with pytest.MonkeyPatch.context() as patch, Machine.create("1x8GiB") as machine:
+        patch.setenv("TFGPU_MAGIC_DIR", str(tmp_path_factory.mktemp("board") / "board"))
+        for name, value in machine.environ().items():
+            patch.setenv(name, value)
+        with serving(machine, home(tmp_path_factory.mktemp("home"))) as server:
+            yield Site(machine, server)
+
+
+def test_one_notebook_parks_another_and_brings_it_back(site: Site) -> None:
+    with site.trained("train.ipynb") as (notebook, digest), site.notebook("other.ipynb") as other:
+        names = "print(sorted(name for name in globals() if name[0] != '_'), len(In) - {})"
+        before = notebook.run(names.format(0))
+        said = until(lambda: other.run("%tf_gpu park train.ipynb"), lambda text: "is parked" in text)
+
+        assert said.startswith("train.ipynb is parked: 5.2 GiB of GPU memory"), said
+        assert is_parked(notebook)
+        assert site.machine.held() == 0
+
+        assert "train.ipynb is back on the GPU with 5.2 GiB" in other.run("%tf_gpu unpark train.ipynb")
+        assert site.holds(notebook)
+        assert notebook.run(names.format(1)) == before
+        assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_a_busy_notebook_is_not_parked_by_another(site: Site) -> None:
+    with site.trained("train.ipynb") as (notebook, _), site.notebook("other.ipynb") as other:
+        waiting = notebook.client.execute("import time; time.sleep(3600)")
+        until(lambda: "busy" in other.run("%tf_gpu"))
+        said = other.run("%tf_gpu park train.ipynb")
+
+        assert "A cell runs there" in said
+        assert not is_parked(notebook)
+        assert waiting
+
+
+def test_another_name_is_said_with_those_that_there_are(site: Site) -> None:
+    with site.trained("train.ipynb") as (notebook, _), site.notebook("other.ipynb") as other:
+        said = until(lambda: other.run("%tf_gpu park nobody.ipynb"), lambda text: "train.ipynb" in text)
+
+        assert f"train.ipynb ({notebook.pid})" in said
+
+
+def test_where_parking_is_off_nobody_parks(site: Site) -> None:
+    with site.trained("train.ipynb") as (notebook, _), site.notebook("other.ipynb") as other:
+        notebook.run("%config TfGpuMagics.parking = 'off'")
+
+        until(lambda: other.run("%tf_gpu park train.ipynb"), lambda text: "Parking is off" in text)
+        assert "%config TfGpuMagics.parking" in notebook.run("%tf_gpu park")
+        assert not is_parked(notebook)
+
+
+def test_a_setting_that_is_none_is_refused_and_the_one_before_holds(site: Site) -> None:
+    with site.notebook("settings.ipynb") as notebook:
+        assert "no setting of parking" in notebook.run("%config TfGpuMagics.parking = 'perhaps'")
+        assert "'ask'" in notebook.run("%config TfGpuMagics.parking")
+
+
+def test_an_idle_notebook_parks_itself(site: Site) -> None:
+    with site.trained("train.ipynb") as (notebook, digest):
+        notebook.run("%config TfGpuMagics.parking = 'auto 2s'")
+        until(lambda: is_parked(notebook))
+
+        assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_what_another_one_has_brought_back_parks_itself_again(site: Site) -> None:
+    with site.trained("train.ipynb") as (notebook, digest), site.notebook("other.ipynb") as other:
+        notebook.run("%config TfGpuMagics.parking = 'auto 3s'")
+        until(lambda: is_parked(notebook))
+        assert "is back" in other.run("%tf_gpu unpark train.ipynb")
+        until(lambda: is_parked(notebook))
+
+        assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_when_needed_it_waits_until_another_one_waits(site: Site) -> None:
+    with site.trained("first.ipynb") as (first, _):
+        park(first)
+        with site.trained("second.ipynb") as (second, digest):
+            second.run("%tf_gpu park --auto 1s --when-needed")
+            second.client.execute("")  # nothing that counts as a cell
+            assert not is_parked(second)
+            assert execute(first.client, "print('there')").endswith("there\n")
+            assert is_parked(second)
+            first.run("%tf_gpu park --auto 1s --when-needed")
+            assert digest_in(second.run("print(digest())")) == digest
+
+
+def test_in_a_terminal_it_parks_and_comes_back() -> None:
+    with Machine.create("1x8GiB") as machine, program(machine, _in_terminal) as session:
+        said = json.loads(session.answer)
+
+        assert "Parked: 5.2 GiB" in said["parked"]
+        assert said["held"] == 0
+        assert said["before"] == said["after"]
+        assert machine.held(pid=session.pid) == 5 * GIB + CONTEXT
+
+
+def _in_terminal() -> str:
+    machine = Machine.current()
+    assert machine is not None
+    _, trained, parked = cells("%config TfGpuMagics.parking = 'ask'", TRAIN.format(size="5GiB"), "%tf_gpu park")
+    held = machine.held()
+    after = last("print(digest())")
+    digests = {"before": digest_in(trained.text), "after": digest_in(after.text)}
+    return json.dumps({"parked": parked.text, "held": held, **digests})

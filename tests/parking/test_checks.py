@@ -1,0 +1,122 @@
+"""Each reason not to park a process is found from its own fact, and the facts of a good case give none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.sizes import GIB, MIB
+from tfgpu_magic.monitor.snapshot import Gpu
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.checks import HOST_MARGIN, ROOM_MARGIN, Facts, Inside, needed, refusals
+from tfgpu_magic.parking.record import Held
+
+GPU = Gpu(index=0, uuid="GPU-0", total=16 * GIB, reserved=256 * MIB, used=6 * GIB, free=10 * GIB)
+GOOD = Facts(
+    driver="580.65.06",
+    open_module=False,
+    architecture="x86_64",
+    gpus=(GPU,),
+    held=(Held("GPU-0", 6 * GIB),),
+    mappings=1,
+    host=64 * GIB,
+    inside=Inside(),
+)
+
+
+def test_an_idle_notebook_on_a_good_machine_may_be_parked() -> None:
+    assert refusals(GOOD) == ()
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (replace(GOOD, error="NVML does not answer."), why.NoDriver("NVML does not answer.")),
+        (replace(GOOD, driver="570.86.10"), why.OldDriver("570.86.10", "580")),
+        (replace(GOOD, driver=None), why.OldDriver("", "580")),
+        (replace(GOOD, open_module=True), why.OpenModule("580.65.06")),
+        (replace(GOOD, open_module=None), why.UnknownModule()),
+        (replace(GOOD, architecture="aarch64"), why.OtherArchitecture("aarch64")),
+        (replace(GOOD, gpus=(replace(GPU, instance=1),)), why.MigGpu("0.1")),
+        (replace(GOOD, gpus=(replace(GPU, mig=True),)), why.MigGpu("0")),
+        (replace(GOOD, gpus=(replace(GPU, unified=True),)), why.UnifiedMemory("0")),
+        (replace(GOOD, alive=False), why.Ended()),
+        (replace(GOOD, own=False), why.NotYours()),
+        (replace(GOOD, stopped=True), why.Stopped()),
+        (replace(GOOD, gpus=(), held=()), why.HoldsNothing()),
+        (replace(GOOD, gpus=(), held=(), unlisted=True), why.HeldUnknown("")),
+        (replace(GOOD, held=(None,)), why.HeldUnknown("0")),
+        (replace(GOOD, mappings=2), why.ManagedMemory(2)),
+        (replace(GOOD, mappings=None), why.ManagedMemory(None)),
+        (replace(GOOD, driver="610.10", nvml=False), why.NvmlUnloaded("610.10")),
+        (replace(GOOD, driver="610.10", nvml=None), why.NvmlUnloaded("610.10")),
+        (replace(GOOD, children=(7, 9)), why.Children((7, 9))),
+        (replace(GOOD, host=6 * GIB), why.HostMemory(6 * GIB + HOST_MARGIN, 6 * GIB)),
+        (replace(GOOD, host=None), why.HostMemory(6 * GIB + HOST_MARGIN, None)),
+        (replace(GOOD, inside=None), why.NotAsked()),
+        (replace(GOOD, inside=Inside(busy=True)), why.Busy()),
+        (replace(GOOD, inside=Inside(threads=("loader",))), why.Threads(("loader",))),
+        (replace(GOOD, inside=Inside(nccl=True)), why.Nccl()),
+        (replace(GOOD, inside=Inside(shared=True)), why.SharedMemory()),
+    ],
+)
+def test_a_reason_is_found_by_itself_with_its_facts(facts: Facts, expected: why.Refusal) -> None:
+    assert refusals(facts) == (expected,)
+
+
+def test_what_ends_a_process_on_a_newer_driver_is_nothing_on_an_older_one() -> None:
+    assert refusals(replace(GOOD, nvml=False)) == refusals(replace(GOOD, driver="610.10")) == ()
+
+
+def test_every_reason_is_said_at_once() -> None:
+    found = refusals(replace(GOOD, open_module=True, children=(7,), inside=Inside(busy=True, nccl=True)))
+
+    assert {type(one) for one in found} == {why.OpenModule, why.Children, why.Busy, why.Nccl}
+
+
+def test_the_open_kernel_module_is_for_administrators_to_allow() -> None:
+    assert refusals(replace(GOOD, open_module=True, allow_open_module=True)) == ()
+
+
+def test_of_another_users_process_nothing_else_is_told() -> None:
+    assert refusals(replace(GOOD, own=False, children=(7,), inside=None)) == (why.NotYours(),)
+
+
+@given(st.integers(min_value=1, max_value=16 * GIB))
+def test_what_could_not_surely_come_back_does_not_go(size: int) -> None:
+    """The margin, and the context of what takes the room, must fit beside it on the empty GPU."""
+    refused = refusals(replace(GOOD, held=(Held("GPU-0", size),)))
+
+    assert needed(size, GPU) >= size + ROOM_MARGIN
+    if needed(size, GPU) <= 16 * GIB - 256 * MIB:
+        assert refused == ()
+    else:
+        assert refused == (why.NoWayBack("0", needed(size, GPU), 16 * GIB - 256 * MIB),)
+
+
+@given(st.integers(min_value=0, max_value=32 * GIB))
+def test_the_hosts_memory_has_a_margin(host: int) -> None:
+    refused = refusals(replace(GOOD, host=host))
+
+    assert bool(refused) == (host < 6 * GIB + HOST_MARGIN)
+
+
+ALL = [
+    why.NoDriver("x"), why.OldDriver("1", "580"), why.Children((1, 2)), why.HostMemory(1, None), why.Threads(("a",)),
+    why.NoWayBack("0", 2, None), why.Stopped(), why.Lost(), why.Unanswered("lock", 1.5), why.Declined("lock", 401),
+    why.NvmlUnloaded("610.10"), why.NoHelper("cannot be started"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("refusal", ALL)
+def test_a_refusal_travels_as_json(refusal: why.Refusal) -> None:
+    assert why.from_json(why.to_json(refusal)) == refusal
+
+
+@pytest.mark.parametrize("fields", [{}, {"refusal": "Nonsense"}, {"refusal": "Stopped", "more": 1}])
+def test_what_is_no_refusal_is_a_value_error(fields: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="not a refusal"):
+        why.from_json(fields)

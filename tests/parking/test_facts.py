@@ -1,0 +1,176 @@
+"""What is read of real processes, of the driver's module and of the host's memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sizes import GIB, MIB
+from tests.waiting import until
+from tfgpu_magic import frameworks
+from tfgpu_magic.config import cuda
+from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.monitor.bounded import within
+from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
+from tfgpu_magic.parking import facts
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.inside import facts as inside
+from tfgpu_magic.parking.record import Held
+
+CHILD = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()']); print(flush=True); input()"
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[str]]:
+    """A process with a child."""
+    with subprocess.Popen([sys.executable, "-c", CHILD], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Release Build\nGCC version: 12\n", False),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  595.71.05  Release Build\n", True),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_kernel_module_is_known_by_what_it_says_of_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, expected: bool | None
+) -> None:
+    monkeypatch.delenv("TFGPU_SIMGPU", raising=False)
+    (tmp_path / "driver/nvidia").mkdir(parents=True)
+    if text is not None:
+        (tmp_path / "driver/nvidia/version").write_text(text)
+
+    assert facts.open_module(tmp_path) is expected
+
+
+def test_a_stopped_process_is_seen(process: subprocess.Popen[str]) -> None:
+    assert not facts.stopped(process.pid)
+    os.kill(process.pid, signal.SIGSTOP)
+    until(lambda: facts.stopped(process.pid))
+    os.kill(process.pid, signal.SIGCONT)
+    until(lambda: not facts.stopped(process.pid))
+
+
+def test_descendants_are_found_and_only_those_with_the_driver_open_are_in_the_way(
+    process: subprocess.Popen[str],
+) -> None:
+    assert len(facts.descendants(process.pid)) == 1
+    assert facts.descendants(process.pid) <= facts.descendants(os.getpid())
+    assert facts.children_on_driver(process.pid) == ()
+
+
+def test_descendants_are_found_where_the_system_lists_no_children(
+    process: subprocess.Popen[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = facts.descendants(process.pid)
+    monkeypatch.setattr(facts, "PROC", tmp_path)
+
+    assert facts.descendants(process.pid) == known
+
+
+def test_what_has_ended_is_neither_stopped_nor_owned() -> None:
+    with subprocess.Popen(["true"]) as process:
+        pass
+
+    assert not facts.stopped(process.pid)
+    assert not facts.owned(process.pid)
+    assert facts.managed_mappings(process.pid) is None
+
+
+def test_what_it_holds_is_taken_from_the_driver_by_uuid() -> None:
+    gpus = (Gpu(index=0, uuid="GPU-0", total=8 * GIB), Gpu(index=1, uuid="GPU-1", total=8 * GIB))
+    rows = (Process(gpu="1", pid=os.getpid(), kind="C", held=GIB), Process(gpu="0", pid=1, kind="C", held=2 * GIB))
+    start = began(os.getpid())
+    assert start is not None
+    snapshot = Snapshot(time=1.0, driver="580.65.06", gpus=gpus, processes=rows)
+    read = facts.read(os.getpid(), start, snapshot, None)
+
+    assert (read.gpus, read.held) == ((gpus[1],), (Held("GPU-1", GIB),))
+    assert (read.alive, read.own, read.stopped) == (True, True, False)
+    assert not facts.read(os.getpid(), start + 1, snapshot, None).alive
+
+
+@pytest.mark.parametrize(
+    ("opens", "theirs", "expected"), [(True, 2**22 + 1, True), (None, 2**22 + 1, True), (False, 2**22 + 1, False),
+                                      (True, 1, False)]
+)  # fmt: skip
+def test_in_a_container_whose_driver_names_other_pids_it_is_not_known_what_it_holds(
+    monkeypatch: pytest.MonkeyPatch, opens: bool | None, theirs: int, expected: bool
+) -> None:
+    """A pid that does not exist here may be this process's, if it has the driver open at all."""
+    monkeypatch.setattr(facts, "opens_driver", lambda _: opens)
+    rows = (Process(gpu="0", pid=theirs, kind="C", held=9 * GIB),)
+    snapshot = Snapshot(time=1.0, gpus=(Gpu(index=0, uuid="GPU-0", total=16 * GIB),), processes=rows)
+
+    assert facts.read(os.getpid(), 0, snapshot, None).unlisted is expected
+
+
+def test_while_the_gpus_still_work_all_else_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, begun = threading.Event(), list[int]()
+
+    def finish() -> None:
+        begun.append(len(begun))
+        over.wait(60)
+
+    monkeypatch.setattr(frameworks, "finish", finish)
+    try:
+        assert inside.quieten(0.01, 1) == why.StillWorking(0.01)
+        assert within(30, lambda: 1) == 1
+        assert inside.quieten(30, 1) == why.StillWorking(30)  # they are not waited for twice
+        assert begun == [0]
+    finally:
+        over.set()
+    until(lambda: inside.quieten(30, 1) is None)
+
+
+def test_a_report_of_ours_that_takes_long_is_told_with_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frameworks, "finish", lambda: None)
+    monkeypatch.setattr(cuda, "quieten", lambda _: False)
+
+    assert inside.quieten(30, 1) == why.StillWorking(1)
+
+
+def test_a_gpu_whose_processes_are_not_listed_leaves_everything_open() -> None:
+    gpus = (Gpu(index=0, uuid="GPU-0", listed=False, error="refused"),)
+
+    assert facts.read(os.getpid(), 0, Snapshot(time=1.0, gpus=gpus), None).error == "refused"
+
+
+def test_the_hosts_memory_is_what_is_left_without_dropping_or_swapping_anything(tmp_path: Path) -> None:
+    files = {
+        "proc/meminfo": "MemFree: 1 kB\nMemAvailable:  8388608 kB\nSwapFree:  8388608 kB\n",
+        "proc/7/cgroup": "0::/user/session\n",
+        "cgroup/user/memory.max": f"{4 * GIB}\n",
+        "cgroup/user/memory.current": f"{3 * GIB}\n",
+        "cgroup/user/memory.stat": f"inactive_file {GIB}\n",
+        "cgroup/user/session/memory.max": "max\n",
+        "cgroup/user/session/memory.current": f"{512 * MIB}\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    assert host_memory.untouched(7, tmp_path / "proc", tmp_path / "cgroup") == GIB
+    assert host_memory.untouched(8, tmp_path / "proc", tmp_path / "cgroup") is None
+
+
+def test_a_process_that_may_not_look_at_itself_is_not_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one is that dropped its rights: nobody could tell whether NCCL runs in it."""
+    monkeypatch.setattr(inside, "_MAPS", tmp_path / "none")
+
+    assert inside.of_call(()).nccl

@@ -1,0 +1,361 @@
+"""The gate holds what it can, names what it cannot, and leaves everything as it was: real loops, threads and timers."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import gc
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+from tests.processes import run
+from tests.slack import SLACK
+from tests.waiting import until
+from tfgpu_magic.isolate import local
+from tfgpu_magic.isolate.cells.jobs import Job
+from tfgpu_magic.isolate.future import CallFuture
+from tfgpu_magic.isolate.local import Local
+from tfgpu_magic.isolate.options import Options
+from tfgpu_magic.parking.inside import asking, event_loop, threads
+from tfgpu_magic.parking.inside.gate import Gate, NotBack, Way
+
+
+class Back:
+    """What brings the state back: at once, in vain, or when it is let."""
+
+    def __init__(self) -> None:
+        self.asked: list[Way] = []
+        self.refuses = False
+        self.gate: Gate | None = None
+
+    def __call__(self, way: Way) -> None:
+        self.asked.append(way)
+        if self.refuses:
+            raise NotBack("not now")
+        assert self.gate is not None
+        self.gate.open()
+
+
+def at_once(do: Any) -> None:
+    do()
+
+
+async def turns() -> None:
+    """Let a loop do what is due."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+# --- event loops ---
+
+
+def test_what_a_loop_has_waiting_is_done_when_the_state_is_back() -> None:
+    async def show() -> tuple[list[str], list[str], int]:
+        loop, said, back = asyncio.get_running_loop(), list[str](), Back()
+        back.refuses = True
+
+        async def later() -> None:
+            await asyncio.sleep(0)
+            said.append("task")
+
+        loop.call_soon(said.append, "soon")
+        task = loop.create_task(later())
+        timer = loop.call_later(0.01, said.append, "later")
+        gate = back.gate = Gate(back, [partial(event_loop.hold, loop, in_background=at_once)])
+        assert gate.close() == ()
+        await asyncio.to_thread(lambda: until(lambda: len(back.asked) >= 1))
+        loop.call_later(0.05, lambda: None)
+        while len(back.asked) < 3:  # the timer is due, too
+            await asyncio.sleep(0.01)
+        held = said.copy()
+        gate.open()
+        await task
+        await turns()
+        assert not timer.cancelled()
+        return held, said, len(back.asked)
+
+    held, said, asked = asyncio.run(show())
+
+    assert held == []
+    assert sorted(said) == ["later", "soon", "task"]
+    assert asked >= 1
+
+
+def test_what_was_cancelled_meanwhile_is_not_done() -> None:
+    async def show() -> list[str]:
+        loop, said, back = asyncio.get_running_loop(), list[str](), Back()
+        back.refuses = True
+        timer, other = loop.call_later(0.01, said.append, "later"), loop.call_soon(said.append, "soon")
+        gate = Gate(back, [partial(event_loop.hold, loop, in_background=at_once)])
+        gate.close()
+        while not back.asked:
+            await asyncio.sleep(0.02)
+        timer.cancel()
+        other.cancel()
+        gate.open()
+        await asyncio.sleep(0.05)
+        return said
+
+    assert asyncio.run(show()) == []
+
+
+def test_what_a_loop_has_begun_with_when_the_gate_is_opened_is_done_all_the_same() -> None:
+    async def show() -> list[str]:
+        loop, said = asyncio.get_running_loop(), list[str]()
+        timer = loop.call_later(60, said.append, "there")
+        gate = Gate(Back(), [partial(event_loop.hold, loop, in_background=at_once)])
+        gate.close()
+        begun: Any = timer._callback  # type: ignore[attr-defined]
+        gate.open()
+        begun()
+        return said
+
+    assert asyncio.run(show()) == ["there"]
+
+
+def test_a_handler_of_a_signal_in_a_loop_cannot_be_held() -> None:
+    async def show() -> tuple[str, ...]:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR2, print)
+        gate = Gate(Back(), [partial(event_loop.hold, loop, in_background=at_once)])
+        try:
+            return gate.close()
+        finally:
+            gate.open()
+            loop.remove_signal_handler(signal.SIGUSR2)
+
+    assert asyncio.run(show()) == ("handler of SIGUSR2",)
+
+
+def test_a_loop_whose_parts_are_not_known_here_cannot_be_held() -> None:
+    loop: Any = asyncio.new_event_loop()
+    gate = Gate(Back(), [partial(event_loop.hold, loop, in_background=at_once)])
+    scheduled = loop.__dict__.pop("_scheduled")
+    try:
+        (said,) = gate.close()
+    finally:
+        gate.open()
+        loop._scheduled = scheduled
+        loop.close()
+
+    assert said.startswith("a library of another version than is known here")
+
+
+def test_a_file_that_a_loop_watches_for_the_user_cannot_be_held() -> None:
+    async def show() -> tuple[str, ...]:
+        loop, (read, write) = asyncio.get_running_loop(), os.pipe()
+        loop.add_reader(read, print)
+        try:
+            gate = Gate(Back(), [partial(event_loop.hold, loop, in_background=at_once)])
+            found = gate.close()
+            gate.open()
+            return found
+        finally:
+            loop.remove_reader(read)
+            os.close(read)
+            os.close(write)
+
+    assert asyncio.run(show()) == ("callback print",)
+
+
+# --- threads ---
+
+
+@pytest.fixture
+def over() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def found() -> tuple[str, ...]:
+    gate = Gate(Back(), [threads.hold])
+    try:
+        return gate.close()
+    finally:
+        gate.open()
+
+
+def test_a_thread_of_the_users_is_named(over: threading.Event) -> None:
+    before = found()
+    thread = threading.Thread(target=lambda: over.wait(), name="mine")
+    thread.start()
+
+    assert set(found()) - set(before) == {"mine"}
+    over.set()
+    thread.join()
+    assert found() == before
+
+
+def test_a_thread_that_a_library_has_started_is_found_where_it_runs_python() -> None:
+    assert run(None, _nameless_beside) == {threads.NAMELESS}  # apart: pytest-xdist has such a thread, too
+
+
+def _nameless_beside() -> set[str]:
+    before = found()
+    _thread.start_new_thread(threading.Event().wait, ())
+    return set(until(found, lambda names: names != before)) - set(before)
+
+
+def test_the_main_thread_is_named_where_another_one_parks_and_it_does_the_users_work() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(found)
+
+        assert "MainThread" in asked.result()
+
+
+def test_a_pool_with_nothing_to_do_is_harmless_and_one_at_work_is_not(over: threading.Event) -> None:
+    before = found()
+    with ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
+        pool.submit(int).result()
+        until(lambda: found() == before)
+        pool.submit(over.wait)  # Python's own code, which may be called by anybody
+        try:
+            until(lambda: set(found()) - set(before) == {"pool_0"})
+        finally:
+            over.set()
+
+
+def test_a_timer_by_signals_is_named() -> None:
+    before = found()
+    signal.setitimer(signal.ITIMER_VIRTUAL, 1000)
+    try:
+        assert set(found()) - set(before) == {"signal.ITIMER_VIRTUAL"}
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGRTMIN])
+def test_a_handler_of_a_signal_is_named(number: signal.Signals) -> None:
+    before = found()
+    handler = signal.signal(number, lambda *_: None)
+    try:
+        assert set(found()) - set(before) == {f"handler of {number.name}"}
+    finally:
+        signal.signal(number, handler)
+
+
+def test_a_cell_that_another_thread_is_about_to_run_is_seen(over: threading.Event) -> None:
+    made: Any = InteractiveShell
+    shell = made(config=Config(HistoryManager={"enabled": False}))
+    shell.transform_cell = lambda raw_cell: over.wait() and raw_cell
+    assert not threads.cell_runs()
+    thread = threading.Thread(target=lambda: shell.run_cell("pass"))
+    thread.start()
+    until(threads.cell_runs)
+    over.set()
+    thread.join()
+    assert not threads.cell_runs()
+
+
+def test_a_timer_waits_for_the_state() -> None:
+    said, back = list[str](), Back()
+    back.refuses = True
+    timer = threading.Timer(2.0 + 2 * SLACK, lambda: said.append("there"))
+    timer.start()
+    until(lambda: timer.name not in found())
+    gate = back.gate = Gate(back, [threads.hold])
+    gate.close()
+    until(lambda: back.asked)
+
+    assert said == []
+    back.refuses = False
+    timer.join(30 * SLACK)
+    assert said == ["there"]
+
+
+# --- the end of a job or a call ---
+
+
+def job(seen: list[str]) -> None:
+    """Begin a job that ends at once, and note when its callback runs."""
+    go_on = threading.Event()
+    cell: Any = SimpleNamespace(title="job", pid=None, way=None, run=go_on.wait, settle=lambda: None)
+    Job(cell).add_done_callback(lambda _: seen.append("called"))
+    go_on.set()
+
+
+def call(seen: list[str]) -> None:
+    """Begin a call that ends at once, and note when its value is made and its callback runs."""
+    one: Any = CallFuture("call")
+    one.work = SimpleNamespace(parts=())
+    one.add_done_callback(lambda _: seen.append("called"))
+    Local(Options(gpus=0)).add(one)
+
+
+@pytest.mark.parametrize(("begin", "expected"), [(job, ["called"]), (call, ["made", "called"])])
+def test_what_runs_at_the_end_of_a_job_or_a_call_waits_for_the_state(
+    begin: Any, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, back = list[str](), Back()
+    back.refuses = True
+    monkeypatch.setattr(local, "run", lambda *_, **__: SimpleNamespace(value=lambda: seen.append("made")))
+    gate = back.gate = Gate(back, [threads.hold])
+    gate.close()
+    begin(seen)
+    until(lambda: back.asked)
+    waits = seen.copy()
+    back.refuses = False
+    until(lambda: seen == expected)
+
+    assert waits == []
+    assert not gate.closed
+
+
+def test_a_thread_of_ours_that_runs_what_is_the_users_is_named(
+    over: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library in C has no frame by which it could be known: one that makes a value again, say."""
+    monkeypatch.setattr(local, "run", lambda *_, **__: SimpleNamespace(value=over.wait))
+    before = found()
+    call([])
+
+    until(lambda: set(found()) - set(before) == {"tfgpu_magic-call"})
+    over.set()
+    until(lambda: found() == before)
+
+
+# --- all of it ---
+
+
+def test_everything_is_put_back() -> None:
+    class Thing:
+        def method(self) -> str:
+            return "its own"
+
+    thing, table = Thing(), {"a": 1}
+    gate = Gate(Back(), [])
+    gate.close()
+    gate.replace(thing, "method", lambda: "another")
+    gate.replace(table, "a", 2)
+
+    assert (thing.method(), table["a"], gc.isenabled()) == ("another", 2, False)
+    gate.open()
+    assert (thing.method(), table["a"], gc.isenabled()) == ("its own", 1, True)
+    assert vars(thing) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        ("python -m ipykernel_launcher -f /run/kernel-1.json", "/run/kernel-1.json"),
+        ("python -m ipykernel_launcher --f=/run/kernel-2.json", "/run/kernel-2.json"),
+        ("python -m colab_kernel_launcher -f /root/kernel-3.json", "/root/kernel-3.json"),
+        ("python train.py -f /run/kernel-1.json", None),
+        ("python -m ipykernel_launcher", None),
+    ],
+)
+def test_a_kernels_connection_file_is_on_its_command_line(words: str, path: str | None) -> None:
+    found = asking._connection_file(words.split())
+
+    assert (None if found is None else str(found)) == path

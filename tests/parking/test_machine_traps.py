@@ -1,0 +1,120 @@
+"""What speaks against parking on a machine, its driver, module, GPUs or memory, is refused with its reason."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.cgroups import cgroup_of
+from tests.parking.conftest import Asking, Start, park, phase
+from tests.simgpu.talking import Talker, talker
+from tests.sizes import CONTEXT, GIB, MIB
+from tests.waiting import until
+from tfgpu_magic.parking import client
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.checks import HOST_MARGIN
+from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.simgpu import Machine
+
+
+def test_the_open_kernel_module_is_refused_unless_it_is_allowed(machine: Machine, programs: Start) -> None:
+    machine.set_driver("595.71.05", open_module=True)
+    program = programs()
+
+    assert park(program.pid).refusals == (why.OpenModule("595.71.05"),)
+    assert park(program.pid, allow_open_module=True).done
+    assert client.unpark(program.pid).done
+    assert program.intact()
+
+
+def test_an_old_driver_is_refused(machine: Machine, programs: Start) -> None:
+    machine.set_driver("570.86.10")
+
+    assert park(programs().pid).refusals == (why.OldDriver("570.86.10", "580"),)
+
+
+def test_where_it_is_not_known_which_kernel_module_is_loaded_that_is_why_it_is_refused(
+    machine: Machine, programs: Start
+) -> None:
+    machine.path.with_name(f"{machine.path.name}.nvidia-version").unlink()
+
+    assert park(programs().pid).refusals == (why.UnknownModule(),)
+
+
+def test_another_users_process_is_refused(machine: Machine) -> None:
+    assert park(machine.add_foreign("1GiB@0").pid).refusals == (why.NotYours(),)
+
+
+@pytest.mark.parametrize("gpus", ["1x8GiB:mig=2"])
+def test_a_part_of_a_gpu_is_refused(machine: Machine, programs: Start) -> None:
+    assert why.MigGpu in [type(one) for one in park(programs().pid).refusals]
+
+
+def test_a_gpu_whose_memory_is_the_machines_is_refused(machine: Machine, programs: Start) -> None:
+    """The driver answers 801 there, as on GB10."""
+    program = programs()
+    machine.fault("nvmlDeviceGetMemoryInfo", 3)
+
+    assert why.UnifiedMemory("0") in park(program.pid).refusals
+    assert program.intact()
+
+
+def test_what_fills_the_gpu_is_refused(machine: Machine, programs: Start) -> None:
+    [refusal] = park(programs(GIB + GIB // 2).pid).refusals
+
+    assert isinstance(refusal, why.NoWayBack)
+
+
+def test_a_cgroup_without_room_for_the_copy_is_refused(machine: Machine, held: Talker) -> None:
+    machine.set_checkpoints(host_memory=True)
+    with cgroup_of(768 * MIB) as cgroup:
+        (cgroup / "cgroup.procs").write_text(str(held.pid))
+        try:
+            [refusal] = park(held.pid).refusals
+
+            assert isinstance(refusal, why.HostMemory)
+            assert refusal.needed == 256 * MIB + CONTEXT + HOST_MARGIN
+            assert (refusal.left or 0) <= 768 * MIB
+            assert held.ask("intact()")
+        finally:
+            held.end(signal.SIGKILL)
+
+
+def test_two_that_go_at_once_do_not_both_count_on_the_same_host_memory(machine: Machine, held: Talker) -> None:
+    machine.set_checkpoints(host_memory=True, out=0.1)
+    with talker(machine, "hold(256 * MIB)") as other, cgroup_of(2 * GIB) as cgroup:
+        for one in (held, other):
+            (cgroup / "cgroup.procs").write_text(str(one.pid))
+        try:
+            going = Asking(park, held.pid)
+            until(lambda: phase(held.pid), {Phase.CHECKPOINTING, Phase.PARKED}.__contains__, every=0.01)
+            [refusal] = park(other.pid).refusals
+
+            assert isinstance(refusal, why.HostMemory)
+            assert going.outcome().done
+            assert other.ask("intact()")
+        finally:
+            for one in (held, other):
+                one.end(signal.SIGKILL)
+
+
+def test_a_driver_that_hangs_is_given_up_and_the_process_goes_on(machine: Machine, programs: Start) -> None:
+    program = programs()
+    machine.hang("cuCheckpointProcessGetState", 60)
+    outcome = park(program.pid)
+    machine.clear_faults()
+
+    assert [type(one) for one in outcome.refusals] == [why.Unanswered]
+    assert program.intact()
+    assert park(program.pid).done
+
+
+def test_a_checkpoint_that_the_driver_declines_changes_nothing(machine: Machine, programs: Start) -> None:
+    program = programs()
+    machine.fault("cuCheckpointProcessCheckpoint", 801)
+    outcome = park(program.pid)
+
+    assert outcome.refusals == (why.Declined("cuCheckpointProcessCheckpoint", 801),)
+    assert phase(program.pid) is None
+    assert program.intact()

@@ -1,0 +1,455 @@
+"""Whatever becomes of any call, the process is set right: never locked, never lost that could be saved."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.parking.made_up import EVENTS, HELD, TOTAL, Driver, Workers, me
+from tests.sizes import GIB
+from tfgpu_magic.isolate.lease_file import LeaseTable
+from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.parking import checks, facts, record
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.asked import Asked
+from tfgpu_magic.parking.calls import Timeouts
+from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.driver import OUT_OF_MEMORY
+from tfgpu_magic.parking.ledger import Ledger
+from tfgpu_magic.parking.messages import Outcome, Progress, Request, reply
+from tfgpu_magic.parking.operations import Operations
+from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.room import Waiting
+from tfgpu_magic.parking.states import Phase, State
+from tfgpu_magic.views import parking
+
+QUICK = Timeouts(copy=0.2, slowest=1e12, between=0.01)
+PARK, UNPARK = Request(deed="park", inside=Inside()), Request(deed="unpark")
+ADOPT = Request(deed="unpark", held=(Held("GPU-0", HELD),))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def machine() -> Iterator[None]:
+    """Have a machine on which this process, which has no GPU, may be parked."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        state = Path(folder) / "machine"
+        Path(f"{state}.nvidia-version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06\n")
+        patch.setenv("TFGPU_SIMGPU", str(state))
+        patch.setattr(host_memory, "untouched", lambda _: 64 * GIB)
+        patch.setattr(facts, "children_on_driver", lambda _: ())
+        patch.setattr(checks, "ARCHITECTURES", (os.uname().machine,))
+        yield
+
+
+class House:
+    """A helper without its process: a ledger, and operations on the made-up driver."""
+
+    def __init__(self, driver: Driver, folder: str) -> None:
+        self.driver = driver
+        self.place = BoardDirectory(Path(folder))
+        self.start()
+
+    def start(self, timeouts: Timeouts = QUICK) -> None:
+        """Begin as a helper does that finds what another has left."""
+        self.ledger = Ledger(self.place, record.read(self.place))
+        self.waiting = Waiting(LeaseTable())
+        self.operations = Operations(self.ledger, Workers(self.driver), self.waiting, timeouts)  # type: ignore[arg-type]
+
+    async def do(self, request: Request, asked: Asked | None = None) -> Outcome:
+        return await asyncio.wait_for(self.operations.do(asked or Asked(request, me())), 60)
+
+    @property
+    def phase(self) -> Phase | None:
+        entry = self.ledger.entry(me())
+        return None if entry is None else entry.phase
+
+    def close(self) -> None:
+        self.place.close()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    house = House(Driver(), str(tmp_path / "board"))
+    yield house
+    house.close()
+
+
+def test_a_process_goes_and_comes_back(house: House) -> None:
+    async def story() -> None:
+        gone = await house.do(PARK)
+
+        assert gone.done
+        assert (house.phase, house.driver.state, house.driver.held) == (Phase.PARKED, State.CHECKPOINTED, 0)
+        assert gone.entry is not None
+        assert gone.entry.held == (Held("GPU-0", HELD),)
+        assert await house.do(PARK) == Outcome(entry=gone.entry)  # it is so already
+
+        back = await house.do(UNPARK)
+
+        assert back.done
+        assert back.entry is not None
+        assert (back.entry.phase, back.entry.returns) == (Phase.BACK, 1)
+        assert (house.driver.state, house.driver.taken) == (State.RUNNING, 0)
+        assert (await house.do(UNPARK)).done
+
+    asyncio.run(story())
+
+
+def test_what_must_not_be_parked_is_not_touched(house: House) -> None:
+    request = Request(deed="park", inside=Inside(busy=True))
+    outcome = asyncio.run(house.do(request))
+
+    assert outcome.refusals == (why.Busy(),)
+    assert (set(house.driver.calls), house.phase) == ({"snapshot"}, None)
+
+
+def test_what_becomes_wrong_after_the_lock_is_unlocked(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said when nothing can change any more counts."""
+
+    def at(number: int, call: str) -> None:
+        if call == "lock":
+            monkeypatch.setattr(host_memory, "untouched", lambda _: GIB)
+
+    house.driver.at = at
+    outcome = asyncio.run(house.do(PARK))
+
+    assert outcome.refusals == (why.HostMemory(HELD + checks.HOST_MARGIN, GIB),)
+    assert (house.driver.state, house.phase) == (State.RUNNING, None)
+
+
+@pytest.mark.parametrize("during", ["state", "lock"])
+def test_who_calls_it_off_before_the_copy_has_the_process_as_it_was(house: House, during: str) -> None:
+    asked = Asked(PARK, me())
+    house.driver.at = lambda _, call: asked.call_off() if call == during else None
+    outcome = asyncio.run(house.do(PARK, asked))
+
+    assert outcome.refusals == (why.Cancelled(),)
+    assert (house.driver.state, house.phase) == (State.RUNNING, None)
+    assert "checkpoint" not in house.driver.calls
+
+
+def test_a_process_that_something_else_has_locked_is_left_alone(house: House) -> None:
+    house.driver.state = State.LOCKED
+    outcome = asyncio.run(house.do(PARK))
+
+    assert outcome.refusals == (why.Elsewhere(1),)
+    assert (house.driver.state, house.phase) == (State.LOCKED, None)
+
+
+def test_it_waits_for_room_says_for_whom_and_comes_back_when_it_is_there(house: House) -> None:
+    async def story() -> list[Progress]:
+        await house.do(PARK)
+        house.driver.others = 6 * GIB
+        said: list[Progress] = []
+        asked = Asked(UNPARK, me(), said.append)
+        coming = asyncio.ensure_future(house.do(UNPARK, asked))
+        while not any(one.step == "waits" for one in said):
+            await asyncio.sleep(0.01)
+        house.driver.others = 0
+        assert (await coming).done
+        return said
+
+    room = next(one for one in asyncio.run(story()) if one.step == "waits").rooms[0]
+
+    assert (room.gpu, room.label, room.free, room.holders) == ("GPU-0", "0", 2 * GIB, ((1, 6 * GIB),))
+    assert room.short > 3 * GIB
+    assert not house.driver.restored_without_room
+
+
+def test_who_calls_it_off_is_parked_as_before(house: House) -> None:
+    async def story() -> Outcome:
+        await house.do(PARK)
+        house.driver.others = 6 * GIB
+        asked = Asked(UNPARK, me(), lambda _: asked.call_off())
+        return await house.do(UNPARK, asked)
+
+    assert asyncio.run(story()).refusals == (why.Cancelled(),)
+    assert (house.phase, house.driver.state) == (Phase.PARKED, State.CHECKPOINTED)
+
+
+def test_who_asks_again_while_a_copy_is_under_way_is_told_when_it_is_done(house: House) -> None:
+    """The helper that had begun has died, and the driver answers nothing about the process until then."""
+
+    async def story() -> Outcome:
+        pid, start = me()
+        begun = Entry(pid=pid, began=start, phase=Phase.LOCKING, since=1.0, held=(Held("GPU-0", HELD),))
+        house.ledger.move(house.ledger.begin(begun), Phase.CHECKPOINTING)
+        house.driver.state = State.CHECKPOINTED
+        house.driver.script = {0: "hung before"}
+        house.start(replace(QUICK, copy=60.0))
+        return await house.do(PARK)
+
+    assert asyncio.run(story()).done
+    assert (house.phase, house.driver.state) == (Phase.PARKED, State.CHECKPOINTED)
+
+
+def test_who_calls_it_off_while_it_is_set_right_is_told_just_that(house: House) -> None:
+    """Nothing is said of a driver that did not answer: nobody has waited for it."""
+
+    def tell(said: Progress) -> None:
+        if said.step == "settles":
+            asked.call_off()
+
+    async def story() -> Outcome:
+        gone = await house.do(PARK)
+        assert gone.entry is not None
+        house.ledger.move(gone.entry, Phase.RESTORING)
+        house.driver.script = dict.fromkeys(range(99), "hung before")
+        house.start(replace(QUICK, copy=60.0))
+        return await house.do(UNPARK, asked)
+
+    asked = Asked(UNPARK, me(), tell)
+
+    assert asyncio.run(story()).refusals == (why.Cancelled(),)
+
+
+def test_room_that_is_taken_before_the_placeholder_is_waited_for_again(house: House) -> None:
+    """The placeholder decides, not what the driver said a moment before."""
+
+    def at(number: int, call: str) -> None:
+        if call == "take":
+            house.driver.others = 6 * GIB if "take" not in house.driver.calls else 0
+
+    def tell(said: Progress) -> None:
+        if said.step == "waits":
+            house.driver.others = 0
+
+    async def story() -> Outcome:
+        await house.do(PARK)
+        house.driver.at = at
+        return await house.do(UNPARK, Asked(UNPARK, me(), tell))
+
+    assert asyncio.run(story()).done
+    assert house.driver.calls.count("take") == 2
+    assert not house.driver.restored_without_room
+
+
+def test_figures_that_cannot_be_had_are_not_taken_for_a_gpu_that_is_gone(house: House) -> None:
+    async def story() -> list[Progress]:
+        await house.do(PARK)
+        house.driver.error = "NVML does not answer."
+        said: list[Progress] = []
+        coming = asyncio.ensure_future(house.do(UNPARK, Asked(UNPARK, me(), said.append)))
+        while not said:
+            await asyncio.sleep(0.01)
+        house.driver.error = None
+        assert (await coming).done
+        return said
+
+    first = asyncio.run(story())[0]
+
+    assert (first.trouble, first.rooms) == (why.NoDriver("NVML does not answer."), ())
+    assert "not there now" not in parking.progress(first, {})
+    assert reply(first.to_line()) == first
+
+
+def test_room_that_is_not_given_is_said_and_tried_for_more_and_more_rarely(house: House) -> None:
+    async def story() -> list[Progress]:
+        await house.do(PARK)
+        house.driver.kept = TOTAL
+        said: list[Progress] = []
+        asked = Asked(UNPARK, me(), said.append)
+        coming = asyncio.ensure_future(house.do(UNPARK, asked))
+        await asyncio.sleep(1)
+        while house.driver.calls.count("take") < 2:
+            await asyncio.sleep(0.01)
+        tried = house.driver.calls.count("take")
+        house.driver.kept = 0
+        assert (await coming).done
+        assert 1 < tried <= 8
+        return said
+
+    waits = next(one for one in asyncio.run(story()) if one.step == "waits")
+
+    assert waits.trouble == why.NotGiven("cuMemAlloc_v2", OUT_OF_MEMORY)
+    assert "not its turn" not in parking.progress(waits, {})
+    assert reply(waits.to_line()) == waits
+
+
+def test_a_restore_that_finds_no_room_all_the_same_is_said_to_be_final(house: House) -> None:
+    def at(number: int, call: str) -> None:
+        if call == "restore":
+            house.driver.others = 6 * GIB
+
+    async def story() -> Outcome:
+        await house.do(PARK)
+        house.driver.at = at
+        return await house.do(UNPARK)
+
+    outcome = asyncio.run(story())
+
+    assert house.phase is Phase.FAILED
+    assert why.Lost() in outcome.refusals
+    assert asyncio.run(house.do(UNPARK)).refusals == (why.Lost(),)
+    assert house.driver.calls.count("restore") == 1  # never on hope
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.LOCKED])
+def test_what_another_program_has_brought_back_waits_for_no_room(house: House, state: State) -> None:
+    """With NVIDIA's `cuda-checkpoint`, say: its own memory is what fills the GPU."""
+
+    async def story() -> Outcome:
+        await house.do(PARK)
+        house.driver.state, house.driver.others = state, TOTAL - HELD
+        return await house.do(UNPARK)
+
+    assert asyncio.run(story()).done
+    assert (house.phase, house.driver.state) == (Phase.BACK, State.RUNNING)
+
+
+def test_a_helper_whose_record_is_lost_takes_the_process_for_what_it_is(house: House) -> None:
+    async def story() -> Outcome:
+        gone = await house.do(PARK)
+        assert gone.entry is not None
+        house.place.remove(record.NAME)
+        house.start()
+        assert (await house.do(UNPARK)).refusals == (why.NotParked(),)
+        return await house.do(Request(deed="unpark", held=gone.entry.held))
+
+    assert asyncio.run(story()).done
+    assert house.driver.state is State.RUNNING
+
+
+def test_a_process_that_the_death_of_a_helper_has_left_locked_is_unlocked_though_the_record_is_lost(
+    house: House,
+) -> None:
+    """The worker of a helper that dies ends the restore, and unlocks nothing."""
+
+    async def story() -> Outcome:
+        gone = await house.do(PARK)
+        assert gone.entry is not None
+        house.place.remove(record.NAME)
+        house.start()
+        house.driver.state = State.LOCKED
+        assert (await house.do(UNPARK)).refusals == (why.NotParked(),)  # it could be another program's lock
+        assert house.driver.state is State.LOCKED
+        return await house.do(Request(deed="unpark", held=gone.entry.held))
+
+    outcome = asyncio.run(story())
+
+    assert outcome.done
+    assert outcome.entry is not None
+    assert (outcome.entry.phase, outcome.entry.returns) == (Phase.BACK, 1)
+    assert house.driver.state is State.RUNNING
+
+
+def test_an_unknown_process_that_has_failed_is_lost(house: House) -> None:
+    house.driver.state = State.FAILED
+
+    assert asyncio.run(house.do(ADOPT)).refusals == (why.Lost(),)
+
+
+@pytest.mark.parametrize("event", ["hung before", "died before"])
+def test_of_an_unknown_process_whose_restore_may_be_under_way_it_is_not_said_that_it_is_not_parked(
+    house: House, event: str
+) -> None:
+    """The driver answers nothing about it as long as it copies."""
+    house.driver.state = State.LOCKED
+    house.driver.script = {0: event}
+    (refusal,) = asyncio.run(house.do(ADOPT)).refusals
+
+    assert isinstance(refusal, why.Unanswered)
+    assert asyncio.run(house.do(ADOPT)).done
+
+
+def test_what_comes_back_claims_its_room_only_while_it_takes_it(house: House) -> None:
+    claims = []
+
+    def at(number: int, call: str) -> None:
+        with house.waiting._table.turn() as page:
+            claims.append((call, [(one.gpu, one.size, one.pid) for one in page.claims()]))
+
+    async def story() -> None:
+        await house.do(PARK)
+        house.driver.at = at
+        await house.do(UNPARK)
+
+    asyncio.run(story())
+    claimed = [("GPU-0", HELD + checks.ROOM_MARGIN, os.getpid())]
+
+    assert {call for call, found in claims if found == claimed} == {"take", "state", "restore", "unlock", "let_go"}
+    with house.waiting._table.turn() as page:
+        assert not page.entries
+
+
+@given(
+    st.dictionaries(st.integers(0, 30), st.sampled_from(EVENTS), max_size=4),
+    st.lists(st.sampled_from(["park", "unpark", "restart", "settle"]), min_size=1, max_size=6),
+)
+def test_whatever_becomes_of_any_call_nothing_stays_locked_and_nothing_is_lost(
+    script: dict[int, str], deeds: list[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o700)
+        house = House(Driver(script=script), folder)
+
+        async def story() -> None:
+            for deed in deeds:
+                if deed == "restart":
+                    house.start()
+                elif deed == "settle":
+                    await house.operations.settle(me())
+                else:
+                    await house.do(PARK if deed == "park" else UNPARK)
+            house.start()
+            house.driver.script.clear()
+            await house.operations.settle(me())
+            settled = (house.phase, house.driver.state)
+            assert settled in [
+                (None, State.RUNNING), (Phase.BACK, State.RUNNING), (Phase.PARKED, State.CHECKPOINTED),
+            ]  # fmt: skip
+            assert house.driver.taken == 0
+            assert not house.driver.restored_without_room
+            if house.phase is Phase.PARKED:
+                assert (await house.do(UNPARK)).done
+                assert (house.phase, house.driver.state) == (Phase.BACK, State.RUNNING)
+
+        try:
+            asyncio.run(story())
+        finally:
+            house.close()
+
+
+def every_step() -> list[tuple[str, int, str]]:
+    """Return every call of parking and coming back, with everything that may become of it."""
+    calls = {
+        "park": ["snapshot", "state", "lock", "snapshot", "checkpoint"],
+        "unpark": ["snapshot", "take", "state", "restore", "unlock", "let_go"],
+    }
+    return [(deed, number, event) for deed in calls for number in range(len(calls[deed])) for event in EVENTS]
+
+
+@pytest.mark.parametrize(("deed", "step", "event"), every_step())
+def test_a_death_at_any_step_is_set_right_by_the_same_helper_and_by_the_next(
+    house: House, deed: str, step: int, event: str
+) -> None:
+    async def story(restart: bool) -> None:
+        if deed == "unpark":
+            await house.do(PARK)
+        first = len(house.driver.calls)
+        house.driver.script = {first + step: event}
+        request: Any = PARK if deed == "park" else UNPARK
+        outcome = await house.do(request)
+        if restart:
+            house.start()
+        await house.operations.settle(me())
+
+        assert house.driver.state in (State.RUNNING, State.CHECKPOINTED)
+        assert house.phase in (None, Phase.BACK, Phase.PARKED)
+        assert (house.phase is Phase.PARKED) == (house.driver.state is State.CHECKPOINTED)
+        if outcome.done:
+            assert (house.driver.state is State.CHECKPOINTED) == (deed == "park")
+        assert house.driver.held + house.driver.taken in (0, HELD)
+        assert TOTAL > HELD
+
+    asyncio.run(story(restart=step % 2 == 0))

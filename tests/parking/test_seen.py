@@ -1,0 +1,108 @@
+"""What is parked as others see it: the record tells it, promises nothing, and is set right by whoever looks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.parking.conftest import PARKER, WORKER, Program, entry, helpers, kill, park
+from tests.sizes import GIB
+from tests.waiting import until
+from tfgpu_magic import other_processes
+from tfgpu_magic.config.process_state import ProcessState
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.monitor.report import GpuUse, Report
+from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+from tfgpu_magic.parking import record, seen
+from tfgpu_magic.parking.ledger import Ledger
+from tfgpu_magic.parking.record import Entry, Held, Record
+from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.simgpu import Machine
+
+from .made_up import me
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BoardDirectory:
+    monkeypatch.setenv("TFGPU_MAGIC_DIR", str(tmp_path / "board"))
+    return BoardDirectory()
+
+
+def mine(phase: Phase = Phase.PARKED, *, wanted: bool = False) -> Entry:
+    pid, began = me()
+    return Entry(pid=pid, began=began, phase=phase, since=5.0, held=(Held("GPU-0", GIB),), wanted=wanted)
+
+
+def kept(place: BoardDirectory, entry: Entry) -> None:
+    record.write(place, Record({(entry.pid, entry.began): entry}))
+
+
+@pytest.mark.parametrize(
+    ("phase", "promised"), [(Phase.PARKED, False), (Phase.RESTORING, True), (Phase.CHECKPOINTING, True)]
+)
+def test_what_is_parked_is_promised_nothing_and_what_moves_is(
+    place: BoardDirectory, phase: Phase, promised: bool
+) -> None:
+    kept(place, mine(phase))
+    report = Report(pid=os.getpid(), summary="", uses=(GpuUse(gpu="GPU-0", limit=4 * GIB),))
+    others = replace(other_processes.now(), reports=(report,))
+    snapshot = Snapshot(time=1.0, gpus=(Gpu(index=0, uuid="GPU-0", total=16 * GIB, free=16 * GIB, used=0),))
+    process = others.added_to(ProcessState(), snapshot)
+
+    assert bool(process.promises) is promised
+    assert process.claims == {"GPU-0": 1.0}  # it comes back there
+
+
+def test_a_first_line_reads_no_record_where_there_is_none(place: BoardDirectory) -> None:
+    code = "import sys; from tfgpu_magic import other_processes; other_processes.now(); print(*sys.modules)"
+    environment = {**os.environ, "TFGPU_MAGIC_DIR": str(place.path)}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+
+    assert "tfgpu_magic.parking" not in said.stdout
+
+
+def test_a_new_helper_begins_with_nobody_waiting(place: BoardDirectory) -> None:
+    kept(place, mine(wanted=True))
+    ledger = Ledger(place, record.read(place))
+
+    assert [one.wanted for one in record.read(place).entries.values()] == [False]
+    ledger.want(me(), wanted=True)
+    assert [one.wanted for one in record.read(place).entries.values()] == [True]
+    back = ledger.move(ledger.entry(me()) or mine(), Phase.RESTORING)
+    assert not back.wanted
+
+
+def test_who_has_ended_is_not_seen(place: BoardDirectory) -> None:
+    kept(place, replace(mine(), began=1))
+
+    assert seen.entries([place]) == ()
+
+
+def test_one_whose_waiting_nobody_ends_is_set_right_by_whoever_looks(machine: Machine, programs: Start) -> None:
+    one = programs(GIB)
+    assert park(one.pid).done
+    programs(GIB)
+    code = "import sys; from tfgpu_magic.parking import client; client.unpark(int(sys.argv[1]))"
+    asker = machine.popen([sys.executable, "-c", code, str(one.pid)])
+    until(lambda: (found := entry(one.pid)) is not None and found.wanted)
+    asker.kill()
+    kill(*helpers(machine, PARKER), *helpers(machine, WORKER))
+    asker.wait()
+
+    def wanted() -> bool:
+        with BoardDirectory() as place:
+            (found,) = seen.entries([place])
+            return found.wanted
+
+    until(lambda: not wanted())
+    found = entry(one.pid)
+    assert found is not None
+    assert found.phase is Phase.PARKED

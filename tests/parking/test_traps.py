@@ -1,0 +1,267 @@
+"""What real drivers' checkpoints die of is refused with its reason, or survived in bounded time; nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+import psutil
+import pytest
+
+from tests.parking.conftest import Asking, Start, park, phase
+from tests.simgpu.talking import MOMENT, Talker, talker
+from tests.sizes import CONTEXT, MIB
+from tests.slack import SLACK
+from tests.waiting import until
+from tfgpu_magic.errors import SimulatorError
+from tfgpu_magic.parking import client, facts
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.simgpu import Machine
+
+CHILD = "from tests.simgpu.checkpoint_on_machine import hold; import signal; hold(64 * 2**20); signal.pause()"
+
+
+# --- what it is, and what it does ---
+
+
+def test_a_process_that_waits_for_a_gpu_without_its_memory_is_gone_and_nothing_is_left(
+    machine: Machine, held: Talker
+) -> None:
+    """The crash is the driver's: so a process is brought back before any code of its user runs."""
+    assert park(held.pid).done
+    held.say("synchronise('context')")
+
+    assert held.end() == -signal.SIGSEGV
+    assert phase(held.pid) is None
+    assert machine.held() == 0
+    assert client.unpark(held.pid).refusals == (why.Ended(),)
+
+
+def test_what_has_ended_or_uses_no_gpu_is_told_apart(machine: Machine, held: Talker) -> None:
+    with subprocess.Popen(["true"]) as gone:
+        os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet waited for
+        assert park(gone.pid).refusals == (why.Ended(),)
+    assert park(gone.pid).refusals == (why.Ended(),)
+    with talker(machine, "OK") as without:
+        assert park(without.pid).refusals == (why.HoldsNothing(),)
+    assert held.ask("intact()")
+
+
+def test_a_stopped_process_is_refused_and_nothing_hangs(machine: Machine, programs: Start) -> None:
+    program = programs()
+    os.kill(program.pid, signal.SIGSTOP)
+    until(lambda: facts.stopped(program.pid))
+    try:
+        assert park(program.pid).refusals == (why.Stopped(),)
+    finally:
+        os.kill(program.pid, signal.SIGCONT)
+    assert program.intact()
+
+
+def test_a_process_that_is_stopped_while_it_is_parked_waits_for_its_continuation(
+    machine: Machine, programs: Start
+) -> None:
+    program = programs()
+    park(program.pid)
+    os.kill(program.pid, signal.SIGSTOP)
+    until(lambda: facts.stopped(program.pid))
+    assert client.unpark(program.pid).refusals == (why.Stopped(),)
+    os.kill(program.pid, signal.SIGCONT)
+
+    assert client.unpark(program.pid).done
+    assert program.intact()
+
+
+def test_a_process_that_is_stopped_in_the_middle_is_given_up_and_set_right_later(
+    machine: Machine, held: Talker
+) -> None:
+    machine.hang("cuCheckpointProcessLock", 2 + 2 * SLACK)
+    asking = Asking(park, held.pid)
+    until(lambda: phase(held.pid) is Phase.LOCKING)
+    held.stop()
+    refusals = asking.outcome().refusals
+    machine.clear_faults()
+
+    assert [type(one) for one in refusals] == [why.Unanswered]
+    assert phase(held.pid) is Phase.LOCKING
+    os.kill(held.pid, signal.SIGCONT)
+    until(lambda: phase(held.pid) is None)
+    assert held.ask("intact()")
+    assert park(held.pid).done
+
+
+def test_work_that_does_not_end_is_waited_for_in_bounded_time_and_goes_on(machine: Machine, held: Talker) -> None:
+    machine.hang("cuLaunchKernel", 60 + 15 * SLACK)
+    held.ask("launch(beside=True)")
+    with talker(machine) as other:
+        until(lambda: other.ask(f"locks_in_vain({held.pid})"))
+
+    until(lambda: park(held.pid).refusals, lambda found: found == (why.StillWorking(10.0),), seconds=15)
+    assert phase(held.pid) is None
+    assert held.ask("intact()")
+
+
+@pytest.mark.parametrize("driver", ["580.178.04", "595.84"])
+def test_managed_memory_is_refused_and_the_context_lives(machine: Machine, held: Talker, driver: str) -> None:
+    """A checkpoint would be refused by the driver, too, and from 595 on be the context's end."""
+    machine.set_driver(driver)
+    held.ask("hold(MIB, function='cuMemAllocManaged')")
+
+    assert [type(one) for one in park(held.pid).refusals] == [why.ManagedMemory]
+    assert held.ask("intact()")
+
+
+def test_a_child_that_has_the_driver_open_is_refused(machine: Machine, programs: Start) -> None:
+    program = programs()
+    program.ask("fork")
+    [child] = psutil.Process(program.pid).children()
+
+    assert park(program.pid).refusals == (why.Children((child.pid,)),)
+
+
+def test_a_child_with_a_context_of_its_own_is_refused(machine: Machine, held: Talker) -> None:
+    child = held.ask(f"os.posix_spawn(sys.executable, [sys.executable, '-c', {CHILD!r}], os.environ)")
+    try:
+        until(lambda: machine.held(pid=child) == 64 * MIB + CONTEXT)
+
+        assert park(held.pid).refusals == (why.Children((child,)),)
+    finally:
+        os.kill(child, signal.SIGKILL)
+    assert held.ask("intact()")
+
+
+@pytest.mark.parametrize(
+    ("inside", "refusal"),
+    [
+        (Inside(nccl=True), why.Nccl()),
+        (Inside(shared=True), why.SharedMemory()),
+        (Inside(threads=("loader",)), why.Threads(("loader",))),
+        (None, why.NotAsked()),
+    ],
+)
+def test_what_only_the_process_can_know_is_refused_when_it_says_so_and_when_it_says_nothing(
+    machine: Machine, held: Talker, inside: Inside | None, refusal: why.Refusal
+) -> None:
+    machine.set_driver("595.84")
+    held.ask("start_nccl()")
+
+    assert client.park(held.pid, inside=inside).refusals == (refusal,)
+    assert held.ask("intact()")
+
+
+@pytest.mark.parametrize("what", ["NCCL", "shared memory"])
+def test_what_nobody_knew_of_ends_the_process_alone_and_the_helper_goes_on(
+    machine: Machine, held: Talker, what: str
+) -> None:
+    machine.set_driver("595.84")
+    machine.set_checkpoints(ipc_hang=1.0)
+    with talker(machine, "cuda('cuInit', 0)") as other:
+        if what == "NCCL":
+            held.ask("start_nccl()")
+        else:
+            handle = held.ask("export(hold(MIB))")
+            other.ask(f"imported({handle!r})")
+        refusals = park(held.pid).refusals
+
+        assert held.end() == -(signal.SIGABRT if what == "NCCL" else signal.SIGSEGV)
+    assert refusals[0] == why.Declined("cuCheckpointProcessCheckpoint", 304)
+    assert refusals[1:] in ((), (why.Ended(),))  # it is ending
+    until(lambda: phase(held.pid) is None and machine.held() == 0)
+    with talker(machine, "hold(64 * MIB)") as third:
+        assert park(third.pid).done
+
+
+def test_where_a_lock_would_end_it_a_process_that_has_unloaded_nvml_is_refused(machine: Machine, held: Talker) -> None:
+    machine.set_driver("610.10.00")
+
+    assert park(held.pid).refusals == (why.NvmlUnloaded("610.10.00"),)
+    held.ask("nvml(None, 'nvmlDeviceGetCount')")
+    assert park(held.pid).done
+    assert client.unpark(held.pid).done
+    assert held.ask("intact()")
+
+
+def test_a_process_that_something_else_has_locked_is_left_as_it_is(machine: Machine, held: Talker) -> None:
+    with talker(machine) as other:
+        assert other.ask(f"call('Lock', {held.pid})") == 0
+        assert park(held.pid).refusals == (why.Elsewhere(1),)
+        assert other.ask(f"call('Unlock', {held.pid})") == 0
+    assert held.ask("intact()")
+
+
+# --- the way back ---
+
+
+def test_a_restore_that_finds_too_little_room_all_the_same_is_said_to_be_final(machine: Machine, held: Talker) -> None:
+    """Somebody takes the room in the moment between the placeholder's end and the restore."""
+    assert park(held.pid).done
+    machine.hang("cuCheckpointProcessRestore", 4 + 4 * SLACK)
+    coming = Asking(client.unpark, held.pid)
+    until(lambda: phase(held.pid) is Phase.RESTORING)
+    other = until(lambda: machine.add_neighbour("1400MiB@0"), despite=SimulatorError)
+    refusals = coming.outcome().refusals
+    machine.clear_faults()
+
+    assert refusals == (why.Declined("cuCheckpointProcessRestore", 2), why.Lost())
+    assert phase(held.pid) is Phase.FAILED
+    other.stop()
+    assert client.unpark(held.pid).refusals == (why.Lost(),)  # never on hope
+    held.end(signal.SIGKILL)
+    until(lambda: machine.held() == 0)
+    assert phase(held.pid) is None
+
+
+def test_a_gpu_that_is_lost_is_waited_for_and_nothing_is_restored(machine: Machine, held: Talker) -> None:
+    assert park(held.pid).done
+    machine.lose(0)
+    waited: list[str] = []
+    coming = Asking(client.unpark, held.pid, tell=lambda said: waited.append(said.step))
+    until(lambda: "waits" in waited)
+    assert phase(held.pid) is Phase.PARKED
+    machine.restore(0)
+
+    assert coming.outcome().done
+    assert held.ask("intact()")
+
+
+def test_a_gpu_that_is_lost_in_a_restore_is_the_end_and_said_to_be(machine: Machine, held: Talker) -> None:
+    assert park(held.pid).done
+    machine.hang("cuCheckpointProcessRestore", 4 + 4 * SLACK)
+    coming = Asking(client.unpark, held.pid)
+    until(lambda: phase(held.pid) is Phase.RESTORING)
+    machine.lose(0)
+
+    assert coming.outcome().refusals[-1] == why.Lost()
+    assert phase(held.pid) is Phase.FAILED
+
+
+def test_while_a_copy_is_under_way_everybody_is_told_from_the_record(machine: Machine, held: Talker) -> None:
+    """The driver would not answer until it is done."""
+    machine.set_checkpoints(out=0.15 / SLACK, back=0.15 / SLACK)
+    for deed, step in ((park, Phase.CHECKPOINTING), (client.unpark, Phase.RESTORING)):
+        asking = Asking(deed, held.pid)
+        until(lambda: phase(held.pid), {step}.__contains__, every=0.01)
+        found = client.check(held.pid, inside=Inside()).entry
+        assert found is not None
+        assert found.phase is phase(held.pid) is step
+        assert asking.outcome().done
+    assert held.ask("intact()")
+
+
+def test_an_interrupt_of_a_parked_process_waits_until_it_is_back_and_a_kill_does_not(
+    machine: Machine, held: Talker
+) -> None:
+    assert park(held.pid).done
+    held.say("intact()")
+    assert not held.answers(MOMENT)
+    os.kill(held.pid, signal.SIGINT)
+    assert not held.answers(MOMENT)
+    assert client.unpark(held.pid).done
+    assert held.end() != 0  # KeyboardInterrupt
+    with talker(machine, "hold(64 * MIB)") as other:
+        assert park(other.pid).done
+        assert other.end(signal.SIGKILL) == -signal.SIGKILL
+        assert phase(other.pid) is None

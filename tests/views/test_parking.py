@@ -1,0 +1,98 @@
+"""The sentences about parking: one for every reason, and for whom and how long a cell waits."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from tests.sizes import GIB
+from tfgpu_magic.parking import refusals
+from tfgpu_magic.parking.messages import Outcome, Progress, Room
+from tfgpu_magic.parking.record import Entry, Held
+from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.views import parking
+
+VALUES: dict[str, Any] = {
+    "str": "595.71.05",
+    "int": 5 * GIB,
+    "int | None": 7 * GIB,
+    "float": 10.0,
+    "tuple[int, ...]": (4711, 4712),
+    "tuple[str, ...]": ("mine", "theirs"),
+}
+
+
+@pytest.mark.parametrize("kind", refusals._CLASSES.values(), ids=lambda kind: kind.__name__)
+def test_every_reason_is_said_in_whole_sentences(kind: type[refusals.Refusal]) -> None:
+    made = kind(**{field.name: VALUES[str(field.type)] for field in dataclasses.fields(kind)})
+    said = parking.reason(made)
+
+    assert said != f"{kind.__name__}."
+    assert said[0].isupper() or kind is refusals.NoHelper  # whose error is a sentence of its own
+    assert said.rstrip().endswith((".", ".)", "True.")) or "595.71.05" in said
+
+
+def test_what_the_driver_did_not_answer_is_not_said_to_go_on_as_before() -> None:
+    """A process whose copy was given up is locked until it is set right."""
+    assert parking.reason(refusals.Unanswered("checkpoint", 30.0)) == (
+        "The driver has not answered within 30.0 s (checkpoint). What becomes of it is found out, and it is set right."
+    )
+
+
+def test_a_wait_says_for_whom_and_how_long() -> None:
+    room = Room("GPU-1", "0", needed=6 * GIB, free=2 * GIB, holders=((7, 5 * GIB), (8, GIB)))
+    waits = Progress(step="waits", size=5 * GIB, seconds=2.5, ahead=((9, 4.0),), rooms=(room,))
+
+    assert parking.progress(waits, {7: "eval.ipynb", 9: "first.ipynb"}) == (
+        "Waiting for room. GPU 0: 6 GiB must be free, and 2 GiB are (eval.ipynb holds 5 GiB, pid 8 holds 1 GiB). "
+        "first.ipynb comes back first, about 4.0 s. Then 5 GiB come back, about 2.5 s. "
+        "To stop waiting, interrupt: nothing is lost, and it stays parked."
+    )
+
+
+def test_a_name_is_shown_as_harmless_text() -> None:
+    waits = Progress(step="waits", ahead=((9, 4.0),))
+
+    assert "first?.ipynb" in parking.progress(waits, {9: "first\u202e.ipynb"})
+
+
+def test_what_was_done_is_said_with_its_size() -> None:
+    entry = Entry(pid=1, began=1, phase=Phase.PARKED, since=0.0, held=(Held("GPU-1", 5 * GIB),))
+
+    assert parking.parked(Outcome(entry=entry, seconds=1.25), "notebook") == (
+        "Parked: 5 GiB of GPU memory are in host memory now. That took 1.2 s. "
+        "The next cell of this notebook brings them back."
+    )
+    assert parking.back(Outcome(entry=entry), 12.0) == "Back: 5 GiB of GPU memory, after 12.0 s."
+    assert parking.other_parked(Outcome(entry=entry), "eval.ipynb") == (
+        "eval.ipynb is parked: 5 GiB of GPU memory are in host memory now. Its next cell brings them back."
+    )
+    assert parking.other_back(Outcome(entry=entry), "eval.ipynb") == "eval.ipynb is back on the GPU with 5 GiB."
+
+
+def test_what_was_done_without_a_record_is_said_without_a_size() -> None:
+    assert parking.parked(Outcome(seconds=1.25), "notebook") == (
+        "Parked: what it held of the GPUs is in host memory now. That took 1.2 s. "
+        "The next cell of this notebook brings it back."
+    )
+    assert parking.other_parked(Outcome(), "eval.ipynb") == (
+        "eval.ipynb is parked: what it held of the GPUs is in host memory now. Its next cell brings it back."
+    )
+    assert parking.back(Outcome(), 12.0) == "Back: what it held of the GPUs, after 12.0 s."
+    assert parking.other_back(Outcome(), "eval.ipynb") == "eval.ipynb is back on the GPU."
+
+
+def test_what_cannot_be_held_is_said_whole() -> None:
+    found = "an event loop of another version than is known here ('uvloop.Loop')"
+
+    assert f": `{found}`." in parking.reason(refusals.Threads((found,)))
+
+
+def test_no_driver_is_said_to_be_trusted_with_shared_memory() -> None:
+    """It is refused on each: older ones are known to fail, and of newer ones nothing is known."""
+    said = parking.reason(refusals.SharedMemory())
+
+    assert "before 610 do not survive" in said
+    assert "newer ones are not trusted" in said

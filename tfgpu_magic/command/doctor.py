@@ -1,0 +1,71 @@
+"""`tfgpu doctor`: the truth about this machine, finding by finding, with what to do next."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from tfgpu_magic.doctor.finding import Finding, Severity
+from tfgpu_magic.doctor.machine import Machine
+from tfgpu_magic.doctor.table import CHECKS, examine
+from tfgpu_magic.views import doctor
+
+FAULTY = 1
+"""The exit status where there is a fault."""
+
+_MORE = """\
+No setting is changed. The driver, CUDA, TensorFlow and the configurations are
+read in processes of their own, which are given up when they take too long; for
+an instant, one of them takes a CUDA context of a GPU on which 2 GiB are free.
+
+With --park a TensorFlow process fills up to 1 GiB there, and its GPU memory is
+moved into host memory and back, by the helper that does so for notebooks. That
+has been tried on a simulated driver only: on a real one you may be the first.
+
+The JSON names no process and no notebook; read it before you send it. Of the
+environment it has only the variables that it lists, and ~ for the home
+directory. Sizes are bytes.
+
+The exit status is 1 where there is a fault."""
+
+
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """Add its arguments."""
+    parser.epilog = _MORE
+    parser.add_argument("--json", action="store_true", help="write it as JSON, to be sent with a report")
+    parser.add_argument(
+        "--park",
+        action="store_true",
+        help="park a TensorFlow process made for it, and bring it back: tried on a simulated driver only",
+    )
+    parser.add_argument(
+        "--allow-open-module",
+        action="store_true",
+        help="the same, also with the open kernel module: the machine may stop when the process ends; "
+        "do not interrupt it",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do every check, and print what each finds as soon as it is done."""
+    park = options.park or options.allow_open_module
+    machine = Machine(park=park, allow_open_module=options.allow_open_module)
+    found: list[tuple[str, Finding]] = []
+    live = not options.json and _is_drawn_on()
+    for check in CHECKS:
+        if live:
+            print(f"{'':10}{check.title}…", end="", flush=True)
+        findings = examine(check, machine)
+        found += [(check.name, finding) for finding in findings]
+        if live:
+            print("\r\x1b[K", end="")
+        if findings and not options.json:
+            print(doctor.text(check.title, findings, coloured=live and "NO_COLOR" not in os.environ), flush=True)
+    print(doctor.as_json(found) if options.json else f"\n{doctor.summary(finding for _, finding in found)}")
+    return FAULTY if any(finding.severity is Severity.FAULT for _, finding in found) else 0
+
+
+def _is_drawn_on() -> bool:
+    """Tell whether the output is a terminal that can clear a line and show colours."""
+    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")

@@ -1,0 +1,83 @@
+"""The board that all views share: its directory, and whether the collector that writes to it is alive."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+
+from tfgpu_magic._version import __version__
+from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
+from tfgpu_magic.doctor.machine import Machine
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor import lockfile
+from tfgpu_magic.monitor.board import LOCK, Reader
+from tfgpu_magic.monitor.directory import BoardDirectory
+
+DIRECTORY = Outcome("directory", Severity.GOOD, "It is in {directory}, which is yours alone.")
+ELSEWHERE = Outcome("elsewhere", Severity.WARNING, "It is in {directory}. {why}")
+UNUSABLE = Outcome("unusable", Severity.FAULT, "No view can work: {why}")
+NO_COLLECTOR = Outcome("no-collector", Severity.GOOD, "No collector runs, as nobody looks; the first view starts one.")
+ALIVE = Outcome("alive", Severity.GOOD, "A collector of version {version} is alive. It read the GPUs {age} s ago.")
+OTHER_VERSION = Outcome(
+    "other-version",
+    Severity.NOTE,
+    "The collector that is alive is of version {version}, and this is {ours}: it belongs to another environment.",
+    "It serves all views, and ends when none is left. To have the newer one, close them for half a minute.",
+)
+HANGS = Outcome(
+    "hangs",
+    Severity.FAULT,
+    "A collector is there, and has given no sign for {age} s: it hangs in the driver, and all views are stale.",
+    "It is ended by itself after a minute, unless the driver holds it. See whether this answers:\n  nvidia-smi",
+)
+STARTING = Outcome("starting", Severity.NOTE, "A collector is there, and has not read the GPUs yet.")
+FAILED = Outcome("failed", Severity.FAULT, "No collector could begin: {why}")
+
+
+def check(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  # the board is this user's
+    """Tell where it is, and who writes to it; no collector is started."""
+    try:
+        with BoardDirectory() as place:
+            directory = str(place.path)
+            yield (
+                ELSEWHERE(directory=directory, why=place.passed_over)
+                if place.passed_over
+                else DIRECTORY(directory=directory)
+            )
+            yield _collector(place)
+    except MonitorError as error:
+        yield UNUSABLE(why=str(error))
+
+
+def _collector(place: BoardDirectory) -> Finding:
+    with contextlib.closing(Reader(place)) as reader:
+        seen = reader.look()
+    try:
+        lock = place.open(LOCK, os.O_RDWR)
+    except FileNotFoundError:
+        return NO_COLLECTOR()
+    try:
+        held, version, why = _is_held(lock), lockfile.signed(lock), lockfile.reason(lock)
+    finally:
+        os.close(lock)
+    if not held:
+        return FAILED(why=why) if why else NO_COLLECTOR()
+    if seen.age is None:
+        return STARTING()
+    if seen.stale_since is not None:
+        return HANGS(age=round(seen.age), version=version or None)
+    if version != __version__:
+        return OTHER_VERSION(version=version or None, ours=__version__)
+    return ALIVE(version=version, age=round(seen.age, 1))
+
+
+def _is_held(lock: int) -> bool:
+    """Tell whether a collector holds the lock, which is taken for an instant otherwise."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    return False

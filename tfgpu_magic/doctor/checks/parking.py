@@ -1,0 +1,225 @@
+"""Whether a process's GPU state can be parked in host memory here: what can be seen of that, or a try, if asked for."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tfgpu_magic.config.memory import context_bytes
+from tfgpu_magic.config.process_state import DEVICES, GROWTH
+from tfgpu_magic.doctor import child
+from tfgpu_magic.doctor.children.parking import CHUNK
+from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
+from tfgpu_magic.doctor.installed import version_of
+from tfgpu_magic.doctor.machine import Machine
+from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.monitor.snapshot import Gpu
+from tfgpu_magic.parking import checks, facts
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.checks import Facts, Inside
+from tfgpu_magic.parking.record import Held
+from tfgpu_magic.parking.refusals import Refusal
+from tfgpu_magic.units import BINARY
+from tfgpu_magic.views.parking import reasons
+
+ROOM = 2 * BINARY["GiB"]
+"""The bytes that must be free on a GPU before a process is tried there: the others' programs come first."""
+SIZE = BINARY["GiB"]
+"""The most bytes of tensors that the process has, so that the rates mean something."""
+COPYING = 45.0
+"""Seconds for all that comes after TensorFlow's import."""
+
+_TELL = "Park nothing on this machine. Please tell us, with this report:\n  tfgpu doctor --park --json > doctor.json"
+
+OLD_DRIVER = Outcome(
+    "old-driver", Severity.NOTE, "Not on this machine: that takes driver {least} or later, and this is {version}."
+)
+OPEN_MODULE = Outcome(
+    "open-module",
+    Severity.NOTE,
+    "Not on this machine unless the configuration allows it: with the open kernel module, which is loaded, the end of "
+    "a process that was parked before has stopped whole machines.",
+    "Where nobody else works, this tries it all the same:\n  tfgpu doctor --allow-open-module",
+)
+UNKNOWN_MODULE = Outcome(
+    "unknown-module", Severity.NOTE, "Not on this machine: it is not known which kernel module is loaded."
+)
+ARCHITECTURE = Outcome(
+    "architecture", Severity.NOTE, "Not on this machine: nobody has seen it work on {architecture} processors."
+)
+MIG = Outcome("mig", Severity.NOTE, "Not on GPU {gpu}: the driver cannot move what is on a GPU in MIG mode.")
+UNIFIED = Outcome("unified", Severity.NOTE, "Not on GPU {gpu}, whose memory is the machine's: nothing would be gained.")
+SMALL = Outcome("small", Severity.NOTE, "Not on GPU {gpu}: it is too small for a process to go and surely come back.")
+HOST_MEMORY = Outcome(
+    "host-memory",
+    Severity.NOTE,
+    "Not now: what is parked lies in the machine's memory. A process of {size_bytes} needs {needed_bytes} there, and "
+    "{left_bytes} may be used.",
+)
+NVML = Outcome(
+    "nvml",
+    Severity.NOTE,
+    "From driver 610 on, and this is {version}, only a process that has loaded NVML is parked, as a GPU monitor within "
+    "it does (pynvml).",
+)
+NOT_TRIED = Outcome(
+    "not-tried",
+    Severity.NOTE,
+    "Nothing that can be seen without trying is in its way. Parking has been tried on a simulated driver only: on a "
+    "real one you may be the first.",
+    "This parks a TensorFlow process made for it, and brings it back:\n  tfgpu doctor --park",
+)
+NO_DRIVER = Outcome("no-driver", Severity.NOTE, "It was not tried: the driver does not work.")
+UNTOLD = Outcome(
+    "untold", Severity.NOTE, "Not on this machine: the driver does not tell what a process here holds of a GPU."
+)
+NO_ROOM = Outcome("no-room", Severity.NOTE, "It was not tried: that is done on a GPU on which {room_bytes} are free.")
+NO_GPU = Outcome("no-gpu", Severity.NOTE, "It was not tried: CUDA shows programs no GPU where it could be done.")
+NO_TENSORFLOW = Outcome("no-tensorflow", Severity.NOTE, "It was not tried: TensorFlow is not installed here.")
+WORKS = Outcome(
+    "works",
+    Severity.GOOD,
+    "A TensorFlow process was parked: its {size_bytes} left GPU {gpu} in {out_seconds} s, {out_rate_bytes}/s, and came "
+    "back in {back_seconds} s, {back_rate_bytes}/s. All that it had there is as it was.",
+)
+CHANGED = Outcome(
+    "changed", Severity.FAULT, "A TensorFlow process came back to GPU {gpu} with other contents than it had.", _TELL
+)
+STAYED = Outcome(
+    "stayed",
+    Severity.FAULT,
+    "A TensorFlow process was parked, and the driver still listed {held_bytes} of it on GPU {gpu}.",
+    _TELL,
+)
+REFUSED = Outcome("refused", Severity.WARNING, "A TensorFlow process could not be parked. {reasons}")
+CROWDED = Outcome(
+    "crowded",
+    Severity.NOTE,
+    "A TensorFlow process was parked, and others took the room that it had on GPU {gpu}. It was ended.",
+    "Try it again when fewer programs start.",
+)
+LOST = Outcome("lost", Severity.FAULT, "A TensorFlow process was parked, and did not come back. {reasons}", _TELL)
+HELPER = Outcome(
+    "helper", Severity.FAULT, "The helper that parks could not be asked: {error}", "See what is found about the board."
+)
+LATE = Outcome(
+    "late", Severity.FAULT, "A TensorFlow process was to be parked and come back, and hung for {seconds} s.", _TELL
+)
+ENDED = Outcome("ended", Severity.FAULT, "A TensorFlow process that was to be parked has ended: {why}", _TELL)
+
+_CODE = (
+    "from tfgpu_magic.doctor.children.parking import main; import tensorflow; "
+    "main(tensorflow, {size}, allow_open_module={allow_open_module})"
+)
+
+
+def check(machine: Machine) -> Iterator[Finding]:
+    """Tell why nothing can be parked here, or on which GPUs; else try it, if that is wanted."""
+    if not machine.driver.works:
+        yield from [NO_DRIVER()] if machine.park else []
+        return
+    whole = [gpu for gpu in machine.driver.gpus if gpu.instance is None and gpu.total is not None]
+    found = [(gpu, _refusals(machine, gpu)) for gpu in whole]
+    yield from map(_reason, dict.fromkeys(one for _, refusals in found for one in refusals))
+    good = [gpu for gpu, refusals in found if all(isinstance(one, why.NvmlUnloaded) for one in refusals)]
+    if not good:
+        return
+    if _untold(machine):
+        yield UNTOLD()
+    elif not machine.park:
+        yield NOT_TRIED()
+    elif version_of("tensorflow") is None:
+        yield NO_TENSORFLOW()
+    else:
+        yield _tried(machine, good)
+
+
+def _untold(machine: Machine) -> bool:
+    """Tell whether the driver was seen not to tell what a process holds."""
+    listed = None if machine.cuda is None else machine.cuda.facts.get("listed")
+    return listed is not None and (not listed["own"] or listed["held"] is None)
+
+
+def _refusals(machine: Machine, gpu: Gpu) -> tuple[Refusal, ...]:
+    """Return why an idle process of the size that would be tried could not be parked on a GPU."""
+    held = (Held(gpu.uuid or "", SIZE + context_bytes(gpu.total or 0)),)
+    return checks.refusals(
+        Facts(
+            driver=machine.driver.snapshot.driver if machine.driver.snapshot else None,
+            open_module=facts.open_module(machine.root / "proc"),
+            allow_open_module=machine.allow_open_module,
+            architecture=platform.machine(),
+            gpus=(gpu,),
+            held=held,
+            nvml=machine.park,  # what is tried tells of its own process
+            host=host_memory.untouched(os.getpid(), machine.root / "proc", machine.root / "sys/fs/cgroup"),
+            inside=Inside(),
+        )
+    )
+
+
+def _reason(refusal: Refusal) -> Finding:
+    match refusal:
+        case why.OldDriver(version=version, least=least):
+            return OLD_DRIVER(version=version or None, least=least)
+        case why.OpenModule(version=version):
+            return OPEN_MODULE(version=version)
+        case why.NvmlUnloaded(version=version):
+            return NVML(version=version)
+        case why.OtherArchitecture(architecture=architecture):
+            return ARCHITECTURE(architecture=architecture)
+        case why.MigGpu(gpu=gpu):
+            return MIG(gpu=gpu)
+        case why.UnifiedMemory(gpu=gpu):
+            return UNIFIED(gpu=gpu)
+        case why.NoWayBack(gpu=gpu):
+            return SMALL(gpu=gpu)
+        case why.HostMemory(needed=needed, left=left):
+            return HOST_MEMORY(size_bytes=needed - checks.HOST_MARGIN, needed_bytes=needed, left_bytes=left)
+    return UNKNOWN_MODULE()
+
+
+def _tried(machine: Machine, good: Iterable[Gpu]) -> Finding:
+    """Park a process on the one of these GPUs that CUDA shows and that has most room, and bring it back."""
+    shown = [] if machine.cuda is None else machine.cuda.facts.get("shown", [])
+    gpu = max((gpu for gpu in good if gpu.uuid in shown), key=lambda gpu: gpu.free or 0, default=None)
+    if gpu is None:
+        return NO_GPU()
+    if (gpu.free or 0) < ROOM:
+        return NO_ROOM(room_bytes=ROOM)
+    size = max(CHUNK, min(SIZE, (gpu.free or 0) // 8))
+    answer = child.ask(
+        _CODE.format(size=size, allow_open_module=machine.allow_open_module),
+        patience=child.IMPORTING + COPYING,
+        env={**machine.environ, DEVICES: gpu.uuid or "", GROWTH: "true"},
+    )
+    if answer.late:
+        return LATE(seconds=answer.seconds)
+    return _judged(gpu.label, answer.facts) if answer.facts else ENDED(why=answer.why)
+
+
+def _judged(gpu: str, told: Mapping[str, Any]) -> Finding:
+    """Return what is to be said of a process that has answered; `children.parking.main` says what it tells."""
+    if "error" in told:
+        return HELPER(error=told["error"])
+    refusals = [why.from_json(one) for one in told["refusals"]]
+    if told["step"] == "park":
+        return REFUSED(reasons=reasons(refusals))
+    size, held = told["size"], told["held"]
+    if held:
+        return STAYED(gpu=gpu, held_bytes=held)
+    if told["step"] == "unpark":
+        return CROWDED(gpu=gpu) if why.Cancelled() in refusals else LOST(reasons=reasons(refusals))
+    if not told["same"]:
+        return CHANGED(gpu=gpu)
+    out, back = told["out"], told["back"]
+    return WORKS(
+        gpu=gpu,
+        size_bytes=size,
+        out_seconds=round(out, 3),
+        back_seconds=round(back, 3),
+        out_rate_bytes=round(size / max(out, 1e-3)),
+        back_rate_bytes=round(size / max(back, 1e-3)),
+    )

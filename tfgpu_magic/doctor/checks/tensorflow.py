@@ -1,0 +1,119 @@
+"""Which TensorFlow is installed, and what GPUs it finds: it is imported in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tfgpu_magic.doctor import child
+from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
+from tfgpu_magic.doctor.installed import version_of
+from tfgpu_magic.doctor.machine import Machine
+
+FINDS = Outcome("finds", Severity.GOOD, "TensorFlow {version}, built for CUDA {cuda}, finds {gpus}.")
+ABSENT = Outcome("absent", Severity.NOTE, "It is not installed here.")
+NOT_ASKED = Outcome(
+    "not-asked", Severity.NOTE, "TensorFlow {version} is installed. It was not imported: it would hang with the driver."
+)
+NO_DRIVER = Outcome(
+    "no-driver", Severity.NOTE, "TensorFlow {version} can be imported, and finds no GPU, as there is no driver."
+)
+LATE = Outcome(
+    "late",
+    Severity.WARNING,
+    "TensorFlow {version} is installed, and did not list its GPUs within {seconds} s.",
+    "A slow disk or a busy machine makes its import slow. Time it:\n  time python -c 'import tensorflow'",
+)
+ENDED = Outcome(
+    "ended",
+    Severity.FAULT,
+    "TensorFlow {version} is installed, and cannot be imported and list its GPUs: {why}",
+    "Install it anew, in an environment of its own if need be:\n  pip install --force-reinstall 'tensorflow[and-cuda]'",
+)
+CPU_ONLY = Outcome(
+    "cpu-only",
+    Severity.FAULT,
+    "TensorFlow {version} is built without CUDA: it uses no GPU.",
+    "Install a build with it:\n  pip install 'tensorflow[and-cuda]'",
+)
+LIBRARIES = Outcome(
+    "libraries",
+    Severity.FAULT,
+    "TensorFlow {version} finds no GPU, since it did not find all of CUDA's libraries: {missing}. It is built for CUDA "
+    "{cuda} and cuDNN {cudnn}.",
+    "Install them with it, or name their folders in LD_LIBRARY_PATH:\n  pip install 'tensorflow[and-cuda]'",
+)
+BLIND = Outcome(
+    "blind",
+    Severity.FAULT,
+    "TensorFlow {version} finds none of the GPUs that CUDA shows it, though it has all of CUDA's libraries.",
+    "It says why when it lists them:\n  python -c \"import tensorflow as tf; tf.config.list_physical_devices('GPU')\"",
+)
+HIDDEN = Outcome(
+    "hidden", Severity.NOTE, "TensorFlow {version} finds no GPU: CUDA_VISIBLE_DEVICES is `{visible}` here."
+)
+FEWER = Outcome(
+    "fewer",
+    Severity.WARNING,
+    "TensorFlow {version} finds {gpus}, and passes over {passed_over}, which CUDA shows.",
+    "It passes over GPUs with fewer than 8 multiprocessors; this lets it take them:\n"
+    "  export TF_MIN_GPU_MULTIPROCESSOR_COUNT=1",
+)
+
+NEEDED = ("cudart", "cublas", "cublasLt", "cudnn", "cufft", "cusolver", "cusparse")
+"""The libraries without which TensorFlow uses no GPU."""
+
+_CODE = "from tfgpu_magic.config.runtime.found import main; import tensorflow; main(tensorflow)"
+
+
+def check(machine: Machine) -> Iterator[Finding]:
+    """Tell what TensorFlow finds."""
+    version = version_of("tensorflow")
+    if version is None:
+        yield ABSENT()
+        return
+    driver = machine.driver
+    if driver.answer.late:
+        yield NOT_ASKED(version=version)
+        return
+    answer = child.ask(_CODE, patience=child.IMPORTING)
+    facts = answer.facts
+    if answer.late:
+        yield LATE(version=version, seconds=answer.seconds)
+    elif not facts:
+        yield ENDED(version=version, why=answer.why)
+    else:
+        yield _judged(machine, **facts)
+
+
+def _judged(
+    machine: Machine, *, version: str, with_cuda: bool, cuda: str | None, cudnn: str | None, gpus: list[str],
+    libraries: list[str],
+) -> Finding:  # fmt: skip
+    """Return what is to be said of a TensorFlow that has answered.
+
+    Args:
+        machine: this machine.
+        version: TensorFlow's.
+        with_cuda: whether it is built for CUDA.
+        cuda: the version of CUDA that it is built for.
+        cudnn: that of cuDNN.
+        gpus: the UUIDs of the GPUs that it lists.
+        libraries: the names of CUDA's libraries that it has loaded.
+    """
+    shown = [] if machine.cuda is None else machine.cuda.facts.get("shown", [])
+    missing = [name for name in NEEDED if name not in libraries]
+    if not machine.driver.works:
+        return NO_DRIVER(version=version, with_cuda=with_cuda)
+    if not with_cuda:
+        return CPU_ONLY(version=version)
+    found = [f"GPU {machine.label(uuid)}" for uuid in gpus]
+    if gpus:
+        passed_over = [f"GPU {machine.label(uuid)}" for uuid in shown if uuid not in gpus]
+        if passed_over:
+            return FEWER(version=version, gpus=found, passed_over=passed_over)
+        return FINDS(version=version, cuda=cuda, cudnn=cudnn, gpus=found)
+    if not shown and machine.visible is not None:
+        return HIDDEN(version=version, visible=machine.visible)
+    if missing:
+        return LIBRARIES(version=version, missing=[f"lib{name}" for name in missing], cuda=cuda, cudnn=cudnn)
+    return BLIND(version=version)

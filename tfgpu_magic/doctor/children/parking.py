@@ -1,0 +1,98 @@
+"""In a process of its own: TensorFlow fills some memory of a GPU, is parked, comes back, and sees whether all is there.
+
+The process ends as programs do once it has come back: with the open kernel module, to kill one then has stopped whole
+machines. `child.ask` kills it all the same when its time is over, and when the doctor is interrupted. While its memory
+may be away, CUDA's own end would wait for that, so it ends at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.look import LOOK_TIMEOUT, look
+from tfgpu_magic.parking import client, refusals
+from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tfgpu_magic.parking.messages import Outcome
+
+NAME = "tfgpu doctor"
+"""What the process is called while it is parked."""
+CHUNK = 64 * MIB
+"""The bytes of one tensor."""
+ROOM_TIMEOUT = 20.0
+"""Seconds that it waits for room: others may have taken that."""
+
+
+def main(tensorflow: Any, size: int, *, allow_open_module: bool) -> None:
+    """Park this process, and print what came of it.
+
+    That is the `step` that it has come to, and `refusals` of it; the `size` that it held, what the driver said that it
+    `held` meanwhile, the seconds `out` and `back`, whether all is the `same`; or the `error` of the helper.
+
+    Args:
+        tensorflow: the module.
+        size: bytes of tensors.
+        allow_open_module: whether to try it on the open kernel module.
+    """
+    answer = _answer(tensorflow, size, allow_open_module=allow_open_module)
+    print(json.dumps(answer), flush=True)
+    if answer.get("step") != "compare" and not _is_back():
+        os._exit(0)
+
+
+def _answer(tensorflow: Any, size: int, *, allow_open_module: bool) -> dict[str, Any]:
+    kept = [_on_gpu(tensorflow, os.urandom(CHUNK)) for _ in range(size // CHUNK)]
+    before = _digest(kept)
+    try:
+        gone = client.park(inside=Inside(), name=NAME, allow_open_module=allow_open_module)
+        if not gone.done or gone.entry is None:
+            return {"step": "park", "refusals": _refusals(gone)}
+        answer = {"size": gone.entry.size, "out": gone.seconds, "held": _held()}
+        end = time.monotonic() + ROOM_TIMEOUT
+        back = client.unpark(wanted=lambda: time.monotonic() < end)
+    except MonitorError as error:
+        return {"error": str(error)}
+    if not back.done:
+        return answer | {"step": "unpark", "refusals": _refusals(back)}
+    return answer | {"step": "compare", "refusals": [], "back": back.seconds, "same": _digest(kept) == before}
+
+
+def _is_back() -> bool:
+    """Tell whether the record says that this process was away and has everything again."""
+    entry = client.parked()
+    return entry is not None and entry.phase is Phase.BACK
+
+
+def _on_gpu(tensorflow: Any, content: bytes) -> Any:
+    """Return a tensor on the GPU that has this content."""
+    with tensorflow.device("CPU:0"):
+        here = tensorflow.io.decode_raw(content, tensorflow.uint8)
+    with tensorflow.device("GPU:0"):
+        return tensorflow.identity(here)
+
+
+def _digest(tensors: Iterable[Any]) -> str:
+    """Return a checksum of what tensors hold."""
+    content = hashlib.sha256()
+    for tensor in tensors:
+        content.update(tensor.numpy())
+    return content.hexdigest()
+
+
+def _held() -> int:
+    """Return what the driver lists of this process."""
+    return sum(row.held or 0 for row in look(LOOK_TIMEOUT).processes if row.pid == os.getpid())
+
+
+def _refusals(outcome: Outcome) -> list[dict[str, Any]]:
+    return [refusals.to_json(refusal) for refusal in outcome.refusals]

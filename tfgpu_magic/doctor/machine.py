@@ -1,0 +1,99 @@
+"""What several checks read of this machine: the driver and CUDA, each once and when it is first wanted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from tfgpu_magic.config.process_state import DEVICES
+from tfgpu_magic.doctor.child import Answer, ask
+from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
+
+_READER = "from tfgpu_magic.monitor.nvml import Reader; "
+_DRIVER = f"{_READER}from tfgpu_magic.doctor.children.driver import main; main(Reader())"
+_CUDA = f"{_READER}from tfgpu_magic.doctor.children.cuda import main; main(Reader())"
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """What the driver has answered.
+
+    Attributes:
+        answer: what came of asking it.
+        snapshot: its GPUs; None where it did not answer, or the process that asked it ended.
+        persistence: whether it stays awake for each GPU that nobody uses, by the GPU's label; as far as it is known.
+    """
+
+    answer: Answer
+    snapshot: Snapshot | None = None
+    persistence: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs and MIG instances; none where there is no driver."""
+        return () if self.snapshot is None else self.snapshot.gpus
+
+    @property
+    def works(self) -> bool:
+        """Whether it has listed its GPUs."""
+        return self.snapshot is not None and self.snapshot.error is None
+
+
+class Machine:
+    """This machine, as checks read it.
+
+    Args:
+        root: where its file system begins.
+        environ: the environment variables.
+        park: whether a process is to be parked, to try it.
+        allow_open_module: whether also on the open kernel module.
+    """
+
+    def __init__(
+        self,
+        root: Path = Path("/"),
+        environ: Mapping[str, str] = os.environ,
+        *,
+        park: bool = False,
+        allow_open_module: bool = False,
+    ) -> None:
+        self.root = root
+        self.environ = environ
+        self.park, self.allow_open_module = park, allow_open_module
+
+    @cached_property
+    def driver(self) -> Driver:
+        """What the driver answers."""
+        answer = ask(_DRIVER)
+        if not answer.facts:
+            return Driver(answer)
+        return Driver(answer, Snapshot.from_json(answer.facts["snapshot"]), answer.facts["persistence"])
+
+    @cached_property
+    def cuda(self) -> Answer | None:
+        """What came of starting CUDA; None where the driver does not work, and CUDA would hang or fail as well."""
+        return ask(_CUDA) if self.driver.works else None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its GPUs are simulated."""
+        return self.driver.snapshot is not None and self.driver.snapshot.simulated
+
+    @property
+    def visible(self) -> str | None:
+        """The GPUs that the user has made visible to CUDA; None where all are."""
+        return self.environ.get(DEVICES)
+
+    def label(self, uuid: str) -> str:
+        """Return the number of a GPU, as `Gpu.label`; its UUID where the driver has none of it."""
+        return next((gpu.label for gpu in self.driver.gpus if gpu.uuid == uuid), uuid)
+
+    def text(self, path: str) -> str | None:
+        """Return what a file has, such as ``/proc/version``; None where it cannot be read."""
+        try:
+            return (self.root / path.lstrip("/")).read_text(errors="replace")
+        except OSError:
+            return None

@@ -1,0 +1,209 @@
+"""Decides whether a process may be parked, from facts that others have read: every reason why not, at once. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.config.memory import context_bytes
+from tfgpu_magic.isolate.allocation import usable
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.units import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tfgpu_magic.monitor.snapshot import Gpu
+    from tfgpu_magic.parking.record import Held
+    from tfgpu_magic.parking.refusals import Refusal
+
+LEAST_DRIVER = 580
+"""The first branch of the driver that NVIDIA's own snapshot tools ask for; the calls are there from 570 on."""
+
+NVML_MINDED_FROM = 610
+"""The first branch on which a lock ends a process in which NVML was unloaded without `nvmlShutdown`."""
+
+ARCHITECTURES = ("x86_64",)
+"""The processors for which it was seen to work."""
+
+ROOM_MARGIN = 256 * MIB
+"""Bytes of a GPU that must be free beside what comes back: a restore that finds too little fails for good."""
+
+HOST_MARGIN = 1024 * MIB
+"""Bytes of the host's memory that must be left beside what goes there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """What only the process itself can say, and has to.
+
+    Attributes:
+        busy: whether a cell runs.
+        threads: the names of threads that may call CUDA at any time.
+        nccl: whether NCCL has started.
+        shared: whether GPU memory is shared with another process.
+    """
+
+    busy: bool = False
+    threads: tuple[str, ...] = ()
+    nccl: bool = False
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a process and its machine.
+
+    Attributes:
+        error: why the driver gives no figures; None where it does.
+        driver: the driver's version; None where it is unknown.
+        open_module: whether the open kernel module is loaded; None where that is unknown.
+        allow_open_module: whether the administrator allows it there.
+        architecture: as `platform.machine` names it.
+        gpus: the GPUs that the process is on.
+        held: what it holds of each of these, in their order; None where the driver does not say.
+        unlisted: whether it may hold memory though it is on none of these: the driver lists pids of another namespace.
+        alive: whether there is such a process, with the start that was named.
+        own: whether it is this user's.
+        stopped: whether a signal or a debugger has stopped it.
+        mappings: how often it has mapped the file of managed memory; None where that cannot be read.
+        nvml: whether it has NVML's library loaded; None where that cannot be read.
+        children: pids of its descendants that have the driver open, or of which it is not known.
+        host: bytes of host memory that it may still fill; None where that is unknown.
+        inside: what it says of itself; None where it says nothing.
+    """
+
+    error: str | None = None
+    driver: str | None
+    open_module: bool | None
+    allow_open_module: bool = False
+    architecture: str
+    gpus: tuple[Gpu, ...] = ()
+    held: tuple[Held | None, ...] = ()
+    unlisted: bool = False
+    alive: bool = True
+    own: bool = True
+    stopped: bool = False
+    mappings: int | None = 1
+    nvml: bool | None = True
+    children: tuple[int, ...] = ()
+    host: int | None
+    inside: Inside | None
+
+    @property
+    def known(self) -> tuple[Held, ...]:
+        """What the process holds, as far as it is known."""
+        return tuple(held for held in self.held if held is not None)
+
+    @property
+    def size(self) -> int:
+        """The bytes of that."""
+        return sum(held.size for held in self.known)
+
+
+def refusals(facts: Facts) -> tuple[Refusal, ...]:
+    """Return every reason why a process is not to be parked; none means that it may be."""
+    if not facts.alive:
+        return (why.Ended(),)
+    if not facts.own:  # nothing else is told of another user's process
+        return (why.NotYours(),)
+    return tuple(refusal for check in _CHECKS for refusal in check(facts))
+
+
+def placeholder(size: int) -> int:
+    """Return the bytes of a GPU that must be taken before so many bytes are brought back."""
+    return size + ROOM_MARGIN
+
+
+def needed(size: int, gpu: Gpu) -> int:
+    """Return the bytes that must be free for that: the placeholder has a context of its own beside it."""
+    return placeholder(size) + context_bytes(gpu.total or 0)
+
+
+def _driver(facts: Facts) -> Iterator[Refusal]:
+    if facts.error is not None:
+        yield why.NoDriver(facts.error)
+        return
+    version, branch = facts.driver or "", _branch(facts)
+    if branch < LEAST_DRIVER:
+        yield why.OldDriver(version, str(LEAST_DRIVER))
+    if branch >= NVML_MINDED_FROM and not facts.nvml:  # it may never have loaded it: that cannot be told
+        yield why.NvmlUnloaded(version)
+    if facts.open_module is None:
+        yield why.UnknownModule()
+    elif facts.open_module and not facts.allow_open_module:
+        yield why.OpenModule(version)
+
+
+def _branch(facts: Facts) -> int:
+    """Return the first number of the driver's version; 0 where that is unknown."""
+    found = re.match(r"\d+", facts.driver or "")
+    return 0 if found is None else int(found[0])
+
+
+def _architecture(facts: Facts) -> Iterator[Refusal]:
+    if facts.architecture not in ARCHITECTURES:
+        yield why.OtherArchitecture(facts.architecture)
+
+
+def _gpus(facts: Facts) -> Iterator[Refusal]:
+    for gpu in facts.gpus:
+        if gpu.mig or gpu.instance is not None:
+            yield why.MigGpu(gpu.label)
+        if gpu.unified:
+            yield why.UnifiedMemory(gpu.label)
+
+
+def _held(facts: Facts) -> Iterator[Refusal]:
+    if facts.error is not None:
+        return
+    if not facts.held:
+        yield why.HeldUnknown("") if facts.unlisted else why.HoldsNothing()
+    for gpu, held in zip(facts.gpus, facts.held, strict=True):
+        if held is None:
+            yield why.HeldUnknown(gpu.label)
+            continue
+        room, wanted = usable(gpu), needed(held.size, gpu)
+        if room is None or wanted > room:
+            yield why.NoWayBack(gpu.label, wanted, room)
+
+
+def _state(facts: Facts) -> Iterator[Refusal]:
+    if facts.stopped:
+        yield why.Stopped()
+
+
+def _managed(facts: Facts) -> Iterator[Refusal]:
+    if facts.mappings is None or facts.mappings > 1:
+        yield why.ManagedMemory(facts.mappings)
+
+
+def _children(facts: Facts) -> Iterator[Refusal]:
+    if facts.children:
+        yield why.Children(facts.children)
+
+
+def _host(facts: Facts) -> Iterator[Refusal]:
+    wanted = facts.size + HOST_MARGIN
+    if facts.host is None or facts.host < wanted:
+        yield why.HostMemory(wanted, facts.host)
+
+
+def _inside(facts: Facts) -> Iterator[Refusal]:
+    if facts.inside is None:
+        yield why.NotAsked()
+        return
+    if facts.inside.busy:
+        yield why.Busy()
+    if facts.inside.threads:
+        yield why.Threads(facts.inside.threads)
+    if facts.inside.nccl:
+        yield why.Nccl()
+    if facts.inside.shared:
+        yield why.SharedMemory()
+
+
+_CHECKS: Sequence[Callable[[Facts], Iterator[Refusal]]] = (
+    _driver, _architecture, _gpus, _state, _held, _managed, _children, _inside, _host,
+)  # fmt: skip

@@ -1,0 +1,147 @@
+"""The driver's calls for parking: THE ONLY module that makes them, and only in a `worker`, which can be given up.
+
+Source: CUDA Driver API reference, "Checkpoint" (`cuCheckpointProcess…`, in libcuda from driver 570 on), "Primary
+Context Management" and "Memory Management". A call may take seconds, and for a process that is stopped it never
+returns, whatever timeout it was given.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.config import cuda
+from tfgpu_magic.parking.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+OK, OUT_OF_MEMORY, NO_CUDA = 0, 2, 3
+NO_DEVICE = 100
+NO_SUCH_PROCESS, LOCK_TIMED_OUT = 304, 600
+MISSING = 500
+"""Numbers of errors, as cuda.h has them; the last one is also that of a function that the library lacks."""
+
+RESTORE = "cuCheckpointProcessRestore"
+"""The one call that may fail for good."""
+
+
+class _LockArguments(ctypes.Structure):
+    _fields_ = (("timeout_ms", ctypes.c_uint), ("reserved", ctypes.c_uint), ("more", ctypes.c_uint64 * 7))
+
+
+class _Arguments(ctypes.Structure):
+    """The arguments of the other calls: 64 bytes, all zero. Restore would take other GPUs here, by UUID."""
+
+    _fields_ = (("reserved", ctypes.c_uint64 * 8),)
+
+
+class DriverError(Exception):
+    """A call that the driver declined.
+
+    Attributes:
+        call: the call's name.
+        code: the driver's number of the error.
+    """
+
+    def __init__(self, call: str, code: int) -> None:
+        super().__init__(f"{call}: {code}")
+        self.call, self.code = call, code
+
+
+class Driver:
+    """The opened driver, with the room that this process has taken for another one.
+
+    Args:
+        folders: where else to look for the library, if the system does not find it.
+
+    Raises:
+        DriverError: it cannot be opened.
+    """
+
+    def __init__(self, folders: Iterable[str] = ()) -> None:
+        self._library = _load(folders)
+        self._taken: list[ctypes.c_uint64] = []
+        self._contexts: list[ctypes.c_int] = []
+        self._call("cuInit", 0)
+
+    def state(self, pid: int) -> State:
+        """Return a process's state."""
+        state = ctypes.c_int()
+        self._call("cuCheckpointProcessGetState", pid, ctypes.byref(state))
+        return State(state.value)
+
+    def lock(self, pid: int, seconds: float) -> None:
+        """Let what a process has submitted end, and have its further calls wait."""
+        self._call("cuCheckpointProcessLock", pid, ctypes.byref(_LockArguments(timeout_ms=int(1000 * seconds))))
+
+    def checkpoint(self, pid: int) -> None:
+        """Copy a locked process's memory into its own host memory, and let go of its GPUs."""
+        self._call("cuCheckpointProcessCheckpoint", pid, ctypes.byref(_Arguments()))
+
+    def restore(self, pid: int) -> None:
+        """Bring a process's memory back, at once after the room that was taken for it is free; it stays locked.
+
+        Raises:
+            DriverError: it failed, and fails for good where there was too little room.
+        """
+        for at in self._taken:
+            self._call("cuMemFree_v2", at)
+        self._taken = []
+        self._call(RESTORE, pid, ctypes.byref(_Arguments()))
+
+    def unlock(self, pid: int) -> None:
+        """Let a locked process's calls go on."""
+        self._call("cuCheckpointProcessUnlock", pid, ctypes.byref(_Arguments()))
+
+    def take(self, room: Mapping[str, int]) -> None:
+        """Take room on GPUs, as bytes by UUID, until a restore needs it or `let_go` frees it; all of it or none.
+
+        A context on each GPU comes with it, which stays until `let_go`: so what is restored has more room than it
+        needs.
+
+        Raises:
+            DriverError: there is no room for all of it.
+        """
+        order = cuda.shown()
+        if not set(order).issuperset(room):
+            raise DriverError("cuDeviceGet", NO_DEVICE)
+        try:
+            for gpu, size in room.items():
+                device, context, at = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+                self._call("cuDeviceGet", ctypes.byref(device), order.index(gpu))
+                self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+                self._contexts.append(device)
+                self._call("cuCtxSetCurrent", context)
+                self._call("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(size))
+                self._taken.append(at)
+        except DriverError:
+            self.let_go()
+            raise
+
+    def let_go(self) -> None:
+        """Free all that was taken, contexts included."""
+        for at in self._taken:
+            self._library.cuMemFree_v2(at)
+        for device in self._contexts:
+            self._library.cuDevicePrimaryCtxRelease_v2(device)
+        self._taken, self._contexts = [], []
+
+    def _call(self, name: str, *arguments: object) -> None:
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            raise DriverError(name, MISSING) from None
+        code = int(function(*arguments))
+        if code != OK:
+            raise DriverError(name, code)
+
+
+def _load(folders: Iterable[str]) -> ctypes.CDLL:
+    """Load the library from where the system finds it, else from the first folder that has it."""
+    for path in (cuda.LIBRARY, *(f"{folder}/{cuda.LIBRARY}" for folder in folders)):
+        try:
+            return ctypes.CDLL(path)
+        except OSError:
+            continue
+    raise DriverError("dlopen", NO_DEVICE)

@@ -1,0 +1,148 @@
+"""Reads what `checks` decides from: the driver's module, the process in ``/proc``, its children, its host's memory.
+
+What the driver itself says comes as a snapshot, from a process that may hang. Where something cannot be read it is
+unknown, and what is unknown is refused.
+Source: proc(5); the kernel's documentation of memory cgroups; NVIDIA's README of its Linux driver, on
+``/proc/driver/nvidia/version``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.isolate.process import host_memory
+from tfgpu_magic.monitor.driver_users import opens_driver
+from tfgpu_magic.monitor.pids import began, elsewhere
+from tfgpu_magic.parking.checks import Facts
+from tfgpu_magic.parking.record import Held
+
+if TYPE_CHECKING:
+    from tfgpu_magic.monitor.snapshot import Snapshot
+    from tfgpu_magic.parking.checks import Inside
+
+PROC = Path("/proc")
+_STOPPED = "Tt"
+
+
+def read(pid: int, start: int, snapshot: Snapshot, inside: Inside | None, *, allow_open_module: bool = False) -> Facts:
+    """Read all facts of a process.
+
+    Args:
+        pid: its pid.
+        start: when it began, in the system's ticks since its start.
+        snapshot: the GPUs and what each process holds, read just now.
+        inside: what it says of itself.
+        allow_open_module: whether the administrator allows the open kernel module.
+    """
+    rows = [row for row in snapshot.processes if row.pid == pid]
+    gpus = {gpu.label: gpu for gpu in snapshot.gpus}
+    here = [(gpus[row.gpu], row.held) for row in rows if row.gpu in gpus]
+    return Facts(
+        error=snapshot.error or _unlisted(snapshot),
+        driver=snapshot.driver,
+        open_module=open_module(),
+        allow_open_module=allow_open_module,
+        architecture=platform.machine(),
+        gpus=tuple(gpu for gpu, _ in here),
+        held=tuple(None if size is None or not gpu.uuid else Held(gpu.uuid, size) for gpu, size in here),
+        unlisted=not here and bool(elsewhere(row.pid for row in snapshot.processes)) and opens_driver(pid) is not False,
+        alive=began(pid) == start,
+        own=owned(pid),
+        stopped=stopped(pid),
+        mappings=managed_mappings(pid),
+        nvml=nvml_loaded(pid),
+        children=children_on_driver(pid),
+        host=host_memory.untouched(pid),
+        inside=inside,
+    )
+
+
+def _unlisted(snapshot: Snapshot) -> str | None:
+    """Return why it is not known which processes are on a GPU; None where the driver lists them all."""
+    return next((gpu.error or "no list of processes" for gpu in snapshot.gpus if not gpu.listed and not gpu.mig), None)
+
+
+def _machine() -> str | None:
+    return os.environ.get("TFGPU_SIMGPU")
+
+
+def open_module(proc: Path = PROC) -> bool | None:
+    """Tell whether the open kernel module is loaded; None where that is unknown."""
+    machine = _machine()
+    file = proc / "driver/nvidia/version" if machine is None else Path(f"{machine}.nvidia-version")
+    try:
+        return "Open Kernel Module" in file.read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return None
+
+
+def owned(pid: int) -> bool:
+    """Tell whether a process is this user's."""
+    with contextlib.suppress(OSError):
+        return (PROC / str(pid)).stat().st_uid == os.geteuid()
+    return False
+
+
+def stopped(pid: int) -> bool:
+    """Tell whether a process is stopped, so that driver calls for it would never return; one that has ended is not."""
+    with contextlib.suppress(OSError):
+        state = (PROC / f"{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        return state in _STOPPED
+    return False
+
+
+def managed_mappings(pid: int) -> int | None:
+    """Return how often a process has mapped the file of managed memory; None where that cannot be read."""
+    machine = _machine()
+    file = "/dev/nvidia-uvm" if machine is None else f"{os.path.realpath(machine)}.nvidia-uvm"
+    mapped = _mapped(pid)
+    return None if mapped is None else sum(line.endswith(f" {file}") for line in mapped)
+
+
+def nvml_loaded(pid: int) -> bool | None:
+    """Tell whether a process has NVML's library loaded; None where that cannot be read."""
+    mapped = _mapped(pid)
+    return None if mapped is None else any("/libnvidia-ml.so" in line for line in mapped)
+
+
+def _mapped(pid: int) -> list[str] | None:
+    """Return a line for each mapping of a process; None where they cannot be read."""
+    try:
+        return (PROC / f"{pid}/maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+
+
+def children_on_driver(pid: int) -> tuple[int, ...]:
+    """Return the pids of a process's descendants that have the driver open, or of which that cannot be read."""
+    return tuple(child for child in sorted(descendants(pid)) if opens_driver(child) is not False and began(child))
+
+
+def descendants(pid: int) -> set[int]:
+    """Return the pids of all descendants of a process."""
+    if began(pid) and not (PROC / f"{pid}/task/{pid}/children").exists():  # a system without `CONFIG_PROC_CHILDREN`
+        import psutil  # takes milliseconds, which nearly no system needs
+
+        with contextlib.suppress(psutil.Error):
+            return {child.pid for child in psutil.Process(pid).children(recursive=True)}
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        for child in _children(waiting.pop()) - found:
+            found.add(child)
+            waiting.append(child)
+    return found
+
+
+def _children(pid: int) -> set[int]:
+    """Return the pids of a process's children, which any of its threads may have started."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):  # the process has ended
+        for thread in os.listdir(PROC / f"{pid}/task"):  # noqa: PTH208  names are enough
+            with contextlib.suppress(OSError):  # a thread has ended
+                found.update(map(int, (PROC / f"{pid}/task/{thread}/children").read_text().split()))
+    return found

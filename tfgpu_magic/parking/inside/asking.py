@@ -1,0 +1,99 @@
+"""Asks the kernel of another notebook of this user's to park itself: only it knows whether it may be parked now.
+
+It is asked by a message like a cell's, which no page shows and no history keeps. Its answer comes with the message's
+end, in the metadata.
+Source: Jupyter's messaging protocol, "Execute"; ipykernel's command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.monitor.pids import began
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.client import parked
+from tfgpu_magic.parking.messages import ANSWER, Outcome, reply
+from tfgpu_magic.parking.states import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BEGIN_TIMEOUT = 5.0
+"""Seconds in which the other kernel begins with it; later it would surprise whoever works there by then."""
+ANSWER_TIMEOUT = 30.0
+"""Seconds in which it is parked, or on its way by the record, or has said why not; else it has not begun."""
+_OPTIONS = ("-f", "--f", "--IPKernelApp.connection_file")
+_POLL = 0.5  # seconds between two looks whether the other kernel is there
+
+
+def park(pid: int) -> Outcome:
+    """Have another notebook's kernel park itself, if no cell runs there.
+
+    Args:
+        pid: the kernel.
+
+    Raises:
+        MonitorError: it cannot be asked.
+    """
+    from jupyter_client.blocking.client import BlockingKernelClient  # it is there where kernels are
+
+    entry = parked(pid)
+    if entry is not None and entry.phase is Phase.PARKED:  # to ask would bring it back
+        return Outcome(entry=entry)
+    if entry is not None and entry.phase is Phase.FAILED:  # its user is to hear of that first, in a cell
+        return Outcome(entry=entry, refusals=(why.Lost(),))
+    path, start = connection_file(pid), began(pid)
+    if path is None:
+        return Outcome(refusals=(why.NotAsked() if start is not None else why.Ended(),))
+    client = BlockingKernelClient(connection_file=str(path))
+    try:
+        client.load_connection_file()
+        client.shell_channel.start()
+        return _answer(client, pid, start)
+    except (OSError, ValueError, KeyError) as error:
+        raise MonitorError(f"The kernel with pid {pid} cannot be asked: {error}") from error
+    finally:
+        client.stop_channels()
+
+
+def connection_file(pid: int) -> Path | None:
+    """Return the connection file of a kernel of this user's; None where the process is no kernel."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="surrogateescape").split("\0")
+        return _connection_file(words)
+    return None
+
+
+def _connection_file(words: Sequence[str]) -> Path | None:
+    if not any("ipykernel" in word or "colab_kernel_launcher" in word for word in words):
+        return None
+    named = [after for word, after in itertools.pairwise(words) if word == "-f"]
+    named += [word.partition("=")[2] for word in words if word.partition("=")[0] in _OPTIONS]
+    return Path(named[0]) if named else None
+
+
+def _answer(client: Any, pid: int, start: int | None) -> Outcome:
+    deadline = time.time() + BEGIN_TIMEOUT
+    code = f"__import__('tfgpu_magic.parking.inside.answering', fromlist=['park']).park({deadline!r})"
+    asked = client.execute(code, silent=True, store_history=False, allow_stdin=False, stop_on_error=False)
+    while began(pid) == start:
+        with contextlib.suppress(queue.Empty):
+            message = client.get_shell_msg(timeout=_POLL)
+            if message["parent_header"].get("msg_id") == asked:
+                line = message["metadata"].get(ANSWER)
+                found = None if line is None else reply(line.encode())
+                return found if isinstance(found, Outcome) else Outcome(refusals=(why.NotAsked(),))
+        if time.time() > deadline + ANSWER_TIMEOUT and not _on_its_way(pid):
+            return Outcome(refusals=(why.Busy(),))
+    return Outcome(refusals=(why.Ended(),))
+
+
+def _on_its_way(pid: int) -> bool:
+    entry = parked(pid)
+    return entry is not None and entry.parked

@@ -1,0 +1,118 @@
+"""Parks this process by itself when no cell has run for a while, always or only when another one waits for room.
+
+It has a thread that looks at the clock. The kernel's own loop does the parking, so that no cell is under way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from typing import Any
+
+from tfgpu_magic.config import cuda
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.isolate import lease_reader
+from tfgpu_magic.monitor.directory import BoardDirectory
+from tfgpu_magic.parking.inside import notebook
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the clock, and at who waits."""
+AGAIN_AFTER = 15.0
+"""Seconds after which what could not be parked is tried again, and from then on twice as long each time."""
+LONGEST_PAUSE = 300.0
+"""The most that this becomes, until a cell runs again."""
+PARK_TIMEOUT = 600.0
+"""Seconds after which a parking that the loop was given, and has not begun, is given up."""
+
+
+class Automatic:
+    """The parking of one process by itself.
+
+    Args:
+        shell: IPython's shell.
+        after: seconds without a running cell.
+        when_needed: whether only when another one waits for room on its GPUs.
+    """
+
+    def __init__(self, shell: Any, after: float, *, when_needed: bool) -> None:
+        self._shell, self._after, self._when_needed = shell, after, when_needed
+        self._notebook = notebook.of(shell)
+        self._running = True  # the cell that sets it up
+        self._idle_since = self._not_before = float("-inf")
+        self._pause = AGAIN_AFTER
+        self._ended = threading.Event()
+        self._events = (("pre_run_cell", self._begins), ("post_run_cell", self._ends))
+
+    def start(self) -> None:
+        """Begin to look."""
+        for name, callback in self._events:
+            self._shell.events.register(name, callback)
+        threading.Thread(target=self._run, name="tfgpu_magic-parking", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        for name, callback in self._events:
+            self._shell.events.unregister(name, callback)
+
+    def _begins(self, _: object) -> None:
+        self._running = True
+
+    def _ends(self, _: object) -> None:
+        self._running, self._idle_since, self._pause = False, time.monotonic(), AGAIN_AFTER
+
+    def _run(self) -> None:
+        while not self._ended.wait(LOOK_EVERY):
+            with contextlib.suppress(MonitorError, OSError):
+                if self._due() and not self._have_parked():
+                    self._not_before = time.monotonic() + self._pause
+                    self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    def _due(self) -> bool:
+        now = time.monotonic()
+        idle = not self._running and now - max(self._idle_since, self._notebook.active) >= self._after
+        if not idle or self._notebook.parked or now < self._not_before:
+            return False
+        ours = set(cuda.pools())
+        return bool(ours) and (not self._when_needed or bool(ours & _needed()))
+
+    def _have_parked(self) -> bool:
+        """Park it, on the thread that runs its cells where it has a loop; tell whether it is parked."""
+        done = threading.Event()
+
+        def park() -> None:
+            try:
+                if not self._ended.is_set() and self._due():  # the loop may have been given it long ago
+                    outcome = self._notebook.park()
+                    logging.getLogger(__name__).debug("parked by itself: %s", outcome.refusals or "done")
+            except MonitorError as error:
+                logging.getLogger(__name__).debug("not parked by itself: %s", error)
+            finally:
+                done.set()
+
+        if hasattr(self._shell, "kernel"):
+            self._shell.kernel.io_loop.add_callback(park)
+            done.wait(PARK_TIMEOUT)
+        else:
+            park()
+        return self._notebook.parked
+
+
+_automatic: Automatic | None = None
+
+
+def set_up(shell: Any, after: float | None, *, when_needed: bool) -> None:
+    """Have a process parked by itself from now on; `after` None is no more."""
+    global _automatic
+    if _automatic is not None:
+        _automatic.stop()
+    _automatic = None if after is None else Automatic(shell, after, when_needed=when_needed)
+    if _automatic is not None:
+        _automatic.start()
+
+
+def _needed() -> set[str]:
+    with BoardDirectory() as place:
+        return lease_reader.needed(place)

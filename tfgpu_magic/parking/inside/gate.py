@@ -1,0 +1,96 @@
+"""Holds user code back while this process's GPU state is away: a gate on every way into it, until the state is back.
+
+The first call to the driver while the state is away may end the process, so nothing of the user's may run before. Each
+way in (`cells`, `kernel`, `event_loop`, `threads`) puts a function of ours in the place of one of IPython's, of the
+kernel's or of Python's; when the gate is opened, all is as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Way(Enum):
+    """How user code wants to pass."""
+
+    CELL = "cell"
+    """It has an output below which its wait is shown, and waits as long as it takes."""
+    MESSAGE = "message"
+    """It waits as long as it takes, and nobody sees it."""
+    QUESTION = "question"
+    """It is worth a moment only: what completes a name, shows its help, or looks into a debugger."""
+
+
+class NotBack(Exception):
+    """The GPU state is still away; the text says why, and what to do next."""
+
+
+Come: TypeAlias = Callable[[Way], None]
+"""Brings the state back and returns, or raises `NotBack`."""
+
+Hold: TypeAlias = Callable[["Gate"], Iterator[str]]
+"""Puts what holds one way in through a gate; gives the names of what cannot be held."""
+
+
+class Gate:
+    """The gate of this process.
+
+    Args:
+        come: brings the state back for what is held, in any thread.
+        holds: the ways in.
+    """
+
+    def __init__(self, come: Come, holds: Sequence[Hold]) -> None:
+        self.come = come
+        self._holds = holds
+        self._undo = contextlib.ExitStack()
+        self.closed = False
+
+    def close(self) -> tuple[str, ...]:
+        """Hold every way in from now on, and return the names of what cannot be held."""
+        self.closed = True
+        self._hold_finalisers()
+        return tuple(dict.fromkeys(name for hold in self._holds for name in self._cannot(hold)))
+
+    def open(self) -> None:
+        """Put everything back; what was put off is done now."""
+        undo, self._undo = self._undo, contextlib.ExitStack()
+        self.closed = False
+        undo.close()
+
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """Put a value in the place of an attribute, or of a dictionary's entry, until the gate is opened."""
+        if isinstance(owner, dict):
+            self._undo.callback(owner.__setitem__, name, owner[name])
+            owner[name] = value
+            return
+        own = vars(owner) if hasattr(owner, "__dict__") else None
+        if own is None or name in own:
+            self._undo.callback(setattr, owner, name, getattr(owner, name))
+        else:  # it is its class's
+            self._undo.callback(delattr, owner, name)
+        setattr(owner, name, value)
+
+    def when_open(self, undo: Callable[[], None]) -> None:
+        """Do something when the gate is opened."""
+        self._undo.callback(undo)
+
+    def _cannot(self, hold: Hold) -> Iterator[str]:
+        """Give the names of what cannot be held: a way in, too, that another version of a library has otherwise."""
+        try:
+            yield from hold(self)
+        except Exception as error:  # whatever it is, nobody knows then what runs while the state is away
+            yield f"a library of another version than is known here ({error})"
+
+    def _hold_finalisers(self) -> None:
+        """Have no finaliser of the user's run, on whatever thread Python collects garbage: that waits, too."""
+        if gc.isenabled():
+            gc.disable()
+            self._undo.callback(gc.enable)

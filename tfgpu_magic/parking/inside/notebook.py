@@ -1,0 +1,287 @@
+"""The parking of this process, a notebook's kernel or a session in a terminal: how it goes, and how it comes back.
+
+It is parked when no cell runs. From then on a gate stands before all user code, and whatever comes first brings the
+GPU state back before it runs: it never meets a GPU without it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tfgpu_magic.config import cuda
+from tfgpu_magic.errors import MonitorError
+from tfgpu_magic.host import here
+from tfgpu_magic.parking import client
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.parking.away import Followed
+from tfgpu_magic.parking.checks import Inside
+from tfgpu_magic.parking.inside import cells, facts, kernel, threads
+from tfgpu_magic.parking.inside.coming_back import ComingBack, interruptible, uninterrupted
+from tfgpu_magic.parking.inside.gate import Gate, Hold, NotBack, Way
+from tfgpu_magic.parking.inside.showing import Shown
+from tfgpu_magic.parking.messages import Outcome, Progress, Request
+from tfgpu_magic.parking.states import Phase
+from tfgpu_magic.publisher import notebook_of
+from tfgpu_magic.views import parking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tfgpu_magic.parking.record import Entry, Held
+
+FINISH_TIMEOUT = 10.0
+"""Seconds in which the GPUs do what they were given before; the lock gives them as long again."""
+QUIET_TIMEOUT = 2.0
+"""Seconds in which a report of ours is made."""
+QUESTION_TIMEOUT = 3.0
+"""Seconds that a completion waits for the state: an answer that comes later is no help."""
+CALL_OFF_TIMEOUT = 30.0
+"""Seconds in which what cannot be called off any more ends."""
+EXIT_TIMEOUT = 2.5
+"""Seconds that a process which ends takes to bring its state back: after five Jupyter Server kills it."""
+CAREFUL_EXIT_TIMEOUT = 60.0
+"""The same under the open kernel module, where an end without CUDA's own, after a return, may stop the machine."""
+
+WATCH_EVERY = 2.0
+"""Seconds between two looks at the record of what is parked, while it is."""
+
+_LOST = Outcome(refusals=(why.Lost(),))
+
+
+class Notebook:
+    """The parking of this process.
+
+    Args:
+        shell: IPython's shell.
+
+    Attributes:
+        active: when it came back last, by the monotonic clock.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        holds: list[Hold] = [partial(cells.hold, shell)]
+        if hasattr(shell, "kernel"):
+            holds.append(lambda gate: kernel.hold(shell.kernel, gate, partial(_in_background, what="unpark")))
+        self.active = time.monotonic()
+        self._shell = shell
+        self._gate = Gate(self._come, (*holds, threads.hold))
+        self._turn = threading.RLock()  # held while it is parked, or while it is decided who brings it back
+        self._held: tuple[Held, ...] = ()
+        self._coming: ComingBack | None = None
+        self._parkings = 0  # what comes late of a return says nothing of the next parking
+        self._lost = False
+        self._watching = False
+
+    @property
+    def parked(self) -> bool:
+        """Whether its GPU state is away, or on its way."""
+        return self._gate.closed
+
+    def park(self, tell: Callable[[Progress], None] = lambda _: None) -> Outcome:
+        """Park this process; no cell may run.
+
+        Args:
+            tell: takes each progress.
+
+        Raises:
+            MonitorError: the helper cannot be asked.
+        """
+        with self._turn, uninterrupted() as interrupted:
+            if self._gate.closed:
+                return Outcome(entry=client.parked())
+            if self._lost:
+                return _LOST
+            self._parkings += 1
+            atexit.unregister(self._leave)
+            atexit.register(self._leave)  # what was registered last is called first
+            outcome: Outcome | None = None
+            followed = Followed()
+
+            def told(progress: Progress) -> None:
+                followed.heard(progress)
+                tell(progress)
+
+            try:
+                outcome = self._parked(self._gate.close(), told, interrupted)
+            finally:
+                self._open_unless(followed.away(outcome))
+            return outcome
+
+    def check(self) -> Outcome:
+        """Tell whether this process could be parked when its cell has ended, and why not.
+
+        Raises:
+            MonitorError: the helper cannot be asked.
+        """
+        with self._turn:
+            if self._lost:
+                return _LOST
+            try:
+                cannot = self._gate.close()
+            finally:
+                self._gate.open()
+        inside = facts.read(self._shell, cannot)
+        return client.check(
+            inside=Inside(threads=inside.threads, nccl=inside.nccl, shared=inside.shared),
+            allow_open_module=_magics(self._shell).parking_on_open_module,
+        )
+
+    def _parked(
+        self, cannot: tuple[str, ...], tell: Callable[[Progress], None], interrupted: threading.Event
+    ) -> Outcome:
+        magics = _magics(self._shell)
+        inside, allowed = facts.read(self._shell, cannot), magics.parking_on_open_module
+        if inside != Inside():
+            return client.check(inside=inside, allow_open_module=allowed)
+        still: why.Refusal | None = why.StillWorking(FINISH_TIMEOUT)
+        if magics.idle_release.put_off():
+            still = facts.quieten(FINISH_TIMEOUT, QUIET_TIMEOUT)
+        if still is not None:
+            return Outcome(refusals=(still,))
+        name = notebook_of(self._shell)
+        request = Request(deed="park", inside=inside, name=name, allow_open_module=allowed)
+        return client.ask(request, tell=tell, wanted=lambda: not interrupted.is_set())
+
+    def _open_unless(self, away: Entry | None) -> None:
+        """Open the gate after an attempt to park, unless the state is away, or may be."""
+        if away is None:
+            cuda.wake()
+            self._gate.open()
+            return
+        self._held = away.held
+        if not self._watching:
+            self._watching = True
+            _in_background(self._watch, "watch")
+
+    def _come(self, way: Way) -> None:
+        """Bring the state back for user code, in any thread, or wait until another thread has.
+
+        Raises:
+            NotBack: it is still away.
+        """
+        shown = Shown(self._shell)
+        try:
+            with interruptible():
+                coming = self._joined(way)
+                if coming is None:
+                    return
+                try:
+                    outcome = self._outcome(coming, way, shown)
+                finally:
+                    coming.leave()
+        except KeyboardInterrupt:
+            raise NotBack(parking.interrupted(here(), parked=self._gate.closed)) from None
+        except MonitorError as error:
+            raise NotBack(parking.unasked(str(error), here())) from None
+        if self._gate.closed:
+            raise NotBack(parking.not_back(() if outcome is None else outcome.refusals, here()))
+        if outcome is not None:
+            shown.end(parking.back(outcome, shown.seconds))
+
+    def _joined(self, way: Way) -> ComingBack | None:
+        """Return the attempt to wait for; None where user code may run."""
+        with self._turn:  # which another thread has while it parks
+            if not self._gate.closed:
+                return None
+            if self._lost and way is Way.CELL:
+                self._go_on_without()
+                return None
+            if self._coming is None or not self._coming.join():
+                self._coming = ComingBack(self._held, partial(self._settle, self._parkings))
+            return self._coming
+
+    def _outcome(self, coming: ComingBack, way: Way, shown: Shown) -> Outcome | None:
+        """Wait for what comes of a return; who interrupts it hears of its end."""
+        if way is Way.QUESTION:
+            return coming.outcome(QUESTION_TIMEOUT, lambda _: None)
+        show: Callable[[Progress], None] = shown if way is Way.CELL else lambda _: None
+        try:
+            return coming.outcome(None, show)
+        except KeyboardInterrupt:
+            coming.call_off()
+            coming.outcome(CALL_OFF_TIMEOUT, show)
+            raise
+
+    def _settle(self, parking: int, outcome: Outcome) -> None:
+        """Open the gate where the state is back, unless it went away again; on the thread that has asked for it."""
+        back = client.is_back(outcome)
+        with self._turn:
+            if parking == self._parkings:
+                self._lost = any(isinstance(one, why.Lost) for one in outcome.refusals)
+                if back:
+                    self._open()
+
+    def _watch(self) -> None:
+        """Open the gate, too, when another process has brought the state back: a page's button, say."""
+        while True:
+            time.sleep(WATCH_EVERY)
+            with self._turn:
+                self._watching = self._gate.closed and not self._lost
+                if not self._watching:
+                    return
+                entry = client.parked()
+                if entry is not None and entry.phase is Phase.BACK:
+                    self._open()
+
+    def _open(self) -> None:
+        self.active = time.monotonic()
+        cuda.wake()
+        self._gate.open()
+
+    def _go_on_without(self) -> None:
+        """Let cells run from now on though the state is lost: what they have in host memory can still be saved."""
+        self._gate.open()  # and nothing of ours calls the driver any more
+        print(parking.lost(here()), file=sys.stderr)
+
+    def _leave(self) -> None:
+        """Before the process ends, bring its state back, so that what runs at its end may use it; else end at once.
+
+        What Python and libraries do at the end may call CUDA, and would wait for ever, or crash.
+        """
+        if not (self._gate.closed or self._lost):
+            return
+        if threading.current_thread() is threading.main_thread():
+            # The end is under way: Jupyter Server's comes after half of the time that it gives.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        careful = _magics(self._shell).parking_on_open_module
+        timeout = CAREFUL_EXIT_TIMEOUT if careful else EXIT_TIMEOUT
+        end = time.monotonic() + timeout
+        with contextlib.suppress(MonitorError, KeyboardInterrupt):
+            if careful or client.seconds_back(sum(one.size for one in self._held)) < timeout:  # a copy cannot be ended
+                outcome = client.unpark(held=self._held, wanted=lambda: time.monotonic() < end)  # starts no thread
+                if outcome.done:
+                    self._open()
+                    return
+        with contextlib.suppress(Exception):
+            self._shell.history_manager.writeout_cache()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(0)
+
+
+def of(shell: Any) -> Notebook:
+    """Return the parking of this process, of which there is one."""
+    global _notebook
+    if _notebook is None:
+        _notebook = Notebook(shell)
+    return _notebook
+
+
+_notebook: Notebook | None = None
+
+
+def _magics(shell: Any) -> Any:
+    return shell.magics_manager.registry["TfGpuMagics"]
+
+
+def _in_background(do: Callable[[], None], what: str) -> None:
+    threading.Thread(target=do, name=f"tfgpu_magic-{what}", daemon=True).start()

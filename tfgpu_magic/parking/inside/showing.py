@@ -1,0 +1,75 @@
+"""Shows below a cell how a parking or a return gets on: in a notebook in one place, in a terminal in lines."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from IPython.display import display
+
+from tfgpu_magic.monitor import one_look
+from tfgpu_magic.views import parking
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfgpu_magic.parking.messages import Progress
+
+SOON = 0.7
+"""Seconds that need no explanation."""
+EVERY = 1.0
+"""Seconds between two sentences in a terminal, at the least."""
+
+
+class Shown:
+    """What is shown below one cell.
+
+    Args:
+        shell: IPython's shell.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._in_kernel = hasattr(shell, "kernel")
+        self._begun = self._said_at = time.monotonic()
+        self._text = ""
+        self._place: Any = None
+        self._names: dict[int, str] = {}
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return time.monotonic() - self._begun
+
+    def __call__(self, progress: Progress) -> None:
+        """Show how it gets on, if it takes long enough."""
+        now = time.monotonic()
+        if now - self._begun < SOON or (self._text and not self._in_kernel and now - self._said_at < EVERY):
+            return
+        self._say(parking.progress(progress, self._owners(progress)))
+
+    def end(self, text: str) -> None:
+        """Show what has come of it; a return that nobody had to wait for needs no words."""
+        if text and (self._text or self._place is not None):
+            self._say(text)
+
+    def say(self, text: str) -> None:
+        """Show a text in any case."""
+        self._say(text)
+
+    def _say(self, text: str) -> None:
+        if not text or text == self._text:
+            return
+        self._text, self._said_at = text, time.monotonic()
+        if not self._in_kernel:
+            print(text, flush=True)
+        elif self._place is None:
+            self._place = display(parking.Said(text), display_id=True)  # type: ignore[no-untyped-call]  # IPython's
+        else:
+            self._place.update(parking.Said(text))
+
+    def _owners(self, progress: Progress) -> Mapping[int, str]:
+        pids = {pid for room in progress.rooms for pid, _ in room.holders} | {pid for pid, _ in progress.ahead}
+        if new := pids - self._names.keys():
+            found = one_look.owners(new)
+            self._names |= {pid: found[pid].text if pid in found else f"pid {pid}" for pid in new}
+        return self._names

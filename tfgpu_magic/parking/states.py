@@ -1,0 +1,127 @@
+"""The driver's states of a process, the phases of our own record, what may follow what, and how it is set right. Pure.
+
+The driver knows four states (CUDA Driver API, "Coredump and Checkpoint Control", `CUprocessState`). The record has
+phases of its own: each is written before the call that it names, so that whoever finds it after a death knows what may
+have happened. What is done then follows from the driver's state, and the phase only adds what the driver does not tell.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+Call: TypeAlias = Literal["lock", "checkpoint", "restore", "unlock"]
+"""A call of the driver that changes a process's state."""
+
+
+class State(IntEnum):
+    """What the driver says of a process; the numbers are its own."""
+
+    RUNNING = 0
+    LOCKED = 1
+    CHECKPOINTED = 2
+    FAILED = 3
+
+
+class Found(Enum):
+    """What may be found instead of a state: the process has ended, it uses no CUDA, or nobody answered in time."""
+
+    GONE = "gone"
+    NO_CUDA = "no CUDA"
+    UNKNOWN = "unknown"
+
+
+class Phase(str, Enum):
+    """How far a process has come, as the record says."""
+
+    LOCKING = "locking"
+    CHECKPOINTING = "checkpointing"
+    PARKED = "parked"
+    RESTORING = "restoring"
+    UNLOCKING = "unlocking"
+    BACK = "back"
+    """It was parked, and has everything again: what must be known when it is ended."""
+    FAILED = "failed"
+    """Its GPU state cannot be had back; only its end frees what it still holds."""
+
+
+class Action(Enum):
+    """What sets right a process that something died over."""
+
+    FORGET = "forget"
+    """Nothing is left to be set right, and it was never away."""
+    RETURN = "return"
+    """It runs, and has been away."""
+    UNLOCK = "unlock"
+    KEEP = "keep"
+    """It is parked, and stays so until it is wanted."""
+    FAIL = "fail"
+    WAIT = "wait"
+    """Nothing is known yet: ask again later."""
+
+
+CALLS: MappingProxyType[Call, tuple[State, State]] = MappingProxyType(
+    {
+        "lock": (State.RUNNING, State.LOCKED),
+        "checkpoint": (State.LOCKED, State.CHECKPOINTED),
+        "restore": (State.CHECKPOINTED, State.LOCKED),
+        "unlock": (State.LOCKED, State.RUNNING),
+    }
+)
+"""The state that each call needs, and the state that it leads to."""
+
+FOLLOWS: MappingProxyType[Phase | None, frozenset[Phase | None]] = MappingProxyType(
+    {
+        # All but the first: parked by an earlier helper, whose record is lost.
+        None: frozenset({Phase.LOCKING, Phase.PARKED, Phase.UNLOCKING, Phase.FAILED}),
+        Phase.LOCKING: frozenset({Phase.CHECKPOINTING, Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
+        Phase.CHECKPOINTING: frozenset({Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
+        Phase.PARKED: frozenset({Phase.RESTORING, Phase.BACK, Phase.FAILED, None}),
+        Phase.RESTORING: frozenset({Phase.UNLOCKING, Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
+        Phase.UNLOCKING: frozenset({Phase.PARKED, Phase.BACK, Phase.FAILED, None}),
+        Phase.BACK: frozenset({Phase.LOCKING, None}),
+        Phase.FAILED: frozenset({Phase.BACK, None}),
+    }
+)
+"""The phases that may follow each; None is no entry in the record."""
+
+UNSETTLED = frozenset({Phase.LOCKING, Phase.CHECKPOINTING, Phase.RESTORING, Phase.UNLOCKING})
+"""The phases in which a call may be under way; without a living helper they are to be set right."""
+
+
+def reconcile(phase: Phase, found: State | Found, *, returned: bool = False) -> Action:
+    """Return what sets right a process of which nobody knows what became of the last call.
+
+    A locked process is unlocked whatever the phase: if its checkpoint was not begun, it goes on as it was; if its
+    restore is done, it has everything again. A checkpointed one stays parked, since a restore is only begun when the
+    room for it is taken. One that has failed stays so: after a restore without room the driver may still call it
+    checkpointed.
+
+    Args:
+        phase: what the record says.
+        found: what the driver says.
+        returned: whether it was away before that.
+    """
+    if found is Found.GONE:
+        return Action.FORGET
+    if found is Found.UNKNOWN:
+        return Action.WAIT
+    if found is State.FAILED:
+        return Action.FAIL
+    if found is State.LOCKED:
+        return Action.UNLOCK
+    if found is State.CHECKPOINTED:
+        return Action.FAIL if phase is Phase.FAILED else Action.KEEP
+    return Action.RETURN if returned or phase is not Phase.LOCKING else Action.FORGET
+
+
+def settled(action: Action) -> Phase | None:
+    """Return the phase that an action leads to, if it succeeds; None is no entry.
+
+    Raises:
+        ValueError: the action leads to none: `WAIT` leaves everything as it is, and after `UNLOCK` it is asked again.
+    """
+    if action in (Action.WAIT, Action.UNLOCK):
+        raise ValueError(f"{action} leads to no phase")
+    return {Action.RETURN: Phase.BACK, Action.KEEP: Phase.PARKED, Action.FAIL: Phase.FAILED}.get(action)

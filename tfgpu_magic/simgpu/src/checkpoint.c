@@ -1,0 +1,122 @@
+/* checkpoint.c: what a checkpoint does to the machine's account: a process's rows go and come back; and what it minds
+ * that a process did: memory shared with another one, NCCL, an NVML that was unloaded. */
+#include "machine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+atomic_uint sim_marks;
+
+int sim_driver(const struct sim_machine *machine)
+{
+    return atoi(machine->driver);
+}
+
+/* --- rows --- */
+
+uint64_t sim_held(struct sim_machine *machine, int device)
+{
+    sim_lock(machine);
+    const struct sim_row *row = sim_own_row(machine, device);
+    uint64_t held = row ? row->held : 0;
+    sim_unlock(machine);
+    return held;
+}
+
+uint64_t sim_let_go(struct sim_machine *machine, int device)
+{
+    uint64_t held = sim_held(machine, device);
+    sim_discharge(machine, device, held);
+    return held;
+}
+
+bool sim_take_back(struct sim_machine *machine, int device, uint64_t bytes)
+{
+    bool fits = !bytes || sim_charge(machine, device, bytes);
+    sim_lock(machine);
+    struct sim_row *row = sim_own_row(machine, device);
+    if (row)
+        row->restored = true;
+    uint64_t room = sim_capacity(&machine->device[device]) - sim_used(machine, device);
+    sim_unlock(machine);
+    if (!fits && room)
+        sim_charge(machine, device, room);
+    return fits;
+}
+
+void sim_unlist_self(struct sim_machine *machine)
+{
+    sim_lock(machine);
+    for (int i = 0; i < machine->devices; i++) {
+        struct sim_row *row = sim_own_row(machine, i);
+        if (row)
+            row->kind = SIM_UNLISTED;
+    }
+    sim_unlock(machine);
+}
+
+/* --- shared memory --- */
+
+static bool alive(pid_t pid)
+{
+    return kill(pid, 0) == 0 || errno == EPERM;
+}
+
+bool sim_share(struct sim_machine *machine, pid_t exporter)
+{
+    int at = 0;
+    sim_lock(machine);
+    while (at < SIM_SHARES && machine->share[at].importer && alive(machine->share[at].importer))
+        at++;
+    if (at < SIM_SHARES) {
+        machine->share[at].exporter = exporter;
+        machine->share[at].importer = getpid();
+    }
+    sim_unlock(machine);
+    return at < SIM_SHARES;
+}
+
+void sim_unshare(struct sim_machine *machine, pid_t exporter)
+{
+    sim_lock(machine);
+    int at = 0;
+    while (at < SIM_SHARES && (machine->share[at].importer != getpid() || machine->share[at].exporter != exporter))
+        at++;
+    if (at < SIM_SHARES)
+        machine->share[at].importer = 0;
+    sim_unlock(machine);
+}
+
+pid_t sim_partner(struct sim_machine *machine)
+{
+    pid_t self = getpid(), found = 0;
+    sim_lock(machine);
+    for (int i = 0; i < SIM_SHARES && !found; i++) {
+        pid_t exporter = machine->share[i].exporter, importer = machine->share[i].importer;
+        pid_t other = !importer ? 0 : importer == self ? exporter : exporter == self ? importer : 0;
+        if (other && alive(other))
+            found = other;
+    }
+    sim_unlock(machine);
+    return found;
+}
+
+/* --- managed memory --- */
+
+void *sim_map_uvm(size_t size)
+{
+    char name[4096];
+    const char *path = getenv(SIM_ENVIRONMENT);
+    snprintf(name, sizeof name, "%s" SIM_UVM, path ? path : "");
+    int fd = open(name, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return MAP_FAILED;
+    void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+    close(fd);
+    return map;
+}

@@ -1,0 +1,111 @@
+"""Draws the findings of `tfgpu doctor`: for people in 80 columns, and as JSON to be sent with a report."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tfgpu_magic._version import __version__
+from tfgpu_magic.doctor.finding import Severity
+from tfgpu_magic.units import rounded
+from tfgpu_magic.views import phrases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tfgpu_magic.doctor.finding import Fact, Finding
+
+VERSION = 1
+"""The version of the JSON: names and facts of findings stay what they are while it does."""
+WIDTH = 80
+
+_SEVERITY, _TITLE = 7, 13
+"""The columns of a severity's word and of a check's title."""
+_INDENT = 1 + _SEVERITY + 2 + _TITLE + 2
+_PASTED = "    "
+_LONGEST = 600
+_COLOURS = {Severity.GOOD: "32", Severity.NOTE: "36", Severity.WARNING: "33", Severity.FAULT: "1;31"}
+"""The colours of the words, as terminals number them (ECMA-48, SGR)."""
+
+
+def text(title: str, findings: Sequence[Finding], *, coloured: bool = False) -> str:
+    """Return a check's findings as text, each with what to do next below it.
+
+    Args:
+        title: the check's.
+        findings: what it has found.
+        coloured: whether the words of severity have the colours of a terminal.
+    """
+    lines: list[str] = []
+    for finding in findings:
+        word = f"{finding.severity.value:<{_SEVERITY}}"
+        shown = f"\x1b[{_COLOURS[finding.severity]}m{word}\x1b[0m" if coloured else word
+        first, *more = _wrapped(found(finding))
+        lines.append(f" {shown}  {title:<{_TITLE}}  {first}")
+        lines += [" " * _INDENT + line for line in more]
+        for line in what_next(finding).splitlines():
+            pasted = line.startswith("  ")
+            lines += [_PASTED + line.strip()] if pasted else [" " * _INDENT + part for part in _wrapped(line)]
+        title = ""
+    return "\n".join(lines)
+
+
+def summary(findings: Iterable[Finding]) -> str:
+    """Return how many of the findings need attention, and how to send them."""
+    counts = Counter(finding.severity for finding in findings)
+    serious = (Severity.FAULT, Severity.WARNING, Severity.NOTE)
+    counted = [_count(counts[severity], severity.value) for severity in serious]
+    return f"{', '.join(counted)}. To send this to us:   tfgpu doctor --json > doctor.json"
+
+
+def as_json(findings: Iterable[tuple[str, Finding]]) -> str:
+    """Return findings, each with the name of its check, as JSON."""
+    rows = [
+        {
+            "check": check,
+            "outcome": finding.outcome.name,
+            "severity": finding.severity.value,
+            "found": found(finding),
+            "next": what_next(finding),
+            "facts": finding.facts,
+        }
+        for check, finding in findings
+    ]
+    made = {"version": VERSION, "tfgpu_magic": __version__, "time": round(time.time()), "findings": rows}
+    return json.dumps(made, indent=2)
+
+
+def found(finding: Finding) -> str:
+    """Return what was found, as a sentence or two."""
+    return finding.outcome.found.format_map(_words(finding.facts))
+
+
+def what_next(finding: Finding) -> str:
+    """Return what to do next; lines that are to be pasted begin with two spaces."""
+    return finding.outcome.next.format_map(_words(finding.facts))
+
+
+def _words(facts: Mapping[str, Fact]) -> dict[str, str]:
+    return {name: _word(name, fact) for name, fact in facts.items()}
+
+
+def _word(name: str, fact: Fact) -> str:
+    """Return a fact for people: a size with its unit, a list with commas, and what is unknown as that."""
+    if fact is None:
+        return "unknown"
+    if name.endswith("_bytes") and isinstance(fact, int):
+        return rounded(fact)
+    if isinstance(fact, list):
+        return ", ".join(_word(name, one) for one in fact) or "none"
+    return phrases.plain(str(fact), longest=_LONGEST)
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, WIDTH - _INDENT, break_on_hyphens=False) or [""]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"

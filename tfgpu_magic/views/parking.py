@@ -1,0 +1,324 @@
+"""Sentences about parking: what is done, for whom is waited and how long, why not, and what to do next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfgpu_magic.parking import refusals as why
+from tfgpu_magic.units import rounded
+from tfgpu_magic.views import html
+from tfgpu_magic.views.phrases import plain, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tfgpu_magic.parking.messages import Outcome, Progress, Room
+    from tfgpu_magic.parking.refusals import Refusal
+
+_MOST_HOLDERS = 3
+_WORDS = {
+    "checks": "Checking whether it can be parked.",
+    "locks": "Waiting for what the GPU was given to do.",
+    "settles": "Waiting for the end of what an earlier helper process has begun.",
+    "takes room": "Taking the room.",
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Said:
+    """A sentence below a cell.
+
+    Attributes:
+        text: the sentence.
+    """
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return html.page(html.remark(self.text))
+
+
+def progress(progress: Progress, names: Mapping[int, str]) -> str:
+    """Say how a parking or a return gets on.
+
+    Args:
+        progress: what the helper says.
+        names: what the processes are called that it names, by pid.
+    """
+    size, time = rounded(progress.size), "" if progress.seconds is None else f", about {seconds(progress.seconds)}"
+    if progress.step == "copies out":
+        return f"Parking: {size} of GPU memory go to host memory{time}."
+    if progress.step == "copies back":
+        return f"Bringing {size} of GPU memory back{time}."
+    if progress.step != "waits":
+        return _WORDS.get(progress.step, "")
+    lines = [] if progress.trouble is None else [reason(progress.trouble)]
+    lines += [_room(room, names) for room in progress.rooms if room.short or room.free is None]
+    lines += [f"{_called(pid, names)} comes back first, about {seconds(time)}." for pid, time in progress.ahead]
+    first = " ".join(lines) or "It is not its turn yet."
+    then = "" if progress.seconds is None else f" Then {size} come back{time}."
+    return f"Waiting for room. {first}{then} To stop waiting, interrupt: nothing is lost, and it stays parked."
+
+
+def parked(outcome: Outcome, here: str) -> str:
+    """Say that this process is parked."""
+    away, them = _away(outcome)
+    took = f" That took {seconds(outcome.seconds)}." if outcome.seconds else ""
+    return f"Parked: {away}.{took} The next cell of this {here} brings {them} back."
+
+
+def other_parked(outcome: Outcome, name: str) -> str:
+    """Say that another notebook is parked."""
+    away, them = _away(outcome)
+    return f"{plain(name)} is parked: {away}. Its next cell brings {them} back."
+
+
+def not_parked(refusals: Sequence[Refusal], name: str) -> str:
+    """Say why a process is not parked."""
+    return f"{plain(name, longest=60)} is not parked. {reasons(refusals)}"
+
+
+def off() -> str:
+    """Say that parking is off here, and how to try it."""
+    return (
+        "Parking is off here: it was tried on a simulated driver only, so nobody knows yet what a real one makes "
+        'of your work. To try it in this notebook all the same: `%config TfGpuMagics.parking = "ask"`.'
+    )
+
+
+def no_point() -> str:
+    """Say that a job has come to no point at which it could be parked, and how to give it one."""
+    return (
+        "It has come to no point at which it can be parked: its own code has to say where. Between two steps, as at "
+        "the end of an epoch, call tfgpu_magic.make_way(); in Keras: "
+        "`keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: tfgpu_magic.make_way())`."
+    )
+
+
+def at_next_point(ago: float) -> str:
+    """Say that a job is parked later."""
+    return f"It is parked when it comes to its next point. It was at the last one {seconds(ago)} ago."
+
+
+def no_way(refusals: Sequence[Refusal]) -> str:
+    """Say why a call was not parked; nothing where it was."""
+    said = [_NEVER if isinstance(one, why.OpenModule) else reason(one) for one in refusals]
+    return " ".join(["This call is not parked, and goes on.", *said]) if said else ""
+
+
+_NEVER = (
+    "The open kernel module is loaded, under which the end of a process that was parked once has stopped whole "
+    "machines, and whoever stops a call may end it so."
+)
+
+
+def call_parked(size: int) -> str:
+    """Say that a call is parked."""
+    return f"Parked: {rounded(size)} of GPU memory are in host memory now, and this call waits until they are back."
+
+
+def call_back(after: float) -> str:
+    """Say that a call goes on."""
+    return f"Back on the GPU after {seconds(after)}: this call goes on."
+
+
+def call_stays(refusals: Sequence[Refusal]) -> str:
+    """Say why a call does not come back yet."""
+    return f"This call is parked, and does not come back yet. {reasons(refusals)} It is tried again."
+
+
+def lost_call() -> str:
+    """Say that a call is ended, since it could only hang."""
+    return "The GPU state of this call is lost: the driver found too little room on the way. So its process is ended."
+
+
+def stopped_while_parked(grace: float) -> str:
+    """Say what becomes of a parked call that is stopped."""
+    return (
+        "This call is parked: it is interrupted when its GPU state is back, as soon as there is room, and nothing is "
+        f"lost. Stopped once more, it ends within {grace:g} s without it."
+    )
+
+
+def can_be_parked(here: str) -> str:
+    """Say that nothing speaks against it."""
+    return f"This {here} can be parked: nothing speaks against it now."
+
+
+def back(outcome: Outcome, waited: float) -> str:
+    """Say that it is back."""
+    what = "what it held of the GPUs" if outcome.entry is None else f"{rounded(outcome.entry.size)} of GPU memory"
+    return f"Back: {what}, after {seconds(waited)}."
+
+
+def other_back(outcome: Outcome, name: str) -> str:
+    """Say that another process is back."""
+    size = "" if outcome.entry is None else f" with {rounded(outcome.entry.size)}"
+    return f"{plain(name)} is back on the GPU{size}."
+
+
+def stays(here: str) -> str:
+    """Say that nothing has changed."""
+    return (
+        f"This {here} is parked, and stays so until a cell finds room; `%tf_gpu` in another notebook shows who has it."
+    )
+
+
+def unasked(error: str, here: str) -> str:
+    """Say that a cell was not run since nobody could be asked to bring the state back."""
+    return f"The cell was not run. {error} This {here} is still parked, and nothing is lost: run it again."
+
+
+def interrupted(here: str, *, parked: bool) -> str:
+    """Say what became of a wait that was interrupted."""
+    if parked:
+        return f"Interrupted, and the cell was not run. This {here} is still parked, and nothing is lost: run it again."
+    return f"Interrupted, and the cell was not run. This {here} is back on the GPU meanwhile: run it again."
+
+
+def not_back(refusals: Sequence[Refusal], here: str) -> str:
+    """Say why a process does not come back, so that its cell was not run."""
+    if not refusals or any(isinstance(one, why.Cancelled) for one in refusals):
+        return f"The cell was not run. {stays(here)}"
+    return f"The cell was not run: this {here} is parked, and does not come back. {reasons(refusals)}"
+
+
+def lost(here: str) -> str:
+    """Warn in the first cell that runs without its GPU state."""
+    return (
+        f"tfgpu_magic: the GPU state of this {here} is lost. Save what is in host memory and restart: whatever uses "
+        "the GPU here waits for ever, or ends this process."
+    )
+
+
+def reasons(refusals: Iterable[Refusal]) -> str:
+    """Say why, and what to do: a sentence or two for each reason."""
+    return " ".join(map(reason, refusals))
+
+
+def reason(refusal: Refusal) -> str:  # noqa: C901  # a sentence for each
+    """Say one reason, and what to do."""
+    match refusal:
+        case why.NoDriver(error):
+            return f"The driver gives no figures: {plain(error, longest=200)}"
+        case why.OldDriver(version, least):
+            return f"The driver is {version or 'of an unknown version'}, and parking needs {least} or newer."
+        case why.OtherArchitecture(architecture):
+            return f"The driver parks nothing on {architecture} processors."
+        case why.OpenModule(version):
+            return (
+                f"The open kernel module ({version}) is loaded, under which the end of a process that was parked once "
+                "has stopped whole machines. The configuration can allow it all the same, and no cell can: "
+                "c.TfGpuMagics.parking_on_open_module = True."
+            )
+        case why.UnknownModule():
+            return "It is not known which kernel module of the driver is loaded."
+        case why.MigGpu(gpu):
+            return f"GPU {gpu} is divided by MIG, which the driver cannot park."
+        case why.UnifiedMemory(gpu):
+            return f"GPU {gpu} shares the machine's memory, so nothing would be gained."
+        case why.Ended():
+            return "There is no such process any more."
+        case why.NotYours():
+            return "It is another user's."
+        case why.Stopped():
+            return "It is stopped, by a signal or a debugger: let it go on first (`kill -CONT` and its pid)."
+        case why.HoldsNothing():
+            return "It holds no GPU memory, so there is nothing to park."
+        case why.HeldUnknown(gpu):
+            return f"The driver does not say what it holds of {f'GPU {gpu}' if gpu else 'any GPU'}."
+        case why.ManagedMemory(mappings):
+            known = "uses CUDA's managed memory" if mappings else "may use CUDA's managed memory"
+            return f"It {known}, which the driver cannot park."
+        case why.NvmlUnloaded(version):
+            return (
+                f"It has not loaded NVML: had it done so before and not well ended it, driver {version} would end it. "
+                "A GPU monitor within it, such as pynvml, loads it."
+            )
+        case why.Children(pids):
+            listed = ", ".join(map(str, pids))
+            return f"It has child processes that use the GPU or may ({listed}), which would stay there: end them first."
+        case why.HostMemory(needed, left):
+            free = "and it is not known what is left" if left is None else f"and {rounded(left)} are left"
+            return f"Host memory must take {rounded(needed)}, {free} to this process (`tfgpu doctor` says of what)."
+        case why.NoWayBack(gpu, needed, usable):
+            have = "" if usable is None else f" of {rounded(usable)}"
+            return (
+                f"It holds so much of GPU {gpu} that its return could not be made sure of: that needs "
+                f"{rounded(needed)}{have}. With less memory (`%tf_gpu limit`, `growth`) it can be parked."
+            )
+        case why.NotAsked():
+            return "Nobody inside it says that it is idle: park it from its own notebook."
+        case why.Busy():
+            return "A cell runs there: it is parked between cells only."
+        case why.Threads(names):
+            listed = ", ".join(f"`{plain(name, longest=120)}`" for name in names)
+            return f"Something of it may use the GPU at any time, and cannot be held meanwhile: {listed}. End it first."
+        case why.Nccl():
+            return "NCCL has started in it, as several GPUs under one strategy need it; drivers park it badly or not."
+        case why.SharedMemory():
+            return (
+                "It shares GPU memory with another process, which drivers before 610 do not survive, and newer ones "
+                "are not trusted with."
+            )
+        case why.Off():
+            return (
+                "Parking is off there. It was tried on a simulated driver only; "
+                '`%config TfGpuMagics.parking = "ask"` in that notebook turns it on.'
+            )
+        case why.Elsewhere():
+            return "Something else has locked it, or has moved its state away; whoever did has to bring it back."
+        case why.Unanswered(call, time):
+            after = f" within {seconds(time)}" if time else ""
+            settles = "What becomes of it is found out, and it is set right."
+            return f"The driver has not answered{after} ({plain(call)}). {settles}"
+        case why.StillWorking(time):
+            ended = f"What it has given the GPU to do did not end within {seconds(time)}."
+            return f"{ended} It goes on as before; say it again."
+        case why.Failed(error):
+            return f"What it has given the GPU to do has ended in an error: {plain(error, longest=200)}"
+        case why.Declined(call, code):
+            return f"The driver has declined it ({plain(call)}: {code})."
+        case why.NotGiven(call, code):
+            return f"There is room by the driver's figures, but it does not give it ({plain(call)}: {code})."
+        case why.Lost():
+            return (
+                "Its GPU state cannot be had back: the driver found too little room on the way. Run cells again to "
+                "save what is in host memory, then restart it, which frees what it still holds."
+            )
+        case why.NotParked():
+            return "Nothing is known of its having been parked, so what it needs to come back is not known either."
+        case why.Unrecorded(error):
+            return (
+                f"What is parked cannot be written down, and without that nothing is begun: {plain(error, longest=200)}"
+            )
+        case why.NoHelper(error):
+            return plain(error, longest=200)
+        case why.Cancelled():
+            return "It was called off."
+        case _:
+            return f"{type(refusal).__name__}."
+
+
+def _away(outcome: Outcome) -> tuple[str, str]:
+    """Say what is in host memory now, and with which pronoun to go on; its size is known by the record alone."""
+    if outcome.entry is None:
+        return "what it held of the GPUs is in host memory now", "it"
+    return f"{rounded(outcome.entry.size)} of GPU memory are in host memory now", "them"
+
+
+def _room(room: Room, names: Mapping[int, str]) -> str:
+    if not room.label:
+        return "The GPU that it was on is not there now."
+    held = [f"{_called(pid, names)} holds {rounded(size)}" for pid, size in room.holders[:_MOST_HOLDERS]]
+    more = len(room.holders) - len(held)
+    by = f" ({', '.join(held)}{f', and {more} more' if more > 0 else ''})" if held else ""
+    return f"GPU {room.label}: {rounded(room.needed)} must be free, and {rounded(room.free)} are{by}."
+
+
+def _called(pid: int, names: Mapping[int, str]) -> str:
+    return plain(names.get(pid, f"pid {pid}"))
