@@ -1,80 +1,34 @@
-"""Whatever becomes of any call, the process is set right: never locked, never lost that could be saved."""
+"""What the helper does for who asks it: parks a process, brings it back, and says why not, on a made-up driver."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.parking.made_up import EVENTS, HELD, TOTAL, Driver, Workers, me
+from tests.parking.house import ADOPT, PARK, QUICK, UNPARK, House, parkable
+from tests.parking.made_up import HELD, TOTAL, Driver, me
 from tests.sizes import GIB
-from tfgpu_magic.isolate.lease_file import LeaseTable
 from tfgpu_magic.isolate.process import host_memory
-from tfgpu_magic.monitor.directory import BoardDirectory
-from tfgpu_magic.parking import checks, facts, record
+from tfgpu_magic.parking import checks, record
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.asked import Asked
-from tfgpu_magic.parking.calls import Timeouts
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.driver import OUT_OF_MEMORY
-from tfgpu_magic.parking.ledger import Ledger
 from tfgpu_magic.parking.messages import Outcome, Progress, Request, reply
-from tfgpu_magic.parking.operations import Operations
 from tfgpu_magic.parking.record import Entry, Held
-from tfgpu_magic.parking.room import Waiting
 from tfgpu_magic.parking.states import Phase, State
 from tfgpu_magic.views import parking
-
-QUICK = Timeouts(copy=0.2, slowest=1e12, between=0.01)
-PARK, UNPARK = Request(deed="park", inside=Inside()), Request(deed="unpark")
-ADOPT = Request(deed="unpark", held=(Held("GPU-0", HELD),))
 
 
 @pytest.fixture(autouse=True, scope="module")
 def machine() -> Iterator[None]:
-    """Have a machine on which this process, which has no GPU, may be parked."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        state = Path(folder) / "machine"
-        Path(f"{state}.nvidia-version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06\n")
-        patch.setenv("TFGPU_SIMGPU", str(state))
-        patch.setattr(host_memory, "untouched", lambda _: 64 * GIB)
-        patch.setattr(facts, "children_on_driver", lambda _: ())
-        patch.setattr(checks, "ARCHITECTURES", (os.uname().machine,))
+    with parkable():
         yield
-
-
-class House:
-    """A helper without its process: a ledger, and operations on the made-up driver."""
-
-    def __init__(self, driver: Driver, folder: str) -> None:
-        self.driver = driver
-        self.place = BoardDirectory(Path(folder))
-        self.start()
-
-    def start(self, timeouts: Timeouts = QUICK) -> None:
-        """Begin as a helper does that finds what another has left."""
-        self.ledger = Ledger(self.place, record.read(self.place))
-        self.waiting = Waiting(LeaseTable())
-        self.operations = Operations(self.ledger, Workers(self.driver), self.waiting, timeouts)  # type: ignore[arg-type]
-
-    async def do(self, request: Request, asked: Asked | None = None) -> Outcome:
-        return await asyncio.wait_for(self.operations.do(asked or Asked(request, me())), 60)
-
-    @property
-    def phase(self) -> Phase | None:
-        entry = self.ledger.entry(me())
-        return None if entry is None else entry.phase
-
-    def close(self) -> None:
-        self.place.close()
 
 
 @pytest.fixture
@@ -380,76 +334,3 @@ def test_what_comes_back_claims_its_room_only_while_it_takes_it(house: House) ->
     assert {call for call, found in claims if found == claimed} == {"take", "state", "restore", "unlock", "let_go"}
     with house.waiting._table.turn() as page:
         assert not page.entries
-
-
-@given(
-    st.dictionaries(st.integers(0, 30), st.sampled_from(EVENTS), max_size=4),
-    st.lists(st.sampled_from(["park", "unpark", "restart", "settle"]), min_size=1, max_size=6),
-)
-def test_whatever_becomes_of_any_call_nothing_stays_locked_and_nothing_is_lost(
-    script: dict[int, str], deeds: list[str]
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o700)
-        house = House(Driver(script=script), folder)
-
-        async def story() -> None:
-            for deed in deeds:
-                if deed == "restart":
-                    house.start()
-                elif deed == "settle":
-                    await house.operations.settle(me())
-                else:
-                    await house.do(PARK if deed == "park" else UNPARK)
-            house.start()
-            house.driver.script.clear()
-            await house.operations.settle(me())
-            settled = (house.phase, house.driver.state)
-            assert settled in [
-                (None, State.RUNNING), (Phase.BACK, State.RUNNING), (Phase.PARKED, State.CHECKPOINTED),
-            ]  # fmt: skip
-            assert house.driver.taken == 0
-            assert not house.driver.restored_without_room
-            if house.phase is Phase.PARKED:
-                assert (await house.do(UNPARK)).done
-                assert (house.phase, house.driver.state) == (Phase.BACK, State.RUNNING)
-
-        try:
-            asyncio.run(story())
-        finally:
-            house.close()
-
-
-def every_step() -> list[tuple[str, int, str]]:
-    """Return every call of parking and coming back, with everything that may become of it."""
-    calls = {
-        "park": ["snapshot", "state", "lock", "snapshot", "checkpoint"],
-        "unpark": ["snapshot", "take", "state", "restore", "unlock", "let_go"],
-    }
-    return [(deed, number, event) for deed in calls for number in range(len(calls[deed])) for event in EVENTS]
-
-
-@pytest.mark.parametrize(("deed", "step", "event"), every_step())
-def test_a_death_at_any_step_is_set_right_by_the_same_helper_and_by_the_next(
-    house: House, deed: str, step: int, event: str
-) -> None:
-    async def story(restart: bool) -> None:
-        if deed == "unpark":
-            await house.do(PARK)
-        first = len(house.driver.calls)
-        house.driver.script = {first + step: event}
-        request: Any = PARK if deed == "park" else UNPARK
-        outcome = await house.do(request)
-        if restart:
-            house.start()
-        await house.operations.settle(me())
-
-        assert house.driver.state in (State.RUNNING, State.CHECKPOINTED)
-        assert house.phase in (None, Phase.BACK, Phase.PARKED)
-        assert (house.phase is Phase.PARKED) == (house.driver.state is State.CHECKPOINTED)
-        if outcome.done:
-            assert (house.driver.state is State.CHECKPOINTED) == (deed == "park")
-        assert house.driver.held + house.driver.taken in (0, HELD)
-        assert TOTAL > HELD
-
-    asyncio.run(story(restart=step % 2 == 0))

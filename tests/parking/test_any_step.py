@@ -1,0 +1,114 @@
+"""Whatever becomes of any call, the process is set right: never locked, never lost that could be saved."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.parking.house import PARK, UNPARK, House, parkable
+from tests.parking.made_up import EVENTS, HELD, TOTAL, Driver, me
+from tfgpu_magic.parking.states import Phase, State
+
+
+@pytest.fixture(autouse=True, scope="module")
+def machine() -> Iterator[None]:
+    with parkable():
+        yield
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    house = House(Driver(), str(tmp_path / "board"))
+    yield house
+    house.close()
+
+
+@given(
+    st.dictionaries(st.integers(0, 30), st.sampled_from(EVENTS), max_size=4),
+    st.lists(st.sampled_from(["park", "unpark", "restart", "settle"]), min_size=1, max_size=6),
+)
+def test_whatever_becomes_of_any_call_nothing_stays_locked_and_nothing_is_lost(
+    script: dict[int, str], deeds: list[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o700)
+        house = House(Driver(script=script), folder)
+
+        async def story() -> None:
+            for deed in deeds:
+                if deed == "restart":
+                    house.start()
+                elif deed == "settle":
+                    await house.operations.settle(me())
+                else:
+                    await house.do(PARK if deed == "park" else UNPARK)
+            house.start()
+            house.driver.script.clear()
+            await house.operations.settle(me())
+            settled = (house.phase, house.driver.state)
+            assert settled in [
+                (None, State.RUNNING), (Phase.BACK, State.RUNNING), (Phase.PARKED, State.CHECKPOINTED),
+            ]  # fmt: skip
+            assert house.driver.taken == 0
+            assert not house.driver.restored_without_room
+            if house.phase is Phase.PARKED:
+                assert (await house.do(UNPARK)).done
+                assert (house.phase, house.driver.state) == (Phase.BACK, State.RUNNING)
+
+        try:
+            asyncio.run(story())
+        finally:
+            house.close()
+
+
+CALLS = {
+    "park": ["snapshot", "state", "lock", "snapshot", "checkpoint"],
+    "unpark": ["state", "snapshot", "take", "state", "restore", "unlock", "let_go"],
+}
+"""The calls of parking and of coming back, in their order."""
+
+EVERY_STEP = [(deed, number, event) for deed in CALLS for number in range(len(CALLS[deed])) for event in EVENTS]
+"""Each of them with everything that may become of it."""
+
+
+def test_these_are_the_calls(house: House) -> None:
+    async def story() -> None:
+        await house.do(PARK)
+        assert house.driver.calls == CALLS["park"]
+        await house.do(UNPARK)
+
+    asyncio.run(story())
+    assert house.driver.calls == CALLS["park"] + CALLS["unpark"]
+
+
+@pytest.mark.parametrize(("deed", "step", "event"), EVERY_STEP)
+def test_a_death_at_any_step_is_set_right_by_the_same_helper_and_by_the_next(
+    house: House, deed: str, step: int, event: str
+) -> None:
+    async def story(restart: bool) -> None:
+        if deed == "unpark":
+            await house.do(PARK)
+        first = len(house.driver.calls)
+        house.driver.script = {first + step: event}
+        request: Any = PARK if deed == "park" else UNPARK
+        outcome = await house.do(request)
+        if restart:
+            house.start()
+        await house.operations.settle(me())
+
+        assert house.driver.state in (State.RUNNING, State.CHECKPOINTED)
+        assert house.phase in (None, Phase.BACK, Phase.PARKED)
+        assert (house.phase is Phase.PARKED) == (house.driver.state is State.CHECKPOINTED)
+        if outcome.done:
+            assert (house.driver.state is State.CHECKPOINTED) == (deed == "park")
+        assert house.driver.held + house.driver.taken in (0, HELD)
+        assert TOTAL > HELD
+
+    asyncio.run(story(restart=step % 2 == 0))
