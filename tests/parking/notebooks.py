@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
-from tests.jupyter import Notebook, Server, configure, open_notebook, reply_to
+import pytest
+
+from tests.jupyter import Notebook, Server, configure, open_notebook, reply_to, serving
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
 from tfgpu_magic.parking import client
@@ -72,6 +74,17 @@ class Site:
         return self.machine.held(pid=notebook.pid) >= SIZE + CONTEXT
 
 
+@contextmanager
+def standing(folders: pytest.TempPathFactory) -> Iterator[Site]:
+    """Give a site with a GPU of 8 GiB and a board of its own, which this process sees, too."""
+    with pytest.MonkeyPatch.context() as patch, Machine.create("1x8GiB") as machine:
+        patch.setenv("TFGPU_MAGIC_DIR", str(folders.mktemp("board") / "board"))
+        for name, value in machine.environ().items():
+            patch.setenv(name, value)
+        with serving(machine, home(folders.mktemp("home"))) as server:
+            yield Site(machine, server)
+
+
 def digest_in(said: str) -> str:
     """Return the digest that a cell has printed."""
     found = re.search(r"\b[0-9a-f]{64}\b", said)
@@ -111,3 +124,12 @@ def send(notebook: Notebook, kind: str, content: dict[str, Any], *, channel: str
 def ask(notebook: Notebook, kind: str, content: dict[str, Any]) -> dict[str, Any]:
     """Send a request on the shell channel, and return the content of its reply."""
     return reply_to(notebook.client, send(notebook, kind, content))
+
+
+def heard(notebook: Notebook) -> str:
+    """Return what the page is shown now."""
+    texts = []
+    while notebook.client.iopub_channel.msg_ready():
+        content = notebook.client.get_iopub_msg(timeout=1)["content"]
+        texts.append(str(content.get("text") or content.get("data", {}).get("text/plain", "")))
+    return " ".join(texts)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.jupyter import execute, serving
+from tests.jupyter import execute
 from tests.magic.shell import cells, last
-from tests.parking.notebooks import TRAIN, Site, digest_in, home, is_parked, park
+from tests.parking.notebooks import TRAIN, Site, digest_in, is_parked, park, standing
 from tests.processes import program
 from tests.sizes import CONTEXT, GIB
 from tests.waiting import until
@@ -18,12 +18,8 @@ from tfgpu_magic.simgpu import Machine
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with pytest.MonkeyPatch.context() as patch, Machine.create("1x8GiB") as machine:
-        patch.setenv("TFGPU_MAGIC_DIR", str(tmp_path_factory.mktemp("board") / "board"))
-        for name, value in machine.environ().items():
-            patch.setenv(name, value)
-        with serving(machine, home(tmp_path_factory.mktemp("home"))) as server:
-            yield Site(machine, server)
+    with standing(tmp_path_factory) as site:
+        yield site
 
 
 def test_one_notebook_parks_another_and_brings_it_back(site: Site) -> None:

@@ -1,0 +1,255 @@
+"""A parked notebook comes back by itself, whatever comes first: real kernels with the real TensorFlow.
+
+A synchronisation while the GPU state is away ends the process on the simulated machine, too: so each answer of a parked
+notebook shows that its state was back before anything of it ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.jupyter import Notebook, execute, reply_to
+from tests.parking.notebooks import Site, ask, digest_in, heard, is_parked, park, send, standing
+from tests.slack import SLACK
+from tests.waiting import until
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with standing(tmp_path_factory) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def trained(site: Site) -> Iterator[tuple[Notebook, str]]:
+    """Give a notebook that holds most of the GPU, and the digest of its model."""
+    with site.trained("train.ipynb") as found:
+        yield found
+
+
+def _cell(notebook: Notebook) -> None:
+    notebook.run("seen.append(digest())")
+
+
+def _completion(notebook: Notebook) -> None:
+    assert ask(notebook, "complete_request", {"code": "trai", "cursor_pos": 4})["matches"] == ["train"]
+
+
+def _inspection(notebook: Notebook) -> None:
+    assert ask(notebook, "inspect_request", {"code": "shows", "cursor_pos": 5, "detail_level": 0})["found"]
+
+
+FIRST = {"a cell": _cell, "a completion": _completion, "an inspection": _inspection}
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_whatever_comes_first_finds_the_state_back(site: Site, trained: tuple[Notebook, str], first: str) -> None:
+    notebook, digest = trained
+    notebook.run(
+        "seen = []\n"
+        "class Shows:\n"
+        "    def __repr__(self):\n"
+        "        seen.append(digest()); return 'shown'\n"
+        "shows = Shows()"
+    )
+    park(notebook)
+    FIRST[first](notebook)
+
+    assert not is_parked(notebook)
+    assert site.holds(notebook)
+    assert digest_in(notebook.run("print(*seen, digest())")) == digest
+
+
+def test_a_widgets_callback_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    number = notebook.run(
+        "import ipywidgets\n"
+        "seen = []\n"
+        "button = ipywidgets.Button()\n"
+        "button.on_click(lambda _: seen.append(digest()))\n"
+        "print(button.comm.comm_id)"
+    ).split()[-1]
+    park(notebook)
+    data = {"method": "custom", "content": {"event": "click"}}
+    send(notebook, "comm_msg", {"comm_id": number, "data": data})
+    until(lambda: site.holds(notebook))
+
+    assert notebook.run("print(*seen)").split() == [digest]
+
+
+def test_parking_that_no_cell_asks_for_is_refused(trained: tuple[Notebook, str]) -> None:
+    notebook, _ = trained
+    number = notebook.run(
+        "import ipywidgets\n"
+        "button = ipywidgets.Button()\n"
+        "button.on_click(lambda _: get_ipython().run_line_magic('tf_gpu', 'park'))\n"
+        "print(button.comm.comm_id)"
+    ).split()[-1]
+    data = {"method": "custom", "content": {"event": "click"}}
+    send(notebook, "comm_msg", {"comm_id": number, "data": data})
+    until(lambda: heard(notebook), lambda text: "when a cell has ended" in text)
+
+    assert not is_parked(notebook)
+
+
+def test_the_debugger_finds_the_state_back(trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    notebook.run("def fails():\n    raise ValueError\nfails()")
+    park(notebook)
+    client = notebook.client
+    asked = client.execute("%debug", allow_stdin=True)
+    for line in ("p digest()", "q"):
+        client.get_stdin_msg(timeout=240)
+        client.input(line)
+
+    assert reply_to(client, asked)["status"] == "ok"
+    until(lambda: heard(notebook), lambda text: digest in text)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_an_async_task_goes_on_when_the_state_is_back(site: Site, trained: tuple[Notebook, str], apart: bool) -> None:
+    notebook, digest = trained
+    begin = (
+        "import asyncio\n"
+        "seen = []\n"
+        "async def later():\n"
+        f"    await asyncio.sleep({3 * SLACK})\n"
+        "    seen.append(digest())\n"
+        "task = asyncio.get_event_loop().create_task(later())\n"
+    )
+    if apart:
+        notebook.run(begin)
+    said = notebook.run("%tf_gpu park" if apart else begin + "%tf_gpu park")
+    assert "Parked: " in said, said  # it may be on its way back by now
+    until(lambda: site.holds(notebook))
+
+    until(lambda: notebook.run("print(*seen)").split(), lambda said: said == [digest])
+
+
+def test_a_timer_waits_for_the_state(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    notebook.run(f"import threading; seen = []; threading.Timer({3 * SLACK}, lambda: seen.append(digest())).start()")
+    said = notebook.run("%tf_gpu park")
+    assert "Parked: " in said, said  # it may be on its way back by now
+    until(lambda: site.holds(notebook))
+
+    until(lambda: notebook.run("print(*seen)").split(), lambda said: said == [digest])
+
+
+def test_a_thread_of_the_users_makes_parking_refuse(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    notebook.run(
+        "import threading\n"
+        "over = threading.Event()\n"
+        "def synchronises():\n"
+        "    while not over.wait(0.05): digest()\n"
+        "thread = threading.Thread(target=synchronises, name='synchroniser'); thread.start()"
+    )
+    said = notebook.run("%tf_gpu park")
+
+    assert "`synchroniser`" in said
+    assert site.holds(notebook)
+    notebook.run("over.set(); thread.join()")
+    park(notebook)
+    assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_nccl_that_has_started_makes_parking_refuse(site: Site, trained: tuple[Notebook, str]) -> None:
+    park(trained[0])
+    with site.trained("nccl.ipynb") as (notebook, digest):
+        notebook.run("from tests.simgpu.checkpoint_on_machine import start_nccl; start_nccl()")
+
+        assert "NCCL has started" in notebook.run("%tf_gpu park --check")
+        assert "NCCL has started" in notebook.run("%tf_gpu park")
+        assert site.holds(notebook)
+        assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_what_a_page_asks_when_it_is_opened_brings_nothing_back(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    park(notebook)
+    assert ask(notebook, "kernel_info_request", {})["status"] == "ok"
+    assert ask(notebook, "comm_info_request", {})["status"] == "ok"
+    assert ask(notebook, "is_complete_request", {"code": "if x:"})["status"] == "incomplete"
+
+    made = send(notebook, "debug_request", {"type": "request", "seq": 1, "command": "debugInfo"}, channel="control")
+    get = notebook.client.get_control_msg
+    until(lambda: get(timeout=30 * SLACK), lambda one: one["parent_header"]["msg_id"] == made)
+
+    assert is_parked(notebook)
+    assert site.machine.held() == 0
+    assert digest_in(notebook.run("print(digest())")) == digest
+
+
+def test_a_live_table_that_a_page_draws_brings_nothing_back(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    number = notebook.run("import tfgpu_magic; table = tfgpu_magic.MemoryTable(); print(table.comm.comm_id)").split()[
+        -1
+    ]
+    park(notebook)
+    drawn = {"method": "custom", "content": {"type": "drawn"}}
+    for _ in range(2):
+        send(notebook, "comm_msg", {"comm_id": number, "data": drawn})
+        until(lambda: _draws(notebook, number))
+    assert ask(notebook, "kernel_info_request", {})["status"] == "ok"  # those before it have been heard
+
+    assert is_parked(notebook)
+    assert site.machine.held() == 0
+    assert digest_in(notebook.run("table.close(); print(digest())")) == digest
+
+
+def _draws(notebook: Notebook, comm: str) -> bool:
+    """Tell whether a table's state has come since the last look."""
+    said = []
+    while notebook.client.iopub_channel.msg_ready():
+        said.append(notebook.client.get_iopub_msg(timeout=1)["content"])
+    return any("state" in one["data"].get("state", {}) for one in said if one.get("comm_id") == comm)
+
+
+def test_a_second_page_of_the_same_kernel_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    second = site.server.connect(notebook.kernel)
+    park(notebook)
+    try:
+        assert digest_in(execute(second, "print(digest())")) == digest
+    finally:
+        second.stop_channels()
+
+
+def test_a_cell_of_a_subshell_finds_the_state_back(site: Site, trained: tuple[Notebook, str]) -> None:
+    notebook, digest = trained
+    made = send(notebook, "create_subshell_request", {}, channel="control")
+    reply = until(
+        lambda: notebook.client.get_control_msg(timeout=30 * SLACK), lambda one: one["parent_header"]["msg_id"] == made
+    )
+    subshell = reply["content"]["subshell_id"]
+    notebook.run("seen = []")
+    park(notebook)
+    content = {"code": "seen.append(digest())", "silent": False, "store_history": False, "user_expressions": {}}
+    answer = send(notebook, "execute_request", content, subshell_id=subshell)
+
+    assert reply_to(notebook.client, answer)["status"] == "ok"
+    assert not is_parked(notebook)
+    answer = send(notebook, "execute_request", {**content, "code": "%tf_gpu park"}, subshell_id=subshell)
+    assert reply_to(notebook.client, answer)["status"] == "ok"
+    assert is_parked(notebook)
+    notebook.run("pass")  # what is said of a return that takes long is said here
+    assert notebook.run("print(*seen)").split() == [digest]
+
+
+def test_nothing_stays_of_the_gate_when_the_state_is_back(trained: tuple[Notebook, str]) -> None:
+    notebook, _ = trained
+    look = (
+        "import gc\n"
+        "kernel, shell = get_ipython().kernel, get_ipython()\n"
+        "print({n: h.__qualname__ for n, h in (kernel.shell_handlers | kernel.control_handlers).items()},\n"
+        "      [n for n in ('run_cell_async',) if n in vars(shell)], 'trigger' in vars(shell.events),\n"
+        "      'finish_metadata' in vars(kernel), gc.isenabled())"
+    )
+    before = notebook.run(look)
+    park(notebook)
+    notebook.run("pass")
+
+    assert notebook.run(look) == before
