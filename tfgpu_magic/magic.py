@@ -79,8 +79,7 @@ class TfGpuMagics(Magics):
 
     quiet_tensorflow = Bool(
         False,
-        help="Whether TensorFlow's own log is kept out of cells, but for errors. Variables that are set already stay "
-        "as they are. To set it to False in a cell shows what was kept out of TensorFlow's import.",
+        help="Whether TensorFlow logs errors only: TF_CPP_MIN_LOG_LEVEL is set to 2 where it is not set already.",
     ).tag(config=True)
 
     why = Bool(
@@ -179,7 +178,7 @@ class TfGpuMagics(Magics):
 
     @observe("quiet_tensorflow")
     def _set_quiet_tensorflow(self, change: Mapping[str, Any]) -> None:
-        _settings().quieten_tensorflow(on=change["new"])
+        _settings().quieten(on=change["new"])
 
     @observe("grace")
     def _set_grace(self, change: Mapping[str, Any]) -> None:

@@ -6,10 +6,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from tfgpu_magic import process_ceiling
-from tfgpu_magic.config import import_hook, import_log, parser
-from tfgpu_magic.config.runtime import quieten
+from tfgpu_magic.config import import_hook, parser
+from tfgpu_magic.config.runtime import environ
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.host import host, shell
+from tfgpu_magic.host import shell
 from tfgpu_magic.units import seconds
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 lower_ceiling = process_ceiling.lower
 ceiling_in_force = process_ceiling.in_force
+quieten = environ.quieten
 
 
 def magic_for(policy: str) -> Magic:
@@ -50,12 +51,3 @@ def park(setting: str) -> None:
     from tfgpu_magic.parking.inside import automatic  # nothing of parking is imported before it is asked for
 
     automatic.set_up(shell(), after, when_needed=False)
-
-
-def quieten_tensorflow(*, on: bool) -> None:
-    """Keep TensorFlow's own log out of cells, but for errors; or do not."""
-    quieten(on=on)
-    if on and host() == "kernel":  # in a terminal, what a crash says last is worth more
-        import_log.keep_out()
-    else:
-        import_log.let_in()

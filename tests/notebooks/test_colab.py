@@ -36,11 +36,11 @@ def test_without_a_gpu_it_goes_on_on_the_cpu_and_says_so(now: dict[str, str]) ->
     assert "CPU" not in now["%tf_gpu pick --need 4GiB --or-cpu; limit 4GiB --grow"]
 
 
-def test_the_limit_is_in_force_and_tensorflow_is_quiet(now: dict[str, str]) -> None:
+def test_the_limit_is_in_force_and_tensorflow_logs_errors_only(now: dict[str, str]) -> None:
     (imported,) = (shown for source, shown in now.items() if source.startswith("import tensorflow"))
 
     assert "`pick --need 4GiB --or-cpu; limit 4GiB --grow` is in force." in imported
-    assert "oneDNN" not in imported
+    assert "cpu_feature_guard" not in imported
     assert "limit 4 GiB" in now["%tf_gpu #2"]
 
 

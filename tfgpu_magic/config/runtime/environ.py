@@ -59,17 +59,15 @@ def environment() -> dict[str, str]:
             return dict(os.environ)
 
 
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "GRPC_VERBOSITY": "ERROR"}
-"""What keeps TensorFlow's log out of cells, but for errors. Source: TensorFlow, `tsl/platform/default/logging.cc`."""
-
+_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+"""With 2, TensorFlow logs errors only. Source: TensorFlow, `tsl/platform/default/logging.cc`."""
 
 _quietened = EnvironmentChanges()
 
 
 def quieten(*, on: bool) -> None:
-    """Have TensorFlow write only errors to its log, or all of it; variables that others have set are left alone."""
-    theirs = _quietened.original()
-    _quietened.write({name: value for name, value in _QUIET.items() if on and name not in theirs})
+    """Have TensorFlow write only errors to its log, or all of it; a level that others have set is left alone."""
+    _quietened.write({_LOG_LEVEL: "2"} if on and _LOG_LEVEL not in _quietened.original() else {})
 
 
 def adopt(environment: Mapping[str, str]) -> None:
