@@ -48,7 +48,6 @@ def main() -> int:
     runs = max(1, (options := parser.parse_args()).runs)
     with Machine.create(options.gpus) as machine, tempfile.TemporaryDirectory() as profile:
         environment = machine.environ({**os.environ, "IPYTHONDIR": profile})
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled once, and not at each start
         parts = [_parts(environment) for _ in range(1 + runs)][1:]
         pairs = [(_cost("pass", environment), _cost(CELL, environment)) for _ in range(1 + runs)][1:]  # the first warms
     print(f"IPython's own start, and with `{CELL.replace(chr(10), '`, `')}`; {runs} pairs on {options.gpus}, in ms:\n")
