@@ -15,7 +15,7 @@ from typing import Any
 
 from tfgpu_magic import administrator, after_restart, control
 from tfgpu_magic.config import refusal
-from tfgpu_magic.config.flags import MAKE_ROOM, RESTART
+from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING
 from tfgpu_magic.config.runtime import RUNTIME, current_stage
@@ -158,5 +158,5 @@ def _refused(error: TfGpuError) -> Mapping[str, object]:
     ways: Sequence[str] = error.ways if isinstance(error, Refused) else ()
     reason = f"{error.beginning}{error.more}" if isinstance(error, Refused) else str(error)
     outcome = "wrong" if isinstance(error, PolicyError) else "refused"
-    offered = [way.removesuffix(f" {RESTART}") for way in ways if MAKE_ROOM not in way]  # which asks, below a cell
+    offered = [way.removesuffix(f" {RESTART}") for way in ways]
     return {"outcome": outcome, "reason": reason, "ways": offered}

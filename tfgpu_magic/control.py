@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from tfgpu_magic import administrator, other_processes
+from tfgpu_magic import administrator, idle_notebooks, other_processes
 from tfgpu_magic.administrator import look_well
-from tfgpu_magic.config import fallback, import_hook, making_room, parser, promises
+from tfgpu_magic.config import fallback, import_hook, parser, promises
 from tfgpu_magic.config import plan as planning
-from tfgpu_magic.config.flags import MAKE_ROOM, RESTART
+from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.frameworks import NAMES
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.policy import NOTHING, Policy
@@ -24,7 +23,6 @@ from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from tfgpu_magic.config.making_room import Idle
     from tfgpu_magic.config.promises import Promise
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.other_processes import OtherProcesses
@@ -59,23 +57,13 @@ def _plan(asked: Policy, frameworks: Frameworks, snapshot: Snapshot, processes: 
     try:
         return _planned(asked, frameworks, snapshot, processes)
     except Refused as error:
-        idle = processes.idle(snapshot)
-        if isinstance(error, TooLate) or not idle:
-            raise
+        if not isinstance(error, TooLate):
 
-        def fits(parked: Sequence[Idle]) -> bool:
-            there = processes.without([one.pid for one in parked])
-            then = making_room.without(snapshot, parked)
-            return bool(_planned(asked, frameworks, then, there, lambda *_: {}))  # whose refusal nobody reads
+            def fits(then: Snapshot, others: OtherProcesses) -> bool:
+                return bool(_planned(asked, frameworks, then, others, lambda *_: {}))  # whose refusal nobody reads
 
-        raise room().offered(error, f"{asked} {MAKE_ROOM}", snapshot, idle, fits) from None
-
-
-def room() -> ModuleType:
-    """Return the module `make_room`, which only a refusal needs."""
-    from tfgpu_magic import make_room
-
-    return make_room
+            idle_notebooks.name_one(error, snapshot, processes, fits)
+        raise
 
 
 def _planned(

@@ -62,7 +62,6 @@ class Refused(TfGpuError, RuntimeError):
         lead: the text that introduces the ways out.
         ways: what can be asked instead, the words of a line of `%tf_gpu` each, the nearest first.
         crowded: whether an isolated call could have what is asked if others held less.
-        parks: the pids of idle notebooks of the user's whose parking would make it fit, the longest idle first.
     """
 
     def __init__(
@@ -74,11 +73,10 @@ class Refused(TfGpuError, RuntimeError):
         lead: str = "",
         ways: Sequence[str] = (),
         crowded: bool = False,
-        parks: Sequence[int] = (),
     ) -> None:
         super().__init__(reason)
         self.reason, self.verdict, self.more = reason, verdict, more
-        self.lead, self.ways, self.crowded, self.parks = lead, tuple(ways), crowded, tuple(parks)
+        self.lead, self.ways, self.crowded = lead, tuple(ways), crowded
 
     @property
     def beginning(self) -> str:

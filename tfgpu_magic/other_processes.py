@@ -7,14 +7,13 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import making_room, promises
+from tfgpu_magic.config import promises
 from tfgpu_magic.host import here
 from tfgpu_magic.monitor import claims
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from tfgpu_magic.config.making_room import Idle
     from tfgpu_magic.config.policy import Policy
     from tfgpu_magic.config.process_state import ProcessState
     from tfgpu_magic.config.promises import Promise
@@ -46,19 +45,12 @@ class OtherProcesses:
     def added_to(self, process: ProcessState, snapshot: Snapshot) -> ProcessState:
         """Return the state of a process with what others have picked, and may yet take, of these GPUs."""
         # What is parked is promised nothing: it comes back when there is room. For a pick it counts where that will be.
-        promised = promises.gather(snapshot, self._there, self.leases)
+        promised = promises.gather(snapshot, self.present, self.leases)
         return replace(process, claims=claims.picks(self.reports), promises=promised)
 
-    def idle(self, snapshot: Snapshot) -> tuple[Idle, ...]:
-        """Return the notebooks that run no cell and can be asked to park, the longest idle first."""
-        return making_room.idle(snapshot, self._there)
-
-    def without(self, pids: Collection[int]) -> OtherProcesses:
-        """Return the same as it is when these are parked, too."""
-        return replace(self, parked=self.parked.union(pids))
-
     @property
-    def _there(self) -> list[Report]:
+    def present(self) -> list[Report]:
+        """The reports of those that are not parked."""
         return [report for report in self.reports if report.pid not in self.parked]
 
 

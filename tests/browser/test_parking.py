@@ -10,7 +10,6 @@ from playwright.sync_api import expect
 
 from tests.browser.panel import open_panel, visit
 from tests.browser.scene import Scene, shot, soon
-from tests.browser.test_offers import offered, run_all
 from tests.browser.unused import unused
 from tests.parking.conftest import kill
 from tests.server.test_park import helpers
@@ -105,23 +104,3 @@ def test_the_notification_offers_it_and_goes(scene: Scene, page: Page, notebook:
     toast.get_by_text("Park", exact=True).click()
     soon(lambda: scene.held(notebook) == 0, 30)
     expect(toast).to_have_count(0, timeout=60_000)
-
-
-def test_the_line_that_makes_room_asks_once_and_applies(scene: Scene, page: Page, notebook: Notebook) -> None:
-    made = scene.notebook("other.ipynb", more=("%tf_gpu visible 0; limit 9GiB",))
-    visit(page, scene, made.path)
-    run_all(page)
-    line = offered(page).filter(has_text="--make-room")
-    expect(line).to_be_visible(timeout=60_000)
-    shot(page, f"make-room-{scene.application}")
-    line.click()
-    asked = page.locator(".jp-Stdin-input")
-    expect(asked).to_be_visible(timeout=60_000)
-    asked.fill("y")
-    asked.press("Enter")
-    output = page.locator(".jp-NotebookPanel:visible .jp-OutputArea")
-    expect(output).to_contain_text("train.ipynb is parked", timeout=60_000)
-    expect(output).to_contain_text("waits for TensorFlow's import", timeout=60_000)
-
-    assert scene.held(notebook) == 0
-    scene.server.open(f"api/sessions/{made.session}", method="DELETE").close()

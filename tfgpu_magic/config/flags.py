@@ -10,10 +10,6 @@ RESTART = "--restart"
 """The flag of the magic that restarts this kernel when it is too late, and applies the policy in the new one."""
 
 
-MAKE_ROOM = "--make-room"
-"""The flag of the magic that parks idle notebooks of the user's where a policy does not fit beside them."""
-
-
 def part(tokens: Iterable[str], lacks: Mapping[str, str], usage: str) -> tuple[list[str], dict[str, str]]:
     """Separate flags from the rest.
 

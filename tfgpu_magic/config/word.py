@@ -28,7 +28,7 @@ class Word:
         also: other ways to write the name; "" is the line without a word.
         tried: other names that people may write for it, in lower case.
         instead: the answer to those, one sentence.
-        restart: whether `--restart` and `--make-room` may stand beside it.
+        restart: whether `--restart` may stand beside it.
         answer: does what a line asks, and returns what is to be shown, if anything; or a function that runs code of the
             user's and returns its value. None where the word has no place in a line.
         holds_code: whether code may stand behind it, in which IPython is to replace no ``{name}`` and ``$name``.
@@ -114,13 +114,12 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A parsed line of the magic: without its comment, and with `--restart` and `--make-room` taken out.
+    """A parsed line of the magic: without its comment, and with `--restart` taken out.
 
     Attributes:
         name: its first word as it is written; "" where there is none.
         rest: what follows that.
         restart: whether `--restart` is given.
-        make_room: whether `--make-room` is given.
         word: the word that is meant.
         words: the table in which it was found.
         looking: a look at the GPUs that has begun with the line; None where none has.
@@ -132,7 +131,6 @@ class Line:
     name: str
     rest: str
     restart: bool
-    make_room: bool
     word: Word
     words: tuple[Word, ...]
     looking: Looking | None = None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from tfgpu_magic.config.flags import MAKE_ROOM, RESTART
+from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.vocabulary import WIDTH, flags, usage
 from tfgpu_magic.config.word import Above, Line, Word
 from tfgpu_magic.views.code import Code
 
 _LINE = f"""Set TensorFlow's GPU memory up before its first op, and see who holds what.
 
-Usage: %tf_gpu WORDS [{RESTART}] [{MAKE_ROOM}]"""
+Usage: %tf_gpu WORDS [{RESTART}]"""
 
 _POLICY = f"""Several at once: `%tf_gpu pick 1; limit 2GiB`. GPU numbers are nvidia-smi's.
 Later words replace earlier ones for the GPUs that they name. Sizes are in KiB
@@ -20,8 +20,7 @@ MiB GiB TiB, kB MB GB TB, or % of a GPU's memory. A limit is TensorFlow's pool:
 CUDA's context, some hundred MiB, comes on top of it.
 
 When TensorFlow uses the GPUs already, {RESTART} restarts this kernel and
-applies the words in the new one. Where they do not fit, {MAKE_ROOM} parks
-idle notebooks of yours that allow it, after asking once."""
+applies the words in the new one."""
 
 
 def text(words: Sequence[Word]) -> str:

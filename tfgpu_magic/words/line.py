@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.config.flags import MAKE_ROOM, RESTART
+from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.vocabulary import find
 from tfgpu_magic.config.word import Line, Magic, Word
 from tfgpu_magic.errors import PolicyError, TfGpuError, UnknownWord
@@ -74,15 +74,14 @@ def read(line: str, words: tuple[Word, ...]) -> Line:
         PolicyError: its first word is unknown, or a flag cannot stand beside it.
     """
     tokens = line.partition("#")[0].split()
-    name, rest = parted(" ".join(token for token in tokens if token not in (RESTART, MAKE_ROOM)))
-    given = [flag for flag in (RESTART, MAKE_ROOM) if flag in tokens]
-    if given and not name:
-        what = "of what" if given[0] == RESTART else "for what"
-        raise PolicyError(f"{given[0]} {what}? Write the words before it: `%tf_gpu limit 2GiB {given[0]}`.")
+    name, rest = parted(" ".join(token for token in tokens if token != RESTART))
+    restart = RESTART in tokens
+    if restart and not name:
+        raise PolicyError(f"{RESTART} of what? Write the words before it: `%tf_gpu limit 2GiB {RESTART}`.")
     word = find(name, words)
-    if given and not word.restart:
-        raise PolicyError(f"`{word.name}` sets nothing, so {given[0]} has no place beside it.")
-    return Line(name, rest, RESTART in given, MAKE_ROOM in given, word, words, code=parted(line.strip())[1])
+    if restart and not word.restart:
+        raise PolicyError(f"`{word.name}` sets nothing, so {RESTART} has no place beside it.")
+    return Line(name, rest, restart, word, words, code=parted(line.strip())[1])
 
 
 def parted(text: str) -> tuple[str, str]:

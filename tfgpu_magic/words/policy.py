@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 
 from tfgpu_magic import administrator, control
 from tfgpu_magic.config import completions
-from tfgpu_magic.config.flags import MAKE_ROOM, RESTART
+from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.runtime import current_stage
 from tfgpu_magic.config.word import Line, Word
-from tfgpu_magic.errors import Refused, TooLate
+from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, Looking
-from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.views.plan import PlanAnswer
 
 
@@ -21,7 +20,7 @@ def word(first: Word) -> Word:
     """Return a policy's word as the first of a line, which the rest of the policy follows."""
 
     def offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-        return completions.policy([first.name, *tokens], gpus, RESTART, MAKE_ROOM)
+        return completions.policy([first.name, *tokens], gpus, RESTART)
 
     return Word(
         name=first.name,
@@ -40,7 +39,7 @@ def _answer(line: Line) -> PlanAnswer:
     """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
     looking = line.looking or Looking(LOOK_TIMEOUT)  # it queries the GPUs while the words are parsed
     try:
-        plan = _applied(line, lambda: looking.result(administrator.slow))
+        plan = control.apply(line.text, frameworks=line.frameworks, see=lambda: looking.result(administrator.slow))
     except TooLate:
         if not line.restart:
             raise
@@ -52,17 +51,6 @@ def _answer(line: Line) -> PlanAnswer:
     from tfgpu_magic.restart import restart  # it imports psutil and more, and restarts are rare
 
     return restart(str(plan.asked) or "default", str(administrator.said_to_others(plan)))
-
-
-def _applied(line: Line, see: Callable[[], Snapshot]) -> Plan:
-    """Apply a policy; where it does not fit and `--make-room` is given, park notebooks for it, and apply it then."""
-    try:
-        return control.apply(line.text, frameworks=line.frameworks, see=see)
-    except Refused as error:
-        if isinstance(error, TooLate) or not line.make_room:
-            raise
-        control.room().make(error)
-    return control.apply(line.text, frameworks=line.frameworks)
 
 
 def _standing(plan: Plan, line: Line) -> str:
