@@ -142,7 +142,7 @@ def test_where_host_memory_is_short_the_figures_are_told(tmp_path: Path) -> None
 
     assert report.names == ["parking.host-memory"]
     assert report.facts("parking.host-memory") == {
-        "size_bytes": GIB + CONTEXT, "needed_bytes": GIB + CONTEXT + HOST_MARGIN, "left_bytes": GIB
+        "needed_bytes": GIB + CONTEXT + HOST_MARGIN, "left_bytes": GIB
     }  # fmt: skip
 
 
@@ -221,9 +221,9 @@ GONE = {"step": "compare", "refusals": [], "size": GIB, "held": 0, "out": 0.5, "
         ({}, "works", "its 1 GiB left GPU 0 in 0.5 s, 2 GiB/s, and came back in 0.25 s, 4 GiB/s."),
         ({"same": False}, "changed", "with other contents"),
         ({"held": 64 * MIB}, "stayed", "still listed 64 MiB of it on GPU 0."),
-        ({"step": "unpark", "refusals": [why.to_json(why.Cancelled())]}, "crowded", "others took the room"),
+        ({"step": "unpark", "refusals": [why.to_json(why.CANCELLED())]}, "crowded", "others took the room"),
         (
-            {"step": "unpark", "refusals": [why.to_json(why.Declined("restore", 2)), why.to_json(why.Lost())]},
+            {"step": "unpark", "refusals": [why.to_json(why.DECLINED("restore", 2)), why.to_json(why.LOST())]},
             "lost",
             "did not come back. The driver has declined it (restore: 2). Its GPU state cannot be had back",
         ),

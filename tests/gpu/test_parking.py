@@ -57,7 +57,7 @@ def test_a_stopped_process_is_refused_and_one_that_goes_on_is_parked() -> None:
     with program(None, hold_plain, GIB, fresh=True) as held:
         os.kill(held.pid, signal.SIGSTOP)
         try:
-            assert client.park(held.pid, inside=Inside()).refusals == (why.Stopped(),)
+            assert client.park(held.pid, inside=Inside()).refusals == (why.STOPPED(),)
         finally:
             os.kill(held.pid, signal.SIGCONT)
         assert client.park(held.pid, inside=Inside()).done
@@ -72,7 +72,7 @@ def test_a_process_waits_for_room_that_others_have_taken() -> None:
             gone = client.unpark(
                 held.pid, tell=lambda said: waited.append(said.step), wanted=lambda: "waits" not in waited
             )
-            assert gone.refusals == (why.Cancelled(),)
+            assert gone.refusals == (why.CANCELLED(),)
         assert client.unpark(held.pid).done
 
 

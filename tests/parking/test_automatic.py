@@ -34,7 +34,7 @@ def test_one_that_cannot_be_parked_is_tried_again_and_ever_more_rarely(monkeypat
 
     def refused() -> Outcome:
         tried.append(clock.now)
-        return Outcome(refusals=(why.Busy(),))
+        return Outcome(refusals=(why.BUSY(),))
 
     fake = SimpleNamespace(active=0.0, parked=False, park=refused)
     monkeypatch.setattr(notebook, "of", lambda _: fake)

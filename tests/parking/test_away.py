@@ -139,7 +139,7 @@ def test_what_is_parked_is_so_though_the_board_was_removed_meanwhile(
 
 @pytest.mark.parametrize(
     "gives",
-    [client.HelperDied("three times"), Outcome(refusals=(why.HoldsNothing(),)), Outcome(refusals=(why.Elsewhere(1),))],
+    [client.HelperDied("three times"), Outcome(refusals=(why.HOLDS_NOTHING(),)), Outcome(refusals=(why.ELSEWHERE(),))],
 )
 def test_where_nobody_knows_what_became_of_it_nothing_may_run(
     helper: Helper, notebook: parking.Notebook, gives: Outcome | MonitorError
@@ -161,8 +161,8 @@ def test_where_nobody_knows_what_became_of_it_nothing_may_run(
     [
         ((), client.HelperHangs("cannot be started")),
         (("checks",), client.HelperDied("three times")),
-        (("checks",), Outcome(refusals=(why.HoldsNothing(),))),
-        (("checks", "locks"), Outcome(refusals=(why.StillWorking(1.0),))),
+        (("checks",), Outcome(refusals=(why.HOLDS_NOTHING(),))),
+        (("checks", "locks"), Outcome(refusals=(why.STILL_WORKING(1.0),))),
     ],
 )
 def test_what_was_surely_not_parked_goes_on(

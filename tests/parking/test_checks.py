@@ -34,33 +34,33 @@ def test_an_idle_notebook_on_a_good_machine_may_be_parked() -> None:
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        (replace(GOOD, error="NVML does not answer."), why.NoDriver("NVML does not answer.")),
-        (replace(GOOD, driver="570.86.10"), why.OldDriver("570.86.10", "580")),
-        (replace(GOOD, driver=None), why.OldDriver("", "580")),
-        (replace(GOOD, open_module=True), why.OpenModule("580.65.06")),
-        (replace(GOOD, open_module=None), why.UnknownModule()),
-        (replace(GOOD, architecture="aarch64"), why.OtherArchitecture("aarch64")),
-        (replace(GOOD, gpus=(replace(GPU, instance=1),)), why.MigGpu("0.1")),
-        (replace(GOOD, gpus=(replace(GPU, mig=True),)), why.MigGpu("0")),
-        (replace(GOOD, gpus=(replace(GPU, unified=True),)), why.UnifiedMemory("0")),
-        (replace(GOOD, alive=False), why.Ended()),
-        (replace(GOOD, own=False), why.NotYours()),
-        (replace(GOOD, stopped=True), why.Stopped()),
-        (replace(GOOD, gpus=(), held=()), why.HoldsNothing()),
-        (replace(GOOD, gpus=(), held=(), unlisted=True), why.HeldUnknown("")),
-        (replace(GOOD, held=(None,)), why.HeldUnknown("0")),
-        (replace(GOOD, mappings=2), why.ManagedMemory(2)),
-        (replace(GOOD, mappings=None), why.ManagedMemory(None)),
-        (replace(GOOD, driver="610.10", nvml=False), why.NvmlUnloaded("610.10")),
-        (replace(GOOD, driver="610.10", nvml=None), why.NvmlUnloaded("610.10")),
-        (replace(GOOD, children=(7, 9)), why.Children((7, 9))),
-        (replace(GOOD, host=6 * GIB), why.HostMemory(6 * GIB + HOST_MARGIN, 6 * GIB)),
-        (replace(GOOD, host=None), why.HostMemory(6 * GIB + HOST_MARGIN, None)),
-        (replace(GOOD, inside=None), why.NotAsked()),
-        (replace(GOOD, inside=Inside(busy=True)), why.Busy()),
-        (replace(GOOD, inside=Inside(threads=("loader",))), why.Threads(("loader",))),
-        (replace(GOOD, inside=Inside(nccl=True)), why.Nccl()),
-        (replace(GOOD, inside=Inside(shared=True)), why.SharedMemory()),
+        (replace(GOOD, error="NVML does not answer."), why.NO_DRIVER("NVML does not answer.")),
+        (replace(GOOD, driver="570.86.10"), why.OLD_DRIVER("570.86.10", "580")),
+        (replace(GOOD, driver=None), why.OLD_DRIVER("", "580")),
+        (replace(GOOD, open_module=True), why.OPEN_MODULE("580.65.06")),
+        (replace(GOOD, open_module=None), why.UNKNOWN_MODULE()),
+        (replace(GOOD, architecture="aarch64"), why.OTHER_ARCHITECTURE("aarch64")),
+        (replace(GOOD, gpus=(replace(GPU, instance=1),)), why.MIG_GPU("0.1")),
+        (replace(GOOD, gpus=(replace(GPU, mig=True),)), why.MIG_GPU("0")),
+        (replace(GOOD, gpus=(replace(GPU, unified=True),)), why.UNIFIED_MEMORY("0")),
+        (replace(GOOD, alive=False), why.ENDED()),
+        (replace(GOOD, own=False), why.NOT_YOURS()),
+        (replace(GOOD, stopped=True), why.STOPPED()),
+        (replace(GOOD, gpus=(), held=()), why.HOLDS_NOTHING()),
+        (replace(GOOD, gpus=(), held=(), unlisted=True), why.UNLISTED()),
+        (replace(GOOD, held=(None,)), why.HELD_UNKNOWN("0")),
+        (replace(GOOD, mappings=2), why.MANAGED_MEMORY()),
+        (replace(GOOD, mappings=None), why.MANAGED_MEMORY()),
+        (replace(GOOD, driver="610.10", nvml=False), why.NVML_UNLOADED("610.10")),
+        (replace(GOOD, driver="610.10", nvml=None), why.NVML_UNLOADED("610.10")),
+        (replace(GOOD, children=(7, 9)), why.CHILDREN((7, 9))),
+        (replace(GOOD, host=6 * GIB), why.HOST_MEMORY(6 * GIB + HOST_MARGIN, 6 * GIB)),
+        (replace(GOOD, host=None), why.HOST_MEMORY(6 * GIB + HOST_MARGIN, None)),
+        (replace(GOOD, inside=None), why.NOT_ASKED()),
+        (replace(GOOD, inside=Inside(busy=True)), why.BUSY()),
+        (replace(GOOD, inside=Inside(threads=("loader",))), why.THREADS(("loader",))),
+        (replace(GOOD, inside=Inside(nccl=True)), why.NCCL()),
+        (replace(GOOD, inside=Inside(shared=True)), why.SHARED_MEMORY()),
     ],
 )
 def test_a_reason_is_found_by_itself_with_its_facts(facts: Facts, expected: why.Refusal) -> None:
@@ -74,7 +74,7 @@ def test_what_ends_a_process_on_a_newer_driver_is_nothing_on_an_older_one() -> N
 def test_every_reason_is_said_at_once() -> None:
     found = refusals(replace(GOOD, open_module=True, children=(7,), inside=Inside(busy=True, nccl=True)))
 
-    assert {type(one) for one in found} == {why.OpenModule, why.Children, why.Busy, why.Nccl}
+    assert {one.reason for one in found} == {why.OPEN_MODULE, why.CHILDREN, why.BUSY, why.NCCL}
 
 
 def test_the_open_kernel_module_is_for_administrators_to_allow() -> None:
@@ -82,7 +82,7 @@ def test_the_open_kernel_module_is_for_administrators_to_allow() -> None:
 
 
 def test_of_another_users_process_nothing_else_is_told() -> None:
-    assert refusals(replace(GOOD, own=False, children=(7,), inside=None)) == (why.NotYours(),)
+    assert refusals(replace(GOOD, own=False, children=(7,), inside=None)) == (why.NOT_YOURS(),)
 
 
 @given(st.integers(min_value=1, max_value=16 * GIB))
@@ -94,7 +94,7 @@ def test_what_could_not_surely_come_back_does_not_go(size: int) -> None:
     if needed(size, GPU) <= 16 * GIB - 256 * MIB:
         assert refused == ()
     else:
-        assert refused == (why.NoWayBack("0", needed(size, GPU), 16 * GIB - 256 * MIB),)
+        assert refused == (why.NO_WAY_BACK("0", needed(size, GPU), 16 * GIB - 256 * MIB),)
 
 
 @given(st.integers(min_value=0, max_value=32 * GIB))
@@ -105,9 +105,9 @@ def test_the_hosts_memory_has_a_margin(host: int) -> None:
 
 
 ALL = [
-    why.NoDriver("x"), why.OldDriver("1", "580"), why.Children((1, 2)), why.HostMemory(1, None), why.Threads(("a",)),
-    why.NoWayBack("0", 2, None), why.Stopped(), why.Lost(), why.Unanswered("lock", 1.5), why.Declined("lock", 401),
-    why.NvmlUnloaded("610.10"), why.NoHelper("cannot be started"),
+    why.NO_DRIVER("x"), why.OLD_DRIVER("1", "580"), why.CHILDREN((1, 2)), why.HOST_MEMORY(1, None), why.THREADS(("a",)),
+    why.NO_WAY_BACK("0", 2, None), why.STOPPED(), why.LOST(), why.UNANSWERED("lock"), why.DECLINED("lock", 401),
+    why.NVML_UNLOADED("610.10"), why.NO_HELPER("cannot be started"),
 ]  # fmt: skip
 
 

@@ -53,11 +53,11 @@ def test_a_process_is_started_also_where_no_thread_is(monkeypatch: pytest.Monkey
     ("found", "back"),
     [
         ((), True),
-        ((why.Children((7,)), why.HeldUnknown("0")), True),  # it is listed, whatever else speaks against parking it
-        ((why.HoldsNothing(),), False),
-        ((why.HeldUnknown(""),), False),
-        ((why.Declined("cuInit", 803),), False),
-        ((why.NoDriver("hung"),), False),
+        ((why.CHILDREN((7,)), why.HELD_UNKNOWN("0")), True),  # it is listed, whatever else speaks against parking it
+        ((why.HOLDS_NOTHING(),), False),
+        ((why.UNLISTED(),), False),
+        ((why.DECLINED("cuInit", 803),), False),
+        ((why.NO_DRIVER("hung"),), False),
     ],
 )
 def test_one_of_which_nothing_is_recorded_is_back_only_where_the_driver_lists_it(
@@ -65,7 +65,7 @@ def test_one_of_which_nothing_is_recorded_is_back_only_where_the_driver_lists_it
 ) -> None:
     monkeypatch.setattr(client, "check", lambda *_, **__: Outcome(refusals=found))
 
-    assert client.is_back(Outcome(refusals=(why.NotParked(),))) is back
+    assert client.is_back(Outcome(refusals=(why.NOT_PARKED(),))) is back
 
 
 def test_a_helper_that_says_what_is_not_known_here_is_an_error_too() -> None:

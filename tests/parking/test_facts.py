@@ -129,9 +129,9 @@ def test_while_the_gpus_still_work_all_else_can_be_read(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(frameworks, "finish", finish)
     try:
-        assert inside.quieten(0.01, 1) == why.StillWorking(0.01)
+        assert inside.quieten(0.01, 1) == why.STILL_WORKING(0.01)
         assert within(30, lambda: 1) == 1
-        assert inside.quieten(30, 1) == why.StillWorking(30)  # they are not waited for twice
+        assert inside.quieten(30, 1) == why.STILL_WORKING(30)  # they are not waited for twice
         assert begun == [0]
     finally:
         over.set()
@@ -142,7 +142,7 @@ def test_a_report_of_ours_that_takes_long_is_told_with_its_own_time(monkeypatch:
     monkeypatch.setattr(frameworks, "finish", lambda: None)
     monkeypatch.setattr(cuda, "quieten", lambda _: False)
 
-    assert inside.quieten(30, 1) == why.StillWorking(1)
+    assert inside.quieten(30, 1) == why.STILL_WORKING(1)
 
 
 def test_a_gpu_whose_processes_are_not_listed_leaves_everything_open() -> None:

@@ -22,7 +22,7 @@ def test_the_open_kernel_module_is_refused_unless_it_is_allowed(machine: Machine
     machine.set_driver("595.71.05", open_module=True)
     program = programs()
 
-    assert park(program.pid).refusals == (why.OpenModule("595.71.05"),)
+    assert park(program.pid).refusals == (why.OPEN_MODULE("595.71.05"),)
     assert park(program.pid, allow_open_module=True).done
     assert client.unpark(program.pid).done
     assert program.intact()
@@ -31,7 +31,7 @@ def test_the_open_kernel_module_is_refused_unless_it_is_allowed(machine: Machine
 def test_an_old_driver_is_refused(machine: Machine, programs: Start) -> None:
     machine.set_driver("570.86.10")
 
-    assert park(programs().pid).refusals == (why.OldDriver("570.86.10", "580"),)
+    assert park(programs().pid).refusals == (why.OLD_DRIVER("570.86.10", "580"),)
 
 
 def test_where_it_is_not_known_which_kernel_module_is_loaded_that_is_why_it_is_refused(
@@ -39,16 +39,16 @@ def test_where_it_is_not_known_which_kernel_module_is_loaded_that_is_why_it_is_r
 ) -> None:
     machine.path.with_name(f"{machine.path.name}.nvidia-version").unlink()
 
-    assert park(programs().pid).refusals == (why.UnknownModule(),)
+    assert park(programs().pid).refusals == (why.UNKNOWN_MODULE(),)
 
 
 def test_another_users_process_is_refused(machine: Machine) -> None:
-    assert park(machine.add_foreign("1GiB@0").pid).refusals == (why.NotYours(),)
+    assert park(machine.add_foreign("1GiB@0").pid).refusals == (why.NOT_YOURS(),)
 
 
 @pytest.mark.parametrize("gpus", ["1x8GiB:mig=2"])
 def test_a_part_of_a_gpu_is_refused(machine: Machine, programs: Start) -> None:
-    assert why.MigGpu in [type(one) for one in park(programs().pid).refusals]
+    assert why.MIG_GPU in [one.reason for one in park(programs().pid).refusals]
 
 
 def test_a_gpu_whose_memory_is_the_machines_is_refused(machine: Machine, programs: Start) -> None:
@@ -56,14 +56,14 @@ def test_a_gpu_whose_memory_is_the_machines_is_refused(machine: Machine, program
     program = programs()
     machine.fault("nvmlDeviceGetMemoryInfo", 3)
 
-    assert why.UnifiedMemory("0") in park(program.pid).refusals
+    assert why.UNIFIED_MEMORY("0") in park(program.pid).refusals
     assert program.intact()
 
 
 def test_what_fills_the_gpu_is_refused(machine: Machine, programs: Start) -> None:
     [refusal] = park(programs(GIB + GIB // 2).pid).refusals
 
-    assert isinstance(refusal, why.NoWayBack)
+    assert refusal.reason is why.NO_WAY_BACK
 
 
 def test_a_cgroup_without_room_for_the_copy_is_refused(machine: Machine, held: Talker) -> None:
@@ -73,9 +73,11 @@ def test_a_cgroup_without_room_for_the_copy_is_refused(machine: Machine, held: T
         try:
             [refusal] = park(held.pid).refusals
 
-            assert isinstance(refusal, why.HostMemory)
-            assert refusal.needed == 256 * MIB + CONTEXT + HOST_MARGIN
-            assert (refusal.left or 0) <= 768 * MIB
+            assert refusal.reason is why.HOST_MEMORY
+            needed, left = refusal.values
+            assert needed == 256 * MIB + CONTEXT + HOST_MARGIN
+            assert isinstance(left, int)
+            assert left <= 768 * MIB
             assert held.ask("intact()")
         finally:
             held.end(signal.SIGKILL)
@@ -91,7 +93,7 @@ def test_two_that_go_at_once_do_not_both_count_on_the_same_host_memory(machine: 
             until(lambda: phase(held.pid), {Phase.CHECKPOINTING, Phase.PARKED}.__contains__, every=0.01)
             [refusal] = park(other.pid).refusals
 
-            assert isinstance(refusal, why.HostMemory)
+            assert refusal.reason is why.HOST_MEMORY
             assert going.outcome().done
             assert other.ask("intact()")
         finally:
@@ -105,7 +107,7 @@ def test_a_driver_that_hangs_is_given_up_and_the_process_goes_on(machine: Machin
     outcome = park(program.pid)
     machine.clear_faults()
 
-    assert [type(one) for one in outcome.refusals] == [why.Unanswered]
+    assert [one.reason for one in outcome.refusals] == [why.UNANSWERED]
     assert program.intact()
     assert park(program.pid).done
 
@@ -115,6 +117,6 @@ def test_a_checkpoint_that_the_driver_declines_changes_nothing(machine: Machine,
     machine.fault("cuCheckpointProcessCheckpoint", 801)
     outcome = park(program.pid)
 
-    assert outcome.refusals == (why.Declined("cuCheckpointProcessCheckpoint", 801),)
+    assert outcome.refusals == (why.DECLINED("cuCheckpointProcessCheckpoint", 801),)
     assert phase(program.pid) is None
     assert program.intact()

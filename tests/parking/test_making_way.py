@@ -80,7 +80,7 @@ def test_an_error_of_what_the_gpu_was_given_to_do_ends_no_call(caller: Caller, m
     assert making_way.make_way() is False
 
     caller.close()
-    assert caller.heard[AWAY] == why.Failed("the user's own")
+    assert caller.heard[AWAY] == why.FAILED("the user's own")
     assert list(caller.heard) == [POINT, AWAY, BACK]
     assert gc.isenabled()
     assert not cuda._quiet

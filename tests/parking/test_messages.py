@@ -10,7 +10,7 @@ from tests.parking.test_record import ENTRIES
 from tfgpu_magic.parking.checks import Inside
 from tfgpu_magic.parking.messages import Outcome, Progress, Request, Room, reply
 from tfgpu_magic.parking.record import Entry, Held
-from tfgpu_magic.parking.refusals import Children, Lost, Threads
+from tfgpu_magic.parking.refusals import CHILDREN, LOST, THREADS
 
 SIZES = st.integers(0, 2**40)
 REQUESTS = st.builds(
@@ -50,7 +50,7 @@ def test_progress_is_a_line(
 
 @given(st.none() | ENTRIES)
 def test_an_outcome_is_a_line(entry: Entry | None) -> None:
-    said = Outcome(entry=entry, refusals=(Lost(), Children((1, 2)), Threads(("a",))), seconds=0.5)
+    said = Outcome(entry=entry, refusals=(LOST(), CHILDREN((1, 2)), THREADS(("a",))), seconds=0.5)
 
     assert reply(said.to_line()) == said
 

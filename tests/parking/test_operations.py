@@ -63,7 +63,7 @@ def test_what_must_not_be_parked_is_not_touched(house: House) -> None:
     request = Request(deed="park", inside=Inside(busy=True))
     outcome = asyncio.run(house.do(request))
 
-    assert outcome.refusals == (why.Busy(),)
+    assert outcome.refusals == (why.BUSY(),)
     assert (set(house.driver.calls), house.phase) == ({"snapshot"}, None)
 
 
@@ -77,7 +77,7 @@ def test_what_becomes_wrong_after_the_lock_is_unlocked(house: House, monkeypatch
     house.driver.at = at
     outcome = asyncio.run(house.do(PARK))
 
-    assert outcome.refusals == (why.HostMemory(HELD + checks.HOST_MARGIN, GIB),)
+    assert outcome.refusals == (why.HOST_MEMORY(HELD + checks.HOST_MARGIN, GIB),)
     assert (house.driver.state, house.phase) == (State.RUNNING, None)
 
 
@@ -87,7 +87,7 @@ def test_who_calls_it_off_before_the_copy_has_the_process_as_it_was(house: House
     house.driver.at = lambda _, call: asked.call_off() if call == during else None
     outcome = asyncio.run(house.do(PARK, asked))
 
-    assert outcome.refusals == (why.Cancelled(),)
+    assert outcome.refusals == (why.CANCELLED(),)
     assert (house.driver.state, house.phase) == (State.RUNNING, None)
     assert "checkpoint" not in house.driver.calls
 
@@ -96,7 +96,7 @@ def test_a_process_that_something_else_has_locked_is_left_alone(house: House) ->
     house.driver.state = State.LOCKED
     outcome = asyncio.run(house.do(PARK))
 
-    assert outcome.refusals == (why.Elsewhere(1),)
+    assert outcome.refusals == (why.ELSEWHERE(),)
     assert (house.driver.state, house.phase) == (State.LOCKED, None)
 
 
@@ -127,7 +127,7 @@ def test_who_calls_it_off_is_parked_as_before(house: House) -> None:
         asked = Asked(UNPARK, me(), lambda _: asked.call_off())
         return await house.do(UNPARK, asked)
 
-    assert asyncio.run(story()).refusals == (why.Cancelled(),)
+    assert asyncio.run(story()).refusals == (why.CANCELLED(),)
     assert (house.phase, house.driver.state) == (Phase.PARKED, State.CHECKPOINTED)
 
 
@@ -164,7 +164,7 @@ def test_who_calls_it_off_while_it_is_set_right_is_told_just_that(house: House) 
 
     asked = Asked(UNPARK, me(), tell)
 
-    assert asyncio.run(story()).refusals == (why.Cancelled(),)
+    assert asyncio.run(story()).refusals == (why.CANCELLED(),)
 
 
 def test_room_that_is_taken_before_the_placeholder_is_waited_for_again(house: House) -> None:
@@ -202,7 +202,7 @@ def test_figures_that_cannot_be_had_are_not_taken_for_a_gpu_that_is_gone(house: 
 
     first = asyncio.run(story())[0]
 
-    assert (first.trouble, first.rooms) == (why.NoDriver("NVML does not answer."), ())
+    assert (first.trouble, first.rooms) == (why.NO_DRIVER("NVML does not answer."), ())
     assert "not there now" not in parking.progress(first, {})
     assert reply(first.to_line()) == first
 
@@ -225,7 +225,7 @@ def test_room_that_is_not_given_is_said_and_tried_for_more_and_more_rarely(house
 
     waits = next(one for one in asyncio.run(story()) if one.step == "waits")
 
-    assert waits.trouble == why.NotGiven("cuMemAlloc_v2", OUT_OF_MEMORY)
+    assert waits.trouble == why.NOT_GIVEN("cuMemAlloc_v2", OUT_OF_MEMORY)
     assert "not its turn" not in parking.progress(waits, {})
     assert reply(waits.to_line()) == waits
 
@@ -243,8 +243,8 @@ def test_a_restore_that_finds_no_room_all_the_same_is_said_to_be_final(house: Ho
     outcome = asyncio.run(story())
 
     assert house.phase is Phase.FAILED
-    assert why.Lost() in outcome.refusals
-    assert asyncio.run(house.do(UNPARK)).refusals == (why.Lost(),)
+    assert why.LOST() in outcome.refusals
+    assert asyncio.run(house.do(UNPARK)).refusals == (why.LOST(),)
     assert house.driver.calls.count("restore") == 1  # never on hope
 
 
@@ -267,7 +267,7 @@ def test_a_helper_whose_record_is_lost_takes_the_process_for_what_it_is(house: H
         assert gone.entry is not None
         house.place.remove(record.NAME)
         house.start()
-        assert (await house.do(UNPARK)).refusals == (why.NotParked(),)
+        assert (await house.do(UNPARK)).refusals == (why.NOT_PARKED(),)
         return await house.do(Request(deed="unpark", held=gone.entry.held))
 
     assert asyncio.run(story()).done
@@ -285,7 +285,7 @@ def test_a_process_that_the_death_of_a_helper_has_left_locked_is_unlocked_though
         house.place.remove(record.NAME)
         house.start()
         house.driver.state = State.LOCKED
-        assert (await house.do(UNPARK)).refusals == (why.NotParked(),)  # it could be another program's lock
+        assert (await house.do(UNPARK)).refusals == (why.NOT_PARKED(),)  # it could be another program's lock
         assert house.driver.state is State.LOCKED
         return await house.do(Request(deed="unpark", held=gone.entry.held))
 
@@ -300,7 +300,7 @@ def test_a_process_that_the_death_of_a_helper_has_left_locked_is_unlocked_though
 def test_an_unknown_process_that_has_failed_is_lost(house: House) -> None:
     house.driver.state = State.FAILED
 
-    assert asyncio.run(house.do(ADOPT)).refusals == (why.Lost(),)
+    assert asyncio.run(house.do(ADOPT)).refusals == (why.LOST(),)
 
 
 @pytest.mark.parametrize("event", ["hung before", "died before"])
@@ -312,7 +312,7 @@ def test_of_an_unknown_process_whose_restore_may_be_under_way_it_is_not_said_tha
     house.driver.script = {0: event}
     (refusal,) = asyncio.run(house.do(ADOPT)).refusals
 
-    assert isinstance(refusal, why.Unanswered)
+    assert refusal.reason is why.UNANSWERED
     assert asyncio.run(house.do(ADOPT)).done
 
 

@@ -91,7 +91,7 @@ def test_who_waits_may_go_and_is_parked_as_before(machine: Machine, programs: St
     left = threading.Event()
     coming = Asking(client.unpark, one.pid, tell=lambda _: left.set(), wanted=lambda: not left.is_set())
 
-    assert coming.outcome().refusals == (why.Cancelled(),)
+    assert coming.outcome().refusals == (why.CANCELLED(),)
     assert phase(one.pid) is Phase.PARKED
     other.end()
     assert client.unpark(one.pid).done
@@ -111,7 +111,7 @@ def test_two_who_want_it_back_are_told_the_same_and_each_may_go(machine: Machine
     until(lambda: second_said and second_said[-1] in first_said and second_said[-1].rooms)
     left.set()
 
-    assert second.outcome().refusals == (why.Cancelled(),)
+    assert second.outcome().refusals == (why.CANCELLED(),)
     assert not first.done
     other.end()
     assert first.outcome().done
@@ -184,7 +184,7 @@ def test_what_could_be_parked_is_told_without_parking_it(machine: Machine, progr
     program = programs()
 
     assert client.check(program.pid, inside=Inside()).done
-    assert client.check(program.pid, inside=Inside(busy=True)).refusals == (why.Busy(),)
+    assert client.check(program.pid, inside=Inside(busy=True)).refusals == (why.BUSY(),)
     assert machine.held(pid=program.pid) == GIB + CONTEXT
 
 

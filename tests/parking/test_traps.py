@@ -37,16 +37,16 @@ def test_a_process_that_waits_for_a_gpu_without_its_memory_is_gone_and_nothing_i
     assert held.end() == -signal.SIGSEGV
     assert phase(held.pid) is None
     assert machine.held() == 0
-    assert client.unpark(held.pid).refusals == (why.Ended(),)
+    assert client.unpark(held.pid).refusals == (why.ENDED(),)
 
 
 def test_what_has_ended_or_uses_no_gpu_is_told_apart(machine: Machine, held: Talker) -> None:
     with subprocess.Popen(["true"]) as gone:
         os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet waited for
-        assert park(gone.pid).refusals == (why.Ended(),)
-    assert park(gone.pid).refusals == (why.Ended(),)
+        assert park(gone.pid).refusals == (why.ENDED(),)
+    assert park(gone.pid).refusals == (why.ENDED(),)
     with talker(machine, "OK") as without:
-        assert park(without.pid).refusals == (why.HoldsNothing(),)
+        assert park(without.pid).refusals == (why.HOLDS_NOTHING(),)
     assert held.ask("intact()")
 
 
@@ -55,7 +55,7 @@ def test_a_stopped_process_is_refused_and_nothing_hangs(machine: Machine, progra
     os.kill(program.pid, signal.SIGSTOP)
     until(lambda: facts.stopped(program.pid))
     try:
-        assert park(program.pid).refusals == (why.Stopped(),)
+        assert park(program.pid).refusals == (why.STOPPED(),)
     finally:
         os.kill(program.pid, signal.SIGCONT)
     assert program.intact()
@@ -68,7 +68,7 @@ def test_a_process_that_is_stopped_while_it_is_parked_waits_for_its_continuation
     park(program.pid)
     os.kill(program.pid, signal.SIGSTOP)
     until(lambda: facts.stopped(program.pid))
-    assert client.unpark(program.pid).refusals == (why.Stopped(),)
+    assert client.unpark(program.pid).refusals == (why.STOPPED(),)
     os.kill(program.pid, signal.SIGCONT)
 
     assert client.unpark(program.pid).done
@@ -85,7 +85,7 @@ def test_a_process_that_is_stopped_in_the_middle_is_given_up_and_set_right_later
     refusals = asking.outcome().refusals
     machine.clear_faults()
 
-    assert [type(one) for one in refusals] == [why.Unanswered]
+    assert [one.reason for one in refusals] == [why.UNANSWERED]
     assert phase(held.pid) is Phase.LOCKING
     os.kill(held.pid, signal.SIGCONT)
     until(lambda: phase(held.pid) is None)
@@ -99,7 +99,7 @@ def test_work_that_does_not_end_is_waited_for_in_bounded_time_and_goes_on(machin
     with talker(machine) as other:
         until(lambda: other.ask(f"locks_in_vain({held.pid})"))
 
-    until(lambda: park(held.pid).refusals, lambda found: found == (why.StillWorking(10.0),), seconds=15)
+    until(lambda: park(held.pid).refusals, lambda found: found == (why.STILL_WORKING(10.0),), seconds=15)
     assert phase(held.pid) is None
     assert held.ask("intact()")
 
@@ -110,7 +110,7 @@ def test_managed_memory_is_refused_and_the_context_lives(machine: Machine, held:
     machine.set_driver(driver)
     held.ask("hold(MIB, function='cuMemAllocManaged')")
 
-    assert [type(one) for one in park(held.pid).refusals] == [why.ManagedMemory]
+    assert [one.reason for one in park(held.pid).refusals] == [why.MANAGED_MEMORY]
     assert held.ask("intact()")
 
 
@@ -119,7 +119,7 @@ def test_a_child_that_has_the_driver_open_is_refused(machine: Machine, programs:
     program.ask("fork")
     [child] = psutil.Process(program.pid).children()
 
-    assert park(program.pid).refusals == (why.Children((child.pid,)),)
+    assert park(program.pid).refusals == (why.CHILDREN((child.pid,)),)
 
 
 def test_a_child_with_a_context_of_its_own_is_refused(machine: Machine, held: Talker) -> None:
@@ -127,7 +127,7 @@ def test_a_child_with_a_context_of_its_own_is_refused(machine: Machine, held: Ta
     try:
         until(lambda: machine.held(pid=child) == 64 * MIB + CONTEXT)
 
-        assert park(held.pid).refusals == (why.Children((child,)),)
+        assert park(held.pid).refusals == (why.CHILDREN((child,)),)
     finally:
         os.kill(child, signal.SIGKILL)
     assert held.ask("intact()")
@@ -136,10 +136,10 @@ def test_a_child_with_a_context_of_its_own_is_refused(machine: Machine, held: Ta
 @pytest.mark.parametrize(
     ("inside", "refusal"),
     [
-        (Inside(nccl=True), why.Nccl()),
-        (Inside(shared=True), why.SharedMemory()),
-        (Inside(threads=("loader",)), why.Threads(("loader",))),
-        (None, why.NotAsked()),
+        (Inside(nccl=True), why.NCCL()),
+        (Inside(shared=True), why.SHARED_MEMORY()),
+        (Inside(threads=("loader",)), why.THREADS(("loader",))),
+        (None, why.NOT_ASKED()),
     ],
 )
 def test_what_only_the_process_can_know_is_refused_when_it_says_so_and_when_it_says_nothing(
@@ -167,8 +167,8 @@ def test_what_nobody_knew_of_ends_the_process_alone_and_the_helper_goes_on(
         refusals = park(held.pid).refusals
 
         assert held.end() == -(signal.SIGABRT if what == "NCCL" else signal.SIGSEGV)
-    assert refusals[0] == why.Declined("cuCheckpointProcessCheckpoint", 304)
-    assert refusals[1:] in ((), (why.Ended(),))  # it is ending
+    assert refusals[0] == why.DECLINED("cuCheckpointProcessCheckpoint", 304)
+    assert refusals[1:] in ((), (why.ENDED(),))  # it is ending
     until(lambda: phase(held.pid) is None and machine.held() == 0)
     with talker(machine, "hold(64 * MIB)") as third:
         assert park(third.pid).done
@@ -177,7 +177,7 @@ def test_what_nobody_knew_of_ends_the_process_alone_and_the_helper_goes_on(
 def test_where_a_lock_would_end_it_a_process_that_has_unloaded_nvml_is_refused(machine: Machine, held: Talker) -> None:
     machine.set_driver("610.10.00")
 
-    assert park(held.pid).refusals == (why.NvmlUnloaded("610.10.00"),)
+    assert park(held.pid).refusals == (why.NVML_UNLOADED("610.10.00"),)
     held.ask("nvml(None, 'nvmlDeviceGetCount')")
     assert park(held.pid).done
     assert client.unpark(held.pid).done
@@ -187,7 +187,7 @@ def test_where_a_lock_would_end_it_a_process_that_has_unloaded_nvml_is_refused(m
 def test_a_process_that_something_else_has_locked_is_left_as_it_is(machine: Machine, held: Talker) -> None:
     with talker(machine) as other:
         assert other.ask(f"call('Lock', {held.pid})") == 0
-        assert park(held.pid).refusals == (why.Elsewhere(1),)
+        assert park(held.pid).refusals == (why.ELSEWHERE(),)
         assert other.ask(f"call('Unlock', {held.pid})") == 0
     assert held.ask("intact()")
 
@@ -205,10 +205,10 @@ def test_a_restore_that_finds_too_little_room_all_the_same_is_said_to_be_final(m
     refusals = coming.outcome().refusals
     machine.clear_faults()
 
-    assert refusals == (why.Declined("cuCheckpointProcessRestore", 2), why.Lost())
+    assert refusals == (why.DECLINED("cuCheckpointProcessRestore", 2), why.LOST())
     assert phase(held.pid) is Phase.FAILED
     other.stop()
-    assert client.unpark(held.pid).refusals == (why.Lost(),)  # never on hope
+    assert client.unpark(held.pid).refusals == (why.LOST(),)  # never on hope
     held.end(signal.SIGKILL)
     until(lambda: machine.held() == 0)
     assert phase(held.pid) is None
@@ -234,7 +234,7 @@ def test_a_gpu_that_is_lost_in_a_restore_is_the_end_and_said_to_be(machine: Mach
     until(lambda: phase(held.pid) is Phase.RESTORING)
     machine.lose(0)
 
-    assert coming.outcome().refusals[-1] == why.Lost()
+    assert coming.outcome().refusals[-1] == why.LOST()
     assert phase(held.pid) is Phase.FAILED
 
 

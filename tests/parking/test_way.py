@@ -114,7 +114,7 @@ def test_a_call_that_cannot_be_parked_goes_on_whatever_the_reason(call: Call, mo
 
 
 @pytest.mark.parametrize(
-    "gives", [raising(client.HelperDied("three times")), lambda: Outcome(refusals=(why.HoldsNothing(),))]
+    "gives", [raising(client.HelperDied("three times")), lambda: Outcome(refusals=(why.HOLDS_NOTHING(),))]
 )
 def test_a_call_does_not_go_on_where_nobody_knows_what_became_of_it(
     call: Call, monkeypatch: pytest.MonkeyPatch, gives: Callable[[], Outcome]
@@ -185,7 +185,7 @@ def test_a_call_that_is_being_parked_is_not_said_to_come_to_a_point(
     def copies(*_: Any, tell: Callable[[Progress], None], **__: Any) -> Outcome:
         tell(Progress(step="copies out", size=20 * GIB))
         copied.wait(20 * SLACK)
-        return Outcome(refusals=(why.StillWorking(1.0),))
+        return Outcome(refusals=(why.STILL_WORKING(1.0),))
 
     monkeypatch.setattr(client, "park", copies)
     monkeypatch.setattr(way, "_allowed", lambda: True)
@@ -206,7 +206,7 @@ def test_nothing_is_said_of_a_parked_call_that_has_ended(
     call: Call, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
     lent: list[bool] = []
-    monkeypatch.setattr(client, "unpark", lambda *_, **__: Outcome(refusals=(why.Ended(),)))
+    monkeypatch.setattr(client, "unpark", lambda *_, **__: Outcome(refusals=(why.ENDED(),)))
     call.way.suspend = lent.append
     if kept:
         with pytest.MonkeyPatch.context() as patch:

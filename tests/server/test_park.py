@@ -21,7 +21,7 @@ from tests.sizes import GIB
 from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.parking import client
-from tfgpu_magic.parking.refusals import Cancelled, Off
+from tfgpu_magic.parking.refusals import CANCELLED, OFF
 from tfgpu_magic.server.park import WAITED_FOR
 from tfgpu_magic.views.parking import reasons
 
@@ -140,7 +140,7 @@ def test_one_that_does_not_allow_it_says_how_to_and_is_left_alone(server: Server
         held = machine.held(pid=other.pid)
         status, said = until(other.post, lambda answer: "A cell runs there" not in answer[1])
 
-        assert (status, said) == (409, reasons([Off()]))
+        assert (status, said) == (409, reasons([OFF()]))
         assert '`%config TfGpuMagics.parking = "ask"`' in said
         assert machine.held(pid=other.pid) == held > 0
         assert not other.seen(lambda row: row.get("held")).get("parks")
@@ -178,7 +178,7 @@ def test_without_room_it_waits_says_for_whom_and_can_be_told_to_stay(
             status, said = notebook.post()  # this server cannot call that off
             off.set()
             assert (status, said) == (409, WAITED_FOR)
-            assert waits.result(60 * SLACK).refusals == (Cancelled(),)
+            assert waits.result(60 * SLACK).refusals == (CANCELLED(),)
         assert notebook.post(back=True) == (202, "")
     assert notebook.seen(lambda row: "parking" not in row)["held"] == held
 

@@ -192,12 +192,12 @@ class Way:
                 outcome = client.unpark(pid, held=held, tell=self._tell, wanted=lambda: not self._kept)
                 if client.is_back(outcome, pid):
                     break
-                silent = _has(outcome, why.Cancelled) or _has(outcome, why.Ended)
+                silent = _has(outcome, why.CANCELLED) or _has(outcome, why.ENDED)
                 text = "" if silent else parking.call_stays(outcome.refusals)
             except Exception as error:  # it is tried again
                 text = _trouble(error)
             else:
-                if _has(outcome, why.Lost):
+                if _has(outcome, why.LOST):
                     say(parking.lost_call())
                     return False
             if text and text != said:
@@ -266,5 +266,5 @@ def _trouble(error: Exception) -> str:
     return f"The process that parks others cannot be asked: {str(error) or type(error).__name__}"
 
 
-def _has(outcome: Outcome, kind: type[why.Refusal]) -> bool:
-    return any(isinstance(one, kind) for one in outcome.refusals)
+def _has(outcome: Outcome, reason: why.Reason) -> bool:
+    return reason.among(outcome.refusals)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.parking.messages import Outcome, Progress
     from tfgpu_magic.parking.record import Entry
 
-_IN_DOUBT = (why.Elsewhere, why.HoldsNothing)
+_IN_DOUBT = {why.ELSEWHERE, why.HOLDS_NOTHING}
 """What another helper says of a process that one has parked which died with its record."""
 
 
@@ -44,7 +44,7 @@ class Followed:
         for entry in (None if outcome is None else outcome.entry, client.parked(self._pid)):
             if is_away(entry):
                 return entry
-        in_doubt = outcome is None or any(isinstance(one, _IN_DOUBT) for one in outcome.refusals)
+        in_doubt = outcome is None or any(one.reason in _IN_DOUBT for one in outcome.refusals)
         return self._begun if in_doubt else None
 
 

@@ -144,7 +144,7 @@ class Calls:
         read = partial(facts.read, *key, snapshot, request.inside, allow_open_module=request.allow_open_module)
         # What is read of a process that a driver holds may take until that ends.
         found = await asyncio.to_thread(within, self.timeouts.look, read)
-        return why.Unanswered("/proc", self.timeouts.look) if found is None else found
+        return why.UNANSWERED("/proc") if found is None else found
 
     async def look(self, since: float) -> Snapshot:
         """Return the GPUs as they were at that time of the monotonic clock, or later.
@@ -172,7 +172,7 @@ class Calls:
 def refusal(trouble: Exception) -> why.Refusal:
     """Return the refusal for what a call ended in."""
     if isinstance(trouble, GivenUp):
-        return why.Unanswered(trouble.call, trouble.seconds)
+        return why.UNANSWERED(trouble.call)
     if isinstance(trouble, DriverError):
-        return why.Declined(trouble.call, trouble.code)
-    return why.Unanswered(str(trouble), 0.0)
+        return why.DECLINED(trouble.call, trouble.code)
+    return why.UNANSWERED(str(trouble))

@@ -105,9 +105,9 @@ class Facts:
 def refusals(facts: Facts) -> tuple[Refusal, ...]:
     """Return every reason why a process is not to be parked; none means that it may be."""
     if not facts.alive:
-        return (why.Ended(),)
+        return (why.ENDED(),)
     if not facts.own:  # nothing else is told of another user's process
-        return (why.NotYours(),)
+        return (why.NOT_YOURS(),)
     return tuple(refusal for check in _CHECKS for refusal in check(facts))
 
 
@@ -123,17 +123,17 @@ def needed(size: int, gpu: Gpu) -> int:
 
 def _driver(facts: Facts) -> Iterator[Refusal]:
     if facts.error is not None:
-        yield why.NoDriver(facts.error)
+        yield why.NO_DRIVER(facts.error)
         return
     version, branch = facts.driver or "", _branch(facts)
     if branch < LEAST_DRIVER:
-        yield why.OldDriver(version, str(LEAST_DRIVER))
+        yield why.OLD_DRIVER(version, str(LEAST_DRIVER))
     if branch >= NVML_MINDED_FROM and not facts.nvml:  # it may never have loaded it: that cannot be told
-        yield why.NvmlUnloaded(version)
+        yield why.NVML_UNLOADED(version)
     if facts.open_module is None:
-        yield why.UnknownModule()
+        yield why.UNKNOWN_MODULE()
     elif facts.open_module and not facts.allow_open_module:
-        yield why.OpenModule(version)
+        yield why.OPEN_MODULE(version)
 
 
 def _branch(facts: Facts) -> int:
@@ -144,64 +144,64 @@ def _branch(facts: Facts) -> int:
 
 def _architecture(facts: Facts) -> Iterator[Refusal]:
     if facts.architecture not in ARCHITECTURES:
-        yield why.OtherArchitecture(facts.architecture)
+        yield why.OTHER_ARCHITECTURE(facts.architecture)
 
 
 def _gpus(facts: Facts) -> Iterator[Refusal]:
     for gpu in facts.gpus:
         if gpu.mig or gpu.instance is not None:
-            yield why.MigGpu(gpu.label)
+            yield why.MIG_GPU(gpu.label)
         if gpu.unified:
-            yield why.UnifiedMemory(gpu.label)
+            yield why.UNIFIED_MEMORY(gpu.label)
 
 
 def _held(facts: Facts) -> Iterator[Refusal]:
     if facts.error is not None:
         return
     if not facts.held:
-        yield why.HeldUnknown("") if facts.unlisted else why.HoldsNothing()
+        yield why.UNLISTED() if facts.unlisted else why.HOLDS_NOTHING()
     for gpu, held in zip(facts.gpus, facts.held, strict=True):
         if held is None:
-            yield why.HeldUnknown(gpu.label)
+            yield why.HELD_UNKNOWN(gpu.label)
             continue
         room, wanted = usable(gpu), needed(held.size, gpu)
         if room is None or wanted > room:
-            yield why.NoWayBack(gpu.label, wanted, room)
+            yield why.NO_WAY_BACK(gpu.label, wanted, room)
 
 
 def _state(facts: Facts) -> Iterator[Refusal]:
     if facts.stopped:
-        yield why.Stopped()
+        yield why.STOPPED()
 
 
 def _managed(facts: Facts) -> Iterator[Refusal]:
     if facts.mappings is None or facts.mappings > 1:
-        yield why.ManagedMemory(facts.mappings)
+        yield why.MANAGED_MEMORY()
 
 
 def _children(facts: Facts) -> Iterator[Refusal]:
     if facts.children:
-        yield why.Children(facts.children)
+        yield why.CHILDREN(facts.children)
 
 
 def _host(facts: Facts) -> Iterator[Refusal]:
     wanted = facts.size + HOST_MARGIN
     if facts.host is None or facts.host < wanted:
-        yield why.HostMemory(wanted, facts.host)
+        yield why.HOST_MEMORY(wanted, facts.host)
 
 
 def _inside(facts: Facts) -> Iterator[Refusal]:
     if facts.inside is None:
-        yield why.NotAsked()
+        yield why.NOT_ASKED()
         return
     if facts.inside.busy:
-        yield why.Busy()
+        yield why.BUSY()
     if facts.inside.threads:
-        yield why.Threads(facts.inside.threads)
+        yield why.THREADS(facts.inside.threads)
     if facts.inside.nccl:
-        yield why.Nccl()
+        yield why.NCCL()
     if facts.inside.shared:
-        yield why.SharedMemory()
+        yield why.SHARED_MEMORY()
 
 
 _CHECKS: Sequence[Callable[[Facts], Iterator[Refusal]]] = (

@@ -36,7 +36,9 @@ CODE = (
 
 TRIES = 3
 """How often a request is made again when the helper has died over it."""
-_UNTOLD = (why.Declined, why.Ended, why.HoldsNothing, why.Lost, why.NoDriver, why.NotYours, why.Unanswered)
+_UNTOLD = {
+    why.DECLINED, why.ENDED, why.HOLDS_NOTHING, why.LOST, why.NO_DRIVER, why.NOT_YOURS, why.UNANSWERED, why.UNLISTED,
+}  # fmt: skip
 """Why it cannot be said that a process has its state."""
 _POLL = 0.1  # seconds until it is looked again whether a request is still wanted
 
@@ -117,12 +119,12 @@ def is_back(outcome: Outcome, pid: int | None = None) -> bool:
         outcome: what `unpark` has returned.
         pid: the process; None is this one.
     """
-    if not any(isinstance(one, why.NotParked) for one in outcome.refusals):
+    if not why.NOT_PARKED.among(outcome.refusals):
         return outcome.done
     found = check(pid, inside=Inside())
     if found.entry is not None and found.entry.parked:
         return False
-    return not any(isinstance(one, _UNTOLD) or one == why.HeldUnknown("") for one in found.refusals)
+    return _UNTOLD.isdisjoint(one.reason for one in found.refusals)
 
 
 def attend() -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.parking.calls import Calls, Timeouts
 from tfgpu_magic.parking.messages import Outcome
 from tfgpu_magic.parking.park import Park
-from tfgpu_magic.parking.refusals import Cancelled
+from tfgpu_magic.parking.refusals import CANCELLED
 from tfgpu_magic.parking.settling import Settling
 from tfgpu_magic.parking.unpark import Unpark
 
@@ -48,7 +48,7 @@ class Operations:
             return await self._park.check(asked)
         while not self.idle(asked.key):
             if asked.called_off:
-                return Outcome(entry=self._ledger.entry(asked.key), refusals=(Cancelled(),))
+                return Outcome(entry=self._ledger.entry(asked.key), refusals=(CANCELLED(),))
             ahead = self._doing[asked.key]
             if ahead is not None and ahead.said is not None and ahead.said != asked.said:
                 asked.tell(ahead.said)

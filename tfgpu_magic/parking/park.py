@@ -81,9 +81,9 @@ class Park:
         times, (pid, start) = self._calls.timeouts, asked.key
         state = await self._calls.state(worker, asked.key)
         if state is not State.RUNNING:
-            return Outcome(entry=before, refusals=(_not_running(state, times.state),))
+            return Outcome(entry=before, refusals=(_not_running(state),))
         if asked.called_off:
-            return Outcome(entry=before, refusals=(why.Cancelled(),))
+            return Outcome(entry=before, refusals=(why.CANCELLED(),))
         returns = 0 if before is None else before.returns
         entry = Entry(
             pid=pid, began=start, phase=Phase.LOCKING, since=time.time(), held=held, name=asked.request.name,
@@ -92,13 +92,13 @@ class Park:
         try:
             self._ledger.begin(entry)
         except MonitorError as error:
-            return Outcome(entry=before, refusals=(why.Unrecorded(str(error)),))
+            return Outcome(entry=before, refusals=(why.UNRECORDED(str(error)),))
         asked.tell(Progress(step="locks"))
         try:
             await self._calls.make(worker, asked.key, "lock", times.lock, seconds=times.lock + times.more)
         except DriverError as error:
             late = error.code == driver.LOCK_TIMED_OUT
-            reasons = (why.StillWorking(times.lock),) if late else _declined(error, entry)
+            reasons = (why.STILL_WORKING(times.lock),) if late else _declined(error, entry)
             return Outcome(entry=await self._settling.set_right(worker, entry), refusals=reasons)
         return await self._copy(worker, asked, entry)
 
@@ -106,7 +106,7 @@ class Park:
         """Check a locked process again, and copy what it holds to the host."""
         held, refused = await self._judged(asked, worker)
         if asked.called_off:
-            refused = (why.Cancelled(),)
+            refused = (why.CANCELLED(),)
         if refused:
             return Outcome(entry=await self._settling.set_right(worker, entry), refusals=refused)
         entry = self._ledger.move(entry, Phase.CHECKPOINTING, held=held)
@@ -125,15 +125,15 @@ class Park:
 
 def _declined(error: DriverError, entry: Entry) -> tuple[why.Refusal, ...]:
     """Return why a call has failed: a process may have ended in it."""
-    declined = why.Declined(error.call, error.code)
-    return (declined,) if entry.alive() else (declined, why.Ended())
+    declined = why.DECLINED(error.call, error.code)
+    return (declined,) if entry.alive() else (declined, why.ENDED())
 
 
-def _not_running(found: State | Found, seconds: float) -> why.Refusal:
+def _not_running(found: State | Found) -> why.Refusal:
     if found is Found.GONE:
-        return why.Ended()
+        return why.ENDED()
     if found is Found.NO_CUDA:
-        return why.HoldsNothing()
+        return why.HOLDS_NOTHING()
     if isinstance(found, State):
-        return why.Elsewhere(found.value)
-    return why.Unanswered("cuCheckpointProcessGetState", seconds)
+        return why.ELSEWHERE()
+    return why.UNANSWERED("cuCheckpointProcessGetState")

@@ -31,7 +31,7 @@ from tfgpu_magic.parking.calls import Timeouts
 from tfgpu_magic.parking.ledger import Ledger
 from tfgpu_magic.parking.messages import Outcome, Progress, Request
 from tfgpu_magic.parking.operations import Operations
-from tfgpu_magic.parking.refusals import Cancelled, Ended, NotYours
+from tfgpu_magic.parking.refusals import CANCELLED, ENDED, NOT_YOURS
 from tfgpu_magic.parking.room import Waiting
 from tfgpu_magic.parking.settings import HEARTBEAT, LINGER, LOCK, SOCKET, WORKERS_LOCK
 from tfgpu_magic.parking.states import UNSETTLED
@@ -152,9 +152,9 @@ class Parker:
         pid = request.pid or peer
         start = began(pid)
         if user != os.geteuid():
-            return Outcome(refusals=(NotYours(),))
+            return Outcome(refusals=(NOT_YOURS(),))
         if start is None:
-            return Outcome(refusals=(Ended(),))
+            return Outcome(refusals=(ENDED(),))
         if request.inside is not None and peer not in family(pid):
             request = replace(request, inside=None)  # nobody else can say that
 
@@ -172,7 +172,7 @@ class Parker:
                 if not work.done():
                     asked.tell(asked.said or Progress(step="checks"))
             outcome = work.result()
-            if self._leaving and Cancelled() in outcome.refusals:  # the asker asks the next helper
+            if self._leaving and CANCELLED() in outcome.refusals:  # the asker asks the next helper
                 raise ConnectionAbortedError
             return outcome
         finally:
@@ -185,7 +185,7 @@ class Parker:
         while not self._alone:
             await asked.pause(_TICK / 20)
             if asked.called_off:
-                return Outcome(entry=self._ledger.entry(asked.key), refusals=(Cancelled(),))
+                return Outcome(entry=self._ledger.entry(asked.key), refusals=(CANCELLED(),))
         return await self._operations.do(asked)
 
 

@@ -1,348 +1,172 @@
-"""Why a process is not parked, or does not come back: a class for each reason, with its facts. Views make sentences."""
+"""Why a process is not parked, or does not come back: the table of reasons, each with its sentence.
+
+`views.parking` fills in the facts. Nothing has changed for the process, unless the reason says so.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import string
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Fact: TypeAlias = "str | int | float | tuple[Fact, ...] | None"
+"""What a refusal tells. None is unknown; a size is in bytes, and its name ends in ``_bytes``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A row of the table.
+
+    Attributes:
+        name: what programs know it by.
+        sentence: what is the matter and what to do, with the names of facts in braces.
+
+    Example:
+        >>> OLD_DRIVER("570.86", "580").facts
+        {'version': '570.86', 'least': '580'}
+    """
+
+    name: str
+    sentence: str
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of its facts, in their order."""
+        return tuple(name for _, name, _, _ in string.Formatter().parse(self.sentence) if name)
+
+    def __call__(self, *values: Fact) -> Refusal:
+        """Return a refusal for this reason; the facts are those that its sentence names, in that order."""
+        if len(values) != len(self.fields):
+            raise TypeError(f"{self.name} has the facts {self.fields}, not {values}")
+        return Refusal(self, values)
+
+    def among(self, refusals: Sequence[Refusal]) -> bool:
+        """Tell whether one of the refusals has this reason."""
+        return any(one.reason is self for one in refusals)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A reason; nothing has changed for the process, unless the reason says so."""
+    """A reason with its facts.
+
+    Attributes:
+        reason: the row of the table.
+        values: the facts, in the order of the reason's `fields`.
+    """
+
+    reason: Reason
+    values: tuple[Fact, ...] = ()
+
+    @property
+    def facts(self) -> dict[str, Fact]:
+        """The facts by their names."""
+        return dict(zip(self.reason.fields, self.values, strict=True))
 
 
 # --- the machine ---
 
-
-@dataclass(frozen=True, slots=True)
-class NoDriver(Refusal):
-    """There is no driver, or it does not answer.
-
-    Attributes:
-        error: what the driver's look says.
-    """
-
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class OldDriver(Refusal):
-    """The driver is older than the first that is trusted with this.
-
-    Attributes:
-        version: the driver's version; empty where it is unknown.
-        least: the first version that will do.
-    """
-
-    version: str
-    least: str
-
-
-@dataclass(frozen=True, slots=True)
-class OtherArchitecture(Refusal):
-    """The driver does not offer it for this processor.
-
-    Attributes:
-        architecture: as `platform.machine` names it.
-    """
-
-    architecture: str
-
-
-@dataclass(frozen=True, slots=True)
-class OpenModule(Refusal):
-    """The open kernel module is loaded, under which the end of a process that was restored has stopped whole hosts.
-
-    Attributes:
-        version: the module's version.
-    """
-
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class UnknownModule(Refusal):
-    """It is not known which kernel module is loaded."""
-
-
-@dataclass(frozen=True, slots=True)
-class MigGpu(Refusal):
-    """The process is on a part of a GPU, which the driver cannot do.
-
-    Attributes:
-        gpu: the label of the GPU or of its part.
-    """
-
-    gpu: str
-
-
-@dataclass(frozen=True, slots=True)
-class UnifiedMemory(Refusal):
-    """The GPU shares the machine's memory, so nothing would be gained, and the driver cannot do it.
-
-    Attributes:
-        gpu: the GPU's label.
-    """
-
-    gpu: str
-
+NO_DRIVER = Reason("no-driver", "The driver gives no figures: {error}")
+OLD_DRIVER = Reason("old-driver", "The driver's version is {version}, and parking needs {least} or newer.")
+OTHER_ARCHITECTURE = Reason("architecture", "The driver parks nothing on {architecture} processors.")
+OPEN_MODULE = Reason(
+    "open-module",
+    "The open kernel module ({version}) is loaded, under which the end of a process that was parked once has stopped "
+    "whole machines. The configuration can allow it all the same, and no cell can: "
+    "c.TfGpuMagics.parking_on_open_module = True.",
+)
+UNKNOWN_MODULE = Reason("unknown-module", "It is not known which kernel module of the driver is loaded.")
+MIG_GPU = Reason("mig", "GPU {gpu} is divided by MIG, which the driver cannot park.")
+UNIFIED_MEMORY = Reason("unified", "GPU {gpu} shares the machine's memory, so nothing would be gained.")
 
 # --- the process ---
 
-
-@dataclass(frozen=True, slots=True)
-class Ended(Refusal):
-    """There is no such process, or another one has its pid now."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotYours(Refusal):
-    """The process is another user's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped(Refusal):
-    """The process is stopped, by a signal or a debugger: driver calls for it would never return."""
-
-
-@dataclass(frozen=True, slots=True)
-class HoldsNothing(Refusal):
-    """The process holds no GPU memory by the driver's account."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldUnknown(Refusal):
-    """The driver does not say what the process holds.
-
-    Attributes:
-        gpu: the GPU's label; empty where none is listed.
-    """
-
-    gpu: str
-
-
-@dataclass(frozen=True, slots=True)
-class ManagedMemory(Refusal):
-    """The process uses managed memory, whose checkpoint fails and may cost the process its context.
-
-    Attributes:
-        mappings: how often it has mapped the driver's file for that; None where that cannot be read.
-    """
-
-    mappings: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class NvmlUnloaded(Refusal):
-    """The process has not loaded NVML now: had it unloaded it without `nvmlShutdown`, this driver would end it.
-
-    Attributes:
-        version: the driver's version.
-    """
-
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class Children(Refusal):
-    """Children of the process have the driver open: they would stay on the GPU, or hang.
-
-    Attributes:
-        pids: those children, and those of which it is not known.
-    """
-
-    pids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HostMemory(Refusal):
-    """The host, or the cgroup of the process, has no room for what it holds.
-
-    Attributes:
-        needed: bytes, with the margin.
-        left: bytes that are left; None where that is unknown.
-    """
-
-    needed: int
-    left: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class NoWayBack(Refusal):
-    """It holds so much of the GPU that its return could never be made sure of.
-
-    Attributes:
-        gpu: the GPU's label.
-        needed: bytes that its return needs, with the margin and the room of the placeholder's own context.
-        usable: bytes that processes can have of the GPU; None where that is unknown.
-    """
-
-    gpu: str
-    needed: int
-    usable: int | None
-
+ENDED = Reason("ended", "There is no such process any more.")  # or another one has its pid now
+NOT_YOURS = Reason("not-yours", "It is another user's.")
+STOPPED = Reason(  # calls of the driver for it would never return
+    "stopped", "It is stopped, by a signal or a debugger: let it go on first (`kill -CONT` and its pid)."
+)
+HOLDS_NOTHING = Reason("holds-nothing", "It holds no GPU memory, so there is nothing to park.")
+UNLISTED = Reason("unlisted", "The driver does not say what it holds of any GPU.")
+HELD_UNKNOWN = Reason("held-unknown", "The driver does not say what it holds of GPU {gpu}.")
+MANAGED_MEMORY = Reason(  # its checkpoint fails, and may cost the process its context
+    "managed-memory", "It uses CUDA's managed memory, or may use it, which the driver cannot park."
+)
+NVML_UNLOADED = Reason(  # had it unloaded NVML without `nvmlShutdown`, this driver would end it
+    "nvml",
+    "From driver 610 on, and this is {version}, only a process that has loaded NVML is parked, as a GPU monitor within "
+    "it does (pynvml).",
+)
+CHILDREN = Reason(  # or it is not known whether they have the driver open
+    "children", "It has child processes that use the GPU or may ({pids}), which would stay there: end them first."
+)
+HOST_MEMORY = Reason(  # with the margin
+    "host-memory",
+    "Host memory must take {needed_bytes}; free for this process: {left_bytes} (`tfgpu doctor` says why).",
+)
+NO_WAY_BACK = Reason(  # with the margin, and room for the placeholder's own context
+    "no-way-back",
+    "A process that holds so much of GPU {gpu} could not surely come back: that needs {needed_bytes} (usable: "
+    "{usable_bytes}). With less memory (`%tf_gpu limit`, `growth`) it can be parked.",
+)
 
 # --- what the process says of itself ---
 
-
-@dataclass(frozen=True, slots=True)
-class NotAsked(Refusal):
-    """Nobody inside the process says that nothing of it runs in CUDA."""
-
-
-@dataclass(frozen=True, slots=True)
-class Off(Refusal):
-    """Its notebook does not let itself be parked (``TfGpuMagics.parking``)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Busy(Refusal):
-    """A cell runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Threads(Refusal):
-    """Threads of the process may call CUDA at any time.
-
-    Attributes:
-        names: their names.
-    """
-
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Nccl(Refusal):
-    """NCCL has started in the process."""
-
-
-@dataclass(frozen=True, slots=True)
-class SharedMemory(Refusal):
-    """The process shares GPU memory with another one."""
-
+NOT_ASKED = Reason("not-asked", "Nobody inside it says that it is idle: park it from its own notebook.")
+OFF = Reason(
+    "off",
+    "Parking is off there. It was tried on a simulated driver only; "
+    '`%config TfGpuMagics.parking = "ask"` in that notebook turns it on.',
+)
+BUSY = Reason("busy", "A cell runs there: it is parked between cells only.")
+THREADS = Reason(
+    "threads", "Something of it may use the GPU at any time, and cannot be held meanwhile: {names}. End it first."
+)
+NCCL = Reason(
+    "nccl", "NCCL has started in it, as several GPUs under one strategy need it; drivers park it badly or not."
+)
+SHARED_MEMORY = Reason(
+    "shared-memory",
+    "It shares GPU memory with another process, which drivers before 610 do not survive, and newer ones are not "
+    "trusted with.",
+)
 
 # --- the attempt ---
 
+ELSEWHERE = Reason(
+    "elsewhere", "Something else has locked it, or has moved its state away; whoever did has to bring it back."
+)
+UNANSWERED = Reason(
+    "unanswered", "The driver has not answered ({call}). What becomes of it is found out, and it is set right."
+)
+STILL_WORKING = Reason(
+    "still-working",
+    "What it has given the GPU to do did not end within {seconds} s. It goes on as before; say it again.",
+)
+FAILED = Reason("failed", "What it has given the GPU to do has ended in an error: {error}")
+DECLINED = Reason("declined", "The driver has declined it ({call}: {code}).")
+NOT_GIVEN = Reason(  # it is tried again
+    "not-given", "There is room by the driver's figures, but it does not give it ({call}: {code})."
+)
+LOST = Reason(
+    "lost",
+    "Its GPU state cannot be had back: the driver found too little room on the way. Run cells again to save what is in "
+    "host memory, then restart it, which frees what it still holds.",
+)
+NOT_PARKED = Reason(
+    "not-parked", "Nothing is known of its having been parked, so what it needs to come back is not known either."
+)
+UNRECORDED = Reason("unrecorded", "What is parked cannot be written down, and without that nothing is begun: {error}")
+NO_HELPER = Reason("no-helper", "{error}")
+CANCELLED = Reason("cancelled", "It was called off.")
 
-@dataclass(frozen=True, slots=True)
-class Elsewhere(Refusal):
-    """Something else has locked the process, or has moved its state away: it is not ours to touch.
-
-    Attributes:
-        state: the driver's number of its state.
-    """
-
-    state: int
-
-
-@dataclass(frozen=True, slots=True)
-class Unanswered(Refusal):
-    """The driver has not answered in time. What becomes of the process is found out, and it is set right.
-
-    Attributes:
-        call: the driver's call.
-        seconds: how long was waited.
-    """
-
-    call: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class StillWorking(Refusal):
-    """What the process has given to the GPU did not end in time; it goes on.
-
-    Attributes:
-        seconds: how long was waited.
-    """
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Failed(Refusal):
-    """What the process has given to the GPU has ended in an error, which its user is yet to see.
-
-    Attributes:
-        error: the error's text.
-    """
-
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class Declined(Refusal):
-    """The driver has declined a call; where the process does not go on as before, another reason says so.
-
-    Attributes:
-        call: the driver's call.
-        code: its number of the error.
-    """
-
-    call: str
-    code: int
-
-
-@dataclass(frozen=True, slots=True)
-class NotGiven(Refusal):
-    """The driver has declined to give room that is free by its figures; it is tried again.
-
-    Attributes:
-        call: the driver's call.
-        code: its number of the error.
-    """
-
-    call: str
-    code: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lost(Refusal):
-    """The GPU state of the process cannot be had back. Only its end frees what it holds."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotParked(Refusal):
-    """Nothing is known of the process having been parked, so what it needs to come back is not known either."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unrecorded(Refusal):
-    """What is parked cannot be written down, and without that nothing is begun.
-
-    Attributes:
-        error: why.
-    """
-
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class NoHelper(Refusal):
-    """The process that parks others cannot be asked.
-
-    Attributes:
-        error: why.
-    """
-
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled(Refusal):
-    """It was called off in time; the process is as before."""
-
-
-_CLASSES = {one.__name__: one for one in Refusal.__subclasses__()}
+REASONS = {one.name: one for one in tuple(globals().values()) if isinstance(one, Reason)}
+"""All of them, by name."""
 
 
 def to_json(refusal: Refusal) -> dict[str, Any]:
     """Return a refusal as what JSON can hold."""
-    return {"refusal": type(refusal).__name__, **dataclasses.asdict(refusal)}
+    return {"refusal": refusal.reason.name, "values": refusal.values}
 
 
 def from_json(fields: Mapping[str, Any]) -> Refusal:
@@ -351,8 +175,8 @@ def from_json(fields: Mapping[str, Any]) -> Refusal:
     Raises:
         ValueError: it is none.
     """
-    rest = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
     try:
-        return _CLASSES[str(rest.pop("refusal"))](**rest)
+        values = (tuple(value) if isinstance(value, list) else value for value in fields["values"])
+        return REASONS[fields["refusal"]](*values)
     except (TypeError, KeyError) as error:
         raise ValueError(f"not a refusal: {error}") from error

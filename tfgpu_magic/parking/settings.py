@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SOCKET = "parker-1"
+SOCKET = "parker-2"
 """The helper's socket, with the version of `messages`."""
 LOCK = "lock-parker-1"
 """The file whose lock makes one helper the only one."""

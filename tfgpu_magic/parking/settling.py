@@ -95,14 +95,14 @@ class Settling:
 def unsettled(entry: Entry) -> why.Refusal:
     """Return why nothing is done about a process in this phase."""
     if entry.phase is Phase.FAILED:
-        return why.Lost()
-    return why.Stopped() if entry.trouble == STOPPED else why.Unanswered(entry.phase.value, 0.0)
+        return why.LOST()
+    return why.STOPPED() if entry.trouble == STOPPED else why.UNANSWERED(entry.phase.value)
 
 
 def unless_back(entry: Entry | None, found: State | Found) -> tuple[why.Refusal, ...]:
     """Return why a process did not come back; nothing where it is there."""
     if entry is None:
-        return (why.Ended(),) if found is Found.GONE else ()
+        return (why.ENDED(),) if found is Found.GONE else ()
     if entry.phase is Phase.BACK:
         return ()
-    return (why.Unanswered("restore", 0.0),) if entry.phase is Phase.PARKED else (unsettled(entry),)
+    return (why.UNANSWERED("restore"),) if entry.phase is Phase.PARKED else (unsettled(entry),)

@@ -62,11 +62,11 @@ class Unpark:
         if entry.phase is Phase.BACK:
             return Outcome(entry=entry)
         if entry.phase in UNSETTLED and asked.called_off:
-            return Outcome(entry=entry, refusals=(why.Cancelled(),))
+            return Outcome(entry=entry, refusals=(why.CANCELLED(),))
         if entry.phase is not Phase.PARKED:
             return Outcome(entry=entry, refusals=(unsettled(entry),))
         if not entry.held:  # what it needs is not known, so nothing could be taken for it
-            return Outcome(entry=entry, refusals=(why.NotParked(),))
+            return Outcome(entry=entry, refusals=(why.NOT_PARKED(),))
         place = self._waiting.enter(entry)
         try:
             return await self._in_turn(asked, entry, place)
@@ -82,20 +82,20 @@ class Unpark:
         """Return a process that an earlier helper has parked whose record is lost, set right, or why there is none."""
         (pid, start), request = asked.key, asked.request
         if not request.held or not facts.owned(pid):
-            return why.NotParked()
+            return why.NOT_PARKED()
         try:
             async with self._calls.worker() as worker:
                 state = await self._calls.state(worker, asked.key)
             if state is Found.UNKNOWN:
-                return why.Stopped() if facts.stopped(pid) else why.Unanswered("cuCheckpointProcessGetState", 0.0)
+                return why.STOPPED() if facts.stopped(pid) else why.UNANSWERED("cuCheckpointProcessGetState")
             if state in _ADOPTED:
                 phase, name, now = _ADOPTED[state], request.name, time.time()
                 self._ledger.begin(Entry(pid=pid, began=start, phase=phase, since=now, held=request.held, name=name))
         except TROUBLES as trouble:  # a restore may still be under way
             return refusal(trouble)
         except MonitorError as error:
-            return why.Unrecorded(str(error))
-        return await self._settling.settled_in_time(asked) or why.NotParked()
+            return why.UNRECORDED(str(error))
+        return await self._settling.settled_in_time(asked) or why.NOT_PARKED()
 
     async def _in_turn(self, asked: Asked, entry: Entry, place: Place) -> Outcome:
         """Wait until it is the process's turn and there is room, and bring it back, unless something else has."""
@@ -108,11 +108,11 @@ class Unpark:
         pause = times.between
         while not asked.called_off:
             if not entry.alive():
-                return Outcome(refusals=(why.Ended(),))
+                return Outcome(refusals=(why.ENDED(),))
             if facts.stopped(entry.pid):
-                return Outcome(entry=entry, refusals=(why.Stopped(),))
+                return Outcome(entry=entry, refusals=(why.STOPPED(),))
             snapshot = await self._calls.look(since)
-            trouble: why.Refusal | None = None if snapshot.error is None else why.NoDriver(snapshot.error)
+            trouble: why.Refusal | None = None if snapshot.error is None else why.NO_DRIVER(snapshot.error)
             if self._waiting.claim(place, snapshot):
                 done = await self._bring_back(asked, entry)
                 if isinstance(done, Outcome):
@@ -125,7 +125,7 @@ class Unpark:
             asked.tell(self._progress(entry, place, snapshot, trouble))
             await asked.pause(pause)
             since = time.monotonic() - times.between / 2
-        return Outcome(entry=entry, refusals=(why.Cancelled(),))
+        return Outcome(entry=entry, refusals=(why.CANCELLED(),))
 
     def _progress(self, entry: Entry, place: Place, snapshot: Snapshot, trouble: why.Refusal | None) -> Progress:
         """Return for whom and for how long a process waits."""
@@ -139,7 +139,7 @@ class Unpark:
             trouble=trouble,
         )
 
-    async def _bring_back(self, asked: Asked, entry: Entry) -> Outcome | why.NotGiven:
+    async def _bring_back(self, asked: Asked, entry: Entry) -> Outcome | why.Refusal:
         """Have the room taken, and bring a process back into it; return why if the room is not given."""
         times = self._calls.timeouts
         seconds = self._ledger.record.rates.seconds_back(entry.size)
@@ -150,7 +150,7 @@ class Unpark:
                 await worker.call("take", room, seconds=times.take)
             except DriverError as error:
                 if error.code == driver.OUT_OF_MEMORY:
-                    return why.NotGiven(error.call, error.code)
+                    return why.NOT_GIVEN(error.call, error.code)
                 raise
             try:
                 return await self._restore(worker, asked, entry)
@@ -167,7 +167,7 @@ class Unpark:
             changed = await self._settling.set_right(worker, entry)
             return Outcome(entry=changed, refusals=unless_back(changed, state))
         if asked.called_off:
-            return Outcome(entry=entry, refusals=(why.Cancelled(),))
+            return Outcome(entry=entry, refusals=(why.CANCELLED(),))
         seconds = self._ledger.record.rates.seconds_back(entry.size)
         asked.tell(Progress(step="copies back", size=entry.size, seconds=seconds))
         entry = self._ledger.move(entry, Phase.RESTORING)
@@ -184,13 +184,13 @@ class Unpark:
 
     async def _not_restored(self, worker: Worker, entry: Entry, error: DriverError) -> Outcome:
         """Find out what a failed restore has left: one that found too little room has failed for good."""
-        declined = why.Declined(error.call, error.code)
+        declined = why.DECLINED(error.call, error.code)
         if error.call != driver.RESTORE:  # it was not begun
             return Outcome(entry=self._ledger.move(entry, Phase.PARKED), refusals=(declined,))
         found = await self._calls.state(worker, (entry.pid, entry.began))
         away = found is State.CHECKPOINTED or (found is Found.UNKNOWN and not facts.stopped(entry.pid))
         if away and error.code in _FINAL:
-            return Outcome(entry=self._ledger.move(entry, Phase.FAILED), refusals=(declined, why.Lost()))
+            return Outcome(entry=self._ledger.move(entry, Phase.FAILED), refusals=(declined, why.LOST()))
         changed = await self._settling.set_right(worker, entry)
         if changed is not None and changed.phase is Phase.PARKED:
             return Outcome(entry=changed, refusals=(declined,))

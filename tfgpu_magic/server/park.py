@@ -118,4 +118,4 @@ class ParkHandler(ActionHandler):
 
 
 def _busy(_: int) -> Outcome:
-    return Outcome(refusals=(why.Busy(),))
+    return Outcome(refusals=(why.BUSY(),))

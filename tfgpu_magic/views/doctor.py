@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.doctor.finding import Severity
-from tfgpu_magic.units import rounded
 from tfgpu_magic.views import phrases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from tfgpu_magic.doctor.finding import Fact, Finding
+    from tfgpu_magic.doctor.finding import Finding
 
 VERSION = 1
 """The version of the JSON: names and facts of findings stay what they are while it does."""
@@ -26,7 +25,6 @@ _SEVERITY, _TITLE = 7, 13
 """The columns of a severity's word and of a check's title."""
 _INDENT = 1 + _SEVERITY + 2 + _TITLE + 2
 _PASTED = "    "
-_LONGEST = 600
 _COLOURS = {Severity.GOOD: "32", Severity.NOTE: "36", Severity.WARNING: "33", Severity.FAULT: "1;31"}
 """The colours of the words, as terminals number them (ECMA-48, SGR)."""
 
@@ -80,27 +78,12 @@ def as_json(findings: Iterable[tuple[str, Finding]]) -> str:
 
 def found(finding: Finding) -> str:
     """Return what was found, as a sentence or two."""
-    return finding.outcome.found.format_map(_words(finding.facts))
+    return finding.outcome.found.format_map(phrases.words(finding.facts))
 
 
 def what_next(finding: Finding) -> str:
     """Return what to do next; lines that are to be pasted begin with two spaces."""
-    return finding.outcome.next.format_map(_words(finding.facts))
-
-
-def _words(facts: Mapping[str, Fact]) -> dict[str, str]:
-    return {name: _word(name, fact) for name, fact in facts.items()}
-
-
-def _word(name: str, fact: Fact) -> str:
-    """Return a fact for people: a size with its unit, a list with commas, and what is unknown as that."""
-    if fact is None:
-        return "unknown"
-    if name.endswith("_bytes") and isinstance(fact, int):
-        return rounded(fact)
-    if isinstance(fact, list):
-        return ", ".join(_word(name, one) for one in fact) or "none"
-    return phrases.plain(str(fact), longest=_LONGEST)
+    return finding.outcome.next.format_map(phrases.words(finding.facts))
 
 
 def _wrapped(line: str) -> list[str]:

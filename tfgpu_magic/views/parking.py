@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.units import rounded
 from tfgpu_magic.views import html
-from tfgpu_magic.views.phrases import plain, seconds
+from tfgpu_magic.views.phrases import plain, seconds, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -106,7 +106,7 @@ def at_next_point(ago: float) -> str:
 
 def no_way(refusals: Sequence[Refusal]) -> str:
     """Say why a call was not parked; nothing where it was."""
-    said = [_NEVER if isinstance(one, why.OpenModule) else reason(one) for one in refusals]
+    said = [_NEVER if one.reason is why.OPEN_MODULE else reason(one) for one in refusals]
     return " ".join(["This call is not parked, and goes on.", *said]) if said else ""
 
 
@@ -182,7 +182,7 @@ def interrupted(here: str, *, parked: bool) -> str:
 
 def not_back(refusals: Sequence[Refusal], here: str) -> str:
     """Say why a process does not come back, so that its cell was not run."""
-    if not refusals or any(isinstance(one, why.Cancelled) for one in refusals):
+    if not refusals or why.CANCELLED.among(refusals):
         return f"The cell was not run. {stays(here)}"
     return f"The cell was not run: this {here} is parked, and does not come back. {reasons(refusals)}"
 
@@ -200,108 +200,9 @@ def reasons(refusals: Iterable[Refusal]) -> str:
     return " ".join(map(reason, refusals))
 
 
-def reason(refusal: Refusal) -> str:  # noqa: C901  # a sentence for each
+def reason(refusal: Refusal) -> str:
     """Say one reason, and what to do."""
-    match refusal:
-        case why.NoDriver(error):
-            return f"The driver gives no figures: {plain(error, longest=200)}"
-        case why.OldDriver(version, least):
-            return f"The driver is {version or 'of an unknown version'}, and parking needs {least} or newer."
-        case why.OtherArchitecture(architecture):
-            return f"The driver parks nothing on {architecture} processors."
-        case why.OpenModule(version):
-            return (
-                f"The open kernel module ({version}) is loaded, under which the end of a process that was parked once "
-                "has stopped whole machines. The configuration can allow it all the same, and no cell can: "
-                "c.TfGpuMagics.parking_on_open_module = True."
-            )
-        case why.UnknownModule():
-            return "It is not known which kernel module of the driver is loaded."
-        case why.MigGpu(gpu):
-            return f"GPU {gpu} is divided by MIG, which the driver cannot park."
-        case why.UnifiedMemory(gpu):
-            return f"GPU {gpu} shares the machine's memory, so nothing would be gained."
-        case why.Ended():
-            return "There is no such process any more."
-        case why.NotYours():
-            return "It is another user's."
-        case why.Stopped():
-            return "It is stopped, by a signal or a debugger: let it go on first (`kill -CONT` and its pid)."
-        case why.HoldsNothing():
-            return "It holds no GPU memory, so there is nothing to park."
-        case why.HeldUnknown(gpu):
-            return f"The driver does not say what it holds of {f'GPU {gpu}' if gpu else 'any GPU'}."
-        case why.ManagedMemory(mappings):
-            known = "uses CUDA's managed memory" if mappings else "may use CUDA's managed memory"
-            return f"It {known}, which the driver cannot park."
-        case why.NvmlUnloaded(version):
-            return (
-                f"It has not loaded NVML: had it done so before and not well ended it, driver {version} would end it. "
-                "A GPU monitor within it, such as pynvml, loads it."
-            )
-        case why.Children(pids):
-            listed = ", ".join(map(str, pids))
-            return f"It has child processes that use the GPU or may ({listed}), which would stay there: end them first."
-        case why.HostMemory(needed, left):
-            free = "and it is not known what is left" if left is None else f"and {rounded(left)} are left"
-            return f"Host memory must take {rounded(needed)}, {free} to this process (`tfgpu doctor` says of what)."
-        case why.NoWayBack(gpu, needed, usable):
-            have = "" if usable is None else f" of {rounded(usable)}"
-            return (
-                f"It holds so much of GPU {gpu} that its return could not be made sure of: that needs "
-                f"{rounded(needed)}{have}. With less memory (`%tf_gpu limit`, `growth`) it can be parked."
-            )
-        case why.NotAsked():
-            return "Nobody inside it says that it is idle: park it from its own notebook."
-        case why.Busy():
-            return "A cell runs there: it is parked between cells only."
-        case why.Threads(names):
-            listed = ", ".join(f"`{plain(name, longest=120)}`" for name in names)
-            return f"Something of it may use the GPU at any time, and cannot be held meanwhile: {listed}. End it first."
-        case why.Nccl():
-            return "NCCL has started in it, as several GPUs under one strategy need it; drivers park it badly or not."
-        case why.SharedMemory():
-            return (
-                "It shares GPU memory with another process, which drivers before 610 do not survive, and newer ones "
-                "are not trusted with."
-            )
-        case why.Off():
-            return (
-                "Parking is off there. It was tried on a simulated driver only; "
-                '`%config TfGpuMagics.parking = "ask"` in that notebook turns it on.'
-            )
-        case why.Elsewhere():
-            return "Something else has locked it, or has moved its state away; whoever did has to bring it back."
-        case why.Unanswered(call, time):
-            after = f" within {seconds(time)}" if time else ""
-            settles = "What becomes of it is found out, and it is set right."
-            return f"The driver has not answered{after} ({plain(call)}). {settles}"
-        case why.StillWorking(time):
-            ended = f"What it has given the GPU to do did not end within {seconds(time)}."
-            return f"{ended} It goes on as before; say it again."
-        case why.Failed(error):
-            return f"What it has given the GPU to do has ended in an error: {plain(error, longest=200)}"
-        case why.Declined(call, code):
-            return f"The driver has declined it ({plain(call)}: {code})."
-        case why.NotGiven(call, code):
-            return f"There is room by the driver's figures, but it does not give it ({plain(call)}: {code})."
-        case why.Lost():
-            return (
-                "Its GPU state cannot be had back: the driver found too little room on the way. Run cells again to "
-                "save what is in host memory, then restart it, which frees what it still holds."
-            )
-        case why.NotParked():
-            return "Nothing is known of its having been parked, so what it needs to come back is not known either."
-        case why.Unrecorded(error):
-            return (
-                f"What is parked cannot be written down, and without that nothing is begun: {plain(error, longest=200)}"
-            )
-        case why.NoHelper(error):
-            return plain(error, longest=200)
-        case why.Cancelled():
-            return "It was called off."
-        case _:
-            return f"{type(refusal).__name__}."
+    return refusal.reason.sentence.format_map(words(refusal.facts))
 
 
 def _away(outcome: Outcome) -> tuple[str, str]:

@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgpu_magic.monitor.report import TENSORFLOW
-from tfgpu_magic.units import BINARY
+from tfgpu_magic.units import BINARY, rounded
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tfgpu_magic.monitor.parked import Parked
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 
@@ -185,6 +187,24 @@ def plain(text: str, *, longest: int = 40) -> str:
 
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def words(facts: Mapping[str, object]) -> dict[str, str]:
+    """Write facts for people: a size (``..._bytes``) with its unit, a list with commas, what is unknown as that."""
+    return {name: _word(name, fact) for name, fact in facts.items()}
+
+
+def _word(name: str, fact: object) -> str:
+    if fact is None or fact == "":
+        return "unknown"
+    if name.endswith("_bytes") and isinstance(fact, int):
+        return rounded(fact)
+    if isinstance(fact, (list, tuple)):
+        return ", ".join(_word(name, one) for one in fact) or "none"
+    return plain(str(fact), longest=_LONGEST_FACT)
+
+
+_LONGEST_FACT = 600
 
 
 def of_kernel(table: Table) -> bool:

@@ -33,37 +33,11 @@ COPYING = 45.0
 
 _TELL = "Park nothing on this machine. Please tell us, with this report:\n  tfgpu doctor --park --json > doctor.json"
 
-OLD_DRIVER = Outcome(
-    "old-driver", Severity.NOTE, "Not on this machine: that takes driver {least} or later, and this is {version}."
-)
-OPEN_MODULE = Outcome(
-    "open-module",
-    Severity.NOTE,
-    "Not on this machine unless the configuration allows it: with the open kernel module, which is loaded, the end of "
-    "a process that was parked before has stopped whole machines.",
-    "Where nobody else works, this tries it all the same:\n  tfgpu doctor --allow-open-module",
-)
-UNKNOWN_MODULE = Outcome(
-    "unknown-module", Severity.NOTE, "Not on this machine: it is not known which kernel module is loaded."
-)
-ARCHITECTURE = Outcome(
-    "architecture", Severity.NOTE, "Not on this machine: nobody has seen it work on {architecture} processors."
-)
-MIG = Outcome("mig", Severity.NOTE, "Not on GPU {gpu}: the driver cannot move what is on a GPU in MIG mode.")
-UNIFIED = Outcome("unified", Severity.NOTE, "Not on GPU {gpu}, whose memory is the machine's: nothing would be gained.")
-SMALL = Outcome("small", Severity.NOTE, "Not on GPU {gpu}: it is too small for a process to go and surely come back.")
-HOST_MEMORY = Outcome(
-    "host-memory",
-    Severity.NOTE,
-    "Not now: what is parked lies in the machine's memory. A process of {size_bytes} needs {needed_bytes} there, and "
-    "{left_bytes} may be used.",
-)
-NVML = Outcome(
-    "nvml",
-    Severity.NOTE,
-    "From driver 610 on, and this is {version}, only a process that has loaded NVML is parked, as a GPU monitor within "
-    "it does (pynvml).",
-)
+_NEXT = {
+    why.OPEN_MODULE: "Where nobody else works, this tries it all the same:\n  tfgpu doctor --allow-open-module",
+}
+"""What to do next about a reason that parking itself gives, by the reason."""
+
 NOT_TRIED = Outcome(
     "not-tried",
     Severity.NOTE,
@@ -123,7 +97,7 @@ def check(machine: Machine) -> Iterator[Finding]:
     whole = [gpu for gpu in machine.driver.gpus if gpu.instance is None and gpu.total is not None]
     found = [(gpu, _refusals(machine, gpu)) for gpu in whole]
     yield from map(_reason, dict.fromkeys(one for _, refusals in found for one in refusals))
-    good = [gpu for gpu, refusals in found if all(isinstance(one, why.NvmlUnloaded) for one in refusals)]
+    good = [gpu for gpu, refusals in found if all(one.reason is why.NVML_UNLOADED for one in refusals)]
     if not good:
         return
     if _untold(machine):
@@ -161,24 +135,9 @@ def _refusals(machine: Machine, gpu: Gpu) -> tuple[Refusal, ...]:
 
 
 def _reason(refusal: Refusal) -> Finding:
-    match refusal:
-        case why.OldDriver(version=version, least=least):
-            return OLD_DRIVER(version=version or None, least=least)
-        case why.OpenModule(version=version):
-            return OPEN_MODULE(version=version)
-        case why.NvmlUnloaded(version=version):
-            return NVML(version=version)
-        case why.OtherArchitecture(architecture=architecture):
-            return ARCHITECTURE(architecture=architecture)
-        case why.MigGpu(gpu=gpu):
-            return MIG(gpu=gpu)
-        case why.UnifiedMemory(gpu=gpu):
-            return UNIFIED(gpu=gpu)
-        case why.NoWayBack(gpu=gpu):
-            return SMALL(gpu=gpu)
-        case why.HostMemory(needed=needed, left=left):
-            return HOST_MEMORY(size_bytes=needed - checks.HOST_MARGIN, needed_bytes=needed, left_bytes=left)
-    return UNKNOWN_MODULE()
+    """Return a reason that is the machine's as a finding of the same name."""
+    found = Outcome(refusal.reason.name, Severity.NOTE, refusal.reason.sentence, _NEXT.get(refusal.reason, ""))
+    return found(**refusal.facts)
 
 
 def _tried(machine: Machine, good: Iterable[Gpu]) -> Finding:
@@ -211,7 +170,7 @@ def _judged(gpu: str, told: Mapping[str, Any]) -> Finding:
     if held:
         return STAYED(gpu=gpu, held_bytes=held)
     if told["step"] == "unpark":
-        return CROWDED(gpu=gpu) if why.Cancelled() in refusals else LOST(reasons=reasons(refusals))
+        return CROWDED(gpu=gpu) if why.CANCELLED() in refusals else LOST(reasons=reasons(refusals))
     if not told["same"]:
         return CHANGED(gpu=gpu)
     out, back = told["out"], told["back"]

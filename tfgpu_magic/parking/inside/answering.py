@@ -30,7 +30,7 @@ def park(before: float) -> None:
         try:
             outcome = notebook.of(shell).park() if refused is None else Outcome(refusals=(refused,))
         except MonitorError as error:
-            outcome = Outcome(refusals=(why.NoHelper(str(error)),))
+            outcome = Outcome(refusals=(why.NO_HELPER(str(error)),))
         return {ANSWER: outcome.to_line().decode()}
 
     kernel.at_end_of_cell(shell.kernel, answer)
@@ -38,5 +38,5 @@ def park(before: float) -> None:
 
 def _refused(magics: object, before: float) -> Refusal | None:
     if getattr(magics, "parking", "off") == "off":
-        return why.Off()
-    return why.Busy() if time.time() > before else None
+        return why.OFF()
+    return why.BUSY() if time.time() > before else None

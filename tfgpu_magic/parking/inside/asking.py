@@ -47,10 +47,10 @@ def park(pid: int) -> Outcome:
     if entry is not None and entry.phase is Phase.PARKED:  # to ask would bring it back
         return Outcome(entry=entry)
     if entry is not None and entry.phase is Phase.FAILED:  # its user is to hear of that first, in a cell
-        return Outcome(entry=entry, refusals=(why.Lost(),))
+        return Outcome(entry=entry, refusals=(why.LOST(),))
     path, start = connection_file(pid), began(pid)
     if path is None:
-        return Outcome(refusals=(why.NotAsked() if start is not None else why.Ended(),))
+        return Outcome(refusals=(why.NOT_ASKED() if start is not None else why.ENDED(),))
     client = BlockingKernelClient(connection_file=str(path))
     try:
         client.load_connection_file()
@@ -88,10 +88,10 @@ def _answer(client: Any, pid: int, start: int | None) -> Outcome:
             if message["parent_header"].get("msg_id") == asked:
                 line = message["metadata"].get(ANSWER)
                 found = None if line is None else reply(line.encode())
-                return found if isinstance(found, Outcome) else Outcome(refusals=(why.NotAsked(),))
+                return found if isinstance(found, Outcome) else Outcome(refusals=(why.NOT_ASKED(),))
         if time.time() > deadline + ANSWER_TIMEOUT and not _on_its_way(pid):
-            return Outcome(refusals=(why.Busy(),))
-    return Outcome(refusals=(why.Ended(),))
+            return Outcome(refusals=(why.BUSY(),))
+    return Outcome(refusals=(why.ENDED(),))
 
 
 def _on_its_way(pid: int) -> bool:

@@ -59,10 +59,10 @@ def quieten(finish: float, report: float) -> why.Refusal | None:
     try:
         done = within(finish, work, _finishing)
     except Exception as error:  # the user's own, of an operation that was still to be done: they are yet to see it
-        return why.Failed(str(error) or type(error).__name__)
+        return why.FAILED(str(error) or type(error).__name__)
     if not done:
-        return why.StillWorking(finish)
-    return None if cuda.quieten(report) else why.StillWorking(report)
+        return why.STILL_WORKING(finish)
+    return None if cuda.quieten(report) else why.STILL_WORKING(report)
 
 
 def _nccl() -> bool:

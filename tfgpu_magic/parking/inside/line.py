@@ -88,7 +88,7 @@ def park_other(name: str) -> str:
     reports = _reports()
     pid = _pid(name, {one.pid: one.notebook for one in reports.values()}, "No other notebook of yours")
     called = PurePath(reports[pid].notebook).name or f"pid {pid}"
-    outcome = Outcome(refusals=(why.Busy(),)) if reports[pid].busy else asking.park(pid)
+    outcome = Outcome(refusals=(why.BUSY(),)) if reports[pid].busy else asking.park(pid)
     if outcome.refusals:
         raise Refused(parking.not_parked(outcome.refusals, called), verdict="")
     return parking.other_parked(outcome, called)

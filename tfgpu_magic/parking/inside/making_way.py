@@ -71,7 +71,7 @@ def make_way() -> bool:
 def _away(connection: socket.socket) -> bool:
     """Have this process parked, and return when its state is there; tell whether it was away."""
     if threading.current_thread() is not threading.main_thread():  # which goes on, and cannot be held
-        was = _ask(connection, AWAY, why.Threads((threading.main_thread().name,)))
+        was = _ask(connection, AWAY, why.THREADS((threading.main_thread().name,)))
         wire.send(connection, BACK)
         return was
     pipelines = _pipelines()

@@ -53,7 +53,7 @@ CAREFUL_EXIT_TIMEOUT = 60.0
 WATCH_EVERY = 2.0
 """Seconds between two looks at the record of what is parked, while it is."""
 
-_LOST = Outcome(refusals=(why.Lost(),))
+_LOST = Outcome(refusals=(why.LOST(),))
 
 
 class Notebook:
@@ -141,7 +141,7 @@ class Notebook:
         inside, allowed = facts.read(self._shell, cannot), magics.parking_on_open_module
         if inside != Inside():
             return client.check(inside=inside, allow_open_module=allowed)
-        still: why.Refusal | None = why.StillWorking(FINISH_TIMEOUT)
+        still: why.Refusal | None = why.STILL_WORKING(FINISH_TIMEOUT)
         if magics.idle_release.put_off():
             still = facts.quieten(FINISH_TIMEOUT, QUIET_TIMEOUT)
         if still is not None:
@@ -215,7 +215,7 @@ class Notebook:
         back = client.is_back(outcome)
         with self._turn:
             if parking == self._parkings:
-                self._lost = any(isinstance(one, why.Lost) for one in outcome.refusals)
+                self._lost = why.LOST.among(outcome.refusals)
                 if back:
                     self._open()
 
