@@ -22,7 +22,7 @@ def resume(words: str, others: str = "") -> Plan:
         Refused: the policy cannot be enforced; that for the other frameworks may be in force.
     """
     reset, asked, of_others = Policy((Default(),)), parser.parse(words), parser.parse(others) if others else NOTHING
-    memory = of_others.share_of(NAMES["tensorflow"]).memory
+    memory = of_others.for_framework(NAMES["tensorflow"]).memory
     if memory and memory == asked.memory:  # TensorFlow is asked what all are: it is asked as one of them
         rest = (request for request in asked if request not in memory)
         return apply(Policy((*reset, *rest, *of_others)), frameworks="all")

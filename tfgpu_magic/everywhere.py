@@ -49,8 +49,6 @@ def plan(
         TooLate: another framework uses a GPU already, and cannot be told any more.
     """
     there, alone, own = frameworks.limited(), replace(process, keras=None), _for_tensorflow(asked)
-    if process.ceiling is not None and own != asked:
-        draft(asked, snapshot, alone)  # the whole that is divided is under the ceiling, too
     now = Policy(tuple(request for request in asked if isinstance(request, Memory | Reset)))
     if current.others.then(now).divides:
         alone = replace(alone, fixed_by="a framework" if anew or not frameworks.imported() else "")
@@ -150,7 +148,7 @@ def _for_tensorflow(policy: Policy) -> Policy:
                 f"Only TensorFlow has logical GPUs: say `{request}` with its own magic, `tf_gpu`. Every framework "
                 "takes a `limit`."
             )
-    return policy.share_of(TENSORFLOW)
+    return policy.for_framework(TENSORFLOW)
 
 
 def _nearest(
@@ -271,7 +269,9 @@ def _wanted(
     Raises:
         Refused: it cannot be had together, or what it is is unknown; or what is asked now passes the ceiling.
     """
-    resolved = _resolved(earlier.share_of(framework.name), now.share_of(framework.name), plan, snapshot, process)
+    resolved = _resolved(
+        earlier.for_framework(framework.name), now.for_framework(framework.name), plan, snapshot, process
+    )
     return Wanted(devices=resolved.devices(), grows=resolved.growth, ceilings=resolved.ceilings)
 
 

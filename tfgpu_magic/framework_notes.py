@@ -82,7 +82,7 @@ def _together(plan: Plan, process: ProcessState) -> Iterator[str]:
             each = ", ".join(f"{name} {rounded(size)}" for name, size in sizes.items())
             yield (
                 f"Together they may take {rounded(sum(sizes.values()))} of GPU {device.gpu.label} ({each}), and CUDA's "
-                f"context about {rounded(context_bytes(total))} beside that; `--share` divides one limit among them."
+                f"context about {rounded(context_bytes(total))} beside that."
             )
 
 

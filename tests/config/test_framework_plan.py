@@ -12,7 +12,6 @@ from tests.sizes import GIB
 from tfgpu_magic.config.amount import Share, add, part
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.framework_plan import FrameworkState, Wanted
-from tfgpu_magic.config.parser import parse
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.frameworks import Limited
 from tfgpu_magic.frameworks.jax import Jax
@@ -46,15 +45,6 @@ def test_a_fraction_is_exact_in_a_program_that_calculates_with_few_digits() -> N
     assert uneven.lowered("JAX") == [
         "JAX has one limit for all GPUs, a part of each: it takes no more than 8.0 GiB of GPU 1."
     ]
-
-
-@pytest.mark.usefixtures("two_digits")
-def test_so_is_a_share_of_a_percentage() -> None:
-    (request,) = parse("limit 33.33% --share torch=66.67%,jax=11.11%").memory
-
-    shares = [str(request.share_of(name)) for name in ("PyTorch", "JAX", "TensorFlow")]
-
-    assert shares == ["limit 22.221111%", "limit 3.702963%", "limit 7.405926%"]
 
 
 @pytest.mark.usefixtures("two_digits")

@@ -180,8 +180,8 @@ def test_code_and_env_say_it() -> None:
 def test_other_frameworks_are_asked_for_growth() -> None:
     policy = parse("growth --release")
 
-    assert str(policy.share_of("TensorFlow")) == "growth --release"
-    assert str(policy.share_of("PyTorch")) == str(policy.share_of("JAX")) == "growth"
+    assert str(policy.for_framework("TensorFlow")) == "growth --release"
+    assert str(policy.for_framework("PyTorch")) == str(policy.for_framework("JAX")) == "growth"
 
 
 def test_an_isolated_call_has_its_gpu_to_itself_and_is_told_it() -> None:

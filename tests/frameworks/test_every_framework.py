@@ -127,7 +127,6 @@ def test_a_limit_caps_pytorch_at_each_stage(machine: Machine, before: Callable[[
         ("limit 4GiB --grow", [CONTEXT] * 2),
         ("growth", [CONTEXT] * 2),
         ("visible 1; limit 4GiB", [0, 4 * GIB + CONTEXT]),
-        ("limit 8GiB --share jax=25%", [2 * GIB + CONTEXT] * 2),
         ("limit 0=1GiB 1=4GiB", [GIB + CONTEXT] * 2),  # it has one for all GPUs, and a note says so
     ],
 )
@@ -237,9 +236,7 @@ def test_a_growing_tensorflow_beside_a_growing_jax(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("steps", "most"),
     [
-        (["limit 4GiB"], 4),
-        (["limit 8GiB --share torch=75%"], 6),  # the most of any, until one is imported
-        ([imports_torch, "limit 8GiB --share torch=75%"], 6),
+        (["limit 4GiB"], 4),  # the most of any, until one is imported
         ([imports_torch, imports_jax, "limit 4GiB"], 8),
         ([imports_tensorflow, imports_torch, "limit 2GiB"], 4),
         ([imports_torch, "limit 4GiB", "tf: limit 1GiB"], 4),

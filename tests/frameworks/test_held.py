@@ -324,10 +324,6 @@ SCENES = {
         ("%config TfGpuMagics.policy = 'split 2'", "`split 2` waits"),
     ),
     # Parts of a limit
-    "shares of more than the ceiling": Scene(
-        ("%gpu limit 80% --share torch=50%", "The most that is allowed:   %gpu limit 40% --share torch=50%"),
-        {"TFGPU_CEILING": "limit 40%"},
-    ),
     "a fair part is fixed": Scene(
         ("%gpu limit fair", "", "start_jax()[0] > 13000", "True", "%tf_gpu growth", "`growth`"), never="already using"
     ),

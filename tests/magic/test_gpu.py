@@ -54,8 +54,6 @@ def test_too_late_names_the_framework_and_the_cell() -> None:
         ("%gpu 4GiB", "`%gpu limit 4GiB`"),
         ("%gpu limit", "Write `%gpu limit 2GiB`"),
         ("%gpu split 2", "Only TensorFlow has logical GPUs: say `split 2` with its own magic, `tf_gpu`."),
-        ("%gpu limit 4GiB --share toch=75%", "'toch=75%' is no share. Write `--share torch=75%`"),
-        ("%gpu limit 4GiB --share torch=100%", "leaves nothing for the others"),
         ("%gpu limit 15.9GiB", "%gpu limit"),
     ],
 )
@@ -200,17 +198,15 @@ TAKES = "import torch; x = torch.zeros({} * 2**30)"
 
 
 def test_an_isolated_cell_has_the_others_policy_beside_tensorflows_own() -> None:
-    _, split, _, higher, _, shared, named = seen(
+    _, split, _, higher, named = seen(
         "%gpu limit 2GiB",
         f"%%tf_gpu isolate split 2\n{TAKES.format(3)}",
         "%tf_gpu limit 6GiB",
         f"%%tf_gpu isolate\n{TAKES.format(3)}",
-        "%gpu limit 8GiB --share torch=75%",
-        f"%%tf_gpu isolate\n{TAKES.format(5)}",
         f"%%gpu isolate limit 1GiB\n{TAKES.format(3)}",
     )
 
-    assert [split.error, higher.error, shared.error, named.error] == [OOM, OOM, "", OOM]
+    assert [split.error, higher.error, named.error] == [OOM, OOM, OOM]
 
 
 def test_an_isolated_cell_has_the_configured_policy_in_frameworks_that_the_notebook_has_not_imported() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Context, Decimal
 from typing import TypeAlias
@@ -50,16 +49,11 @@ def part(amount: Amount, count: int) -> Amount:
     return amount // count // units.MIB * units.MIB
 
 
-def total(shares: Iterable[Share]) -> Decimal:
-    """Return the sum of shares in percent; it may pass 100."""
-    return functools.reduce(EXACT.add, (share.percent for share in shares), Decimal(0))
-
-
 def add(amounts: tuple[Amount, ...]) -> Amount | None:
     """Return the sum of amounts of one GPU; None for amounts of both kinds, for none, and for more than the whole."""
     sizes = [amount for amount in amounts if isinstance(amount, int)]
     shares = [amount for amount in amounts if isinstance(amount, Share)]
-    percent = total(shares)
+    percent = functools.reduce(EXACT.add, (share.percent for share in shares), Decimal(0))
     if len(shares) == len(amounts) and 0 < percent <= 100:
         return Share(percent)
     return sum(sizes) if sizes and len(sizes) == len(amounts) else None

@@ -89,9 +89,9 @@ class Policy:
         by_name = any(isinstance(request.gpu, str) for request in self.memory)
         return ours == theirs if by_name else sorted(ours) == sorted(theirs)
 
-    def share_of(self, framework: str) -> Policy:
-        """Return the policy with each request replaced by a framework's share of it."""
-        return Policy(tuple(r.share_of(framework) if isinstance(r, Memory) else r for r in self))
+    def for_framework(self, framework: str) -> Policy:
+        """Return what the policy is for one of several frameworks."""
+        return Policy(tuple(r.for_framework(framework) if isinstance(r, Memory) else r for r in self))
 
     def without(self, dropped: Iterable[Request]) -> Policy:
         """Return the policy without some requests."""

@@ -127,8 +127,8 @@ class Memory(_Request):
         del usable, context
         return () if self.of_free else limits
 
-    def share_of(self, framework: str) -> Memory:
-        """Return what it is for one of several frameworks; it is the same for each, unless it says how it is divided.
+    def for_framework(self, framework: str) -> Memory:
+        """Return what it is for one of several frameworks; for most requests the same.
 
         Args:
             framework: the framework's name for people.

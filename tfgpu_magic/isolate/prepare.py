@@ -26,9 +26,9 @@ def order(lease: Lease, runner: str, *, imported: frozenset[str] | None = None, 
         for_all: what is asked of every framework in it, beside what is asked of each here.
     """
     others = NOTHING if lease.environment else _others(lease, for_all)  # that hides all GPUs
-    shares = tuple(request.share_of(TENSORFLOW) for request in others.memory)
+    own = others.for_framework(TENSORFLOW).memory
     asked = bool(for_all.requests) or not control.current().configured  # of what is configured, no call is refused
-    together = asked and bool(shares) and shares == lease.policy.memory  # TensorFlow is asked what all are, as one
+    together = asked and bool(own) and own == lease.policy.memory  # TensorFlow is asked what all are, as one of them
     kept = (request for request in lease.policy if not isinstance(request, Memory))
     return Order(
         runner=runner,

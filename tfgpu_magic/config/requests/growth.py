@@ -53,7 +53,7 @@ class Growth(Memory):
         """Whether it gives memory back."""
         return self.release
 
-    def share_of(self, framework: str) -> Growth:
+    def for_framework(self, framework: str) -> Growth:
         """Return plain growth for all but TensorFlow: no other framework has such an allocator."""
         return self if framework == frameworks.NAMES["tensorflow"] else Growth(self.on)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import ClassVar
 
-from tfgpu_magic.config import arguments, frameworks
-from tfgpu_magic.config.amount import EXACT, Amount, Share, amount_text, total
+from tfgpu_magic.config import arguments
+from tfgpu_magic.config.amount import Amount, Share, amount_text
 from tfgpu_magic.config.memory import Figures, whole
 from tfgpu_magic.config.request import GpuRef, Memory
 from tfgpu_magic.config.word import Word
@@ -27,7 +25,7 @@ WORD = Word(
     ("limit 2GiB", "limit 40%", "limit 0=1GiB 1=4GiB 2=25%", "limit 6GiB --grow", "limit fair"),
     "a memory limit on every visible GPU, or GPU by GPU, which is taken at once; with --grow it is a cap: memory "
     "is taken as it is needed, up to that and no further; fair divides what is left among those who say so",
-    (("--grow", False), ("--gpu", True), ("--share", True)),
+    (("--grow", False), ("--gpu", True)),
     tried=("fraction", "percent", "per_process_gpu_memory_fraction", "memory_limit", "max"),
     instead=EXAMPLES,
 )
@@ -35,37 +33,17 @@ WORD = Word(
 
 @dataclass(frozen=True, slots=True)
 class Limit(Memory):
-    """A memory limit on every visible GPU (`gpu` None) or on one; `grow` makes it a cap that is grown into.
-
-    With `shares`, several frameworks divide it among them: each that is named gets its share, and what is left is for
-    the others.
-    """
+    """A memory limit on every visible GPU (`gpu` None) or on one; `grow` makes it a cap that is grown into."""
 
     of_free: ClassVar[bool] = False
 
     amount: Amount
     gpu: GpuRef | None = None
     grow: bool = False
-    shares: tuple[tuple[str, Share], ...] = ()
 
     def __str__(self) -> str:
         target = "" if self.gpu is None else f"{self.gpu}="
-        shares = ",".join(f"{name}={share}" for name, share in self.shares)
-        return (
-            f"limit {target}{amount_text(self.amount)}{' --grow' * self.grow}{f' --share {shares}' if shares else ''}"
-        )
-
-    def share_of(self, framework: str) -> Limit:
-        """Return the part that is a framework's share."""
-        if not self.shares:
-            return self
-        named = {frameworks.NAMES[name]: share.percent for name, share in self.shares}
-        rest = functools.reduce(EXACT.subtract, named.values(), Decimal(100))
-        percent = named.get(framework, rest)
-        if isinstance(self.amount, Share):
-            part = EXACT.multiply(self.amount.percent, percent).scaleb(-2, EXACT)
-            return replace(self, amount=Share(part), shares=())
-        return replace(self, amount=whole(Share(percent).of(self.amount)), shares=())
+        return f"limit {target}{amount_text(self.amount)}{' --grow' * self.grow}"
 
     @property
     def grows(self) -> bool:
@@ -94,7 +72,7 @@ class Limit(Memory):
         return replace(self, amount=size)
 
     def within(self, amount: Amount) -> Limit:
-        """Return a limit of that amount, divided as this one is."""
+        """Return a limit of that amount."""
         return replace(self, amount=amount)
 
     def settled(self, limits: tuple[int, ...], gpu: GpuRef | None) -> Limit:
@@ -181,7 +159,6 @@ class FairLimit(Memory):
 def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit | FairLimit]:
     """Parse what follows the word."""
     limits: dict[GpuRef | None, Limit | FairLimit] = {}
-    shares = _shares(flags.get("--share", ""))
     for value in arguments.parts(values):
         target, equals, size = value.rpartition("=")
         if equals and not size:
@@ -193,27 +170,10 @@ def read(values: Sequence[str], flags: Mapping[str, str]) -> Sequence[Limit | Fa
             if gpu in limits:
                 raise PolicyError(f"{'Every GPU' if gpu is None else f'GPU {gpu}'} has two limits.{WORD.forms}")
             grow = "--grow" in flags
-            limits[gpu] = FairLimit(gpu, grow) if amount is None else Limit(amount, gpu, grow, shares)
+            limits[gpu] = FairLimit(gpu, grow) if amount is None else Limit(amount, gpu, grow)
     if not limits:
         raise PolicyError(f"A limit of how much?{WORD.forms}")
     return [limits[gpu] for gpu in sorted(limits, key=lambda gpu: gpu is not None)]  # the limit for every GPU first
-
-
-def _shares(text: str) -> tuple[tuple[str, Share], ...]:
-    """Parse how frameworks divide a limit: ``torch=75%``, ``torch=50%,jax=30%``."""
-    shares: dict[str, Share] = {}
-    for part in filter(None, text.split(",")):
-        name, _, size = part.partition("=")
-        share = arguments.amount(size) if size else None
-        if name.lower() not in frameworks.NAMES or not isinstance(share, Share):
-            known = ", ".join(frameworks.NAMES)
-            raise PolicyError(f"{part!r} is no share. Write `--share torch=75%`; the frameworks are {known}.")
-        shares[name.lower()] = share
-    taken = total(shares.values())
-    named = {frameworks.NAMES[name] for name in shares}
-    if len(named) < len(shares) or taken > 100 or (taken == 100 and len(named) < len(set(frameworks.NAMES.values()))):
-        raise PolicyError(f"`--share {text}` names a framework twice, or leaves nothing for the others.")
-    return tuple(shares.items())
 
 
 def offers(typed: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
