@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,22 +35,3 @@ def test_the_panel_goes_on_when_the_server_is_started_again(browser: Browser, ap
         page.close()
 
     assert [row.owner for row in kept] == ["neighbour"]
-
-
-def test_where_no_websocket_gets_through_the_panel_asks_over_http_and_says_so(browser: Browser, tmp_path: Path) -> None:
-    page = browser.new_page(viewport={"width": 1300, "height": 900})
-    page.route_web_socket(re.compile("tfgpu-magic/stream"), lambda socket: socket.close())
-    with Machine.create("1x16GiB") as machine, playing(machine, tmp_path) as scene:
-        machine.add_neighbour("2GiB@0")
-        visit(page, scene)
-        panel = open_panel(page)
-        soon(lambda: panel.row("neighbour"), 30)
-        said = panel.text()
-        shot(page, "no-websocket")
-        machine.add_neighbour("3GiB@0")
-        soon(lambda: panel.used() == "5.0 / 16 GiB", 30)
-        link = panel.link()
-        page.close()
-
-    assert link == "live · 10 s"
-    assert "WebSockets do not come through" in said

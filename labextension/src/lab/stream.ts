@@ -3,7 +3,7 @@
 import { History } from '../view/history';
 import { merge } from '../view/patch';
 import { Listeners, type Link, type Store } from '../view/store';
-import { VERSION, type Full, type Message, type State } from '../view/wire';
+import { VERSION, type Message, type State } from '../view/wire';
 import type { Translation } from '../view/translation';
 
 /** The part of a WebSocket that is used. */
@@ -12,14 +12,14 @@ export type Socket = Pick<WebSocket, 'onmessage' | 'onclose' | 'send' | 'close'>
 /** What a viewer shows. For memory alone the server asks the driver for less. */
 export type Looks = 'processes' | 'memory';
 
-/** A server's answer over HTTP: the message that a stream begins with, or why it sends none; null without an answer. */
-export type Answer = { text: string } | 'not allowed' | 'not logged in' | 'not there' | null;
+/** Why a server opens no stream; null where it does not say. */
+export type Answer = 'not allowed' | 'not logged in' | 'not there' | null;
 
 /** The network and the timers, which tests replace. */
 export interface World {
   /** Connect to the stream, with so many seconds between messages. */
   connect(every: number): Socket;
-  /** Ask the server over HTTP. */
+  /** Ask the server over HTTP why it opens no stream. */
   ask(): Promise<Answer>;
   /** Call back after so many milliseconds; returns a function that cancels it. */
   later(callback: () => void, milliseconds: number): () => void;
@@ -36,9 +36,6 @@ const OPENING = 30_000;
 const SILENCE = 10_000;
 /** Messages that may be missing until then. */
 const MISSING = 3;
-
-/** Seconds between two requests over HTTP. */
-const POLL = 10;
 
 export class Stream implements Store {
   constructor(
@@ -88,7 +85,6 @@ export class Stream implements Store {
   private settle(): void {
     if (!this.needed) {
       this.drop();
-      this.stopPolling();
     } else if (!this.socket && !this.cancel) {
       this.open();
     }
@@ -105,7 +101,7 @@ export class Stream implements Store {
 
   private open(): void {
     this.drop();
-    if (this.link.kind === 'live' && !this.polled) {
+    if (this.link.kind === 'live') {
       this.say({ kind: 'lost' });
     }
     let heard = false;
@@ -121,29 +117,30 @@ export class Stream implements Store {
 
   /** Connect again, later; where the connection was never opened, find out why. */
   private broke(heard: boolean): void {
-    if (this.link.kind !== 'refused' && !this.polled) {
+    if (this.link.kind !== 'refused') {
       this.say(this.state ? { kind: 'lost' } : { kind: 'connecting' });
     }
-    this.retry(this.polled ? REFUSED : MOST);
-    if (!heard && !this.polled) {
+    this.retry();
+    if (!heard) {
       void this.explain();
     }
   }
 
   /** Read a message. One that does not fit the state leads to a new connection, which starts from a full message. */
   private receive(data: unknown): void {
-    this.stopPolling();
     const message = read(String(data));
     if (!message) {
       this.retry();
       return;
     }
     if (message.version !== VERSION) {
-      this.otherVersion();
+      this.refuse(this.trans.__('The server speaks another version of tfgpu_magic than this page: reload the page.'));
       return;
     }
     if (message.type === 'full') {
-      this.state = this.begin(message, this.every);
+      this.granted = message.every ?? this.every;
+      this.history.fill(message.history);
+      this.state = message.state;
       this.told ??= true;
       this.tell();
     } else if (this.state && message.base === this.sequence) {
@@ -156,25 +153,14 @@ export class Stream implements Store {
     this.history.append(this.state);
     this.fails = 0;
     this.listen(Math.max(SILENCE, MISSING * this.granted * 1000), () => this.open());
-    if (this.link.kind !== 'live' || this.link.every !== this.granted || this.link.slow) {
+    if (this.link.kind !== 'live' || this.link.every !== this.granted) {
       this.link = { kind: 'live', every: this.granted };
     }
     this.listeners.tell();
   }
 
-  private begin(message: Full, usual: number): State {
-    this.granted = message.every ?? usual;
-    this.history.fill(message.history);
-    return message.state;
-  }
-
-  private otherVersion(): void {
-    this.refuse(this.trans.__('The server speaks another version of tfgpu_magic than this page: reload the page.'));
-  }
-
   /** Show why there are no figures, and ask again in a few minutes. */
   private refuse(reason: string): void {
-    this.stopPolling();
     this.say({ kind: 'refused', reason });
     this.retry(REFUSED, REFUSED);
   }
@@ -196,10 +182,10 @@ export class Stream implements Store {
     this.deaf = this.world.later(silent, milliseconds);
   }
 
-  /** Find out over HTTP why a WebSocket was refused, which itself has no reason. Figures in the answer are drawn. */
+  /** Find out over HTTP why a WebSocket was refused, which itself has no reason. */
   private async explain(): Promise<void> {
     const answer = await this.world.ask();
-    if (!this.needed || (this.link.kind === 'live' && !this.polled)) {
+    if (!this.needed || this.link.kind === 'live') {
       return;
     }
     const { trans } = this;
@@ -213,45 +199,9 @@ export class Stream implements Store {
           'The server extension is not enabled or failed to load, so there is nobody to ask. The log of the server says which. `jupyter server extension enable tfgpu_magic.server` enables it; then restart the server.'
         )
       );
-    } else if (answer === null || !this.draw(answer.text)) {
-      if (this.polled) {
-        this.stopPolling();
-        this.fails = 0;
-        this.retry();
-      }
+    } else {
       this.say(this.state ? { kind: 'lost' } : { kind: 'connecting' });
     }
-  }
-
-  /**
-   * Draw the answer over HTTP, and go on asking so until the stream can be opened, which is tried rarely.
-   *
-   * @returns whether it is a server's answer: in place of a stopped server, a proxy may send a page of its own.
-   */
-  private draw(text: string): boolean {
-    const message = read(text);
-    if (message && message.version !== VERSION) {
-      this.otherVersion();
-      return true;
-    }
-    if (message?.type !== 'full') {
-      return false;
-    }
-    this.state = this.begin(message, POLL);
-    this.history.append(this.state);
-    const slow = this.trans.__(
-      'WebSockets do not come through to this server, as behind some proxies: it is asked every %1 s instead.',
-      this.granted
-    );
-    this.stopPolling();
-    this.polled = this.world.later(() => void this.explain(), this.granted * 1000);
-    this.say({ kind: 'live', every: this.granted, slow });
-    return true;
-  }
-
-  private stopPolling(): void {
-    this.polled?.();
-    this.polled = null;
   }
 
   private say(link: Link): void {
@@ -291,7 +241,6 @@ export class Stream implements Store {
   private told: boolean | null = null;
   private cancel: (() => void) | null = null;
   private deaf: (() => void) | null = null;
-  private polled: (() => void) | null = null;
 }
 
 /** Parse a text as a message of any version; return null where it is none. */

@@ -103,9 +103,8 @@ function hint(trans: Translation): TemplateResult {
 }
 
 /** The notes below. */
-export function notes(state: State | null, link: Link, { trans, show }: Look): unknown {
-  const slow = link.kind === 'live' && link.slow ? [link.slow] : [];
-  const lines = [...slow, ...(state?.notes ?? [])];
+export function notes(state: State | null, { trans, show }: Look): unknown {
+  const lines = state?.notes ?? [];
   return lines.length && show.notes
     ? html`<ul class="tfgpu-view-notes" aria-label=${trans.__('Notes')}>
         ${lines.map(line => html`<li>${prose(line)}</li>`)}

@@ -109,7 +109,7 @@ class Drawing {
           return gpuView({ label, gpu: shown!.gpus[label]!, entries, history, now: shown!.time, part }, look);
         }
       )}
-      ${notes(state, link, look)}`,
+      ${notes(state, look)}`,
       this.root
     );
     keep();

@@ -6,8 +6,8 @@ import type { State } from './wire';
 /** Whether new figures come, or why not. */
 export type Link =
   | { kind: 'connecting' }
-  /** New figures come each so many seconds;a sentence has the reason if they are delayed. */
-  | { kind: 'live'; every?: number; slow?: string }
+  /** New figures come each so many seconds. */
+  | { kind: 'live'; every?: number }
   /** They came, and will come again. */
   | { kind: 'lost' }
   /** No new ones are asked for: these are of the state's time. */
