@@ -141,7 +141,6 @@ function activate(
     const { unit, order, span, others, history, notes, sensors } = chosen;
     panel.set({ unit, order, span, show: { others, history, notes, sensors } });
     item?.set({ unit, wanted: chosen.statusBar });
-    stream.setEvery(chosen.every);
     stream.want('status bar', item !== null && chosen.statusBar && 'memory');
     stream.want('alarm', chosen.threshold > 0 && 'memory');
     stream.want('unused', chosen.unused > 0 && 'memory');

@@ -21,7 +21,7 @@ export function server(page: Document): string | null {
 export function world(url: string): World {
   const at = (protocol: string, path: string): string => url.replace(/^(http|ws)/u, protocol) + path;
   return {
-    connect: every => new WebSocket(at('ws', `stream?every=${every}`)),
+    connect: () => new WebSocket(at('ws', 'stream')),
     ask: () => ask(path => fetch(at('http', `../${path}`))),
     later(callback, milliseconds) {
       const timer = setTimeout(callback, milliseconds);

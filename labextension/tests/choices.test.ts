@@ -55,7 +55,7 @@ afterEach(() => {
 });
 
 test('what is not as the schema wants it is as usual', () => {
-  const wrong = { every: 0.001, threshold: 'much', unit: 'stone', order: 'tone', others: 'no', statusBar: false };
+  const wrong = { threshold: 'much', unit: 'stone', order: 'tone', others: 'no', statusBar: false };
 
   assert.deepEqual(read({ composite: wrong }), { ...USUAL, statusBar: false });
   assert.deepEqual(read({ composite: { threshold: -1 } }), USUAL);

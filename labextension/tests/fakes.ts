@@ -89,15 +89,13 @@ export class FakeSocket {
 /** A world in which time passes when a test says so. */
 export class FakeWorld implements World {
   sockets: FakeSocket[] = [];
-  asked: number[] = [];
   timers: { callback: () => void; milliseconds: number }[] = [];
   answer: Answer = null;
   questions = 0;
 
-  connect(every: number): Socket {
+  connect(): Socket {
     const socket = new FakeSocket();
     this.sockets.push(socket);
-    this.asked.push(every);
     return socket;
   }
   ask(): Promise<Answer> {

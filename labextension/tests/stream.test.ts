@@ -188,15 +188,6 @@ test('a connection that falls silent is made anew', () => {
   assert.equal(world.sockets[0]?.closed, true);
 });
 
-test('another rate is asked for at once', () => {
-  const { world, stream } = looking();
-
-  stream.setEvery(5);
-  stream.setEvery(5);
-
-  assert.deepEqual(world.asked, [1, 5]);
-});
-
 test('the server hears whether processes are looked at or memory alone, once each time, on every connection', () => {
   const world = new FakeWorld();
   const stream = new Stream(world, ENGLISH);

@@ -7,8 +7,6 @@ import type { Unit } from '../view/format';
 import { SPANS, type Span } from '../view/history';
 
 export interface Choices {
-  /** Seconds between two readings. */
-  every: number;
   /** Percent of a GPU from which on there is a notification; 0 for never. */
   threshold: number;
   unit: Unit;
@@ -29,7 +27,6 @@ export interface Choices {
 export type Kept = Pick<Choices, 'order' | 'span'>;
 
 export const USUAL: Choices = {
-  every: 1,
   threshold: 90,
   unit: 'GiB',
   order: 'held',
@@ -43,7 +40,6 @@ export const USUAL: Choices = {
 };
 
 const UNITS: readonly Unit[] = ['GiB', 'GB', 'MiB'];
-const RATES: readonly number[] = [1, 2, 5, 10];
 
 /** Read settings; a value that does not fit the schema gets its default. */
 export function read(settings: Pick<ISettingRegistry.ISettings, 'composite'>): Choices {
@@ -52,7 +48,6 @@ export function read(settings: Pick<ISettingRegistry.ISettings, 'composite'>): C
   const threshold = Number(value['threshold'] ?? USUAL.threshold);
   const unused = Number(value['unused'] ?? USUAL.unused);
   return {
-    every: RATES.find(rate => rate === value['every']) ?? USUAL.every,
     threshold: threshold >= 0 && threshold <= 100 ? threshold : USUAL.threshold,
     unit: UNITS.find(unit => unit === value['unit']) ?? USUAL.unit,
     order: ORDERS.find(order => order === value['order']) ?? USUAL.order,

@@ -17,8 +17,8 @@ export type Answer = 'not allowed' | 'not logged in' | 'not there' | null;
 
 /** The network and the timers, which tests replace. */
 export interface World {
-  /** Connect to the stream, with so many seconds between messages. */
-  connect(every: number): Socket;
+  /** Connect to the stream. */
+  connect(): Socket;
   /** Ask the server over HTTP why it opens no stream. */
   ask(): Promise<Answer>;
   /** Call back after so many milliseconds; returns a function that cancels it. */
@@ -54,14 +54,6 @@ export class Stream implements Store {
   setHidden(hidden: boolean): void {
     this.hidden = hidden;
     this.settle();
-  }
-
-  /** Set the seconds between messages. */
-  setEvery(every: number): void {
-    if (every !== this.every) {
-      this.every = every;
-      this.reconnect();
-    }
   }
 
   /** Connect again now. */
@@ -105,7 +97,7 @@ export class Stream implements Store {
       this.say({ kind: 'lost' });
     }
     let heard = false;
-    const socket = this.world.connect(this.every);
+    const socket = this.world.connect();
     this.socket = socket;
     socket.onmessage = event => {
       heard = true;
@@ -138,7 +130,7 @@ export class Stream implements Store {
       return;
     }
     if (message.type === 'full') {
-      this.granted = message.every ?? this.every;
+      this.every = message.every ?? 1;
       this.history.fill(message.history);
       this.state = message.state;
       this.told ??= true;
@@ -152,9 +144,9 @@ export class Stream implements Store {
     this.sequence = message.sequence;
     this.history.append(this.state);
     this.fails = 0;
-    this.listen(Math.max(SILENCE, MISSING * this.granted * 1000), () => this.open());
-    if (this.link.kind !== 'live' || this.link.every !== this.granted) {
-      this.link = { kind: 'live', every: this.granted };
+    this.listen(Math.max(SILENCE, MISSING * this.every * 1000), () => this.open());
+    if (this.link.kind !== 'live' || this.link.every !== this.every) {
+      this.link = { kind: 'live', every: this.every };
     }
     this.listeners.tell();
   }
@@ -231,9 +223,8 @@ export class Stream implements Store {
   readonly subscribe = this.listeners.subscribe;
   private wanted = new Map<string, Looks>();
   private hidden = false;
+  /** Seconds between messages, by the server's pace. */
   private every = 1;
-  /** Seconds between messages, as granted by the server. */
-  private granted = 1;
   private sequence = -1;
   private fails = 0;
   private socket: Socket | null = null;

@@ -7,13 +7,9 @@ import type { World } from './stream';
 
 export function world(settings: ServerConnection.ISettings): World {
   return {
-    connect(every) {
-      const query: Record<string, string> = { every: `${every}` };
-      if (settings.appendToken && settings.token) {
-        query['token'] = settings.token;
-      }
-      const url = URLExt.join(settings.wsUrl, 'tfgpu-magic', 'stream') + URLExt.objectToQueryString(query);
-      return new settings.WebSocket(url);
+    connect() {
+      const query = settings.appendToken && settings.token ? `?token=${encodeURIComponent(settings.token)}` : '';
+      return new settings.WebSocket(URLExt.join(settings.wsUrl, 'tfgpu-magic', 'stream') + query);
     },
     ask: () =>
       ask((path, signal) => ServerConnection.makeRequest(URLExt.join(settings.baseUrl, path), { signal }, settings)),
