@@ -18,7 +18,6 @@ import { Panel } from './lab/panel';
 import { place } from './lab/place';
 import type { Keeper } from './lab/reminder';
 import { followRunning } from './lab/running';
-import { keepSaved } from './lab/saved';
 import { StatusItem } from './lab/status';
 import { Stream } from './lab/stream';
 import { followUnused } from './lab/unused';
@@ -94,7 +93,6 @@ function activate(
   followOffers({ app, trans, mayRestart: notebook => confirmRestart(notebook, surroundings) });
   place(app, panel, trans.__('GPU Memory'));
   restorer?.add(panel, panel.id);
-  keepSaved(app, trans);
   followCurrent(app, panel, path => panel.set({ current: path }));
 
   const open = (): void => void app.commands.execute(OPEN);

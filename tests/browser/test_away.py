@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tests.browser.panel import View, restored, table_of, visit
+from tests.browser.panel import View, table_of, visit
 from tests.browser.scene import Scene, shot, soon
 from tests.jupyter import Notebook
 from tests.sizes import MIB
@@ -142,19 +142,3 @@ def test_a_table_ends_when_its_kernel_is_restarted_from_elsewhere(scene: Scene, 
     quiet(notebook)
     scene.server.call(f"kernels/{notebook.kernel}/restart", {}, method="POST")
     soon(lambda: view.link().startswith("as of "))
-
-
-def test_a_table_that_was_saved_without_its_widget_is_a_table_and_no_error(scene: Scene, page: Page) -> None:
-    notebook, _ = shown(scene, page, "saved.ipynb")
-    page.evaluate("jupyterapp.commands.execute('docmanager:save')")
-    scene.server.open(f"api/sessions/{notebook.session}", method="DELETE").close()
-    page.reload()
-    restored(page)
-    saved = page.locator(".jp-NotebookPanel:visible .jp-OutputArea .tfgpu-saved")
-    saved.wait_for(timeout=30_000)
-    cell = page.locator(".jp-NotebookPanel:visible .jp-OutputArea").last
-    text = soon(lambda: "Simulated GPU 16GiB" in (said := cell.inner_text()) and said)
-    shot(page, f"{scene.application}-top-reopened")
-
-    assert "As it was when its cell ran" in text
-    assert "Error" not in text
