@@ -94,9 +94,9 @@ class TfGpuMagics(Magics):
     ).tag(config=True)
 
     grace = Float(
-        5.0,
+        60.0,
         min=0.0,
-        help="Seconds after an interrupt or a timeout until an isolated call that does not react to it is killed.",
+        help="Seconds that an isolated call has to end when its timeout has interrupted it; then it is killed.",
     ).tag(config=True)
 
     release_after = Float(

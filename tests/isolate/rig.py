@@ -68,10 +68,11 @@ def prepare(policy: str | None = None) -> Order:
     return order(Lease(asked, look() if policy else None), RUNNER)
 
 
-def interrupt_twice(one: Call) -> None:
-    one.interrupt()
-    threading.Event().wait(0.1)
-    one.interrupt()
+def interrupt_to_the_end(one: Call) -> None:
+    """Interrupt a call until it has ended."""
+    while one.status is None:
+        one.interrupt()
+        time.sleep(0.1)
 
 
 def soon(mark: Path, action: Callable[[], object]) -> threading.Thread:

@@ -149,8 +149,7 @@ def test_they_are_gone_also_while_other_calls_run(tmp_path: Path) -> None:
 
 
 def test_a_fork_that_comes_to_the_end_of_the_call_does_not_answer_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for patience in ("GRACE", "_PATIENCE"):
-        monkeypatch.setattr(calls, patience, 0.2)
+    monkeypatch.setattr(calls, "ENDING", 0.2)
 
     def fork() -> str:
         child = os.fork()

@@ -85,8 +85,7 @@ def test_a_call_that_was_stopped_says_so(tmp_path: Path) -> None:
         while not (tmp_path / "mark").exists():
             threading.Event().wait(0.01)
         waits.cancel()
-        runs.stop()
-        runs.stop()
+        runs.stop(kill=True)
         with pytest.raises(WorkerDied) as caught:
             runs.result(60)
 

@@ -51,15 +51,6 @@ def test_a_program_can_ask_whether_memory_ran_out(before: int | None, now: int |
     assert (died.status, died.signal, died.memory) == (-signal.SIGKILL, signal.SIGKILL, memory)
 
 
-@pytest.mark.parametrize(("state", "spent"), [("D", 12), ("R", None), ("Z", None)])
-def test_only_a_process_that_waits_in_the_system_may_hang(state: str, spent: int | None, tmp_path: Path) -> None:
-    (tmp_path / "7").mkdir()
-    (tmp_path / "7/stat").write_text(f"7 (a (b) c) {state} 1 7 7 0 -1 4194560 1 2 3 4 5 7 0 0 20 0\n")
-
-    assert exit_cause.hung_ticks(7, tmp_path) == spent
-    assert exit_cause.hung_ticks(8, tmp_path) is None
-
-
 def system(root: Path, *, vmstat: int | None = None, events: int | None = None) -> int | None:
     """Return the kills on a machine whose files say so."""
     proc, cgroups = root / "proc", root / "cgroup"

@@ -1,4 +1,4 @@
-"""An interrupt is for the call: one that heeds it is let, however long it takes; a second interrupt ends it."""
+"""An interrupt is for the call, which may take its time, however often it comes; it kills once a line has said so."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import asyncio
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import pytest
 
 from tests.isolate.rig import call, prepare
 from tests.slack import SLACK
+from tests.waiting import until
 from tfgpu_magic.errors import TimedOut
 from tfgpu_magic.isolate import call as calls
 from tfgpu_magic.isolate.process import wire
@@ -28,8 +26,8 @@ GRACE = 0.3 * SLACK
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kill a call that does not heed soon; one that heeds takes longer than that."""
-    monkeypatch.setattr(calls, "GRACE", GRACE)
+    """Offer soon to kill a call that has not ended; one that saves takes longer than that."""
+    monkeypatch.setattr(calls, "PATIENCE", GRACE)
 
 
 def save(mark: str) -> str:
@@ -65,17 +63,6 @@ def tidy_up(mark: str) -> None:
         work(mark)
     finally:
         save(mark)
-
-
-def fall_asleep_meanwhile(mark: str) -> str:
-    """Go to sleep with the interrupt already there: within one call of C's, Python looks at no signal in between."""
-    steps = [partial(sum, range(round(4_000_000 * SLACK))), partial(time.sleep, 60)]
-    Path(mark).touch()
-    try:
-        deque(map(methodcaller("__call__"), steps), maxlen=0)
-    except KeyboardInterrupt:
-        return save(mark)
-    return "never"
 
 
 def have_a_handler(mark: str) -> str:
@@ -157,7 +144,7 @@ def interrupts(
         thread.join()
 
 
-@pytest.mark.parametrize("function", [catch, fall_asleep_meanwhile, have_a_handler, be_cancelled])
+@pytest.mark.parametrize("function", [catch, have_a_handler, be_cancelled])
 def test_a_call_that_heeds_an_interrupt_may_take_its_time(function: Callable[[str], object], tmp_path: Path) -> None:
     assert interrupts(function, tmp_path / "mark") == "saved"
 
@@ -180,12 +167,29 @@ def test_a_second_interrupt_reaches_a_call_that_heeds_the_first(tmp_path: Path) 
     assert interrupts(catch_late, tmp_path / "mark", again="saving") == "saved less"
 
 
-def test_a_second_interrupt_ends_a_call_that_goes_on(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt, match="heard the interrupt and went on"):
-        interrupts(go_on, tmp_path / "mark", again="went on")
+def test_a_call_that_goes_on_is_interrupted_again_until_a_line_has_said_that_the_next_kills(tmp_path: Path) -> None:
+    one, paper = call(go_on, str(tmp_path / "mark"))
+    said: list[str] = []
+
+    def interrupt() -> None:
+        for _ in range(3):
+            until((tmp_path / "mark").exists)
+            (tmp_path / "mark").unlink()  # it is made again each time that the interrupt is heard
+            one.interrupt()
+        said.append(paper.text["stderr"])
+        until(lambda: "The next interrupt kills it." in paper.text["stderr"])
+        one.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt, match="did not end, and was killed"):
+        one.run(prepare())
+    thread.join()
+
+    assert said == [""]
 
 
-def test_a_call_that_heeds_its_timeout_has_as_long_again(tmp_path: Path) -> None:
+def test_a_call_that_heeds_its_timeout_may_save_what_it_has(tmp_path: Path) -> None:
     one, _ = call(catch, str(tmp_path / "mark"), timeout=8 * GRACE)
     answer = one.run(prepare())
 
@@ -195,11 +199,7 @@ def test_a_call_that_heeds_its_timeout_has_as_long_again(tmp_path: Path) -> None
         answer.value()
 
 
-def test_a_call_that_goes_on_after_its_timeout_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(TimedOut):
-        call(go_on, str(tmp_path / "mark"), timeout=1.0)[0].run(prepare()).value()  # it may have begun by then, or not
-
-
-def test_a_timeout_holds_for_a_call_that_was_interrupted_before(tmp_path: Path) -> None:
+def test_a_call_that_goes_on_after_its_timeout_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "GRACE", GRACE)
     with pytest.raises(TimedOut):
         interrupts(go_on, tmp_path / "mark", timeout=4.0)

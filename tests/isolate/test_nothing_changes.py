@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.isolate.notebook import Notebook, notebook
+from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.simgpu import Machine
 
@@ -161,11 +162,15 @@ def test_interrupted_cells_change_nothing(book: Notebook, heeded: bool) -> None:
     def interrupt() -> None:
         until(lambda: any(child.ppid() != book.pid for child in book.family()))
         book.interrupt()
+        while not ended.wait(6 * SLACK):  # a line has said that this one kills
+            book.interrupt()
 
+    ended = threading.Event()
     thread = threading.Thread(target=interrupt)
     thread.start()
     loop = "while True: pass" if heeded else "import itertools\nsum(itertools.repeat(1))"
     book.isolated(f"{DEED}\nout_q = Foo()\n{loop}", "-o out_q")
+    ended.set()
     thread.join()
 
     assert book.run("_differs()").value == "[]"

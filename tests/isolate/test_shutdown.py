@@ -98,7 +98,7 @@ def test_a_thread_that_saves_a_file_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_thread_that_does_not_end_is_cut_off_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "GRACE", 0.5)
+    monkeypatch.setattr(calls, "ENDING", 0.5)
 
     def begin() -> str:
         threading.Thread(target=time.sleep, args=(600,), name="the heart").start()
@@ -113,7 +113,7 @@ def test_a_thread_that_does_not_end_is_cut_off_and_named(tmp_path: Path, monkeyp
 
 
 def test_an_end_that_does_not_end_is_cut_off_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "GRACE", 0.3)
+    monkeypatch.setattr(calls, "ENDING", 0.3)
 
     def begin() -> str:
         atexit.register(time.sleep, 600)

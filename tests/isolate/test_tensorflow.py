@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from tests.isolate.rig import call, interrupt_twice, prepare, run
+from tests.isolate.rig import call, interrupt_to_the_end, prepare, run
 from tests.processes import run as run_on
 from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut, WorkerDied
@@ -70,7 +70,7 @@ def draw() -> tuple[float, ...]:
 
 def every_end() -> list[tuple[str, bool, int]]:
     """Return how calls that took the GPU end, whether they had it, and what is held afterwards."""
-    calls.GRACE = 0.5  # a loop in C++ heeds no interrupt
+    calls.GRACE = calls.PATIENCE = 0.5  # a loop in C++ heeds no interrupt
     ends: list[tuple[str, bool, int]] = [("", run(take, (), {}) > 2**30, held())]
     for end in ("crash", "leave"):
         try:
@@ -82,7 +82,7 @@ def every_end() -> list[tuple[str, bool, int]]:
     except TimedOut:
         ends.append(("timeout", True, held()))
     one, _ = call(take_and, "loop")
-    threading.Timer(2, interrupt_twice, [one]).start()
+    threading.Timer(2, interrupt_to_the_end, [one]).start()
     try:
         one.run(prepare()).value()
     except KeyboardInterrupt:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.isolate import deeds
-from tests.isolate.rig import Paper, call, descriptors, interrupt_twice, prepare, run, soon
+from tests.isolate.rig import Paper, call, descriptors, interrupt_to_the_end, prepare, run, soon
 from tests.slack import SLACK
 from tfgpu_magic.errors import TimedOut, WorkerDied
 from tfgpu_magic.isolate import call as calls
@@ -30,8 +30,8 @@ DEAF = LOOPS[1:]
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill a call that does not heed soon."""
-    monkeypatch.setattr(calls, "GRACE", 0.5 * SLACK)
-    monkeypatch.setattr(calls, "_PATIENCE", 0.5)
+    for patience in ("GRACE", "PATIENCE", "ENDING"):
+        monkeypatch.setattr(calls, patience, 0.5 * SLACK)
 
 
 @pytest.mark.parametrize(
@@ -92,26 +92,28 @@ def test_an_endless_loop_is_ended_by_its_timeout(loop: Callable[..., Any]) -> No
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("loop", LOOPS)
-def test_an_endless_loop_is_ended_by_an_interrupt(loop: Callable[..., Any], tmp_path: Path) -> None:
-    one, _ = call(loop, str(tmp_path / "mark"))
-    thread = soon(tmp_path / "mark", one.interrupt)
+def test_an_endless_loop_is_ended_by_interrupts(loop: Callable[..., Any], tmp_path: Path) -> None:
+    one, paper = call(loop, str(tmp_path / "mark"))
+    thread = soon(tmp_path / "mark", lambda: interrupt_to_the_end(one))
     with pytest.raises(KeyboardInterrupt) as caught:
         one.run(prepare()).value()
     thread.join()
 
-    assert ("did not heed" in str(caught.value)) == (loop in DEAF)
+    assert ("did not end, and was killed" in str(caught.value)) == (loop in DEAF)
+    assert ("The next interrupt kills it." in paper.text["stderr"]) == (loop in DEAF)
 
 
 @pytest.mark.parametrize("loop", DEAF)
-def test_a_second_interrupt_ends_it_at_once(loop: Callable[..., Any], tmp_path: Path) -> None:
-    one, _ = call(loop, str(tmp_path / "mark"))
-    thread = soon(tmp_path / "mark", lambda: interrupt_twice(one))
+def test_a_call_can_be_killed_at_once(loop: Callable[..., Any], tmp_path: Path) -> None:
+    one, paper = call(loop, str(tmp_path / "mark"))
+    thread = soon(tmp_path / "mark", one.kill)
     begin = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         one.run(prepare())
     thread.join()
 
-    assert time.monotonic() - begin < calls.GRACE
+    assert time.monotonic() - begin < calls.PATIENCE
+    assert paper.text["stderr"] == ""
 
 
 def test_ctrl_c_goes_to_the_call_and_a_call_may_heed_it(tmp_path: Path) -> None:
@@ -150,7 +152,7 @@ def test_an_interrupt_at_any_moment_is_heeded(delay: float) -> None:
         one.run(prepare()).value()
     timer.join()
 
-    assert time.monotonic() - begin < calls.GRACE
+    assert time.monotonic() - begin < calls.PATIENCE
 
 
 def test_an_interrupt_before_the_call_is_heeded() -> None:
@@ -183,8 +185,7 @@ def test_a_call_that_closes_its_connection_and_goes_on_is_ended() -> None:
 
 
 def test_a_large_process_that_is_killed_is_not_said_to_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "GRACE", 0.1)
-    monkeypatch.setattr(calls, "_PATIENCE", 0.02)
+    monkeypatch.setattr(calls, "ENDING", 0.1)
     with pytest.raises(WorkerDied, match="has closed its connection"):
         run(deeds.close_all_and_go_on_with, (2 * 2**30,), {})
 

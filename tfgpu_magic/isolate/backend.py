@@ -67,8 +67,8 @@ class Backend(Protocol):
             cancel: whether those that have not begun are cancelled.
         """
 
-    def end(self, times: int) -> None:
-        """Accept no more calls, cancel those that wait, and stop those that run `times` times: the second kills."""
+    def end(self, *, kill: bool) -> None:
+        """Accept no more calls, cancel those that wait, and interrupt or kill those that run."""
 
 
 def submit(

@@ -20,7 +20,7 @@ from tfgpu_magic.isolate.pool import FORK_SERVER
 from tfgpu_magic.isolate.process import exit_cause, wire
 from tfgpu_magic.isolate.process.forkserver_client import WorkerProcess
 from tfgpu_magic.isolate.process.interrupt import InterruptEvent, setting_on_sigint
-from tfgpu_magic.isolate.process.order import ANSWER_ME, HEARD, LEAVE, SHOW, SHOWN, WAY, WORK, Facts, Order
+from tfgpu_magic.isolate.process.order import LEAVE, SHOW, SHOWN, WAY, WORK, Facts, Order
 from tfgpu_magic.isolate.sinks import OwnStreams, Sink
 from tfgpu_magic.isolate.way import Way
 from tfgpu_magic.views import parking
@@ -28,13 +28,16 @@ from tfgpu_magic.views import parking
 if TYPE_CHECKING:
     from tfgpu_magic.isolate.process.wire import Message
 
-GRACE = 5.0
-"""Seconds from an interrupt to the end of a process that ignores it: TensorFlow may be busy in C++. The threads of a
-call that has answered may go on for as long, and so may its process when they have ended."""
+GRACE = 60.0
+"""Seconds from the interrupt of a call that has taken too long to its end, if it does not end by itself."""
 
-_PATIENCE = 5.0  # seconds in which a killed process must be gone, or be seen to be torn down
-_TEARDOWN = 60.0  # seconds that the teardown may take: the system frees its memory, which may be hundreds of GiB
-_ASK_EVERY = 0.1  # seconds after which a call that does not acknowledge an interrupt is asked for that again
+PATIENCE = 5.0
+"""Seconds from an interrupt to the line that offers to kill a call that has not ended."""
+
+ENDING = 5.0
+"""Seconds that the threads of a call that has answered may go on, and then its exit functions."""
+
+_TEARDOWN = 60.0  # seconds in which a killed process must be gone: the system frees its memory, perhaps hundreds of GiB
 _WARMING_NOTICE = 0.7  # seconds after which `Call.warming` reports that the fork server is still becoming warm
 _CHUNK = 2**20  # bytes read of its output at a time
 
@@ -55,6 +58,7 @@ class Call:
         way: how it makes way for others on the GPU.
         pid: its process's id; None before it has started.
         status: its process's exit status, as in `subprocess`; None before its end.
+        doomed: whether it is to be killed.
     """
 
     work: Sequence[memoryview]
@@ -66,14 +70,19 @@ class Call:
     way: Way = field(default_factory=Way)
     pid: int | None = None
     status: int | None = None
+    doomed: bool = False
     _event: InterruptEvent = field(default_factory=InterruptEvent)
 
     def interrupt(self) -> None:
-        """Interrupt it as Ctrl-C does; it is killed if it does not acknowledge that in `GRACE`, or at the second time.
+        """Interrupt it as Ctrl-C does, however often: it may take its time to save what it has.
 
-        A call that has acknowledged the interrupt may take its time to save what it has; at the next interrupt it has
-        `GRACE` to end.
+        If it has not ended after `PATIENCE`, a line says that the next interrupt kills it.
         """
+        self._event.set()
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.doomed = True
         self._event.set()
 
     def run(self, order: Order) -> Answer:
@@ -84,8 +93,8 @@ class Call:
 
         Raises:
             WorkerDied: its process ended without an answer.
-            TimedOut: it took too long, and ignored an interrupt; a call that obeys one answers, late.
-            KeyboardInterrupt: it was interrupted and had to be killed; a call that obeys an interrupt answers.
+            TimedOut: it took too long, and did not answer the interrupt of that in `GRACE`; else it answers, late.
+            KeyboardInterrupt: it was interrupted and gave no answer.
             OSError: no process could be started.
         """
         kills = exit_cause.memory_kills()
@@ -105,10 +114,10 @@ class Call:
 class _Step(enum.Enum):
     """The stage of a call on the way to its end."""
 
-    RUNNING, INTERRUPTED, HEEDING, LEAVING, KILLED, GIVEN_UP = range(6)
+    RUNNING, INTERRUPTED, WARNED, LEAVING, KILLED, GIVEN_UP = range(6)
 
 
-_BUSY = (_Step.RUNNING, _Step.INTERRUPTED, _Step.HEEDING)
+_BUSY = (_Step.RUNNING, _Step.INTERRUPTED, _Step.WARNED)
 
 
 class _Watch:
@@ -116,7 +125,7 @@ class _Watch:
 
     def __init__(self, call: Call, order: Order, process: WorkerProcess, event: InterruptEvent) -> None:
         self._call, self._process, self._event = call, process, event
-        self._order = replace(order, grace=GRACE, lingers=call.answered is not None)
+        self._order = replace(order, ending=ENDING, lingers=call.answered is not None)
         self._selector = selectors.DefaultSelector()
         self._decoders = {
             process.out: ("stdout", codecs.getincrementaldecoder("utf-8")("replace")),
@@ -125,10 +134,8 @@ class _Watch:
         self._answer: Answer | None = None
         self._began = time.monotonic()
         self._step = _Step.RUNNING
-        self._due: float | None = self._began + _WARMING_NOTICE
-        self._teardown_ends = self._began
-        self._spent: int | None = None
-        self._interrupted = self._timed_out = self._acknowledged = self._cut = False
+        self._due: dict[Callable[[], None], float] = {call.warming: self._began + _WARMING_NOTICE}
+        self._interrupted = self._timed_out = self._cut = False
 
     def run(self) -> Answer | None:
         """Watch it to its end, and return its answer; None if it ended without one."""
@@ -136,16 +143,12 @@ class _Watch:
             self._selector.register(self._event, selectors.EVENT_READ, self._handle_interrupts)
             self._selector.register(self._process.status_pipe, selectors.EVENT_READ, self._read_status)
             while self._process.status is None and self._step is not _Step.GIVEN_UP:
-                wait = None if self._due is None else max(0.0, self._due - time.monotonic())
-                asks = self._step is _Step.INTERRUPTED
-                ready = self._selector.select(min(wait or 0.0, _ASK_EVERY) if asks else wait)
-                for key, _ in ready:
+                first = min(self._due.values(), default=None)
+                for key, _ in self._selector.select(None if first is None else max(0.0, first - time.monotonic())):
                     key.data()
-                if self._due is not None and time.monotonic() >= self._due:
-                    self._handle_deadline()
-                elif asks and not ready:
-                    # A signal that comes just before a system call does not end it, and Python acts on none meanwhile.
-                    self._process.signal(ANSWER_ME)
+                for act in [act for act, when in self._due.items() if time.monotonic() >= when]:
+                    if self._due.pop(act, None) is not None:  # no other of these has made it void
+                        act()
             self._drain()
         return self._outcome()
 
@@ -155,7 +158,8 @@ class _Watch:
             return
         self._call.pid, self._began = self._process.pid, time.monotonic()
         self._call.started(self._process.pid or 0)
-        self._due = self._limit()
+        self._due.pop(self._call.warming, None)
+        self._set_limit()
         self._selector.register(self._process.connection, selectors.EVENT_READ, self._receive)
         for descriptor in self._decoders:
             os.set_blocking(descriptor, False)
@@ -195,8 +199,6 @@ class _Watch:
             self._call.sink.show(pickle.loads(message.parts[0]))  # noqa: S301  # from our own process
             if message.parts[1:]:  # it has a number, and the call waits for it
                 self._send(SHOWN, message.parts[1:])
-        elif message.kind == HEARD:
-            self._extend()
         elif message.kind in WAY:
             self._make_way(message)
         else:
@@ -204,7 +206,7 @@ class _Watch:
             seconds = time.monotonic() - self._began - self._call.way.seconds
             values, raised = message.parts[1 : 1 + facts.values], message.parts[1 + facts.values :]
             self._answer = Answer(values=values, failure=raised, facts=facts, seconds=seconds)
-            self._due = None
+            self._due.clear()
             if self._call.answered is not None:
                 self._send(reply := self._call.answered(self._answer))
                 if reply != LEAVE:
@@ -212,61 +214,46 @@ class _Watch:
             self._leave()
 
     def _handle_interrupts(self) -> None:
-        """Interrupt the process, and kill it at the second interrupt."""
+        """Interrupt the process; kill it once that was announced."""
         if self._step not in _BUSY:
             return  # an interrupt that comes too late is left in the event, for the next code that checks it
         for _ in range(self._event.taken()):
-            if self._step is _Step.INTERRUPTED:
+            self._interrupted = True
+            if self._step is _Step.WARNED or self._call.doomed:
                 self._kill()
-            elif self._step in _BUSY:
-                self._interrupted = True
-                self._interrupt()
-                if self._call.way.away and not self._acknowledged:
-                    self._call.way.unpark()
-                    self._say(parking.stopped_while_parked(GRACE))
-
-    def _handle_deadline(self) -> None:
-        """Do what is due."""
-        if self._call.pid is None:
-            self._due = None
-            self._call.warming()
-        elif self._step in (_Step.RUNNING, _Step.HEEDING) and not self._timed_out:
-            self._timed_out, self._acknowledged = True, False
+                return
             self._interrupt()
-        elif self._step is _Step.KILLED:
-            self._wait_for_teardown()
-        else:
-            if self._answer is not None:
-                self._say(f"The call's process had answered {2 * GRACE:g} s before, did not end, and was killed.")
-            self._kill()
+            if self._step is _Step.RUNNING:
+                self._step, self._due[self._warn] = _Step.INTERRUPTED, time.monotonic() + PATIENCE
+                if self._call.way.away:
+                    self._call.way.unpark()
+                    self._say(parking.stopped_while_parked(PATIENCE))
 
     def _interrupt(self) -> None:
         if self._process.pid is None:
             raise KeyboardInterrupt
         self._process.signal(signal.SIGINT)
-        self._step, self._due = _Step.INTERRUPTED, time.monotonic() + GRACE
 
-    def _extend(self) -> None:
-        """Let it take its time, once: it has received the interrupt, and saves what it has, or goes on all the same."""
-        if self._step is not _Step.INTERRUPTED or self._acknowledged:
-            return
-        self._step, self._acknowledged, self._due = _Step.HEEDING, True, None
-        if self._timed_out:  # there may be no user to interrupt it again
-            self._due = time.monotonic() + max(GRACE, self._call.timeout or 0.0)
-        else:
-            self._due = self._limit()
+    def _warn(self) -> None:
+        self._say("The call has been interrupted, and has not ended. The next interrupt kills it.")
+        self._step = _Step.WARNED
 
-    def _limit(self) -> float | None:
-        """Return when its time is over; None where it has no limit, and while it is parked."""
-        if self._call.timeout is None or self._call.way.away:
-            return None
-        return self._began + self._call.way.seconds + self._call.timeout
+    def _time_out(self) -> None:
+        self._timed_out = True
+        self._interrupt()
+        self._due[self._kill] = time.monotonic() + GRACE
+
+    def _set_limit(self) -> None:
+        """Note when its time is over, if it has a limit and is not parked."""
+        self._due.pop(self._time_out, None)
+        if self._call.timeout is not None and not self._call.way.away:
+            self._due[self._time_out] = self._began + self._call.way.seconds + self._call.timeout
 
     def _make_way(self, message: Message) -> None:
         """Serve a call that may be parked; its time does not pass while it is."""
         self._call.way.serve(self._process, message, self._say, ends=self._step is not _Step.RUNNING)
-        if self._step in (_Step.RUNNING, _Step.HEEDING) and not self._timed_out:
-            self._due = self._limit()
+        if self._step in _BUSY and not self._timed_out:
+            self._set_limit()
 
     def _say(self, text: str) -> None:
         self._call.sink.write("stderr", f"{text}\n")
@@ -274,21 +261,22 @@ class _Watch:
     def _leave(self) -> None:
         if self._step not in _BUSY:
             return
-        self._step, self._due = _Step.LEAVING, time.monotonic() + 2 * GRACE
+        self._step, self._due = _Step.LEAVING, {self._cut_off: time.monotonic() + 2 * ENDING}
         self._unregister(self._event)  # it is too late for an interrupt
 
-    def _kill(self) -> None:
-        self._process.signal(signal.SIGKILL)
-        self._step, self._due = _Step.KILLED, time.monotonic() + _PATIENCE
-        self._teardown_ends = self._due + _TEARDOWN
+    def _cut_off(self) -> None:
+        if self._answer is not None:
+            self._say(f"The call's process had answered {2 * ENDING:g} s before, did not end, and was killed.")
+        self._kill()
 
-    def _wait_for_teardown(self) -> None:
-        """Wait on while the system tears the process down; give it up when it hangs."""
-        before, self._spent = self._spent, exit_cause.hung_ticks(self._call.pid or 0)
-        if time.monotonic() < self._teardown_ends and (self._spent is None or self._spent != before):
-            self._due = time.monotonic() + _PATIENCE
-        else:
-            self._step = _Step.GIVEN_UP
+    def _kill(self) -> None:
+        if self._process.pid is None:
+            raise KeyboardInterrupt
+        self._process.signal(signal.SIGKILL)
+        self._step, self._due = _Step.KILLED, {self._give_up: time.monotonic() + _TEARDOWN}
+
+    def _give_up(self) -> None:
+        self._step = _Step.GIVEN_UP
 
     def _unregister(self, source: object) -> None:
         with contextlib.suppress(KeyError):
@@ -303,25 +291,21 @@ class _Watch:
             self._read(descriptor)  # to the end of the stream
         self._process.connection.setblocking(False)
         with contextlib.suppress(BlockingIOError):
-            if self._answer is None:
+            while self._answer is None and not self._cut:
                 self._receive()
 
     def _outcome(self) -> Answer | None:
         if self._answer is not None:
             return replace(self._answer, late=self._call.timeout) if self._timed_out else self._answer
+        if self._step is _Step.GIVEN_UP:
+            raise exit_cause.hung(self._call.pid or 0)
         if self._timed_out:
             raise timed_out(self._call.timeout or 0.0)
         if self._interrupted:
-            if self._step is not _Step.KILLED:
-                ended = exit_cause.describe(self._process.status or 0)
-                raise KeyboardInterrupt(f"The call was interrupted, and its process ended without an answer: {ended}.")
-            if self._acknowledged:
-                raise KeyboardInterrupt(
-                    "The call heard the interrupt and went on. It was interrupted again, and killed."
-                )
-            raise KeyboardInterrupt(f"The call did not heed the interrupt within {GRACE:g} s, and was killed.")
-        if self._step is _Step.GIVEN_UP:
-            raise exit_cause.hung(self._call.pid or 0)
+            if self._step is _Step.KILLED:
+                raise KeyboardInterrupt("The call was interrupted, did not end, and was killed.")
+            ended = exit_cause.describe(self._process.status or 0)
+            raise KeyboardInterrupt(f"The call was interrupted, and its process ended without an answer: {ended}.")
         status = self._process.status or 0
         if self._process.orphaned:
             raise exit_cause.orphaned(status, self._process.server_status())

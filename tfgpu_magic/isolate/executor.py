@@ -126,19 +126,20 @@ class IsolatedExecutor(Executor):
             raise
 
     def terminate_workers(self) -> None:
-        """Cancel the calls that wait, and stop those that run, as Ctrl-C does; kill those that ignore it for 5 seconds.
+        """Cancel the calls that wait, and interrupt those that run, as Ctrl-C does.
 
-        The futures of stopped calls raise `WorkerDied`. Nothing can be submitted afterwards.
+        If a call does not end, a line says after 5 seconds that the next interrupt kills it; `kill_workers` does not
+        wait for that. The futures of stopped calls raise `WorkerDied`. Nothing can be submitted afterwards.
         Source: `ProcessPoolExecutor.terminate_workers` of Python 3.14.
         """
-        self._backend.end(1)
+        self._backend.end(kill=False)
 
     def kill_workers(self) -> None:
         """Cancel the calls that wait, and kill those that run.
 
         Source: `ProcessPoolExecutor.kill_workers` of Python 3.14.
         """
-        self._backend.end(2)
+        self._backend.end(kill=True)
 
 
 class _Prepared:

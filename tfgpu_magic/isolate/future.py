@@ -51,15 +51,21 @@ class CallFuture(JobFuture[T]):
         """Whether it waits for a GPU."""
         return not self.begun
 
-    def stop(self) -> None:
-        """Cancel it if it has not begun; else interrupt it, as Ctrl-C does, and kill it at the second time.
+    def stop(self, *, kill: bool = False) -> None:
+        """Cancel it if it has not begun; else interrupt it, as Ctrl-C does. Its future then raises `WorkerDied`.
 
-        Its future then raises `WorkerDied`. It is killed, too, if it ignores the interrupt.
+        If it has not ended after 5 seconds, a line says so, and the next `stop` kills it.
+
+        Args:
+            kill: whether it is killed at once.
         """
         if self.cancel():
             return
         self.stopped = True
-        self.interrupt()
+        if kill and self._call is not None:
+            self._call.kill()
+        else:
+            self.interrupt()
         LEASES.stir()
 
     def take(self) -> Pickled:

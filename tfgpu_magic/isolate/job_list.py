@@ -77,7 +77,7 @@ class JobFuture(Future[T]):
         return False
 
     def stop(self) -> None:
-        """Interrupt it, as Ctrl-C interrupts a cell; it is killed if it ignores that, or at the second time."""
+        """Interrupt it, as Ctrl-C interrupts a cell. If it does not end, a line says that the next `stop` kills it."""
         raise NotImplementedError
 
     def enlist(self) -> None:

@@ -61,15 +61,14 @@ class Local:
             with self.door.changed:
                 self.door.changed.wait_for(lambda: not self._threads)
 
-    def end(self, times: int) -> None:
-        """Cancel the calls that wait, and stop those that run."""
+    def end(self, *, kill: bool) -> None:
+        """Cancel the calls that wait, and interrupt or kill those that run."""
         with self.door.changed:
             self._ended = True
             calls = list(self._running)
         self.shutdown(wait=False, cancel=True)
         for call in calls:
-            for _ in range(times):
-                call.stop()
+            call.stop(kill=kill)
 
     def _work(self) -> None:
         """Run one call after the other, until none waits."""

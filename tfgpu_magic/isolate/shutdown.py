@@ -21,7 +21,7 @@ begun = False
 
 class _Backend(Protocol):
     def shutdown(self, *, wait: bool, cancel: bool) -> None: ...
-    def end(self, times: int) -> None: ...
+    def end(self, *, kill: bool) -> None: ...
 
 
 _BACKENDS: weakref.WeakSet[_Backend] = weakref.WeakSet()
@@ -39,17 +39,17 @@ def _end() -> None:
     try:
         if hasattr(shell(), "kernel"):
             for backend in backends:
-                backend.end(2)
+                backend.end(kill=True)
             return  # the calls' processes see that this one has ended
         # The Ctrl-C that ends this program. Where lines are typed in, it has only ended one of them, a while ago.
         if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt) and not _is_typed():
             for backend in backends:
-                backend.end(1)
+                backend.end(kill=False)
         for backend in backends:
             backend.shutdown(wait=True, cancel=False)
     except KeyboardInterrupt:
         for backend in backends:
-            backend.end(2)
+            backend.end(kill=True)
         raise
 
 

@@ -73,7 +73,7 @@ class Job(JobFuture[Any]):
         return None if cell is None else cell.way
 
     def stop(self) -> None:
-        """Interrupt it, as Ctrl-C interrupts a cell; it is killed if it ignores that, or at the second time."""
+        """Interrupt it, as Ctrl-C interrupts a cell. If it does not end, a line says that the next `stop` kills it."""
         cell = self._cell
         if cell is not None:
             cell.stop()

@@ -102,9 +102,9 @@ class Cluster:
         if wait and self._thread is not threading.current_thread():
             self._thread.join()
 
-    def end(self, times: int) -> None:
+    def end(self, *, kill: bool) -> None:
         """Cancel the calls that wait, and end those that run: from here a process can only be asked to end, once."""
-        del times  # a call that does not end is killed by its worker
+        del kill  # a call that does not end is killed by its worker
         self.shutdown(wait=False, cancel=True)
         self._inbox.put(partial(self._fail_all, lambda _: WorkerDied(ENDED, stopped=True)))
 

@@ -53,17 +53,6 @@ def _count(file: Path) -> list[int]:
     return []
 
 
-def hung_ticks(pid: int, proc: Path = PROC) -> int | None:
-    """Return the ticks of CPU time that a process has spent; None where it does not hang: it runs, or has ended.
-
-    Source: proc(5), ``/proc/pid/stat``: the state, and user and system time.
-    """
-    with contextlib.suppress(OSError):
-        state, *fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        return int(fields[10]) + int(fields[11]) if state == "D" else None
-    return None
-
-
 def died(status: int, kills_before: int | None, kills_now: int | None, last_words: str = "") -> WorkerDied:
     """Return the error of a call whose process gave no answer.
 

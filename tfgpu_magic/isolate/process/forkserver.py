@@ -26,12 +26,9 @@ from typing import Any, NoReturn
 
 from tfgpu_magic.isolate.process import worker
 from tfgpu_magic.isolate.process.descendants import Descendants, Ended, children
-from tfgpu_magic.isolate.process.order import ANSWER_ME
 from tfgpu_magic.isolate.process.protocol import FIGURE, ORDER, READY
 
 _END_TIMEOUT = 3.0  # seconds in which killed calls are waited for when the kernel has ended
-
-_TGKILL = {"x86_64": 234, "aarch64": 131, "ppc64le": 250}  # <asm/unistd.h>; glibc has it as a function from 2.30 on
 
 _OOM_SCORE_ADJ = "500"  # of 1000: what the out-of-memory killer adds to its size, as a share of all memory
 
@@ -101,12 +98,8 @@ class ForkServer:
         if number == signal.SIGKILL and pid not in self.killed:
             self.killed.add(pid)
             _kill(pid)  # alone: after its end, what it has started has a moment to tidy up
-        elif number == ANSWER_ME:
-            _signal_main_thread(pid, number)
         else:
             _signal_group(pid, number)
-            if number == signal.SIGINT:  # at once, so that both arrive before the main thread goes on
-                _signal_main_thread(pid, ANSWER_ME)
 
     def _start(self, descriptors: Sequence[int], own: Collection[int]) -> None:
         """Start a call; where that fails, the negative errno is written in place of its pid."""
@@ -212,7 +205,7 @@ def main(control: int, kernel: int, preload: Sequence[str]) -> None:
         preload: the modules to import before the first call; those that are not installed are left out.
     """
     # Interrupts are not for this process; one that comes early stays pending in a worker process until it can act.
-    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT, ANSWER_ME})
+    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGINT})
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # so that this process adopts a call's descendants, and not init
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)  # for the calls; the search path that came there has been read
@@ -244,28 +237,12 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _signal_main_thread(pid: int, number: int) -> None:
-    """Signal the main thread of a process, which alone runs Python's signal handlers.
-
-    Of two signals to a whole process, another thread may take both while the main thread's system call goes on: then
-    Python handles neither before that call returns. Source: tgkill(2), signal(7).
-    """
-    call = _TGKILL.get(os.uname().machine)
-    if call is None:
-        _signal_group(pid, number)
-    else:
-        _libc().syscall(call, pid, pid, number)  # where the process has ended, its status says so
-
-
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
 
 def _prctl(option: int, value: int) -> None:
-    if _libc().prctl(option, value, 0, 0, 0):
+    libc: Any = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
-
-
-def _libc() -> Any:
-    return ctypes.CDLL(None, use_errno=True)

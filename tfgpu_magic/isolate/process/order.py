@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,9 +10,9 @@ from tfgpu_magic.isolate.process.inherited import Inherited
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
 
-WORK, SHOW, SHOWN, APART, LEAVE, HEARD = "work", "show", "shown", "apart", "leave", "heard"
+WORK, SHOW, SHOWN, APART, LEAVE = "work", "show", "shown", "apart", "leave"
 """Messages: the values of a call; a display and its number, and that it was shown; a request for the answer once more,
-in self-contained pieces; the leave to end; the receipt of an interrupt."""
+in self-contained pieces; the leave to end."""
 
 WAY = (POINT, AWAY, BACK) = "point", "away", "back"
 """Messages of a call that makes way: it is at a point where it may be parked, and whether it is asked to; it calls the
@@ -21,10 +20,6 @@ driver no more, and later whether it was parked; it goes on."""
 
 YES, NO = b"1", b"0"
 """The answers to the first two of these."""
-
-ANSWER_ME = signal.SIGURG
-"""A signal that follows an interrupt and is answered once Python has received that, whatever handles it there. By
-default programs ignore this signal."""
 
 ANSWER = "answer"
 """A message that ends a call: its facts, and the parts of what it returned and of what it raised."""
@@ -50,7 +45,7 @@ class Order:
         precision: Keras' settings for the whole process, as `keras_settings.read` gives them.
         lingers: whether the process waits for `LEAVE` when it has answered, so that its memory can be read and its
             answer unpickled.
-        grace: seconds that threads may go on when the call has ended.
+        ending: seconds that threads may go on when the call has ended.
     """
 
     runner: str
@@ -67,7 +62,7 @@ class Order:
     imported: frozenset[str] = frozenset()
     precision: Mapping[str, object] = field(default_factory=dict)
     lingers: bool = False
-    grace: float = 5.0
+    ending: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

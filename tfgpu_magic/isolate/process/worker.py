@@ -21,7 +21,7 @@ from tfgpu_magic.config import self_report
 from tfgpu_magic.config.runtime import RUNTIME, adopt, limits_now
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.isolate.process import inherited, inside, keras_settings, wire
-from tfgpu_magic.isolate.process.order import ANSWER, ANSWER_ME, APART, HEARD, LEAVE, Facts, Order
+from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, Facts, Order
 from tfgpu_magic.isolate.process.result import Result, Runner, raised
 from tfgpu_magic.isolate.process.shutdown import shut_down
 from tfgpu_magic.isolate.values import pickling
@@ -44,7 +44,7 @@ def run_call(connection: socket.socket, crash: int) -> None:
             try:
                 _run(connection, order)
             finally:
-                shut_down(order.grace)
+                shut_down(order.ending)
     _flush()
 
 
@@ -65,7 +65,7 @@ def call(connection: socket.socket, order: Order, work: Sequence[memoryview]) ->
 
 
 def ignore_interrupts() -> None:
-    """Have interrupts undo nothing from now on; they are still answered: else a call would be killed while it sends."""
+    """Have interrupts undo nothing from now on."""
     signal.signal(signal.SIGINT, lambda *_: None)
 
 
@@ -114,23 +114,10 @@ def _work(connection: socket.socket, order: Order) -> Result | None:
         module, _, name = order.runner.partition(":")
         runner: Runner = getattr(importlib.import_module(module), name)
         work = wire.receive(connection)
-        _answer_interrupts(connection)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # an interrupt that came early is raised here
         return None if work is None else runner(connection, order, work.parts)
     except BaseException as error:  # a refused policy, a directory that is gone, an interrupt that came early
         return Result(error=raised(error))
-
-
-def _answer_interrupts(connection: socket.socket) -> None:
-    """Answer each interrupt whose handler has run or is running; a program that ignores interrupts gives no answer."""
-    here = os.getpid()
-
-    def answer(*_: object) -> None:
-        if callable(signal.getsignal(signal.SIGINT)) and os.getpid() == here:  # a fork of this process is not the call
-            with contextlib.suppress(OSError):
-                wire.send(connection, HEARD)
-
-    signal.signal(ANSWER_ME, answer)
 
 
 def _set_up(order: Order) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.config import cuda
 from tfgpu_magic.isolate.process import inside, interrupt, wire
-from tfgpu_magic.isolate.process.order import ANSWER_ME, AWAY, BACK, POINT, YES
+from tfgpu_magic.isolate.process.order import AWAY, BACK, POINT, YES
 from tfgpu_magic.parking import refusals as why
 from tfgpu_magic.parking.inside import facts, threads
 from tfgpu_magic.parking.inside.gate import Gate, NotBack, Way
@@ -132,7 +132,7 @@ def _pipelines() -> tuple[str, ...]:
 def _handlers_held() -> Iterator[None]:
     """Have handlers of signals run after the block: they are the user's, and run in the main thread at any time."""
     came: list[int] = []
-    numbers = sorted(signal.valid_signals() - {ANSWER_ME})  # whose handler is ours, and only says that we are there
+    numbers = sorted(signal.valid_signals())
     before = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
     for number in before:
         signal.signal(number, lambda number, _: came.append(number))
