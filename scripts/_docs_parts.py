@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from tfgpu_magic.command.table import COMMANDS
-from tfgpu_magic.doctor.table import CHECKS
+from tfgpu_magic.doctor.table import CHECKS, outcomes
 from tfgpu_magic.words import isolate, table
 
 PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"
@@ -36,10 +36,9 @@ def commands() -> str:
 def findings() -> str:
     """Return the table of all that `tfgpu doctor` may find, as Markdown; a fact's place is shown as dots."""
     rows = [
-        f"| {check.title if not number else ''} | {outcome.severity.value} | {_dotted(outcome.found)} | "
-        f"{_dotted(outcome.next)} |"
-        for check in CHECKS
-        for number, outcome in enumerate(check.outcomes)
+        f"| {'' if number else title} | {outcome.severity.value} | {_dotted(outcome.found)} | {_dotted(outcome.next)} |"
+        for title, check in CHECKS.items()
+        for number, outcome in enumerate(outcomes(check))
     ]
     return "\n".join(["| about | how serious | what is found | what to do next |", "|---|---|---|---|", *rows])
 

@@ -29,18 +29,18 @@ class Report:
 
     @property
     def names(self) -> list[str]:
-        """Return the findings as ``check.outcome``, in their order."""
-        return [f"{row['check']}.{row['outcome']}" for row in self.rows]
+        """Return the names of the findings, in their order."""
+        return [row["name"] for row in self.rows]
 
     def facts(self, name: str) -> dict[str, Any]:
         """Return the facts of the one finding of this name."""
-        (row,) = (row for row in self.rows if f"{row['check']}.{row['outcome']}" == name)
+        (row,) = (row for row in self.rows if row["name"] == name)
         facts: dict[str, Any] = row["facts"]
         return facts
 
     def of(self, severity: str) -> list[str]:
         """Return the names of the findings that are so serious."""
-        return [name for name, row in zip(self.names, self.rows, strict=True) if row["severity"] == severity]
+        return [row["name"] for row in self.rows if row["severity"] == severity]
 
 
 def doctor(machine: Machine, *words: str, env: Mapping[str, str] | None = None) -> Done:
@@ -64,15 +64,13 @@ def read(text: str) -> Report:
 def look(*names: str, here: Here | None = None) -> Report:
     """Do the checks of these names on the machine that this process is on."""
     here = here or Here()
-    known = {check.name: check for check in CHECKS}
-    return Report([_row(name, one) for name in names for one in examine(known[name], here)])
+    known = {check.__name__: check for check in CHECKS.values()}
+    return Report([_row(one) for name in names for one in examine(known[name], here)])
 
 
-def _row(check: str, one: Finding) -> dict[str, Any]:
+def _row(one: Finding) -> dict[str, Any]:
     facts = json.loads(json.dumps(one.facts))
-    return {
-        "check": check, "outcome": one.outcome.name, "severity": one.severity.value, "found": found(one), "facts": facts
-    }  # fmt: skip
+    return {"name": one.outcome.name, "severity": one.severity.value, "found": found(one), "facts": facts}
 
 
 def names(report: Report, checks: Iterable[str]) -> list[str]:

@@ -1,22 +1,19 @@
-"""What is installed, enabled and configured: frameworks, IPython, Jupyter, the board, policy and ceiling, variables."""
+"""What is loaded and configured: the kernel module, the board and its collector, policy and ceiling, variables."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from tests.doctor.looking import look
-from tests.frameworks.test_every_framework import STAND_IN
 from tests.monitor.boards import collectors, end_collectors
 from tests.waiting import until
 from tfgpu_magic._version import __version__
-from tfgpu_magic.doctor.checks.kernel_module import FILE
+from tfgpu_magic.doctor.checks.driver import FILE
 from tfgpu_magic.doctor.child import Answer
 from tfgpu_magic.doctor.machine import Driver
 from tfgpu_magic.doctor.machine import Machine as Here
@@ -33,10 +30,10 @@ _PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun 
 _OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (dvs-builder@U16)\n"
 
 
-def beside(snapshot: Snapshot | None, root: Path = Path("/"), persistence: dict[str, bool] | None = None) -> Here:
+def beside(snapshot: Snapshot | None, root: Path = Path("/")) -> Here:
     """Return a machine whose driver has answered so."""
     here = Here(root, {})
-    vars(here)["driver"] = Driver(Answer({"took": 0.1}), snapshot, persistence or {})
+    vars(here)["driver"] = Driver(Answer({"took": 0.1}), snapshot)
     return here
 
 
@@ -69,81 +66,10 @@ def test_a_module_without_its_library_is_told(tmp_path: Path) -> None:
     assert report.facts("kernel_module.library-missing") == {"version": "570.86.10"}
 
 
-@pytest.mark.parametrize(
-    ("modes", "names"),
-    [({"0": True, "1": True}, ["persistence.on"]), ({"0": True, "1": False}, ["persistence.off"]), ({}, [])],
-)
-def test_persistence_is_told_where_the_driver_tells_it(modes: dict[str, bool], names: list[str]) -> None:
-    assert look("persistence", here=beside(driver("570"), persistence=modes)).names == names
-
-
 def test_a_mig_gpu_without_an_instance_is_a_fault() -> None:
     cut = Snapshot(time=1e9, driver="570", gpus=(Gpu(index=0, name="NVIDIA A100", mig=True),))
 
     assert look("gpus", here=beside(cut)).of("fault") == ["gpus.mig-empty"]
-
-
-# --- frameworks ---
-
-
-def test_versions_of_frameworks_are_told_and_their_absence(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = look("frameworks", here=beside(None))
-    monkeypatch.syspath_prepend(STAND_IN)
-    stand_ins = look("frameworks", here=beside(driver("570")))
-
-    assert all(row["severity"] == "good" for row in found.rows)
-    assert stand_ins.names == ["frameworks.installed", "frameworks.cpu-jax"]
-    assert stand_ins.facts("frameworks.installed")["framework"] == "PyTorch"
-
-
-def test_ipython_is_told_with_its_version() -> None:
-    assert look("ipython").facts("ipython.installed")["version"] == metadata.version("ipython")
-
-
-# --- Jupyter ---
-
-
-@pytest.fixture
-def jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's folder, which has the last word on what Jupyter enables and on which panel it finds."""
-    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
-    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
-    enable(tmp_path, on=True)
-    panel(tmp_path, __version__)
-    return tmp_path
-
-
-def enable(folder: Path, *, on: bool) -> None:
-    settings = {"ServerApp": {"jpserver_extensions": {"tfgpu_magic.server": on}}}
-    (folder / "jupyter_server_config.json").write_text(json.dumps(settings))
-
-
-def panel(folder: Path, version: str) -> None:
-    package = folder / "labextensions" / "tfgpu-magic" / "package.json"
-    package.parent.mkdir(parents=True, exist_ok=True)
-    package.write_text(json.dumps({"name": "tfgpu-magic", "version": version}))
-
-
-def test_extensions_that_are_enabled_are_said_to_be(jupyter: Path) -> None:
-    report = look("jupyter")
-
-    assert report.names == ["jupyter.server", "jupyter.lab"]
-    assert report.facts("jupyter.server")["version"] == metadata.version("jupyter_server")
-
-
-def test_extensions_that_are_disabled_are_said_to_be_with_the_line_that_enables_them(jupyter: Path) -> None:
-    enable(jupyter, on=False)
-    (jupyter / "labconfig").mkdir()
-    (jupyter / "labconfig" / "page_config.json").write_text('{"disabledExtensions": {"tfgpu-magic": true}}')
-
-    assert look("jupyter").names == ["jupyter.server-off", "jupyter.lab-off"]
-
-
-def test_a_panel_of_another_version_is_told(jupyter: Path) -> None:
-    panel(jupyter, "0.0.1")
-
-    assert look("jupyter").facts("jupyter.lab-differs")["panel"] == "0.0.1"
 
 
 # --- the board ---
@@ -281,13 +207,11 @@ def test_a_configuration_that_never_ends_is_given_up(profile: Path, impatient: N
 # --- variables ---
 
 
-def test_variables_that_do_other_than_they_seem_to_are_told() -> None:
+def test_only_the_variables_that_decide_what_programs_do_with_gpus_are_told() -> None:
     environ = {"TF_GPU_ALLOCATOR": "cuda_malloc_async", "TF_PER_DEVICE_MEMORY_LIMIT_MB": "100", "OTHER": "x"}
     report = look("environment", here=Here(environ=environ))
 
-    assert report.names == ["environment.set", "environment.set", "environment.no-cap", "environment.own-cap"]
-    assert [row["facts"]["name"] for row in report.rows[:2]] == [
-        "TF_GPU_ALLOCATOR",
-        "TF_PER_DEVICE_MEMORY_LIMIT_MB",
+    assert [row["found"] for row in report.rows] == [
+        "TF_GPU_ALLOCATOR=cuda_malloc_async",
+        "TF_PER_DEVICE_MEMORY_LIMIT_MB=100",
     ]
-    assert look("environment", here=Here(environ={"OTHER": "x"})).names == ["environment.none"]

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -22,9 +23,9 @@ from tests.machines import machine_of
 from tests.processes import PATIENCE, QUIET
 from tests.waiting import until
 from tfgpu_magic.doctor import table
-from tfgpu_magic.doctor.finding import Outcome, Severity
+from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine as Here
-from tfgpu_magic.doctor.table import CHECKS, Check, examine
+from tfgpu_magic.doctor.table import CHECKS, examine, outcomes
 from tfgpu_magic.simgpu import Machine
 from tfgpu_magic.views import doctor
 
@@ -68,12 +69,12 @@ def test_the_summary_counts_what_needs_attention() -> None:
     assert doctor.summary(findings).startswith("no faults, 2 warnings, no notes. ")
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_every_outcome_has_room_in_80_columns(check: Check) -> None:
-    for outcome in check.outcomes:
+@pytest.mark.parametrize("title", CHECKS)
+def test_every_outcome_has_room_in_80_columns(title: str) -> None:
+    for outcome in outcomes(CHECKS[title]):
         names = {name for _, name, _, _ in string.Formatter().parse(outcome.found + outcome.next) if name}
-        long = doctor.text(check.title, [outcome(**dict.fromkeys(names, "word " * 40))])
-        short = doctor.text(check.title, [outcome(**dict.fromkeys(names, "0"))])
+        long = doctor.text(title, [outcome(**dict.fromkeys(names, "word " * 40))])
+        short = doctor.text(title, [outcome(**dict.fromkeys(names, "0"))])
 
         assert [line for line in long.splitlines() if len(line) > doctor.WIDTH and "word" not in line] == []
         assert [line for line in short.splitlines() if len(line) > doctor.WIDTH] == []
@@ -82,73 +83,60 @@ def test_every_outcome_has_room_in_80_columns(check: Check) -> None:
 # --- the table ---
 
 
-def test_every_check_is_a_module_and_an_entry() -> None:
-    modules = {path.stem for path in Path(inspect.getfile(table)).with_name("checks").glob("*.py")} - {"__init__"}
+def declared() -> Iterator[tuple[ModuleType, str, Outcome]]:
+    """Give each outcome that the checks' modules declare, with its module and the name of its constant."""
+    for module in {sys.modules[check.__module__]: None for check in CHECKS.values()}:
+        yield from ((module, name, value) for name, value in vars(module).items() if isinstance(value, Outcome))
 
-    assert [check.name for check in CHECKS] == list(dict.fromkeys(check.name for check in CHECKS))
-    assert {check.name for check in CHECKS} == modules
 
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_outcomes_are_told_apart_and_say_what_to_do_about_a_fault(check: Check) -> None:
-    names = [outcome.name for outcome in check.outcomes]
-    silent = [one.name for one in check.outcomes if one.severity is Severity.FAULT and not one.next]
+def test_every_outcome_is_of_a_check_is_told_apart_and_says_what_to_do_about_a_fault() -> None:
+    names = [outcome.name for _, _, outcome in declared()]
+    silent = {one.name for _, _, one in declared() if one.severity is Severity.FAULT and not one.next}
 
     assert len(names) == len(set(names))
-    # These faults are the sentences of others, which say it themselves; and a process that ended, its last words.
-    assert set(silent) <= {"fails", "ended", "unusable", "failed"}
+    assert set(names) <= {outcome.name for check in CHECKS.values() for outcome in outcomes(check)}
+    # These faults are the sentences of others, which say it themselves.
+    assert silent == {"driver.fails", "board.unusable", "board.failed"}
 
 
-def _made(check: Check) -> Iterator[tuple[str, set[str] | None]]:
-    """Give each outcome that a check's code makes, with the facts that it gives; None where they are not in sight."""
-    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[check.module.__name__]))):
+def _made(module: ModuleType) -> Iterator[tuple[str, set[str] | None]]:
+    """Give each outcome that a module's code makes, with the facts that it gives; None where they are not in sight."""
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id == "Outcome"):
             given = {word.arg for word in node.keywords}
             facts = None if None in given else {word for word in given if word}
             yield from ((name.id, facts) for name in ast.walk(node.func) if isinstance(name, ast.Name))
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_every_outcome_is_made_and_has_the_facts_that_it_names(check: Check) -> None:
-    made = list(_made(check))
-    for name, outcome in vars(sys.modules[check.module.__name__]).items():
-        if isinstance(outcome, Outcome):
-            named = {name for _, name, _, _ in string.Formatter().parse(outcome.found + outcome.next) if name}
-            given = [facts for maker, facts in made if maker == name]
+def test_every_outcome_is_made_and_has_the_facts_that_it_names() -> None:
+    for module, name, outcome in declared():
+        named = {name for _, name, _, _ in string.Formatter().parse(outcome.found + outcome.next) if name}
+        given = [facts for maker, facts in _made(module) if maker == name]
 
-            assert given, f"{name} is never found"
-            assert [facts for facts in given if facts is not None and not named <= facts] == []
+        assert given, f"{outcome.name} is never found"
+        assert [facts for facts in given if facts is not None and not named <= facts] == []
 
 
 # --- whatever a check meets ---
 
 
-class _Fails:
-    __name__ = "fails"
-
-    def check(self, machine: Here) -> Iterator[object]:  # noqa: ARG002
-        raise OSError("the disk is gone")
-
-
-class _Hangs:
-    __name__ = "hangs"
-
-    def __init__(self) -> None:
-        self.ended = threading.Event()
-
-    def check(self, machine: Here) -> Iterator[object]:  # noqa: ARG002
-        self.ended.wait(PATIENCE)
-        yield from ()
+def fails(machine: Here) -> list[Finding]:
+    raise OSError("the disk is gone")
 
 
 def test_a_check_that_fails_or_hangs_is_told_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    hanging = _Hangs()
-    (failed,) = examine(Check("Fails", _Fails()), Here())  # type: ignore[arg-type]
+    ended = threading.Event()
+
+    def hangs(machine: Here) -> list[Finding]:
+        ended.wait(PATIENCE)
+        return []
+
+    (failed,) = examine(fails, Here())
     monkeypatch.setattr(table, "LONGEST", 0.2)
-    (hung,) = examine(Check("Hangs", hanging), Here())  # type: ignore[arg-type]
+    (hung,) = examine(hangs, Here())
     monkeypatch.setattr(table, "LONGEST", PATIENCE)
-    (after,) = examine(Check("Fails", _Fails()), Here())  # type: ignore[arg-type]
-    hanging.ended.set()
+    (after,) = examine(fails, Here())
+    ended.set()
 
     assert (failed.outcome, failed.facts["why"]) == (table.BROKEN, "OSError: the disk is gone")
     assert hung.outcome == table.HANGS

@@ -27,7 +27,7 @@ def enter(report: Report, page: Path = PAGE) -> None:
 
 def _gpu(report: Report, label: str) -> str:
     """Return a GPU's name."""
-    works = (row["facts"] for row in report.rows if row["check"] == "gpus")
+    works = (row["facts"] for row in report.rows if row["name"] == "gpus.works")
     return str(next(facts["name"] for facts in works if facts["gpu"] == label))
 
 

@@ -15,7 +15,7 @@ FAULTY = 1
 """The exit status where there is a fault."""
 
 _MORE = """\
-No setting is changed. The driver, CUDA, TensorFlow and the configurations are
+No setting is changed. The driver, CUDA, TensorFlow and IPython's configuration are
 read in processes of their own, which are given up when they take too long; for
 an instant, one of them takes a CUDA context of a GPU on which 2 GiB are free.
 
@@ -51,19 +51,19 @@ def run(options: argparse.Namespace) -> int:
     """Do every check, and print what each finds as soon as it is done."""
     park = options.park or options.allow_open_module
     machine = Machine(park=park, allow_open_module=options.allow_open_module)
-    found: list[tuple[str, Finding]] = []
+    found: list[Finding] = []
     live = not options.json and _is_drawn_on()
-    for check in CHECKS:
+    for title, check in CHECKS.items():
         if live:
-            print(f"{'':10}{check.title}…", end="", flush=True)
+            print(f"{'':10}{title}…", end="", flush=True)
         findings = examine(check, machine)
-        found += [(check.name, finding) for finding in findings]
+        found += findings
         if live:
             print("\r\x1b[K", end="")
         if findings and not options.json:
-            print(doctor.text(check.title, findings, coloured=live and "NO_COLOR" not in os.environ), flush=True)
-    print(doctor.as_json(found) if options.json else f"\n{doctor.summary(finding for _, finding in found)}")
-    return FAULTY if any(finding.severity is Severity.FAULT for _, finding in found) else 0
+            print(doctor.text(title, findings, coloured=live and "NO_COLOR" not in os.environ), flush=True)
+    print(doctor.as_json(found) if options.json else f"\n{doctor.summary(found)}")
+    return FAULTY if any(finding.severity is Severity.FAULT for finding in found) else 0
 
 
 def _is_drawn_on() -> bool:

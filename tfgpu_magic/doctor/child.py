@@ -31,7 +31,7 @@ class Answer:
     Attributes:
         facts: what it answered; empty where it gave no answer.
         late: whether it was given up.
-        why: why it gave no answer otherwise: the last line of its error output, or how it ended; else empty.
+        why: why it gave no answer: the last line of its error output, or how it ended; empty where it gave one.
         seconds: how long it took.
     """
 
@@ -55,7 +55,7 @@ def ask(code: str, *, patience: float | None = None, env: Mapping[str, str] | No
         asked = Probe(["-c", begin + code, *sys.path], env=env, options=(), patience=limit)
         out, err, status = asked.answer(limit + 1)
     except TimeoutError:
-        return Answer(late=True, seconds=limit)
+        return Answer(late=True, why=f"it took more than {limit:g} s", seconds=limit)
     except OSError as error:  # no memory or no processes left
         return Answer(why=f"no process could be started ({error.strerror})")
     try:

@@ -30,15 +30,15 @@ class Outcome:
     """One of the things that a check may find, declared at the top of its module.
 
     Attributes:
-        name: its name within the check, which stays what it is: ``absent``.
+        name: its name, after that of its check: ``driver.absent``.
         severity: how serious it is.
         found: what was found, with the names of facts in braces.
         next: what to do next, in the same way; empty where nothing need be done. Lines that begin with two spaces are
             to be pasted, and are shown as they are.
 
     Example:
-        >>> OFF = Outcome("off", Severity.NOTE, "Persistence mode is off on GPU {gpus}.")
-        >>> OFF(gpus=["0", "1"]).facts
+        >>> LOST = Outcome("gpus.lost", Severity.FAULT, "{gpus} are lost.")
+        >>> LOST(gpus=["0", "1"]).facts
         {'gpus': ['0', '1']}
     """
 

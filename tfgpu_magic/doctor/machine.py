@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from tfgpu_magic.doctor.child import Answer, ask
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
 _READER = "from tfgpu_magic.monitor.nvml import Reader; "
-_DRIVER = f"{_READER}from tfgpu_magic.doctor.children.driver import main; main(Reader())"
-_CUDA = f"{_READER}from tfgpu_magic.doctor.children.cuda import main; main(Reader())"
+_DRIVER = f"{_READER}from tfgpu_magic.doctor.children.driver import read; read(Reader())"
+_CUDA = f"{_READER}from tfgpu_magic.doctor.children.driver import start; start(Reader())"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,10 @@ class Driver:
     Attributes:
         answer: what came of asking it.
         snapshot: its GPUs; None where it did not answer, or the process that asked it ended.
-        persistence: whether it stays awake for each GPU that nobody uses, by the GPU's label; as far as it is known.
     """
 
     answer: Answer
     snapshot: Snapshot | None = None
-    persistence: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -68,9 +66,7 @@ class Machine:
     def driver(self) -> Driver:
         """What the driver answers."""
         answer = ask(_DRIVER)
-        if not answer.facts:
-            return Driver(answer)
-        return Driver(answer, Snapshot.from_json(answer.facts["snapshot"]), answer.facts["persistence"])
+        return Driver(answer, Snapshot.from_json(answer.facts["snapshot"]) if answer.facts else None)
 
     @cached_property
     def cuda(self) -> Answer | None:

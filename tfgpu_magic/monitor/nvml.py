@@ -131,15 +131,6 @@ class Reader:
             listed_at=now if processes else None,
         )
 
-    def persistence(self) -> dict[str, bool]:
-        """Return whether the driver stays awake for each GPU that nobody uses, by `Gpu.label`; call it after `read`.
-
-        GPUs of which the driver does not tell are left out.
-        """
-        whole = [device for device in self._devices if device.handle is not None and device.gpu.instance is None]
-        modes = {device.gpu.label: number("nvmlDeviceGetPersistenceMode", device.handle) for device in whole}
-        return {label: bool(mode) for label, mode in modes.items() if mode is not None}
-
     def _start(self) -> int:
         """Initialise NVML unless that is done, and return its code."""
         if self._open:

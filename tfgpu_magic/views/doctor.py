@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.doctor.finding import Finding
 
-VERSION = 1
+VERSION = 2
 """The version of the JSON: names and facts of findings stay what they are while it does."""
 WIDTH = 80
 
@@ -59,18 +59,17 @@ def summary(findings: Iterable[Finding]) -> str:
     return f"{', '.join(counted)}. To send this to us:   tfgpu doctor --json > doctor.json"
 
 
-def as_json(findings: Iterable[tuple[str, Finding]]) -> str:
-    """Return findings, each with the name of its check, as JSON."""
+def as_json(findings: Iterable[Finding]) -> str:
+    """Return findings as JSON."""
     rows = [
         {
-            "check": check,
-            "outcome": finding.outcome.name,
+            "name": finding.outcome.name,
             "severity": finding.severity.value,
             "found": found(finding),
             "next": what_next(finding),
             "facts": finding.facts,
         }
-        for check, finding in findings
+        for finding in findings
     ]
     made = {"version": VERSION, "tfgpu_magic": __version__, "time": round(time.time()), "findings": rows}
     return json.dumps(made, indent=2)

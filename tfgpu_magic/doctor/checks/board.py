@@ -15,28 +15,32 @@ from tfgpu_magic.monitor import lockfile
 from tfgpu_magic.monitor.board import LOCK, Reader
 from tfgpu_magic.monitor.directory import BoardDirectory
 
-DIRECTORY = Outcome("directory", Severity.GOOD, "It is in {directory}, which is yours alone.")
-ELSEWHERE = Outcome("elsewhere", Severity.WARNING, "It is in {directory}. {why}")
-UNUSABLE = Outcome("unusable", Severity.FAULT, "No view can work: {why}")
-NO_COLLECTOR = Outcome("no-collector", Severity.GOOD, "No collector runs, as nobody looks; the first view starts one.")
-ALIVE = Outcome("alive", Severity.GOOD, "A collector of version {version} is alive. It read the GPUs {age} s ago.")
+DIRECTORY = Outcome("board.directory", Severity.GOOD, "It is in {directory}, which is yours alone.")
+ELSEWHERE = Outcome("board.elsewhere", Severity.WARNING, "It is in {directory}. {why}")
+UNUSABLE = Outcome("board.unusable", Severity.FAULT, "No view can work: {why}")
+NO_COLLECTOR = Outcome(
+    "board.no-collector", Severity.GOOD, "No collector runs, as nobody looks; the first view starts one."
+)
+ALIVE = Outcome(
+    "board.alive", Severity.GOOD, "A collector of version {version} is alive. It read the GPUs {age} s ago."
+)
 OTHER_VERSION = Outcome(
-    "other-version",
+    "board.other-version",
     Severity.NOTE,
     "The collector that is alive is of version {version}, and this is {ours}: it belongs to another environment.",
     "It serves all views, and ends when none is left. To have the newer one, close them for half a minute.",
 )
 HANGS = Outcome(
-    "hangs",
+    "board.hangs",
     Severity.FAULT,
     "A collector is there, and has given no sign for {age} s: it hangs in the driver, and all views are stale.",
     "It is ended by itself after a minute, unless the driver holds it. See whether this answers:\n  nvidia-smi",
 )
-STARTING = Outcome("starting", Severity.NOTE, "A collector is there, and has not read the GPUs yet.")
-FAILED = Outcome("failed", Severity.FAULT, "No collector could begin: {why}")
+STARTING = Outcome("board.starting", Severity.NOTE, "A collector is there, and has not read the GPUs yet.")
+FAILED = Outcome("board.failed", Severity.FAULT, "No collector could begin: {why}")
 
 
-def check(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  # the board is this user's
+def board(machine: Machine) -> Iterator[Finding]:  # noqa: ARG001  # the board is this user's
     """Tell where it is, and who writes to it; no collector is started."""
     try:
         with BoardDirectory() as place:

@@ -1,72 +1,69 @@
-"""Whether CUDA starts, and a program can use a GPU: a process of its own makes a context where there is room for it."""
+"""Whether CUDA starts, a program can use a GPU, and the driver names processes by pids that mean them here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfgpu_magic.config import cuda
-from tfgpu_magic.doctor.children.cuda import ROOM
+from tfgpu_magic.config import cuda as library
+from tfgpu_magic.doctor.children.driver import ROOM
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
 
 WORKS = Outcome(
-    "works",
+    "cuda.works",
     Severity.GOOD,
     "CUDA {version} starts and shows programs {shown}. Beside its tensors, each takes {context_bytes} of a GPU that it "
     "uses.",
 )
 NOT_TRIED = Outcome(
-    "not-tried",
+    "cuda.not-tried",
     Severity.NOTE,
     "CUDA {version} starts and shows programs {shown}. Whether one can use a GPU was not tried: that is done where "
     "{room_bytes} are free.",
 )
 HIDDEN = Outcome(
-    "hidden",
+    "cuda.hidden",
     Severity.WARNING,
     "CUDA shows programs no GPU: CUDA_VISIBLE_DEVICES is `{visible}` here.",
     "To have all of them:\n  unset CUDA_VISIBLE_DEVICES",
 )
 NO_LIBRARY = Outcome(
-    "no-library",
+    "cuda.no-library",
     Severity.FAULT,
     "CUDA's driver library libcuda.so.1 cannot be opened, and NVML's can: {error}",
     "A container has it where this variable has `compute`:\n  NVIDIA_DRIVER_CAPABILITIES=compute,utility",
 )
 FAILS = Outcome(
-    "fails",
+    "cuda.fails",
     Severity.FAULT,
     "CUDA does not start: {error}.",
     "These files must be there, nvidia-uvm among them, and you must be allowed to open them:\n  ls -l /dev/nvidia*",
 )
 REFUSED = Outcome(
-    "refused",
+    "cuda.refused",
     Severity.FAULT,
     "CUDA starts, and a program cannot use GPU {gpu}: {error}.",
     "Its compute mode may forbid it; this shows the mode:\n  nvidia-smi -q -d COMPUTE -i {gpu}",
 )
-HANGS = Outcome(
-    "hangs",
+SILENT = Outcome(
+    "cuda.silent",
     Severity.FAULT,
-    "CUDA did not start within {seconds} s, though NVML answers.",
+    "The process that started CUDA gave no answer, though NVML answers: {why}",
     "See what the kernel says:\n  sudo dmesg | grep -i -e nvrm -e xid",
 )
-ENDED = Outcome("ended", Severity.FAULT, "The process that started CUDA ended without an answer: {why}")
 
 
-def check(machine: Machine) -> Iterator[Finding]:
+def cuda(machine: Machine) -> Iterator[Finding]:
     """Tell whether CUDA works; nothing where the driver does not."""
     answer = machine.cuda
     if answer is None:
         return
     facts = answer.facts
-    if answer.late:
-        yield HANGS(seconds=answer.seconds)
-    elif not facts:
-        yield ENDED(why=answer.why)
+    if not facts:
+        yield SILENT(why=answer.why)
     elif "library" in facts:
         yield NO_LIBRARY(error=facts["library"])
-    elif facts["code"] == cuda.NO_DEVICE and machine.visible is not None:
+    elif facts["code"] == library.NO_DEVICE and machine.visible is not None:
         yield HIDDEN(visible=machine.visible)
     elif facts["code"]:
         yield FAILS(error=facts["name"])
@@ -81,3 +78,42 @@ def check(machine: Machine) -> Iterator[Finding]:
         else:
             took = facts["listed"]["held"] or facts["took"]
             yield WORKS(version=version, shown=shown, context_bytes=took)
+
+
+# --- pids ---
+
+_INSTEAD = (
+    "Tables show such memory as others', and notebooks that load the extension show their own figures. Drivers from "
+    "565.57 on name a container's own processes; with an older one, the container may have the machine's pids:\n"
+    "  docker run --pid=host ..."
+)
+
+PIDS_TOLD = Outcome(
+    "pids.told", Severity.GOOD, "The driver names processes by their pids here, and tells what each holds."
+)
+PIDS_NO_SIZES = Outcome(
+    "pids.no-sizes",
+    Severity.NOTE,
+    "The driver names processes by their pids here, and does not tell what each holds, as on WSL and on virtual GPUs.",
+    "Notebooks that load the extension show their own figures.",
+)
+PIDS_FOREIGN = Outcome(
+    "pids.foreign",
+    Severity.WARNING,
+    "The driver names processes by pids that mean others here, as in a container.",
+    _INSTEAD,
+)
+PIDS_UNTOLD = Outcome(
+    "pids.untold", Severity.WARNING, "The driver does not list a process of this machine that uses a GPU.", _INSTEAD
+)
+
+
+def pids(machine: Machine) -> Iterator[Finding]:
+    """Tell how NVML lists a process of which the pid is known; nothing where none could use a GPU."""
+    listed = None if machine.cuda is None else machine.cuda.facts.get("listed")
+    if listed is None or machine.cuda is None or machine.cuda.facts["context"]["code"]:
+        return
+    if listed["own"]:
+        yield PIDS_TOLD() if listed["held"] is not None else PIDS_NO_SIZES()
+    else:
+        yield PIDS_FOREIGN() if listed["others"] else PIDS_UNTOLD()

@@ -10,9 +10,9 @@ from typing import Any
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.process_state import DEVICES, GROWTH
 from tfgpu_magic.doctor import child
+from tfgpu_magic.doctor.checks.tensorflow import installed
 from tfgpu_magic.doctor.children.parking import CHUNK
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
-from tfgpu_magic.doctor.installed import version_of
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.isolate.process import host_memory
 from tfgpu_magic.monitor.snapshot import Gpu
@@ -33,55 +33,69 @@ COPYING = 45.0
 
 _TELL = "Park nothing on this machine. Please tell us, with this report:\n  tfgpu doctor --park --json > doctor.json"
 
-_NEXT = {
-    why.OPEN_MODULE: "Where nobody else works, this tries it all the same:\n  tfgpu doctor --allow-open-module",
-}
-"""What to do next about a reason that parking itself gives, by the reason."""
+_ALLOW = "Where nobody else works, this tries it all the same:\n  tfgpu doctor --allow-open-module"
+AGAINST = {
+    reason: Outcome(f"parking.{reason.name}", Severity.NOTE, reason.sentence, then)
+    for reason, then in {
+        why.OLD_DRIVER: "", why.NVML_UNLOADED: "", why.OPEN_MODULE: _ALLOW, why.UNKNOWN_MODULE: "",
+        why.OTHER_ARCHITECTURE: "", why.MIG_GPU: "", why.UNIFIED_MEMORY: "", why.NO_WAY_BACK: "", why.HOST_MEMORY: "",
+        why.UNLISTED: "",
+    }.items()
+}  # fmt: skip
+"""What speaks against it on this machine: parking's own reasons, each with what to do next."""
 
 NOT_TRIED = Outcome(
-    "not-tried",
+    "parking.not-tried",
     Severity.NOTE,
     "Nothing that can be seen without trying is in its way. Parking has been tried on a simulated driver only: on a "
     "real one you may be the first.",
     "This parks a TensorFlow process made for it, and brings it back:\n  tfgpu doctor --park",
 )
-NO_DRIVER = Outcome("no-driver", Severity.NOTE, "It was not tried: the driver does not work.")
-UNTOLD = Outcome(
-    "untold", Severity.NOTE, "Not on this machine: the driver does not tell what a process here holds of a GPU."
+UNTRIED = Outcome(
+    "parking.untried",
+    Severity.NOTE,
+    "It was not tried: that takes TensorFlow, and a GPU that CUDA shows to programs, of which {room_bytes} are free.",
 )
-NO_ROOM = Outcome("no-room", Severity.NOTE, "It was not tried: that is done on a GPU on which {room_bytes} are free.")
-NO_GPU = Outcome("no-gpu", Severity.NOTE, "It was not tried: CUDA shows programs no GPU where it could be done.")
-NO_TENSORFLOW = Outcome("no-tensorflow", Severity.NOTE, "It was not tried: TensorFlow is not installed here.")
 WORKS = Outcome(
-    "works",
+    "parking.works",
     Severity.GOOD,
     "A TensorFlow process was parked: its {size_bytes} left GPU {gpu} in {out_seconds} s, {out_rate_bytes}/s, and came "
     "back in {back_seconds} s, {back_rate_bytes}/s. All that it had there is as it was.",
 )
 CHANGED = Outcome(
-    "changed", Severity.FAULT, "A TensorFlow process came back to GPU {gpu} with other contents than it had.", _TELL
+    "parking.changed",
+    Severity.FAULT,
+    "A TensorFlow process came back to GPU {gpu} with other contents than it had.",
+    _TELL,
 )
 STAYED = Outcome(
-    "stayed",
+    "parking.stayed",
     Severity.FAULT,
     "A TensorFlow process was parked, and the driver still listed {held_bytes} of it on GPU {gpu}.",
     _TELL,
 )
-REFUSED = Outcome("refused", Severity.WARNING, "A TensorFlow process could not be parked. {reasons}")
+REFUSED = Outcome("parking.refused", Severity.WARNING, "A TensorFlow process could not be parked. {reasons}")
 CROWDED = Outcome(
-    "crowded",
+    "parking.crowded",
     Severity.NOTE,
     "A TensorFlow process was parked, and others took the room that it had on GPU {gpu}. It was ended.",
     "Try it again when fewer programs start.",
 )
-LOST = Outcome("lost", Severity.FAULT, "A TensorFlow process was parked, and did not come back. {reasons}", _TELL)
+LOST = Outcome(
+    "parking.lost", Severity.FAULT, "A TensorFlow process was parked, and did not come back. {reasons}", _TELL
+)
 HELPER = Outcome(
-    "helper", Severity.FAULT, "The helper that parks could not be asked: {error}", "See what is found about the board."
+    "parking.helper",
+    Severity.FAULT,
+    "The helper that parks could not be asked: {error}",
+    "See what is found about the board.",
 )
-LATE = Outcome(
-    "late", Severity.FAULT, "A TensorFlow process was to be parked and come back, and hung for {seconds} s.", _TELL
+ENDED = Outcome(
+    "parking.ended",
+    Severity.FAULT,
+    "A TensorFlow process was to be parked and to come back, and gave no answer: {why}",
+    _TELL,
 )
-ENDED = Outcome("ended", Severity.FAULT, "A TensorFlow process that was to be parked has ended: {why}", _TELL)
 
 _CODE = (
     "from tfgpu_magic.doctor.children.parking import main; import tensorflow; "
@@ -89,25 +103,21 @@ _CODE = (
 )
 
 
-def check(machine: Machine) -> Iterator[Finding]:
+def parking(machine: Machine) -> Iterator[Finding]:
     """Tell why nothing can be parked here, or on which GPUs; else try it, if that is wanted."""
     if not machine.driver.works:
-        yield from [NO_DRIVER()] if machine.park else []
         return
     whole = [gpu for gpu in machine.driver.gpus if gpu.instance is None and gpu.total is not None]
-    found = [(gpu, _refusals(machine, gpu)) for gpu in whole]
-    yield from map(_reason, dict.fromkeys(one for _, refusals in found for one in refusals))
-    good = [gpu for gpu, refusals in found if all(one.reason is why.NVML_UNLOADED for one in refusals)]
+    found = {gpu.uuid: _refusals(machine, gpu) for gpu in whole}
+    for refusal in dict.fromkeys(one for refusals in found.values() for one in refusals):
+        yield AGAINST[refusal.reason](**refusal.facts)
+    good = [gpu for gpu in whole if all(one.reason is why.NVML_UNLOADED for one in found[gpu.uuid])]
     if not good:
         return
     if _untold(machine):
-        yield UNTOLD()
-    elif not machine.park:
-        yield NOT_TRIED()
-    elif version_of("tensorflow") is None:
-        yield NO_TENSORFLOW()
+        yield AGAINST[why.UNLISTED]()
     else:
-        yield _tried(machine, good)
+        yield _tried(machine, good) if machine.park else NOT_TRIED()
 
 
 def _untold(machine: Machine) -> bool:
@@ -134,28 +144,18 @@ def _refusals(machine: Machine, gpu: Gpu) -> tuple[Refusal, ...]:
     )
 
 
-def _reason(refusal: Refusal) -> Finding:
-    """Return a reason that is the machine's as a finding of the same name."""
-    found = Outcome(refusal.reason.name, Severity.NOTE, refusal.reason.sentence, _NEXT.get(refusal.reason, ""))
-    return found(**refusal.facts)
-
-
 def _tried(machine: Machine, good: Iterable[Gpu]) -> Finding:
     """Park a process on the one of these GPUs that CUDA shows and that has most room, and bring it back."""
     shown = [] if machine.cuda is None else machine.cuda.facts.get("shown", [])
     gpu = max((gpu for gpu in good if gpu.uuid in shown), key=lambda gpu: gpu.free or 0, default=None)
-    if gpu is None:
-        return NO_GPU()
-    if (gpu.free or 0) < ROOM:
-        return NO_ROOM(room_bytes=ROOM)
+    if gpu is None or (gpu.free or 0) < ROOM or installed() is None:
+        return UNTRIED(room_bytes=ROOM)
     size = max(CHUNK, min(SIZE, (gpu.free or 0) // 8))
     answer = child.ask(
         _CODE.format(size=size, allow_open_module=machine.allow_open_module),
         patience=child.IMPORTING + COPYING,
         env={**machine.environ, DEVICES: gpu.uuid or "", GROWTH: "true"},
     )
-    if answer.late:
-        return LATE(seconds=answer.seconds)
     return _judged(gpu.label, answer.facts) if answer.facts else ENDED(why=answer.why)
 
 

@@ -15,39 +15,41 @@ from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
 from tfgpu_magic.doctor.machine import Machine
 from tfgpu_magic.errors import PolicyError
 
-NONE = Outcome("none", Severity.GOOD, "Neither a policy nor a ceiling is set.")
-SET = Outcome("set", Severity.GOOD, "The policy `{policy}`, from {where}, holds until a notebook says another.")
+NONE = Outcome("policy.none", Severity.GOOD, "Neither a policy nor a ceiling is set.")
+SET = Outcome("policy.set", Severity.GOOD, "The policy `{policy}`, from {where}, holds until a notebook says another.")
 MISSPELT = Outcome(
-    "misspelt",
+    "policy.misspelt",
     Severity.FAULT,
     "`{policy}`, from {where}, is no policy, and `{instead}` holds in its place. {why}",
     "Mend it there; this shows what a policy would do:\n  tfgpu plan POLICY",
 )
-UNDER = Outcome("under", Severity.GOOD, "The ceiling `{ceiling}`, from {where}, holds whatever a notebook says.")
-FLAWED = Outcome("flawed", Severity.FAULT, "{flaw}", "Mend it there. A ceiling is `limit 40%`, `limit 4GiB` or both.")
+UNDER = Outcome("policy.under", Severity.GOOD, "The ceiling `{ceiling}`, from {where}, holds whatever a notebook says.")
+FLAWED = Outcome(
+    "policy.flawed", Severity.FAULT, "{flaw}", "Mend it there. A ceiling is `limit 40%`, `limit 4GiB` or both."
+)
 NOT_LOADED = Outcome(
-    "not-loaded",
+    "policy.not-loaded",
     Severity.WARNING,
     "It is for kernels that load the extension, and IPython's configuration does not have each of them load it.",
     'In ipython_config.py:\n  c.InteractiveShellApp.extensions = ["tfgpu_magic"]',
 )
 BROKEN = Outcome(
-    "broken",
+    "policy.broken",
     Severity.FAULT,
     "IPython's configuration {file} fails: {why}. Kernels start without what it says.",
     "Mend it; IPython says where it fails:\n  ipython -c ''",
 )
-UNREAD = Outcome("unread", Severity.WARNING, "IPython's configuration could not be read: {why}")
+UNREAD = Outcome("policy.unread", Severity.WARNING, "IPython's configuration could not be read: {why}")
 
 _CODE = "from tfgpu_magic.doctor.children.ipython import main; main()"
 _CONFIGURATION = "IPython's configuration"
 
 
-def check(machine: Machine) -> Iterator[Finding]:
+def policy(machine: Machine) -> Iterator[Finding]:
     """Tell what is set, and by whom."""
     answer = child.ask(_CODE, patience=child.IMPORTING)
     if not answer.facts:
-        yield UNREAD(why=f"it took more than {answer.seconds:.0f} s" if answer.late else answer.why)
+        yield UNREAD(why=answer.why)
     for file, why in answer.facts.get("broken", {}).items():
         yield BROKEN(file=file, why=why)
     settings = answer.facts.get("settings", {})

@@ -2,57 +2,57 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from importlib import metadata
+from importlib.util import find_spec
 
 from tfgpu_magic.doctor import child
 from tfgpu_magic.doctor.finding import Finding, Outcome, Severity
-from tfgpu_magic.doctor.installed import version_of
 from tfgpu_magic.doctor.machine import Machine
 
-FINDS = Outcome("finds", Severity.GOOD, "TensorFlow {version}, built for CUDA {cuda}, finds {gpus}.")
-ABSENT = Outcome("absent", Severity.NOTE, "It is not installed here.")
+FINDS = Outcome("tensorflow.finds", Severity.GOOD, "TensorFlow {version}, built for CUDA {cuda}, finds {gpus}.")
+ABSENT = Outcome("tensorflow.absent", Severity.NOTE, "It is not installed here.")
 NOT_ASKED = Outcome(
-    "not-asked", Severity.NOTE, "TensorFlow {version} is installed. It was not imported: it would hang with the driver."
+    "tensorflow.not-asked",
+    Severity.NOTE,
+    "TensorFlow {version} is installed. It was not imported: it would hang with the driver.",
 )
 NO_DRIVER = Outcome(
-    "no-driver", Severity.NOTE, "TensorFlow {version} can be imported, and finds no GPU, as there is no driver."
-)
-LATE = Outcome(
-    "late",
-    Severity.WARNING,
-    "TensorFlow {version} is installed, and did not list its GPUs within {seconds} s.",
-    "A slow disk or a busy machine makes its import slow. Time it:\n  time python -c 'import tensorflow'",
+    "tensorflow.no-driver",
+    Severity.NOTE,
+    "TensorFlow {version} can be imported, and finds no GPU, as there is no driver.",
 )
 ENDED = Outcome(
-    "ended",
+    "tensorflow.ended",
     Severity.FAULT,
-    "TensorFlow {version} is installed, and cannot be imported and list its GPUs: {why}",
-    "Install it anew, in an environment of its own if need be:\n  pip install --force-reinstall 'tensorflow[and-cuda]'",
+    "TensorFlow {version} is installed, and could not be imported and list its GPUs: {why}",
+    "See whether this says more, or is slow:\n  time python -c 'import tensorflow'",
 )
 CPU_ONLY = Outcome(
-    "cpu-only",
+    "tensorflow.cpu-only",
     Severity.FAULT,
     "TensorFlow {version} is built without CUDA: it uses no GPU.",
     "Install a build with it:\n  pip install 'tensorflow[and-cuda]'",
 )
 LIBRARIES = Outcome(
-    "libraries",
+    "tensorflow.libraries",
     Severity.FAULT,
     "TensorFlow {version} finds no GPU, since it did not find all of CUDA's libraries: {missing}. It is built for CUDA "
     "{cuda} and cuDNN {cudnn}.",
     "Install them with it, or name their folders in LD_LIBRARY_PATH:\n  pip install 'tensorflow[and-cuda]'",
 )
 BLIND = Outcome(
-    "blind",
+    "tensorflow.blind",
     Severity.FAULT,
     "TensorFlow {version} finds none of the GPUs that CUDA shows it, though it has all of CUDA's libraries.",
     "It says why when it lists them:\n  python -c \"import tensorflow as tf; tf.config.list_physical_devices('GPU')\"",
 )
 HIDDEN = Outcome(
-    "hidden", Severity.NOTE, "TensorFlow {version} finds no GPU: CUDA_VISIBLE_DEVICES is `{visible}` here."
+    "tensorflow.hidden", Severity.NOTE, "TensorFlow {version} finds no GPU: CUDA_VISIBLE_DEVICES is `{visible}` here."
 )
 FEWER = Outcome(
-    "fewer",
+    "tensorflow.fewer",
     Severity.WARNING,
     "TensorFlow {version} finds {gpus}, and passes over {passed_over}, which CUDA shows.",
     "It passes over GPUs with fewer than 8 multiprocessors; this lets it take them:\n"
@@ -65,9 +65,17 @@ NEEDED = ("cudart", "cublas", "cublasLt", "cudnn", "cufft", "cusolver", "cuspars
 _CODE = "from tfgpu_magic.config.runtime.found import main; import tensorflow; main(tensorflow)"
 
 
-def check(machine: Machine) -> Iterator[Finding]:
+def installed() -> str | None:
+    """Return the version of TensorFlow, which is not imported; None where it is not installed."""
+    for package in ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu", "tensorflow-intel"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(package)
+    return "of an unknown version" if find_spec("tensorflow") else None  # built in place
+
+
+def tensorflow(machine: Machine) -> Iterator[Finding]:
     """Tell what TensorFlow finds."""
-    version = version_of("tensorflow")
+    version = installed()
     if version is None:
         yield ABSENT()
         return
@@ -77,9 +85,7 @@ def check(machine: Machine) -> Iterator[Finding]:
         return
     answer = child.ask(_CODE, patience=child.IMPORTING)
     facts = answer.facts
-    if answer.late:
-        yield LATE(version=version, seconds=answer.seconds)
-    elif not facts:
+    if not facts:
         yield ENDED(version=version, why=answer.why)
     else:
         yield _judged(machine, **facts)
