@@ -26,7 +26,7 @@ def tensors(*, everything: bool = False) -> Tensors:
 
 
 def free(*names: str) -> Freed:
-    """Let go of what IPython keeps of results and errors, of names, of Keras' session, of garbage and of caches.
+    """Let go of what IPython keeps of results and errors, of names, of garbage and of caches.
 
     Args:
         names: names of the notebook, or of a program's main module, to delete.

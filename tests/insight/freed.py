@@ -79,24 +79,6 @@ def shown_then(sources: Sequence[str], line: str, more: Sequence[str]) -> list[s
     return [text.strip() for text in shown("%load_ext tfgpu_magic", *sources, line, *more)[-len(more) :]]
 
 
-def kept_settings() -> tuple[Any, Any]:
-    """Return Keras' settings before Keras' session is let go of, and afterwards."""
-    import keras
-    from keras.src.utils.rng_utils import get_random_seed
-
-    from tfgpu_magic.isolate.process.keras_settings import read
-
-    def settings() -> tuple[Any, ...]:
-        return read(), get_random_seed(), keras.config.is_interactive_logging_enabled()
-
-    keras.config.set_dtype_policy("mixed_float16")
-    keras.utils.set_random_seed(7)
-    keras.config.disable_interactive_logging()
-    before = settings()
-    cells("%tf_gpu free")
-    return before, settings()
-
-
 def program() -> tuple[int, int | None, bool]:
     """Let go of a name in a program; return what became free, what went to the driver, and whether it is there."""
     import tensorflow as tf

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.insight.freed import Gone, Round, after, kept_settings, program, shown_then, train_and_free_five_times
+from tests.insight.freed import Gone, Round, after, program, shown_then, train_and_free_five_times
 from tests.jupyter import execute, serving
 from tests.machines import machine_of
 from tests.processes import run
@@ -195,11 +195,11 @@ def test_results_go_on_after_it(machine: Machine) -> None:
     assert texts == ["Out[5]: ('', {})", "Out[6]: 9", "Out[7]: 10", "Out[8]: 9"]
 
 
-def test_keras_settings_stay(machine: Machine) -> None:
-    before, then = run(machine, kept_settings)
+def test_a_model_that_is_half_built_can_be_finished(machine: Machine) -> None:
+    half = "import keras\ni = keras.Input((4,)); x = keras.layers.Dense(4)(i)"
+    texts = run(machine, shown_then, [half], "%tf_gpu free", ["len(keras.Model(i, keras.layers.Dense(4)(x)).layers)"])
 
-    assert before == then
-    assert before[1:] == (7, False)
+    assert texts == ["Out[4]: 3"]
 
 
 def test_a_program_without_ipython_can_let_go_of_its_names(machine: Machine) -> None:

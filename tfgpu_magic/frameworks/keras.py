@@ -1,17 +1,15 @@
-"""Keras, as it stands over a framework: what its models and optimizers call their parts, and its session state.
+"""Keras, as it stands over a framework: what its models and optimizers call their parts.
 
-It is asked only where it is imported. Source: Keras 3, `models/`, `layers/layer.py`, `optimizers/base_optimizer.py`,
-`backend/common/variables.py` and `backend/common/global_state.py`.
+It is asked only where it is imported. Source: Keras 3, `models/`, `layers/layer.py`, `optimizers/base_optimizer.py`
+and `backend/common/variables.py`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfgpu_magic.config.keras import other_backend
 from tfgpu_magic.frameworks.objects import attributes, derived_from, derives, has_property, is_a, items
 from tfgpu_magic.frameworks.tensorflow_containers import container
 
@@ -22,7 +20,6 @@ _FUNCTIONAL = ("keras.src.models.functional", "Functional")
 _INPUT = ("keras.src.layers.core.input_layer", "InputLayer")
 _OPTIMIZER = ("keras.src.optimizers.base_optimizer", "BaseOptimizer")
 _VARIABLE = ("keras.src.backend.common.variables", "Variable")
-_COUNTERS = "object_name_uids"
 
 
 def is_model(kind: type) -> bool:
@@ -88,15 +85,3 @@ def _is(kind: type, place: tuple[str, str]) -> bool:
 
 def _class(place: tuple[str, str]) -> Any:
     return getattr(sys.modules.get(place[0]), place[1], None)
-
-
-def clear_session() -> None:
-    """Have Keras let go of its session state; settings such as mixed precision and the seed stay as they are."""
-    if other_backend() == "torch" and "torch._dynamo" not in sys.modules:
-        return  # Keras would import it, for seconds, to reset what is not there
-    tracked: Any = sys.modules.get("keras.src.backend.common.global_state")
-    with contextlib.suppress(AttributeError):  # Keras 2, or one that is being imported in another thread
-        settings = {name: value for name, value in vars(tracked.GLOBAL_STATE_TRACKER).items() if name != _COUNTERS}
-        tracked.clear_session(free_memory=False)
-        for name, value in settings.items():
-            tracked.set_global_attribute(name, value)

@@ -1,4 +1,4 @@
-"""Lets go of memory: of names, what IPython keeps, Keras' session, garbage and caches; and tells what became free."""
+"""Lets go of memory: of names, what IPython keeps, garbage and caches; and tells what became free."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tfgpu_magic import frameworks
 from tfgpu_magic.config.vocabulary import nearest
 from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.frameworks import custom_gradients, keras
+from tfgpu_magic.frameworks import custom_gradients
 from tfgpu_magic.insight import shell
 from tfgpu_magic.insight.accounts import Device
 from tfgpu_magic.insight.holding import Holding
@@ -74,7 +74,6 @@ def free(names: Sequence[str] = ()) -> Outcome:
     in_use, held = figures(), _held()
     shell.forget_names(names)
     shell.forget()
-    keras.clear_session()
     custom_gradients.leave_to_graphs()
     gc.collect()
     given = _give_back()

@@ -27,8 +27,8 @@ def _offers(tokens: Sequence[str], _gpus: Callable[[], Sequence[str]]) -> list[s
 WORD = Word(
     "free",
     ("free", "free x,model"),
-    "lets go of what IPython keeps of results and errors, of these names, of Keras' session and of garbage, and says "
-    "what became free and what went back to the driver",
+    "lets go of what IPython keeps of results and errors, of these names and of garbage, and says what became "
+    "free and what went back to the driver",
     offers=_offers,
     tried=("release", "empty_cache", "gc", "collect", "del", "delete"),
     instead="`%tf_gpu free` lets go of what nobody needs, and of names: `%tf_gpu free x,model`.",
