@@ -143,19 +143,6 @@ def in_threads_and_modules() -> Found:
     return seen
 
 
-def nameless() -> Found:
-    """Return what holds memory that no name leads to: garbage."""
-    import tensorflow as tf
-
-    class Trainer:
-        def __init__(self) -> None:
-            self.me, self.x = self, tf.zeros([1024, 1024])
-
-    gc.disable()
-    Trainer()
-    return _found(inventory(everything=True))
-
-
 def before_and_after() -> tuple[list[int], list[int], bool, int]:
     """Return references to arrays and what leads to them before and after, whether one goes, and what is in use."""
     import tensorflow as tf

@@ -8,7 +8,7 @@ import pytest
 
 from tests.insight.made import array
 from tests.sizes import MIB
-from tfgpu_magic.insight.accounts import Buffer, accounts, buffers, rested, settled, shared
+from tfgpu_magic.insight.accounts import Buffer, accounts, buffers, rested, shared
 from tfgpu_magic.insight.names import Name, Scope
 
 ON = ("TensorFlow", "GPU:0")
@@ -44,27 +44,6 @@ def test_a_view_whose_size_is_rounded_up_does_not_reach_the_next_array() -> None
 
 def test_the_same_address_on_another_gpu_is_another_place() -> None:
     assert shapes(shared([array(MIB, 0), array(MIB, 0, device="GPU:1")])) == [(MIB, (0,)), (MIB, (1,))]
-
-
-def test_a_tensor_counts_as_its_variables_value_where_both_cannot_be_there() -> None:
-    arrays = [array(MIB, 0), array(MIB, what="variable")]
-
-    assert shapes(settled(shared(arrays), arrays, {ON: MIB})) == [(MIB, (1, 0))]
-    assert shapes(settled(shared(arrays), arrays, {ON: 2 * MIB})) == [(MIB, (0,)), (MIB, (1,))]
-    assert shapes(settled(shared(arrays), arrays, {})) == [(MIB, (0,)), (MIB, (1,))]
-
-
-def test_no_more_tensors_count_as_values_than_the_figure_asks() -> None:
-    arrays = [array(MIB, at * MIB) for at in range(3)] + [array(MIB, what="variable") for _ in range(3)]
-
-    counted = [len(settled(shared(arrays), arrays, {ON: size * MIB})) for size in (6, 5, 4, 3)]
-    assert counted == [6, 5, 4, 3]
-
-
-def test_a_tensor_of_another_type_or_size_is_no_variables_value() -> None:
-    arrays = [array(MIB, 0, dtype="int64"), array(2 * MIB, MIB), array(MIB, what="variable")]
-
-    assert len(settled(shared(arrays), arrays, {ON: MIB})) == 3
 
 
 def test_an_iterator_takes_what_no_array_does_up_to_its_bound() -> None:

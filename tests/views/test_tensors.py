@@ -24,7 +24,6 @@ from tfgpu_magic.views.tensors import Tensors, called
         (Name(("x",), (Scope("function", "train"), Scope("error"))), "x, in train(), kept by the last error"),
         (Name((), (Scope("temporary", "<module>"), Scope("error"))), "a temporary of the cell, kept by the last error"),
         (Name(("x",), (Scope("running", "train"),)), "x, in train(), which is running"),
-        (Name((), (Scope("object", "Trainer"),)), "in a Trainer that no name leads to"),
         (Name((), (Scope("captures"),)), "captured by a tf.function that no name leads to"),
         (Name(), "no name leads to it"),
         (Name(("x", "['a\u202eb']")), "x['a?b']"),
@@ -47,6 +46,16 @@ def test_what_no_array_takes_is_a_row_and_explained() -> None:
         " x     1 MiB  tensor float32 262144  GPU:0",
         "       8 MiB  unaccounted            GPU:0",
         "TensorFlow has 9 MiB in use on GPU:0; the arrays take 1 MiB of it.",
+    ]
+
+
+def test_arrays_that_come_to_more_than_is_in_use_are_explained() -> None:
+    account = Account(framework="TensorFlow", device="GPU:0", in_use=8 * MIB, found=16 * MIB)
+    taken = Inventory(holdings=(holding("v", 8 * MIB, what="variable"), holding("x", 8 * MIB)), accounts=(account,))
+
+    assert repr(Tensors(taken)).splitlines()[-2:] == [
+        "TensorFlow has 8 MiB in use on GPU:0, 8 MiB less than the arrays come to.",
+        "A variable does not tell where its memory is: a tensor that shares it counts beside it.",
     ]
 
 

@@ -19,6 +19,7 @@ class Array(NamedTuple):
         part: what leads from that object to the array, ``.grad``; empty where the object is the array.
         rest: whether its size cannot be asked for. It takes what is in use beyond all others, and at most `size`, if
             that is not 0.
+        captured: whether its variable is gone, and a compiled function that has read it keeps it.
     """
 
     thing: object
@@ -30,6 +31,7 @@ class Array(NamedTuple):
     address: int | None = None
     part: str = ""
     rest: bool = False
+    captured: bool = False
 
 
 def allocated(size: int, unit: int) -> int:

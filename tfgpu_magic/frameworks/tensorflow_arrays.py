@@ -76,7 +76,8 @@ def _variable_of(handle: Any) -> Array | None:
     shape = tuple(dimension.size for dimension in one.shape.dim)
     if one.shape.unknown_rank or min(shape, default=0) < 0:
         return None
-    return _value(handle, one.dtype, shape, device)
+    found = _value(handle, one.dtype, shape, device)
+    return found and found._replace(captured=True)
 
 
 def _variable(variable: object) -> Array | None:

@@ -1,7 +1,7 @@
 """TensorFlow's own containers: for what is an attribute of its modules, and for what its functions are made of.
 
 Source: TensorFlow 2.16 to 2.21, `trackable/data_structures.py`: `ListWrapper` is a list that has its elements in
-another one, and the others are proxies of wrapt; `core/function/capture/capture_container.py`; `framework/ops.py`.
+another one, and the others are proxies of wrapt; `framework/ops.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from tfgpu_magic.frameworks.objects import class_attributes, classes, derives, n
 _MODULE = "tensorflow.python.trackable.data_structures"
 _PROXIES = ("_DictWrapper", "_TupleWrapper")
 _NODES = "tensorflow.python.framework.ops"
-_CAPTURES = ("tensorflow.core.function.capture.capture_container", "MutationAwareDict")
 
 
 def of_graph(kind: type) -> bool:
@@ -21,11 +20,6 @@ def of_graph(kind: type) -> bool:
     module = sys.modules.get(_NODES)
     bases = [getattr(module, name, None) for name in ("Operation", "SymbolicTensor")]
     return any(base is not None and derives(kind, base) for base in bases)
-
-
-def captures(kind: type) -> bool:
-    """Tell whether the objects of a class have what a `tf.function` has captured."""
-    return kind is getattr(sys.modules.get(_CAPTURES[0]), _CAPTURES[1], None)
 
 
 def stands_in(kind: type) -> bool:

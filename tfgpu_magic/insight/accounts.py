@@ -14,8 +14,6 @@ Device: TypeAlias = "tuple[str, str]"
 Arrays: TypeAlias = Sequence["tuple[str, Array]"]
 """Arrays, each with its framework's name; those with the best names first. Below, the place in it stands for each."""
 
-_SLACK = 2**20
-"""Bytes in use that may belong to no array where arrays come to more than is in use."""
 _GRAIN = 512
 """Bytes to which allocators round up at most: a view seems to end so much later than the array."""
 
@@ -55,6 +53,11 @@ class Account:
         """Bytes in use that no array of Python's takes; None where the framework has no figure."""
         return None if self.in_use is None else max(self.in_use - self.found, 0)
 
+    @property
+    def excess(self) -> int:
+        """Bytes by which the arrays come to more than is in use: some share memory, and do not tell that."""
+        return 0 if self.in_use is None else max(self.found - self.in_use, 0)
+
 
 def buffers(arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
     """Return the memory of arrays.
@@ -63,7 +66,7 @@ def buffers(arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
         arrays: the arrays.
         in_use: bytes in use by each framework's own figure.
     """
-    return rested(settled(shared(arrays), arrays, in_use), arrays, in_use)
+    return rested(shared(arrays), arrays, in_use)
 
 
 def shared(arrays: Arrays) -> list[Buffer]:
@@ -97,38 +100,6 @@ def _joined(on: Device, there: Iterable[tuple[int, int, int]]) -> Iterator[Buffe
             begin, end, joined = address, address - minus_size, [place]
     if joined:
         yield Buffer(on, end - begin, tuple(joined))
-
-
-def settled(found: list[Buffer], arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:
-    """Return the memory of arrays, where a tensor and a variable share one that cannot be there twice.
-
-    A tensor may have the memory of a variable: the one that it was made of, or one that was read from it. A variable
-    does not tell where its memory is; but where the arrays of a GPU come to more than is in use there, some of them
-    must share, and only these can.
-
-    Args:
-        found: the memory of the arrays, as far as addresses tell.
-        arrays: the arrays.
-        in_use: bytes in use by each framework's own figure.
-    """
-    excess = _sums(one for one in found if one.on in in_use)
-    excess = {on: size - in_use[on] for on, size in excess.items() if size > in_use[on]}
-    if not excess:
-        return found
-    left = dict(enumerate(sorted(found, key=lambda one: -one.size)))
-    variables: dict[tuple[Device, str, int], list[int]] = {}
-    for place, one in left.items():
-        array = arrays[one.arrays[0]][1]
-        if array.what == "variable":
-            variables.setdefault((one.on, array.dtype, one.size), []).append(place)
-    for place, one in list(left.items()):
-        array = arrays[one.arrays[0]][1]
-        like = variables.get((one.on, array.dtype, one.size), [])
-        if array.what != "variable" and like and excess.get(one.on, 0) > max(one.size - _SLACK, 0):
-            variable = like.pop(0)
-            left[variable] = left[variable]._replace(arrays=left[variable].arrays + left.pop(place).arrays)
-            excess[one.on] -= one.size
-    return list(left.values())
 
 
 def rested(found: Iterable[Buffer], arrays: Arrays, in_use: Mapping[Device, int]) -> list[Buffer]:

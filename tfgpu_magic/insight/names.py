@@ -17,7 +17,6 @@ Kind: TypeAlias = Literal[
     "result",
     "holder",
     "captures",
-    "object",
 ]
 """What an expression holds in.
 
@@ -26,7 +25,7 @@ Kind: TypeAlias = Literal[
 - ``closure``: a function that closes over the name; ``generator``, ``coroutine``: one that is suspended.
 - ``temporary``: what a function was computing, for which it has no name.
 - ``holder``: what an expression gives, such as an error that has a name.
-- ``captures``: what a `tf.function` has captured, to which no name leads; ``object``: another object like that.
+- ``captures``: a variable that a `tf.function` has captured, to which no name leads.
 """
 
 

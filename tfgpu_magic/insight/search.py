@@ -16,21 +16,18 @@ from tfgpu_magic.config.process_state import Stage
 from tfgpu_magic.frameworks import Holder, keras
 from tfgpu_magic.frameworks.array import Array
 from tfgpu_magic.frameworks.objects import Objects
-from tfgpu_magic.insight import roots, unnamed
+from tfgpu_magic.insight import roots
 from tfgpu_magic.insight.accounts import Buffer, Device, buffers
 from tfgpu_magic.insight.children import Child
 from tfgpu_magic.insight.fold import Row
 from tfgpu_magic.insight.holding import Holding
-from tfgpu_magic.insight.names import Name, Step
+from tfgpu_magic.insight.names import Name, Scope, Step
 from tfgpu_magic.insight.walk import MOST_NAMES, NOWHERE, Walk
 
 Identity: TypeAlias = "tuple[object, ...]"
 """What tells an array from all others for as long as it is there."""
 
-MOST_UNNAMED, WORTH_ASKING = 20, 0.01
-"""How many arrays without a name are asked for what holds them, and from which part of all memory on."""
-
-_NAMELESS = Name()
+_NAMELESS, _CAPTURED = Name(), Name((), (Scope("captures"),))
 
 
 class Search:
@@ -67,10 +64,8 @@ class Search:
 
     def holdings(self, rows: Iterable[Row]) -> Iterator[Holding]:
         """Return what rows show, with the names that lead there."""
-        drawn = list(rows)
-        garbage = self._garbage([row.members[0] for row in drawn if len(row.members) == 1])
-        for row in drawn:
-            yield self._alone(row.members[0], garbage) if len(row.members) == 1 else self._together(row)
+        for row in rows:
+            yield self._alone(row.members[0]) if len(row.members) == 1 else self._together(row)
 
     def of(self, identities: set[Identity]) -> list[Buffer]:
         """Return the memory of certain arrays, as far as they are still there."""
@@ -78,11 +73,11 @@ class Search:
             one for one in self.buffers if any(identity(*self._arrays[array]) in identities for array in one.arrays)
         ]
 
-    def _alone(self, buffer: Buffer, garbage: dict[int, Name]) -> Holding:
+    def _alone(self, buffer: Buffer) -> Holding:
         array = self._arrays[buffer.arrays[0]][1]
         written = (name for name in self._names(buffer) if name.parts and not name.inner)
         different = dict.fromkeys(islice(written, 1 + MOST_NAMES))  # an array may have very many views
-        first, *others = different or [next(self._names(buffer), garbage.get(id(array.thing), _NAMELESS))]
+        first, *others = different or [next(self._names(buffer), _CAPTURED if array.captured else _NAMELESS)]
         return Holding(
             name=first,
             others=tuple(others),
@@ -116,17 +111,6 @@ class Search:
             if place != NOWHERE:
                 for one in (self._walk.name(place), *self._walk.others(place)):
                     yield Name((*one.parts, part), one.scopes) if part and one.parts and not one.inner else one
-
-    def _garbage(self, found: Iterable[Buffer]) -> dict[int, Name]:
-        """Return names for the largest arrays to which no way leads, by the ids of their objects."""
-        least = sum(one.size for one in self.buffers) * WORTH_ASKING
-        asked = [  # held by this list alone, which is passed on
-            self._arrays[one.arrays[0]][1].thing
-            for one in found
-            if one.size >= least and all(self._places[array] == NOWHERE for array in one.arrays)
-        ]
-        del asked[MOST_UNNAMED:]
-        return unnamed.names(asked) if asked else {}
 
 
 def identity(framework: str, array: Array) -> Identity:

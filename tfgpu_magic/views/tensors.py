@@ -28,9 +28,10 @@ _REST = (
     "A dataset iterator does not tell how much it has prefetched: it is given what no array takes, up to what its "
     "buffer has room for."
 )
+_SHARED = "A variable does not tell where its memory is: a tensor that shares it counts beside it."
 _LONGEST = 80  # characters of a name
 _SOME = MIB
-"""Bytes from which on what is unaccounted is worth a sentence."""
+"""Bytes from which on what is unaccounted, or counted twice, is worth a sentence."""
 _WORTH = 0.01
 """The part of what is in use from which on what is unaccounted has a row."""
 
@@ -45,7 +46,6 @@ _WHERE = {
     "temporary": "a temporary of {}",
     "holder": "kept by {}",
     "captures": "captured by a tf.function that no name leads to",
-    "object": "in a {} that no name leads to",
 }
 _CALLED = ("running", "function", "temporary")
 
@@ -96,6 +96,8 @@ class Tensors:
         remarks = [_of_account(account) for account in self.accounts]
         if any((account.unaccounted or 0) >= _SOME for account in self.accounts if _is_short(account)):
             remarks.append(_NO_OBJECT)
+        if any(_is_over(account) for account in self.accounts):
+            remarks.append(_SHARED)
         if any(one.rest for one in self.holdings):
             remarks.append(_REST)
         if any(one.count > 1 for one in self.holdings):
@@ -142,6 +144,8 @@ def _of_account(account: Account) -> str:
     if account.in_use is None:
         return f"{account.framework} does not tell how much it has in use on {account.device}."
     taken = f"; the arrays take {rounded(account.found)} of it" if _is_short(account) else ""
+    if _is_over(account):
+        taken = f", {rounded(account.excess)} less than the arrays come to"
     return f"{account.framework} has {rounded(account.in_use)} in use on {account.device}{taken}."
 
 
@@ -149,3 +153,8 @@ def _is_short(account: Account) -> bool:
     """Tell whether more of what is in use is unaccounted than allocators round up."""
     missing = account.unaccounted or 0
     return missing > 0 and missing >= _WORTH * (account.in_use or 0)
+
+
+def _is_over(account: Account) -> bool:
+    """Tell whether the arrays come to more than is in use, by more than is worth a sentence."""
+    return account.excess >= _SOME
