@@ -1,13 +1,10 @@
-"""`%tf_gpu track` in a real IPython with the real TensorFlow: what each cell did, and the minutes before an error."""
+"""`%tf_gpu track` in a real IPython with the real TensorFlow: what each cell did."""
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 from IPython.utils.capture import capture_output
 
 import tfgpu_magic
@@ -16,7 +13,7 @@ from tests.machines import machine_of
 from tests.magic.shell import Seen
 from tests.processes import run
 from tests.waiting import until
-from tfgpu_magic.insight.timeline import TIMELINE, CellUse, Failure
+from tfgpu_magic.insight.timeline import TIMELINE, CellUse
 from tfgpu_magic.simgpu import Machine
 
 machine = machine_of("1x8GiB")
@@ -144,35 +141,12 @@ def test_a_frame_has_a_row_for_each_cell_and_pool(machine: Machine) -> None:
     assert [(row["framework"], row["pool"], row["error"]) for row in rows] == [("TensorFlow", "GPU:0", "")] * 2
 
 
-def test_a_record_and_a_page_are_saved_and_the_record_is_read_again(machine: Machine, tmp_path: Path) -> None:
-    said: list[Seen] = run(machine, _saved, str(tmp_path))
-    again = tfgpu_magic.timeline(tmp_path / "session.json")
-
-    assert [one.text for one in said[:2]] == ["Saved: session.json\n", "Saved: session.html\n"]
-    assert "'session.txt' is to end in .json or .html" in said[2].text
-    assert "cannot be written: No such file or directory" in said[3].text
-    assert [one.error for one in said] == ["", "", "UsageError", "UsageError"]
-    assert "x = tf.zeros(100 * 2**18)" in repr(again)
-    assert "GPU 0: 100 MiB in use" in repr(again)
-    assert "Simulated GPUs" in repr(again)
-    page = (tmp_path / "session.html").read_text()
-    assert page.startswith("<!doctype html>")
-    assert "<svg" in page
-
-
-def test_a_file_that_is_no_record_is_a_value_error(tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text(json.dumps({"version": 99}))
-
-    with pytest.raises(ValueError, match="no record of a session that is known here"):
-        tfgpu_magic.timeline(tmp_path / "other.json")
-
-
 MISTAKES = {
     "track maybe": "`track maybe` cannot be done.",
     "track on --above": "--above which size?",
     "track on --above 5": "5 of what?",
     "track off --above 5MiB": "cannot be done",
-    "track --save": "--save to which file?",
+    "track --save x": "cannot be done",
 }
 
 
@@ -181,16 +155,6 @@ def test_a_mistake_says_what_to_write(machine: Machine) -> None:
 
     assert [one.error for one in seen] == ["UsageError"] * len(MISTAKES)
     assert [why for why, one in zip(MISTAKES.values(), seen, strict=True) if why not in one.text] == []
-
-
-def test_the_minutes_before_an_error_for_lack_of_memory_are_kept_also_of_cells_that_are_not_tracked(
-    machine: Machine,
-) -> None:
-    failure: Failure = run(machine, _out_of_memory)
-
-    assert failure.number == 5
-    assert max(level.in_use for one in failure.samples for level in one.levels) >= 1024 * 2**20
-    assert {level.limit for one in failure.samples for level in one.levels} == {2 * 2**30}
 
 
 def test_with_the_extension_unloaded_nothing_is_tracked_any_more(machine: Machine) -> None:
@@ -229,30 +193,6 @@ def _frame() -> list[dict[str, object]]:
     cells(READY, "%tf_gpu track on", "x = tf.zeros(100 * 2**18)", "1 + 1")
     found: list[dict[str, object]] = tfgpu_magic.timeline().frame().to_dict("records")
     return found
-
-
-def _saved(folder: str) -> list[Seen]:
-    import os
-
-    os.chdir(folder)
-    return cells(
-        READY,
-        "%tf_gpu track on",
-        "x = tf.zeros(100 * 2**18)",
-        "%tf_gpu track --save session.json",
-        "%tf_gpu track --save session.html",
-        "%tf_gpu track --save session.txt",
-        "%tf_gpu track --save there/session.json",
-    )[3:]
-
-
-def _out_of_memory() -> Failure:
-    cells(READY, "held = [tf.zeros(1024 * 2**18)]")
-    until(TIMELINE.samples)
-    seen = cells("held.append(tf.zeros(4096 * 2**18))")[-1]
-    assert seen.error == "ResourceExhaustedError"
-    (failure,) = TIMELINE.failures()
-    return failure
 
 
 def _interrupted() -> tuple[str, CellUse]:

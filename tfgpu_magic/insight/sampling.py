@@ -1,4 +1,4 @@
-"""Adds what is in use now to the timeline: with each report, and where memory ran out."""
+"""Adds what is in use now to the timeline, with each report."""
 
 from __future__ import annotations
 
@@ -15,13 +15,3 @@ def sample() -> None:
         return
     found = frameworks.counters()
     TIMELINE.add(Sample(time.time(), levels((one.gpu, one.in_use, one.limit) for one in found)))
-
-
-def keep(number: int | None) -> None:
-    """Keep the last minutes for good: a GPU has run out of memory.
-
-    Args:
-        number: the number of the cell in which it has, if that is known.
-    """
-    sample()
-    TIMELINE.keep(number)

@@ -2,31 +2,23 @@
 
 `sampling` adds a `Sample` about once a second while something may change, as long as the extension is loaded; while
 cells are tracked, `tracker` adds one at each end of a cell, and a `CellUse`. Readers take what they need from
-`TIMELINE`: `samples`, `cells` and `failures`, each a tuple in the order of time.
+`TIMELINE`: `samples` and `cells`, each a tuple in the order of time.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import threading
-import time
 from collections import deque
 from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
-
-from tfgpu_magic.insight.usage import PoolUse
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-RECENT, OLDER, CELLS, FAILURES = 1800, 1800, 10_000, 10
-"""How many are kept at most: of the newest samples, of those before, which are the further apart the longer the session
-is, of cells and of failures. A level line takes two samples, however long it is."""
+    from tfgpu_magic.insight.usage import PoolUse
 
-BEFORE_FAILURE = 600.0
-"""Seconds before an out-of-memory error that are kept for good."""
+SAMPLES, CELLS = 20_000, 10_000
+"""How many are kept at most, the newest. A level line takes two samples, however long it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,116 +70,37 @@ class CellUse:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """A GPU that ran out of memory, and the way there.
-
-    Attributes:
-        time: when, in seconds since the epoch.
-        number: the cell in which it did; None where that is not known.
-        samples: those of the last `BEFORE_FAILURE` seconds before.
-    """
-
-    time: float
-    number: int | None
-    samples: tuple[Sample, ...]
-
-
 class Timeline:
     """The record of a session. Thread-safe."""
 
-    def __init__(
-        self, samples: Iterable[Sample] = (), cells: Iterable[CellUse] = (), failures: Iterable[Failure] = ()
-    ) -> None:
+    def __init__(self, samples: Iterable[Sample] = (), cells: Iterable[CellUse] = ()) -> None:
         self._lock = threading.Lock()
-        self._older, self._recent = list(samples), deque[Sample]()
-        self._apart = 1.0  # seconds for which one of the older samples stands
+        self._samples = deque(samples, SAMPLES)
         self._cells = deque(cells, CELLS)
-        self._failures = deque(failures, FAILURES)
 
-    def samples(self, seconds: float | None = None) -> tuple[Sample, ...]:
-        """Return what was sampled in the last seconds; all of it where None is said."""
+    def samples(self) -> tuple[Sample, ...]:
+        """Return what was sampled."""
         with self._lock:
-            return self._last(math.inf if seconds is None else seconds)
+            return tuple(self._samples)
 
     def cells(self) -> tuple[CellUse, ...]:
         """Return what each tracked cell did."""
         with self._lock:
             return tuple(self._cells)
 
-    def failures(self) -> tuple[Failure, ...]:
-        """Return the ways to each error for lack of memory."""
-        with self._lock:
-            return tuple(self._failures)
-
     def add(self, sample: Sample) -> None:
         """Add a sample; of equal ones in a row the first and the last stay."""
         with self._lock:
-            kept = self._recent
+            kept = self._samples
             if len(kept) > 1 and kept[-1].levels == kept[-2].levels == sample.levels:
                 kept.pop()
             if sample.levels or kept:  # nothing is kept before a GPU is used
                 kept.append(sample)
-            if len(kept) > RECENT:
-                self._age(kept.popleft())
 
     def add_cell(self, cell: CellUse) -> None:
         """Add a cell that has ended."""
         with self._lock:
             self._cells.append(cell)
-
-    def keep(self, number: int | None) -> None:
-        """Keep the last minutes for good: a GPU ran out of memory just now.
-
-        Args:
-            number: the cell in which it did, if that is known.
-        """
-        with self._lock:
-            samples = self._last(BEFORE_FAILURE)
-            self._failures.append(Failure(time=time.time(), number=number, samples=samples))
-
-    def _last(self, seconds: float) -> tuple[Sample, ...]:
-        since = time.time() - seconds
-        return tuple(one for one in (*self._older, *self._recent) if one.time >= since)
-
-    def _age(self, sample: Sample) -> None:
-        """Add a sample to the older ones; of those that one is to stand for, that with most in use does."""
-
-        def place(one: Sample) -> int:
-            return int(one.time // self._apart)
-
-        older = self._older
-        if older and place(older[-1]) == place(sample):
-            older[-1] = max(older[-1], sample, key=_in_use)
-        else:
-            older.append(sample)
-        while len(older) > OLDER:
-            self._apart *= 2
-            older[:] = [max(there, key=_in_use) for _, there in groupby(older, place)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as what JSON can write."""
-        return {
-            "samples": [dataclasses.asdict(one) for one in self.samples()],
-            "cells": [dataclasses.asdict(one) for one in self.cells()],
-            "failures": [dataclasses.asdict(one) for one in self.failures()],
-        }
-
-    @classmethod
-    def from_dict(cls, record: Any) -> Timeline:
-        """Make it again from what `to_dict` returned.
-
-        Raises:
-            ValueError: it is no such record.
-        """
-        try:
-            cells = [
-                CellUse(**(one | {"pools": tuple(PoolUse(**pool) for pool in one["pools"])})) for one in record["cells"]
-            ]
-            failures = [Failure(**(one | {"samples": _samples(one["samples"])})) for one in record["failures"]]
-            return cls(_samples(record["samples"]), cells, failures)
-        except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"not the record of a session: {error}") from error
 
 
 def levels(pools: Iterable[tuple[str, int, int | None]]) -> tuple[Level, ...]:
@@ -204,14 +117,6 @@ def levels(pools: Iterable[tuple[str, int, int | None]]) -> tuple[Level, ...]:
             limit = None if limit is None or other.limit is None else limit + other.limit
         found[gpu] = Level(gpu, in_use, limit)
     return tuple(found.values())
-
-
-def _in_use(sample: Sample) -> int:
-    return sum(level.in_use for level in sample.levels)
-
-
-def _samples(found: Iterable[Any]) -> tuple[Sample, ...]:
-    return tuple(Sample(one["time"], tuple(Level(**level) for level in one["levels"])) for one in found)
 
 
 TIMELINE = Timeline()

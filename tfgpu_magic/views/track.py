@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfgpu_magic.errors import PolicyError
-from tfgpu_magic.insight.timeline import Timeline
 from tfgpu_magic.units import rounded
 from tfgpu_magic.views import chart, html, phrases, text
 from tfgpu_magic.views.chart import Curve, cell_name, cell_title
 from tfgpu_magic.views.measurement import change, peak, pool_name, took
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Mapping
 
-    from tfgpu_magic.insight.timeline import CellUse
+    from tfgpu_magic.insight.timeline import CellUse, Timeline
     from tfgpu_magic.insight.usage import PoolUse
 
 _HEADS = ("<Cell", "<Code", ">Time", "<Pool", ">In use", ">Change", ">Peak", "<Error")
@@ -29,12 +24,6 @@ _MOST = 200  # rows of the table
 NOTHING = "No framework has used a GPU in this session since tfgpu_magic was loaded."
 OFF = "Cells are not tracked. `%tf_gpu track on` notes what each of them does."
 NONE_CHANGED = "No tracked cell has changed what is in use."
-VERSION = 1
-"""Of the records that are saved."""
-
-FORMATS = (".json", ".html")
-"""The endings of files that can be saved: the record, to be read again, and a page to look at."""
-
 
 _QUIET = (  # by itself: a notebook has many such lines, and each would carry the style of all tables
     "font: var(--jp-ui-font-size0, .85em) var(--jp-ui-font-family, system-ui, sans-serif); "
@@ -64,7 +53,7 @@ class Session:
     """What a session had in use of each GPU, and what each cell did; IPython shows it as a chart or as text.
 
     Attributes:
-        record: the data: `Timeline.samples`, `cells` and `failures`.
+        record: the data: `Timeline.samples` and `cells`.
         names: the numbers of the GPUs, by UUID, where they are known.
         tracked: whether cells are tracked now; None where nothing is to be said of that.
         simulated: whether the GPUs are those of a simulated machine.
@@ -103,35 +92,6 @@ class Session:
             for pool in cell.pools
         ]
         return pd.DataFrame(rows, columns=_COLUMNS)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file: the record (``.json``), which `timeline` reads again, or a page to look at (``.html``).
-
-        Raises:
-            PolicyError: the file's name ends in neither.
-            OSError: it cannot be written.
-        """
-        to = Path(path)
-        if to.suffix not in FORMATS:
-            raise PolicyError(f"{str(path)!r} is to end in {' or '.join(FORMATS)}: a record, or a page to look at.")
-        record = {"version": VERSION, "names": dict(self.names), "simulated": self.simulated, **self.record.to_dict()}
-        to.write_text(json.dumps(record) if to.suffix == ".json" else _page(self._repr_html_()), encoding="utf-8")
-
-    @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Session:
-        """Read a record that `save` wrote.
-
-        Raises:
-            OSError: the file cannot be read.
-            ValueError: it has no such record.
-        """
-        try:
-            record = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError:  # no JSON, or no text
-            record = None
-        if not isinstance(record, dict) or record.get("version") != VERSION:
-            raise ValueError(f"{str(path)!r} has no record of a session that is known here")
-        return cls(Timeline.from_dict(record), record.get("names", {}), simulated=record.get("simulated", False))
 
     def __repr__(self) -> str:
         curves, rows = self._curves(), self._rows()
@@ -216,11 +176,3 @@ def _on(gpu: str, cells: tuple[CellUse, ...]) -> list[CellUse]:
     """Return the cells that changed what is in use of a GPU, each with its pools there alone."""
     there = (replace(one, pools=tuple(pool for pool in one.pools if pool.gpu == gpu)) for one in cells)
     return [one for one in there if any(map(_changed, one.pools))]
-
-
-def _page(fragment: str) -> str:
-    """Return a fragment as a page of its own."""
-    return (
-        '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>GPU memory</title>'
-        f"<style>:root {{ color-scheme: light dark; }}</style>\n<body>{fragment}</body></html>\n"
-    )

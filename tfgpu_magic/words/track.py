@@ -16,15 +16,14 @@ from tfgpu_magic.units import parse_bytes, rounded
 if TYPE_CHECKING:
     from tfgpu_magic.views.track import Session
 
-_ON, _OFF, _ABOVE, _SAVE = "on", "off", "--above", "--save"
+_ON, _OFF, _ABOVE = "on", "off", "--above"
 
 
 def _answer(line: Line) -> Session | None:
     from tfgpu_magic.insight import session, tracker  # few lines need them
 
-    lacks = {_ABOVE: f"{_ABOVE} which size?", _SAVE: f"{_SAVE} to which file?"}
-    rest, flags = part(line.rest.split(), lacks, WORD.forms)
-    if rest == [_ON] and _SAVE not in flags:
+    rest, flags = part(line.rest.split(), {_ABOVE: f"{_ABOVE} which size?"}, WORD.forms)
+    if rest == [_ON]:
         least = parse_bytes(flags[_ABOVE]) if _ABOVE in flags else tracker.LEAST
         tracker.start(shell(), least)
         print(f"Each cell is tracked. A line below it says when it changes what is in use by {rounded(least)} or more.")
@@ -35,15 +34,7 @@ def _answer(line: Line) -> Session | None:
         return None
     if rest or _ABOVE in flags:
         raise PolicyError(f"`track {line.rest}` cannot be done.{WORD.forms}")
-    shown = replace(session.timeline(), tracked=tracker.is_on())
-    if _SAVE not in flags:
-        return shown
-    try:
-        shown.save(flags[_SAVE])
-    except OSError as error:
-        raise PolicyError(f"{flags[_SAVE]!r} cannot be written: {error.strerror}.") from None
-    print(f"Saved: {flags[_SAVE]}")
-    return None
+    return replace(session.timeline(), tracked=tracker.is_on())
 
 
 def _offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
@@ -54,9 +45,9 @@ def _offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
 
 WORD = Word(
     "track",
-    ("track on [--above 64MiB]", "track off", "track [--save FILE]"),
+    ("track on [--above 64MiB]", "track off", "track"),
     "a line below each cell that changes memory much; alone, a chart of the session and what each cell did",
-    flags=((_ABOVE, True), (_SAVE, True)),
+    flags=((_ABOVE, True),),
     offers=_offers,
     tried=("record", "history", "trace", "monitor", "chart", "timeline"),
     instead="What each cell does to memory is `%tf_gpu track on`; `%tf_gpu track` shows it.",
