@@ -1,4 +1,4 @@
-"""Shows `%tf_gpu why` under a cell that a lack of GPU memory has ended, and keeps the minutes before for `timeline`.
+"""Shows `%tf_gpu why` under a cell that a lack of GPU memory has ended.
 
 It is called at the end of each cell, below its traceback, and returns at once unless there was an error and a framework
 is there that may have raised it. It never fails, and keeps nothing of the error.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from tfgpu_magic.config.frameworks import NAMES
@@ -30,7 +29,6 @@ class FailureWatch:
 
     def __init__(self, shell: Any, wanted: Callable[[], bool] = lambda: True) -> None:
         self._shell, self._wanted = shell, wanted
-        self._began: float | None = None
         self._known = _id_of_last()
 
     def start(self) -> None:
@@ -46,22 +44,19 @@ class FailureWatch:
             self._shell.events.unregister("post_run_cell", self._after)
 
     def _before(self, _: Any) -> None:
-        self._began, self._known = time.time(), _id_of_last()
+        self._known = _id_of_last()
 
     def _after(self, result: Any) -> None:
         error = getattr(result, "error_in_exec", None)  # a cell that was interrupted while it awaited has no result
         if error is None and _id_of_last() != self._known:  # a traceback that the cell has gone on from, as `%run` does
             error = _last()
-        began, self._began, self._known = self._began, None, _id_of_last()  # that of a cell within a cell is told once
-        if error is None or not (NAMES.keys() | {_CALLS}) & sys.modules.keys():
+        self._known = _id_of_last()  # that of a cell within a cell is told once
+        if error is None or not self._wanted() or not (NAMES.keys() | {_CALLS}) & sys.modules.keys():
             return
         with contextlib.suppress(BaseException):  # the user's error is what must be seen, and its class may have code
             from tfgpu_magic.insight.why import showing  # few cells end so, and loading the extension needs none of it
 
-            number = getattr(result, "execution_count", None)
-            if self._wanted():
-                showing.show(error, number, began)
-            showing.keep(error, number)  # it samples, and what is shown goes by what was seen before
+            showing.show(error, getattr(result, "execution_count", None))
 
 
 def _id_of_last() -> int:

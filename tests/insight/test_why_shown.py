@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.insight.why_on_machine import AWAKE, COPY, RAISES, interrupted, kept, lets_go, seen, with_a_defect
+from tests.insight.why_on_machine import AWAKE, RAISES, interrupted, lets_go, seen, with_a_defect
 from tests.isolate.notebook import notebook
 from tests.machines import machine_of
 from tests.magic.shell import Seen, cells
@@ -64,13 +64,6 @@ def test_it_is_below_a_traceback_that_is_shown_within_a_cell_and_once(machine: M
 
 def test_a_cell_that_was_interrupted_while_it_awaited_has_no_result(machine: Machine) -> None:
     assert run(machine, interrupted) == ("", "since a cell (await later(tf.zeros(3)))")
-
-
-def test_the_minutes_before_are_kept_of_each_lack_of_memory_shown_or_not(machine: Machine) -> None:
-    unsure = "raise tf.errors.InternalError(None, None, 'cuDNN failed to initialize')"
-    off = "%config TfGpuMagics.why = False"
-
-    assert run(machine, kept, AWAKE, COPY, "1 / 0", unsure, off, RAISES) == [3, 7]
 
 
 def test_it_keeps_nothing_of_the_error(machine: Machine) -> None:

@@ -15,7 +15,6 @@ from IPython.utils.capture import capture_output
 from tests.magic.shell import Seen, cells
 from tests.slack import SLACK
 from tfgpu_magic.config.runtime import RUNTIME
-from tfgpu_magic.insight.timeline import TIMELINE
 from tfgpu_magic.insight.why import explaining
 from tfgpu_magic.insight.why.explaining import KEPT
 from tfgpu_magic.insight.why.explanation import Explanation
@@ -26,18 +25,7 @@ FULL = (
 )
 """What TensorFlow says; to run out of memory for real takes ten seconds."""
 RAISES = f"raise tf.errors.ResourceExhaustedError(None, None, {FULL!r})"
-COPY = "raise tf.errors.InternalError(None, None, 'Dst tensor is not initialized.')"
 AWAKE = "import tensorflow as tf; x = tf.zeros(3)"
-SAMPLED = """
-import threading, time
-from tfgpu_magic.insight import sampling
-def sample():
-    while True:
-        sampling.sample()
-        time.sleep(0.2)
-threading.Thread(target=sample, daemon=True).start()
-"""
-"""Samples as a kernel does that has the machine to itself."""
 
 
 def seen(*sources: str) -> tuple[list[Seen], Explanation | None]:
@@ -89,12 +77,6 @@ def lets_go() -> tuple[bool, bool]:
     traceback.tb = traceback.etype = traceback.value = traceback.evalue = None
     gc.collect()
     return kept, ref() is not None
-
-
-def kept(*sources: str) -> list[int | None]:
-    """Run cells, and return the numbers of those before which the last minutes were kept."""
-    cells(*sources)
-    return [failure.number for failure in TIMELINE.failures()]
 
 
 def interrupted() -> tuple[str, str | None]:

@@ -203,6 +203,16 @@ def figures() -> dict[str, tuple[Figure, ...]]:
     return found
 
 
+def pools() -> list[PoolState]:
+    """Return the pools of all frameworks that are ready."""
+    found: list[PoolState] = []
+    for framework in FRAMEWORKS:
+        with contextlib.suppress(Exception):  # as in `figures`
+            if isinstance(framework, Explained) and framework.stage() is Stage.READY:
+                found += framework.pools()
+    return found
+
+
 def counters() -> list[Counter]:
     """Return the counters of the pools of all frameworks that use a GPU; some 10 µs a pool."""
     found: list[Counter] = []

@@ -53,21 +53,12 @@ def _free(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
     yield f"%{_magic(case)} {way.words}", text
 
 
-def _now(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
-    if case.host == "program":
-        yield _apply(case, way), f"now, for {rounded(way.size)}"
-    else:
-        yield f"%{_magic(case)} {way.words}", "now; then run the cell again"
-
-
 def _isolate(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
     if case.host == "program":
-        gpus = f"gpus={way.gpus}, " if way.gpus else ""
-        yield f'@tfgpu_magic.isolated({gpus}policy="{way.words}")', "for one function, in a process of its own"
+        yield f'@tfgpu_magic.isolated(policy="{way.words}")', "for one function, in a process of its own"
         return
-    gpus = f"--gpus {way.gpus} " if way.gpus else ""
     keeps = "" if case.call else f"; this {here(case)} keeps what it holds"
-    yield f"%%{_magic(case)} isolate {gpus}{way.words}", f"above the cell: it runs in a process of its own{keeps}"
+    yield f"%%{_magic(case)} isolate {way.words}", f"above the cell: it runs in a process of its own{keeps}"
 
 
 def _restart(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
@@ -107,17 +98,11 @@ def _shut(case: Explanation, way: Way) -> Iterator[tuple[str, str]]:
 
 
 def _smaller(_: Explanation, way: Way) -> Iterator[tuple[str, str]]:
-    if way.shape is not None:
-        yield "", f"A smaller batch: shape {shape(way.shape)}, {rounded(way.size)}, would fit."
-    elif way.size is not None:
-        yield "", f"A smaller batch: {rounded(way.size)} would fit."
-    else:
-        yield "", "A smaller batch needs less."
+    yield "", "A smaller batch needs less." if way.size is None else f"A smaller batch: {rounded(way.size)} would fit."
 
 
 _WAYS: dict[str, Callable[[Explanation, Way], Iterator[tuple[str, str]]]] = {
     "free": _free,
-    "now": _now,
     "isolate": _isolate,
     "restart": _restart,
     "park": _park,

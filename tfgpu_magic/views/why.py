@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.monitor.report import TENSORFLOW
-from tfgpu_magic.units import MIB, rounded
-from tfgpu_magic.views import chart, html, phrases, ways_out
-from tfgpu_magic.views.chart import Curve
+from tfgpu_magic.units import rounded
+from tfgpu_magic.views import html, phrases, ways_out
 from tfgpu_magic.views.tensors import called
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 NONE = "Nothing has run out of GPU memory here since tfgpu_magic was loaded."
 
 _MOST_PROCESSES = 5
-_WIDTH = 20  # characters of a curve
 
 _STYLE = """
 .tfgpu.tfgpu table .tfgpu-fact { width: 1%; white-space: nowrap; }
@@ -47,7 +45,7 @@ class Why:
         case = self.explanation
         if case is None:
             return NONE
-        facts = [*_facts(case), *_before(case)]
+        facts = [*_facts(case)]
         width = max((len(label) for label, _ in facts), default=0)
         named = ((label if at == 0 else "", *line) for label, of_it in facts for at, line in enumerate(of_it))
         lines = [f"  {label:<{width}}  {f'{size:>8}  ' if size else ''}{text}" for label, size, text in named]
@@ -60,12 +58,10 @@ class Why:
         case = self.explanation
         if case is None:
             return html.page(f"<p>{html.prose(NONE)}</p>")
-        curve = _curve(case)
         parts = [
             f"<style>{' '.join(_STYLE.split())}</style>",
             f"<p><strong>{html.prose(_headline(case))}</strong></p>",
             html.rows("", [row for label, lines in _facts(case) for row in _rows(label, lines)]),
-            "" if curve is None else chart.STYLE + chart.draw(curve) + chart.legend([curve]),
             html.rows(ways_out.lead(case), [_way(line, text) for line, text in ways_out.lines(case)]),
         ]
         return html.page("".join(parts) + "".join(map(html.remark, _remarks(case))))
@@ -109,7 +105,8 @@ def _limit(case: Explanation) -> str:
     pool = case.pool
     if pool is None:
         return _unknown(case)
-    return f"{_asked(case)} did not fit into {_pool(case)}, which is limited to {rounded(pool.limit)}, {_filled(case)}."
+    full = f"{_asked(case)} did not fit into {_pool(case)}, which is limited to {rounded(pool.limit)}, {_filled(case)}."
+    return f"{full} If it was not full again, its free memory was in pieces." if _may_be_in_pieces(case) else full
 
 
 def _full(case: Explanation) -> str:
@@ -177,21 +174,6 @@ def _facts(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
         yield "Largest", [(rounded(one.size), f"{called(one.name, one.others)} ({one.what})") for one in case.biggest]
 
 
-def _before(case: Explanation) -> Iterator[tuple[str, list[_Line]]]:
-    """Give what was in use in the last minutes, as a curve and in words."""
-    curve = _curve(case)
-    if curve is not None:
-        (begin, first), (end, last) = curve.points[0], curve.points[-1]
-        path = f"{rounded(first)} in use, then {rounded(last)}; {rounded(curve.highest)} at most"
-        yield "Before", [("", f"{chart.line(curve, _WIDTH)} {path}, in {phrases.seconds(end - begin)}")]
-
-
-def _curve(case: Explanation) -> Curve | None:
-    """Return what was in use of the GPU in the last minutes; None where that was not seen to change."""
-    sizes = [in_use // MIB for _, in_use in case.past]
-    return Curve(_gpu(case), case.past, sum(case.parts) or None) if len(set(sizes)) > 1 else None
-
-
 def _holders(case: Explanation) -> list[_Line]:
     rows = [(rounded(row.held), ways_out.owner(case, row)) for row in case.processes[:_MOST_PROCESSES]]
     more = len(case.processes) - _MOST_PROCESSES
@@ -214,6 +196,12 @@ def _filled(case: Explanation) -> str:
     if pool.reached is not None or pool.level == pool.in_use:
         return f"with {rounded(pool.level)} in use"
     return f"with {rounded(pool.in_use)} in use now, and {rounded(pool.peak)} at its peak"
+
+
+def _may_be_in_pieces(case: Explanation) -> bool:
+    """Tell whether there is room in the pool as it is now."""
+    pool, size = case.pool, case.shortage.size
+    return pool is not None and None not in (size, pool.limit) and pool.in_use + (size or 0) <= (pool.limit or 0)
 
 
 def _pool(case: Explanation) -> str:

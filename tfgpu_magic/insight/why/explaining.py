@@ -17,12 +17,9 @@ from typing import TYPE_CHECKING
 from tfgpu_magic import frameworks
 from tfgpu_magic.config import cuda, self_report
 from tfgpu_magic.config.process_state import Stage
-from tfgpu_magic.frameworks.shortage import PoolState
 from tfgpu_magic.host import host
-from tfgpu_magic.insight import sampling
 from tfgpu_magic.insight.tensors import holders
-from tfgpu_magic.insight.timeline import BEFORE_FAILURE, TIMELINE
-from tfgpu_magic.insight.why import causes, errors, waited
+from tfgpu_magic.insight.why import causes, errors
 from tfgpu_magic.insight.why.explanation import Explanation
 from tfgpu_magic.insight.why.trial import Planned
 from tfgpu_magic.insight.why.ways import ways
@@ -30,16 +27,15 @@ from tfgpu_magic.monitor import one_look, tabulate
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.look import look
 from tfgpu_magic.monitor.owners import Owner
-from tfgpu_magic.monitor.report import TENSORFLOW, Report
+from tfgpu_magic.monitor.report import Report
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tfgpu_magic.frameworks.shortage import Shortage
+    from tfgpu_magic.frameworks.shortage import PoolState, Shortage
     from tfgpu_magic.insight.holding import Holding
-    from tfgpu_magic.monitor.report import GpuUse
     from tfgpu_magic.monitor.rows import GpuRow, Table
 
 LOOK_TIMEOUT = 3.0
@@ -73,13 +69,12 @@ class Kept:
 KEPT = Kept()
 
 
-def explain(error: BaseException, number: int | None = None, began: float | None = None) -> Explanation | None:
+def explain(error: BaseException, number: int | None = None) -> Explanation | None:
     """Explain an error of this process, or of an isolated call that it has made; None where it is not about GPU memory.
 
     Args:
         error: the error.
         number: the number of the cell that it has ended, if any.
-        began: when that cell began, in seconds since the epoch, if that is known.
     """
     shortage = errors.shortage(error)
     if shortage is None:
@@ -89,22 +84,20 @@ def explain(error: BaseException, number: int | None = None, began: float | None
     started = framework.stage() is Stage.READY
     if not (started or of_call or shortage.kind == "driver"):
         return None  # it uses no GPU here
-    pools = [_at_failure(pool, shortage, began) for pool in _pools(framework)] if started and not of_call else []
+    pools = [_at_failure(pool, shortage) for pool in _pools(framework)] if started and not of_call else []
     snapshot, table = _look()
     shown = () if of_call else cuda.shown()
     case = _case(shortage, type(error).__name__, number, pools, table, started=started or of_call, shown=shown)
     if case is None:
         return None
     if started and not of_call:
-        sampling.sample()
-        case = replace(case, biggest=_biggest(case.pool), past=_past(case.gpu))
+        case = replace(case, biggest=_biggest(case.pool))
     return _keep(_with_ways(replace(case, call=of_call), snapshot), error)
 
 
 def explain_call(
     error: BaseException,
-    uses: Sequence[GpuUse],
-    limited: Collection[str],
+    pools: Sequence[PoolState],
     then: Snapshot,
     *,
     pid: int | None,
@@ -114,8 +107,7 @@ def explain_call(
 
     Args:
         error: the error.
-        uses: what the frameworks in its process reported, by GPU UUID.
-        limited: the UUIDs of the GPUs on which it had a limit.
+        pools: the pools of the frameworks in its process when it had failed.
         then: the GPUs when it had failed.
         pid: its process.
         number: the number of the cell.
@@ -127,12 +119,8 @@ def explain_call(
     if pid is not None and pid in owners:  # it held the memory, and has ended since
         owners = {**owners, pid: Owner(pid=pid, who="this", text="this notebook's isolated cell")}
     table = tabulate.make(then, owners)
-    held = {row.gpu: row.held for row in table.processes if row.pid == pid}
-    labels = {gpu.uuid: gpu.label for gpu in then.gpus}
-    pools = [
-        pool for use in uses for pool in _reported(shortage.framework, use, limited, held.get(labels.get(use.gpu, "")))
-    ]
-    case = _case(shortage, type(error).__name__, number, pools, table)
+    failed = [_at_failure(pool, shortage) for pool in pools if pool.framework == shortage.framework]
+    case = _case(shortage, type(error).__name__, number, failed, table)
     if case is None:
         return None
     now = look(LOOK_TIMEOUT)
@@ -153,15 +141,9 @@ def _pools(framework: frameworks.Framework) -> Sequence[PoolState]:
     return ()
 
 
-def _at_failure(pool: PoolState, shortage: Shortage, began: float | None) -> PoolState:
-    """Return a pool with what was in use of it when memory was missing, where the error or the samples tell that."""
-    reached = shortage.in_use if shortage.device in (pool.name, "") else None
-    if reached is None and began is not None and pool.framework == TENSORFLOW:
-        seen = waited.in_use(TIMELINE.samples(), pool.gpu, since=began, until=time.time())
-        if seen is not None:
-            beside = sum(one.in_use for one in frameworks.counters() if one.gpu == pool.gpu) - pool.in_use
-            reached = min(pool.peak, seen - beside)
-    return replace(pool, reached=reached)
+def _at_failure(pool: PoolState, shortage: Shortage) -> PoolState:
+    """Return a pool with what was in use of it when memory was missing, where the error tells that."""
+    return replace(pool, reached=shortage.in_use) if shortage.device in (pool.name, "") else pool
 
 
 def _biggest(pool: PoolState | None) -> tuple[Holding, ...]:
@@ -170,12 +152,6 @@ def _biggest(pool: PoolState | None) -> tuple[Holding, ...]:
     if pool is not None:
         found = tuple(one for one in found if one.framework != pool.framework or one.device == pool.name)
     return found[:MOST_HOLDERS]
-
-
-def _past(gpu: GpuRow | None) -> tuple[tuple[float, int], ...]:
-    """Return what was in use of a GPU in the last minutes: seconds since the epoch, and bytes."""
-    samples = TIMELINE.samples(BEFORE_FAILURE)
-    return tuple((one.time, level.in_use) for one in samples for level in one.levels if gpu and level.gpu == gpu.uuid)
 
 
 def _look() -> tuple[Snapshot, Table]:
@@ -190,36 +166,6 @@ def _look() -> tuple[Snapshot, Table]:
 
     table = one_look.table(report, timeout=LOOK_TIMEOUT)
     return seen[-1], table
-
-
-def _reported(framework: str, use: GpuUse, limited: Collection[str], held: int | None) -> list[PoolState]:
-    """Return what a process that is gone has reported of a framework's pools on one GPU.
-
-    Args:
-        framework: the framework's name.
-        use: the report.
-        limited: the UUIDs of the GPUs on which the process had a limit.
-        held: bytes that the process held of the GPU; None where that is not known.
-    """
-    figures = [figure for figure in use.figures if figure.framework == framework]
-    if not figures:
-        return []
-    names = [(one.name, one.limit) for one in use.logical] or [("", use.limit)]
-    own = next((figure.size for figure in figures if figure.what == "limit"), None)
-    return [
-        PoolState(
-            framework=framework,
-            name=name,
-            gpu=use.gpu,
-            in_use=sum(figure.size for figure in figures if figure.used),
-            peak=sum(figure.size for figure in figures if figure.peak),
-            limit=most,
-            capped=use.gpu in limited or own is not None,
-            grows=held is not None and most is not None and held < most,  # it had not taken all that it may
-        )
-        for name, limit in names
-        for most in [own or limit]
-    ]
 
 
 def _case(

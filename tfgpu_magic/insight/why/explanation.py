@@ -22,9 +22,9 @@ Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "l
 - ``library``: one of CUDA's libraries found no room beside the pool.
 """
 
-WayKind: TypeAlias = Literal["free", "now", "isolate", "restart", "park", "shut", "smaller"]
-"""What is done: let go of what IPython keeps; set it at once; run the cell in a process of its own; set it in a new
-kernel; park another notebook, or shut it down; ask for less."""
+WayKind: TypeAlias = Literal["free", "isolate", "restart", "park", "shut", "smaller"]
+"""What is done: let go of what IPython keeps; run the cell in a process of its own; set it in a new kernel; park another
+notebook, or shut it down; ask for less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +34,14 @@ class Way:
     Attributes:
         kind: what is done.
         words: the words of a line, a policy's as a rule; empty where there is none.
-        gpus: the number of GPUs that an isolated cell asks for; 0 where it asks for none.
         row: the process to park or to shut down; None where there is none.
         size: bytes that would do, or that come free; None where that is not known.
-        shape: the largest part of the tensor that fits, as its shape; None where that is not known.
     """
 
     kind: WayKind
     words: str = ""
-    gpus: int = 0
     row: ProcessRow | None = None
     size: int | None = None
-    shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +61,6 @@ class Explanation:
         seen: when the GPU was read, in seconds since the epoch.
         processes: those that hold memory of it, the largest first.
         biggest: what of the user's holds most, the largest first.
-        past: what was in use of the GPU before: times in seconds since the epoch, and bytes; empty where that was not
-            noted.
         ways: the ways out that were tried, the one that costs least first.
         host: what the process is: a notebook's kernel, a session, a program.
         call: whether it was an isolated cell or call, whose process is gone.
@@ -85,7 +79,6 @@ class Explanation:
     seen: float = 0.0
     processes: tuple[ProcessRow, ...] = ()
     biggest: tuple[Holding, ...] = ()
-    past: tuple[tuple[float, int], ...] = ()
     ways: tuple[Way, ...] = ()
     host: Host = "kernel"
     call: bool = False

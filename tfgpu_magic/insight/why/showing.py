@@ -4,35 +4,20 @@ from __future__ import annotations
 
 from IPython.display import display
 
-from tfgpu_magic.insight import sampling
-from tfgpu_magic.insight.why import errors
 from tfgpu_magic.insight.why.explaining import KEPT, explain
 from tfgpu_magic.views.why import Why
 
 
-def keep(error: BaseException, number: int | None) -> None:
-    """Keep the last minutes for good where an error says for certain that a GPU has no memory left.
-
-    Args:
-        error: the error.
-        number: the number of the cell that it has ended, if that is known.
-    """
-    shortage = errors.shortage(error)
-    if shortage is not None and shortage.certain:
-        sampling.keep(number)
-
-
-def show(error: BaseException, number: int | None, began: float | None) -> None:
+def show(error: BaseException, number: int | None) -> None:
     """Show below a cell why the error that has ended it says that a GPU has no memory; nothing for other errors.
 
     Args:
         error: the error.
         number: the cell's number.
-        began: when the cell began, in seconds since the epoch.
     """
     if KEPT.has(error, number):
         return  # by an isolated cell, which knows more of its process
-    found = explain(error, number, began)
+    found = explain(error, number)
     if found is not None:
         display(Why(found))  # type: ignore[no-untyped-call]  # IPython's
 

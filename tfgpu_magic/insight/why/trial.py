@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tfgpu_magic import control
 from tfgpu_magic.config import fit, parser
 from tfgpu_magic.config.memory import context_bytes, reserve_bytes
-from tfgpu_magic.frameworks import FRAMEWORKS, Limited
 from tfgpu_magic.isolate import offer
 from tfgpu_magic.monitor.report import TENSORFLOW
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from tfgpu_magic.config.fit import Device
     from tfgpu_magic.config.plan import Plan
-    from tfgpu_magic.config.policy import Policy
     from tfgpu_magic.monitor.rows import ProcessRow
     from tfgpu_magic.monitor.snapshot import Snapshot
 
@@ -40,24 +38,21 @@ class Planned:
         snapshot = self._snapshot if without is None else _emptied(self._snapshot, without)
         return self._has_room(lambda: control.foresee(words, self._asked, see=lambda: snapshot), need)
 
-    def now(self, words: str, need: int) -> bool:
-        """Tell whether this process would have so much in one pool, if the words were said now."""
-        told = [one for one in FRAMEWORKS if isinstance(one, Limited) and one.name == self._framework]
-        if not told or told[0].fixed_once_used:
-            return False
-        return self._has_room(lambda: control.plan(words, frameworks="all", see=lambda: self._snapshot), need)
+    def beside(self, words: str, need: int) -> bool:
+        """Tell whether an isolated cell would have so much in one pool with these words, beside this process.
 
-    def beside(self, words: str, need: int) -> int | None:
-        """Return the number of GPUs that an isolated cell must ask for, 0 where it need not; None where there are none.
-
-        Without a number it sees every GPU that this process sees, and uses the one that this process used.
+        It sees every GPU that this process sees, and uses the one that this process used.
         """
-        devices = _seen(parser.parse(words), self._snapshot)
-        rooms = [0 if fit.problems([device]) else self._room(device) for device in devices]
-        here = next((at for at, device in enumerate(devices) if device.gpu.uuid == self._gpu), 0)
-        if rooms and all(rooms) and rooms[here] >= need:
-            return 0
-        return 1 if max(rooms, default=0) >= need else None
+        try:
+            tried = (
+                partial(offer.candidates, here, parser.parse(words), self._snapshot)
+                for here in offer.nearest_first(self._snapshot)
+            )
+            devices = offer.first(tried)
+        except Exception:  # as below
+            return False
+        here = [device for device in devices if device.gpu.uuid == self._gpu] or list(devices[:1])
+        return bool(here) and not fit.problems(here) and self._room(here[0]) >= need
 
     @property
     def _asked(self) -> control.Frameworks:
@@ -83,14 +78,6 @@ class Planned:
             return 0
         room = gpu.free - context_bytes(gpu.total)
         return max(0, room - (reserve_bytes(room, gpu.capability) if self._framework == TENSORFLOW else 0))
-
-
-def _seen(policy: Policy, snapshot: Snapshot) -> tuple[Device, ...]:
-    """Return the GPUs that an isolated cell with a policy of its own would see; none where it would be refused."""
-    try:
-        return offer.first(partial(offer.candidates, here, policy, snapshot) for here in offer.nearest_first(snapshot))
-    except Exception:  # as above
-        return ()
 
 
 def _emptied(snapshot: Snapshot, row: ProcessRow) -> Snapshot:

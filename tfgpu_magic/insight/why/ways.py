@@ -43,15 +43,8 @@ class Trial(Protocol):
             without: a process whose memory would be free.
         """
 
-    def now(self, words: str, need: int) -> bool:
-        """Tell whether this process would have so much in one pool, if the words were said now."""
-
-    def beside(self, words: str, need: int) -> int | None:
-        """Return what an isolated cell must ask for to have so much in one pool with these words.
-
-        Returns:
-            The number of GPUs that it must ask for, 0 where it need not; None where it cannot have it.
-        """
+    def beside(self, words: str, need: int) -> bool:
+        """Tell whether an isolated cell would have so much in one pool with these words, beside this process."""
 
 
 def ways(case: Explanation, trial: Trial) -> tuple[Way, ...]:
@@ -69,55 +62,47 @@ def _lines(case: Explanation, trial: Trial) -> Iterator[Way]:
     """Give the ways that are lines to paste, and then what else can be done to others."""
     if kept := _kept(case):
         yield Way(kind="free", words="free", size=kept)
-    needs = _needs(case)
-    if case.cause == "limit" and not case.call:
-        lines = ((f"limit {text}", need) for need, text in needs)
-        yield from _first(Way(kind="now", words=words, size=need) for words, need in lines if trial.now(words, need))
     if case.cause not in ("start", "size"):
-        yield from _first(
-            Way(kind="isolate", words="growth", gpus=gpus, size=need)
-            for need, _ in needs
-            if (gpus := trial.beside("growth", need)) is not None
-        )
+        need = next((need for need, _ in _needs(case) if trial.beside("growth", need)), None)
+        if need is not None:
+            yield Way(kind="isolate", words="growth", size=need)
     restart = None if case.call else next((one for one in _restarts(case) if trial.anew(*one)), None)
     if restart is not None:
         words, need = restart
         yield Way(kind="restart", words=words, size=need)
     # Where a restart is enough, nobody need be shut down for one.
-    yield from _first(way for way in _without(case, trial) if restart is None or not way.words)
-
-
-def _first(found: Iterator[Way]) -> Iterator[Way]:
-    return itertools.islice(found, 1)
+    others = (way for way in _without(case, trial) if restart is None or not way.words)
+    yield from itertools.islice(others, 1)
 
 
 def _restarts(case: Explanation) -> Iterator[tuple[str, int]]:
     """Give the policies that may have room in a new process, with what they must have room for, the nearest first."""
-    needs, pool, is_tensorflow = _needs(case), case.pool, case.shortage.framework == TENSORFLOW
-    in_pieces = case.cause == "pieces"  # of which CUDA's own pools have fewer, as TensorFlow's log says, too
-    growth = "growth --release" if in_pieces or (pool is not None and pool.releases) else "growth"
     if case.cause == "start":
         yield "pick", LEAST_LIMIT
-        return
-    if case.cause == "library":
-        level = LIBRARY_ROOM + (0 if pool is None else pool.level)
-        if is_tensorflow:
-            yield growth, level
-            yield f"pick; {growth}", level
-        yield from ((f"limit {_text(need)}", need) for need in [0 if pool is None else pool.level] if need)
-        return
-    if len(case.parts) > 1 and pool is not None:
-        for need, text in needs:
-            sizes = [text if at == case.part else _text(part) for at, part in enumerate(case.parts)]
-            yield f"split {' '.join(sizes)}{_grow(case)}", need
-        return
-    if pool is not None and (pool.grows or in_pieces) and not pool.capped and is_tensorflow:
-        yield from ((growth, need) for need, _ in needs)
-        yield from ((f"pick --need {text}; {growth}", need) for need, text in needs)
-        return
-    if case.cause != "size":
-        yield from ((f"limit {text}{_grow(case)}", need) for need, text in needs)
-    yield from ((f"pick --need {text}; limit {text}{_grow(case)}", need) for need, text in needs)
+    elif case.cause == "library":  # which wants room beside the pool
+        level = 0 if case.pool is None else case.pool.level
+        is_tensorflow = case.shortage.framework == TENSORFLOW
+        yield ("growth", level + LIBRARY_ROOM) if is_tensorflow else (f"limit {_text(level)}", level)
+    else:
+        memory = [(need, text, _memory(case, text)) for need, text in _needs(case)]
+        if case.cause != "size":
+            yield from ((words, need) for need, _, words in memory)
+        if len(case.parts) < 2:
+            yield from ((f"pick --need {text}; {words}", need) for need, text, words in memory)
+
+
+def _memory(case: Explanation, text: str) -> str:
+    """Return the words for a pool that is to have so much."""
+    pool = case.pool
+    if pool is None:
+        return f"limit {text}"
+    if len(case.parts) > 1:
+        sizes = [text if at == case.part else _text(part) for at, part in enumerate(case.parts)]
+        return f"split {' '.join(sizes)}{_grow(case)}"
+    in_pieces = case.cause == "pieces"  # of which CUDA's own pools have fewer, as TensorFlow's log says, too
+    if (pool.grows or in_pieces) and not pool.capped and case.shortage.framework == TENSORFLOW:
+        return "growth --release" if in_pieces or pool.releases else "growth"
+    return f"limit {text}{_grow(case)}"
 
 
 def _grow(case: Explanation) -> str:
@@ -199,12 +184,9 @@ def _text(size: int) -> str:
 
 
 def _smaller(case: Explanation) -> Way:
-    """Return how much less would fit, as far as that is known."""
-    pool, size, shape = case.pool, case.shortage.size, case.shortage.shape
+    """Return how much would fit, as far as that is known."""
+    pool, size = case.pool, case.shortage.size
     if size is None or pool is None or pool.limit is None or case.cause not in ("limit", "pool", "size"):
         return Way(kind="smaller")
     room = pool.limit - pool.level
-    rows = room * shape[0] // size if shape and size else 0
-    if shape is None or not 0 < rows < shape[0]:
-        return Way(kind="smaller", size=room if 0 < room < size else None)
-    return Way(kind="smaller", size=size * rows // shape[0], shape=(rows, *shape[1:]))
+    return Way(kind="smaller", size=room if 0 < room < size else None)

@@ -173,13 +173,14 @@ class Cell:
         if why := self._why(error, answer, self._before):
             self._show(why)
         elif frameworks.out_of_memory(error):
-            self._show(crowd(uses, answer.facts.limited, self._before, self.pid, control.names(self._before)))
+            limited = {pool.gpu for pool in answer.facts.pools if pool.capped}
+            self._show(crowd(uses, limited, self._before, self.pid, control.names(self._before)))
 
     def _why(self, error: BaseException, answer: Answer, then: Snapshot) -> Why | None:
         """Return why it ran out of memory; None where that cannot be found out."""
         number = None if self._line.detach else self._number
         with contextlib.suppress(Exception):  # its own error is what must be seen
-            found = explain_call(error, answer.facts.uses, answer.facts.limited, then, pid=self.pid, number=number)
+            found = explain_call(error, answer.facts.pools, then, pid=self.pid, number=number)
             return None if found is None else Why(found)
         return None
 

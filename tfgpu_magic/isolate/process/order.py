@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tfgpu_magic.config.policy import NOTHING, Policy
+from tfgpu_magic.frameworks.shortage import PoolState
 from tfgpu_magic.isolate.process.inherited import Inherited
 from tfgpu_magic.monitor.report import GpuUse
 from tfgpu_magic.monitor.snapshot import Snapshot
@@ -71,10 +72,10 @@ class Facts:
 
     Attributes:
         uses: the memory that its frameworks report, by GPU UUID; empty where none was used.
-        limited: the UUIDs of the GPUs on which its memory has a limit.
+        pools: its frameworks' pools.
         values: how many of the answer's parts are what the call returned; those after them are what it raised.
     """
 
     uses: tuple[GpuUse, ...] = ()
-    limited: frozenset[str] = frozenset()
+    pools: tuple[PoolState, ...] = ()
     values: int = 0

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tfgpu_magic import frameworks
 from tfgpu_magic.config import self_report
-from tfgpu_magic.config.runtime import RUNTIME, adopt, limits_now
+from tfgpu_magic.config.runtime import RUNTIME, adopt
 from tfgpu_magic.errors import Unpicklable, WorkerDied
 from tfgpu_magic.isolate.process import inherited, inside, keras_settings, wire
 from tfgpu_magic.isolate.process.order import ANSWER, APART, LEAVE, Facts, Order
@@ -97,7 +98,7 @@ def _send(connection: socket.socket, outcome: Result) -> None:
     with contextlib.suppress(Exception):  # the call may have left this process in any state, and facts are no answer
         facts = replace(facts, uses=self_report.brief().uses)
         if facts.uses:
-            facts = replace(facts, limited=frozenset(gpu for gpu, pools in limits_now().items() if pools))
+            facts = replace(facts, pools=tuple(frameworks.pools()))
     try:
         wire.send(connection, ANSWER, [pickle.dumps(facts), *outcome.values, *outcome.error])
     except ConnectionError:
