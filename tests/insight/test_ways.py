@@ -35,7 +35,7 @@ class Fits:
 
     def beside(self, words: str, need: int) -> bool:
         self.tried.append((f"isolate {words}", need))
-        return self.isolated
+        return self.isolated and words == "growth"
 
 
 def _kinds(found: Explanation, trial: Fits) -> list[tuple[str, str]]:

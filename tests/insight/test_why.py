@@ -158,7 +158,7 @@ def test_a_gpu_that_others_hold_is_left_for_one_that_is_free() -> None:
     assert found.cause == "pool"
     assert "free of GPU 0 when TensorFlow started" in before[2].text
     assert found.processes[0].held == 5 * GIB
-    assert [way.kind for way in found.ways] == ["restart", "smaller"]
+    assert found.ways[0].words == "pick --need 3.1GiB; growth"
     assert "it fits" in again[0].text
 
 

@@ -23,8 +23,8 @@ Cause: TypeAlias = Literal["start", "size", "limit", "pool", "gpu", "pieces", "l
 """
 
 WayKind: TypeAlias = Literal["free", "isolate", "restart", "park", "shut", "smaller"]
-"""What is done: let go of what IPython keeps; run the cell in a process of its own; set it in a new kernel; park another
-notebook, or shut it down; ask for less."""
+"""What is done: let go of what IPython keeps; run the cell in a process of its own; set it in a new kernel; park
+another notebook, or shut it down; ask for less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,9 +63,13 @@ def _lines(case: Explanation, trial: Trial) -> Iterator[Way]:
     if kept := _kept(case):
         yield Way(kind="free", words="free", size=kept)
     if case.cause not in ("start", "size"):
-        need = next((need for need, _ in _needs(case) if trial.beside("growth", need)), None)
-        if need is not None:
-            yield Way(kind="isolate", words="growth", size=need)
+        needs = _needs(case)
+        tried = [("growth", need) for need, _ in needs] + [
+            (f"pick --need {text}; growth", need) for need, text in needs
+        ]
+        yield from itertools.islice(
+            (Way(kind="isolate", words=words, size=need) for words, need in tried if trial.beside(words, need)), 1
+        )
     restart = None if case.call else next((one for one in _restarts(case) if trial.anew(*one)), None)
     if restart is not None:
         words, need = restart
