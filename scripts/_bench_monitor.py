@@ -80,8 +80,9 @@ def _inside(runs: int) -> dict[str, list[float]]:
     import nvitop  # type: ignore[import-untyped]
     import pynvml
 
-    from tfgpu_magic.monitor import board, collector, holders
+    from tfgpu_magic.monitor import board, collector
     from tfgpu_magic.monitor.directory import BoardDirectory
+    from tfgpu_magic.monitor.driver_users import holder_began
     from tfgpu_magic.monitor.readers import Readers
     from tfgpu_magic.monitor.snapshot import Parser
     from tfgpu_magic.monitor.unused import AFTER, Ledger
@@ -102,13 +103,13 @@ def _inside(runs: int) -> dict[str, list[float]]:
     source, writer, reader = Readers(), board.Writer(place), board.Reader(place)
     last = collector.read(source, None, "graphics")
     ledger = Ledger()
-    ledger.step(replace(last, listed_at=time.time() - 2 * AFTER), holders.about)  # all that hold are counted
+    ledger.step(replace(last, listed_at=time.time() - 2 * AFTER), holder_began)  # all that hold are counted
 
     def tick(kind: str = "lists") -> None:
         nonlocal last
         last = collector.read(source, last, kind)
         writer.publish(last)
-        ledger.step(last, holders.about)
+        ledger.step(last, holder_began)
 
     def look() -> None:
         assert reader.look().snapshot.gpus

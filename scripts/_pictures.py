@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date
 from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, sync_playwright
@@ -15,7 +14,6 @@ from scripts._machine import OTHER, simulated
 from tests.browser.panel import open_panel, table_of, visit
 from tests.browser.scene import Scene, chromium, playing
 from tests.browser.unused import unused
-from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import SIMULATED_USER
 from tfgpu_magic.simgpu import Machine
 
@@ -142,9 +140,7 @@ def _take_unused(browser: Browser) -> None:
         eval_, train = (scene.notebook(path, f"%tf_gpu {policy}", cell) for path, (policy, cell) in cells.items())
         machine.use(train.pid, 93)
         machine.use(eval_.pid, 0)
-        today = date.today().toordinal()  # the user's own day
-        hours = {today - 1: 31 * GIB * 3600, today: 12 * GIB * 3600}
-        unused(scene, eval_, days={machine.gpus()[0].uuid: {eval_.path: hours}})
+        unused(scene, eval_)
         page = browser.new_page(viewport=SIZE, device_scale_factor=2)
         visit(page, scene, train.path)
         open_panel(page)

@@ -42,11 +42,9 @@ test('a GPU on which nothing was ever made says so in two trans', () => {
   assert.equal(line({ ...tensorflow(0, 0), policy: 'growth' }), 'never used, growth');
 });
 
-test('it says how much of its GPU a process uses, and what it has held without use', () => {
+test('it says how much of its GPU a process uses', () => {
   assert.equal(line({ utilisation: 37 }), 'use 37%');
-  assert.equal(line({ utilisation: 0, today: 2 * GIB, week: 5.5 * GIB }), 'unused today 2.0, week 5.5 GiB·h');
-  assert.equal(line({ today: GIB, week: GIB }), 'unused today 1.0 GiB·h');
-  assert.equal(line({ week: GIB }), 'unused this week 1.0 GiB·h');
+  assert.equal(line({ utilisation: 0 }), '');
 });
 
 test('a framework that nobody had heard of says what it says under its own name', () => {

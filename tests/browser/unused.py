@@ -1,4 +1,4 @@
-"""A past in which notebooks have held memory without use, as a collector has counted it: two hours cannot be waited."""
+"""A past in which notebooks have held memory without use, as a collector has recorded it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.monitor.boards import end_collectors
 from tfgpu_magic.monitor import unused_file
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.pids import began
-from tfgpu_magic.monitor.unused import Days, Line, Record
+from tfgpu_magic.monitor.unused import Line, Record
 
 if TYPE_CHECKING:
     from tests.jupyter import Notebook
@@ -20,21 +20,18 @@ if TYPE_CHECKING:
 LONG_AGO = 2 * 3600 + 100
 
 
-def unused(scene: Scene, *notebooks: Notebook, days: Days | None = None) -> None:
-    """Leave the record of a collector that has counted two hours of each notebook, and then was killed.
+def unused(scene: Scene, *notebooks: Notebook) -> None:
+    """Leave the record of a collector that has seen two hours of each notebook without use, and then was killed.
 
     Args:
         scene: where they are.
         notebooks: they hold memory now.
-        days: what was so held before, as in `Record`.
     """
     end_collectors(scene.machine)
     now = time.time()
     lines = {
         gpu.uuid: {
-            one.pid: Line(began(one.pid) or 0, one.path, held, now - LONG_AGO, True)
-            for one in notebooks
-            if (held := scene.held(one, number))
+            one.pid: Line(began(one.pid) or 0, now - LONG_AGO, True) for one in notebooks if scene.held(one, number)
         }
         for number, gpu in enumerate(scene.machine.gpus())
     }
@@ -42,4 +39,4 @@ def unused(scene: Scene, *notebooks: Notebook, days: Days | None = None) -> None
         mock.patch.dict(os.environ, TFGPU_SIMGPU=str(scene.machine.path)),
         BoardDirectory(scene.server.home / "board") as place,
     ):
-        unused_file.keep(place, Record(now, lines, days or {}))
+        unused_file.keep(place, Record(now, lines))

@@ -51,7 +51,7 @@ def test_it_shows_who_holds_what(site: str) -> None:
     assert "0 A100-80GB 61.2 / 80 GiB" in page
     assert "0 A100-80GB 61.2 / 80 GiB use 93% · 61 °C · 287 W" in page
     assert "train.ipynb busy 48.0 GiB in use 31.2 peak 44.9 limit 48 GiB use 93%" in page
-    eval_ = "eval.ipynb unused 2 h 10.1 GiB in use 0.3 peak 9.8 growth unused today 20.4 week 52.7 GiB·h"
+    eval_ = "eval.ipynb unused 2 h 10.1 GiB in use 0.3 peak 9.8 growth"
     assert f"{eval_} 10.1 GiB could come back" in page
     assert "maria 3.1 GiB" in page
     assert "2 Tesla T4 N/A: the GPU is lost" in page

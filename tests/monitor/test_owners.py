@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tfgpu_magic.monitor import driver_users
-from tfgpu_magic.monitor.driver_users import opens_driver
+from tfgpu_magic.monitor.driver_users import holder_began, opens_driver
 from tfgpu_magic.monitor.owners import _FIRST, SIMULATED_USER, Notebook, Owner, Owners, by_user
 from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.program_names import short_command
@@ -281,3 +281,25 @@ def test_what_the_kernel_denies_leaves_the_process_name(start: Start, monkeypatc
 )
 def test_a_command_is_short(command: str, short: str) -> None:
     assert short_command("name", command.split()) == short
+
+
+@needs_root
+def test_of_another_users_holder_is_read_when_it_began_and_nothing_else(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = start("/bin/sh", "-c", "echo; read line", SECRET, user=NOBODY)
+
+    def read(_: object) -> None:
+        raise AssertionError("read what is nobody else's business")
+
+    monkeypatch.setattr(driver_users, "opens_driver", read)
+
+    assert holder_began(pid) == began(pid)
+
+
+def test_what_has_ended_or_has_no_driver_open_is_not_what_the_driver_means(start: Start) -> None:
+    holds, without, ended = start(), start(drives=False), start()
+    psutil.Process(ended).kill()
+    os.waitpid(ended, 0)
+
+    assert (holder_began(holds), holder_began(without), holder_began(ended)) == (began(holds), None, None)

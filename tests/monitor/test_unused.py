@@ -1,34 +1,31 @@
-"""Memory that is held without use: since when, and how much of it, over days, restarts and what a driver hides."""
+"""Memory that is held without use: since when, over days, restarts and what a driver hides."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.sizes import GIB
 from tfgpu_magic.monitor.snapshot import Gpu, Process, Snapshot
-from tfgpu_magic.monitor.unused import AFTER, LONGEST_GAP, TRUE_FOR, Holder, Ledger, Record
+from tfgpu_magic.monitor.unused import AFTER, LONGEST_GAP, TRUE_FOR, Ledger, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 HOUR = 3600.0
 WEDNESDAY = datetime(2026, 11, 18).timestamp()
-NAMES = {1: "compute.ipynb", 2: "hold.ipynb", 3: "", 4: "other.ipynb"}
 
 
-def about(pid: int) -> Holder | None:
-    return Holder(100 + pid, NAMES.get(pid, f"{pid}.ipynb"))
+def began(pid: int) -> int | None:
+    return 100 + pid
 
 
-def reading(
-    at: float, use: Mapping[int, int | None], *, held: int | None = GIB, gpu: int | None = None, pids: int = 0
-) -> Snapshot:
+def reading(at: float, use: Mapping[int, int | None], *, gpu: int | None = None) -> Snapshot:
     """Return a snapshot of one GPU whose processes, by pid, use it by so many percent."""
-    rows = tuple(Process(gpu="0", pid=pid, kind="C", held=held, utilisation=percent) for pid, percent in use.items())
+    rows = tuple(Process(gpu="0", pid=pid, kind="C", held=GIB, utilisation=percent) for pid, percent in use.items())
     gpus = (Gpu(index=0, uuid="GPU-0", utilisation=gpu),)
     return Snapshot(time=at, gpus=gpus, processes=rows, listed_at=at)
 
@@ -37,7 +34,7 @@ def stepped(
     ledger: Ledger, times: Iterator[float] | list[float], use: Callable[[float], Mapping[int, int | None]]
 ) -> None:
     for at in times:
-        ledger.step(reading(at, use(at)), about)
+        ledger.step(reading(at, use(at)), began)
 
 
 def every(seconds: float, start: float, end: float) -> list[float]:
@@ -45,16 +42,10 @@ def every(seconds: float, start: float, end: float) -> list[float]:
 
 
 def since(ledger: Ledger, pid: int, now: float) -> float | None:
-    found = ledger.record().unused(now).get(("GPU-0", pid))
-    return found.since if found else None
+    return ledger.record().unused(now).get(("GPU-0", pid))
 
 
-def hours(record: Record, pid: int, now: float) -> tuple[float, float]:
-    found = record.unused(now).get(("GPU-0", pid))
-    return (found.today / GIB, found.week / GIB) if found else (0.0, 0.0)
-
-
-def test_a_day_of_one_that_computes_one_that_holds_and_one_that_is_there_for_two_hours_is_right_to_a_percent() -> None:
+def test_a_day_of_one_that_computes_one_that_holds_and_one_that_is_there_for_two_hours() -> None:
     ledger = Ledger()
 
     def use(at: float) -> dict[int, int | None]:
@@ -65,39 +56,31 @@ def test_a_day_of_one_that_computes_one_that_holds_and_one_that_is_there_for_two
     stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + 23.9 * HOUR), use)
     now = WEDNESDAY + 23.9 * HOUR
 
-    days = ledger.record().days["GPU-0"]
-    assert {name: sum(of.values()) / HOUR / GIB for name, of in days.items()} == {
-        NAMES[2]: pytest.approx(22.9, rel=0.01), NAMES[4]: pytest.approx(2, rel=0.01),
-    }  # fmt: skip
-    assert hours(ledger.record(), 1, now) == (0.0, 0.0)
-    assert hours(ledger.record(), 2, now)[0] == pytest.approx(22.9, rel=0.01)
     assert since(ledger, 2, now) == pytest.approx(WEDNESDAY + 10 * HOUR, abs=4)
     assert since(ledger, 1, now) is None
 
 
-def test_a_collector_that_is_killed_and_comes_back_loses_less_than_a_percent() -> None:
+def test_a_collector_that_is_killed_and_comes_back_loses_nothing() -> None:
     kept, now = Record(), WEDNESDAY
     for _ in range(12):  # twelve collectors of an hour, each killed, and replaced after ten seconds
         ledger, end = Ledger(Record.from_json(kept.to_json())), now + HOUR
         while now < end:
-            if ledger.step(reading(now, {2: 0}), about):
+            if ledger.step(reading(now, {2: 0}), began):
                 kept = ledger.record()
             now += 2
         now += 10
 
-    assert hours(kept, 2, now)[0] == pytest.approx(12, rel=0.01)
     assert kept.lines["GPU-0"][2].since == WEDNESDAY
 
 
 def test_what_nobody_saw_is_not_counted_but_for_kernels_that_ran_no_cell() -> None:
-    for quiet, counted in (({}, 1.0), ({2: WEDNESDAY - 5}, 9.0), ({2: WEDNESDAY + 3 * HOUR}, 1.0)):
+    for quiet, goes_on in (({}, False), ({2: WEDNESDAY - 5}, True), ({2: WEDNESDAY + 3 * HOUR}, False)):
         ledger = Ledger()
         stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + HOUR), lambda _: {2: 0})
         later = WEDNESDAY + 9 * HOUR
-        ledger.step(reading(later, {2: 0}), about, lambda quiet=quiet: quiet)  # type: ignore[misc]
+        ledger.step(reading(later, {2: 0}), began, lambda quiet=quiet: quiet)  # type: ignore[misc]
 
-        assert hours(ledger.record(), 2, later)[0] == pytest.approx(counted, rel=0.01)
-        assert (since(ledger, 2, later) is None) == (counted == 1.0)
+        assert since(ledger, 2, later) == (WEDNESDAY if goes_on else None)
 
 
 def test_a_pid_that_another_process_has_by_now_begins_anew() -> None:
@@ -105,19 +88,10 @@ def test_a_pid_that_another_process_has_by_now_begins_anew() -> None:
     stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + HOUR), lambda _: {2: 0})
     again = Ledger(Record.from_json(ledger.record().to_json()))
     now = WEDNESDAY + HOUR + 10
-    again.step(reading(now, {2: 0}), lambda _: Holder(999, "next.ipynb"))
+    again.step(reading(now, {2: 0}), lambda _: 999)
 
     assert since(again, 2, now) is None
     assert again.record().lines["GPU-0"][2].began == 999
-
-
-def test_a_kernel_that_is_restarted_keeps_its_notebooks_hours() -> None:
-    ledger = Ledger()
-    stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + HOUR), lambda _: {2: 0})
-    now = WEDNESDAY + HOUR + 2
-    ledger.step(reading(now, {5: 0}), lambda _: Holder(500, NAMES[2]))
-
-    assert hours(ledger.record(), 5, now)[0] == pytest.approx(1, rel=0.01)
 
 
 def test_a_pause_of_less_than_a_minute_is_use() -> None:
@@ -125,36 +99,7 @@ def test_a_pause_of_less_than_a_minute_is_use() -> None:
     end = WEDNESDAY + HOUR
     stepped(ledger, every(2, WEDNESDAY, end), lambda at: {2: 50 if (at - WEDNESDAY) % 50 < 4 else 0})
 
-    assert hours(ledger.record(), 2, end) == (0.0, 0.0)
-
-
-def test_days_end_at_midnight_and_weeks_on_monday() -> None:
-    ledger = Ledger()
-    saturday, monday = WEDNESDAY + 3 * 24 * HOUR, WEDNESDAY + 5 * 24 * HOUR
-    stepped(ledger, every(2, saturday + 22 * HOUR, saturday + 26 * HOUR), lambda _: {2: 0})
-    sunday = hours(ledger.record(), 2, saturday + 26 * HOUR)
-    stepped(ledger, every(2, saturday + 26 * HOUR, monday + HOUR), lambda _: {2: 0})
-
-    assert sunday == pytest.approx((2, 4), rel=0.01)
-    assert hours(ledger.record(), 2, monday + HOUR) == pytest.approx((1, 1), rel=0.01)
-
-
-def test_days_before_this_week_are_forgotten() -> None:
-    ledger = Ledger()
-    for day in range(30):
-        start = (datetime.fromtimestamp(WEDNESDAY) + timedelta(days=day)).timestamp()
-        stepped(ledger, every(10, start, start + 600), lambda _: {2: 0})
-
-    assert len(ledger.record().days["GPU-0"][NAMES[2]]) <= 8
-
-
-def test_of_other_users_there_is_a_time_and_no_name_and_no_hours() -> None:
-    ledger = Ledger()
-    now = WEDNESDAY + HOUR
-    stepped(ledger, every(2, WEDNESDAY, now), lambda _: {3: 0})
-
-    assert since(ledger, 3, now) == WEDNESDAY
-    assert ledger.record().days == {}
+    assert since(ledger, 2, end) is None
 
 
 @pytest.mark.parametrize(
@@ -167,45 +112,32 @@ def test_where_processes_are_not_told_apart_the_gpus_figure_tells_what_it_can(
     now = WEDNESDAY + HOUR
     use: dict[int, int | None] = {2: None} if alone else {2: None, 4: None}
     for at in every(2, WEDNESDAY, now):
-        ledger.step(reading(at, use, gpu=gpu), about)
+        ledger.step(reading(at, use, gpu=gpu), began)
 
     assert (since(ledger, 2, now) is not None) == known
-    assert (hours(ledger.record(), 2, now)[0] > 0.9) == known
 
 
-def test_memory_that_the_driver_hides_makes_no_hours() -> None:
-    ledger = Ledger()
-    now = WEDNESDAY + HOUR
-    for at in every(2, WEDNESDAY, now):
-        ledger.step(reading(at, {2: 0}, held=None), about)
-
-    assert (since(ledger, 2, now), hours(ledger.record(), 2, now)) == (WEDNESDAY, (0.0, 0.0))
-
-
-def test_a_record_that_is_old_tells_hours_and_nothing_of_now() -> None:
+def test_a_record_that_is_old_tells_nothing_of_now() -> None:
     ledger = Ledger()
     now = WEDNESDAY + HOUR
     stepped(ledger, every(2, WEDNESDAY, now), lambda _: {2: 0})
 
     assert since(ledger, 2, now + TRUE_FOR + 1) is None
-    assert hours(ledger.record(), 2, now + TRUE_FOR + 1)[0] > 0.9
 
 
-def test_a_clock_that_is_set_back_begins_anew_and_counts_nothing_twice() -> None:
+def test_a_clock_that_is_set_back_begins_anew() -> None:
     ledger = Ledger()
     stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + HOUR), lambda _: {2: 0})
-    before = hours(ledger.record(), 2, WEDNESDAY + HOUR)
-    ledger.step(reading(WEDNESDAY, {2: 0}), about)
+    ledger.step(reading(WEDNESDAY, {2: 0}), began)
 
-    assert hours(ledger.record(), 2, WEDNESDAY) == before
     assert since(ledger, 2, WEDNESDAY) is None
 
 
 def test_what_only_draws_and_what_cannot_be_read_is_left_out() -> None:
     ledger = Ledger()
     drawing = reading(WEDNESDAY, {2: 0})
-    ledger.step(replace(drawing, processes=(replace(drawing.processes[0], kind="G"),)), about)
-    ledger.step(replace(reading(WEDNESDAY + 2, {4: 0}), error="nobody answers"), about)
+    ledger.step(replace(drawing, processes=(replace(drawing.processes[0], kind="G"),)), began)
+    ledger.step(replace(reading(WEDNESDAY + 2, {4: 0}), error="nobody answers"), began)
 
     assert ledger.record().lines == {}
 
@@ -215,16 +147,16 @@ def test_readings_with_old_lists_change_nothing() -> None:
     stepped(ledger, every(2, WEDNESDAY, WEDNESDAY + HOUR), lambda _: {2: 0})
     before = ledger.record()
 
-    assert not ledger.step(replace(reading(WEDNESDAY + HOUR, {2: 99}), time=WEDNESDAY + HOUR + 1), about)
+    assert not ledger.step(replace(reading(WEDNESDAY + HOUR, {2: 99}), time=WEDNESDAY + HOUR + 1), began)
     assert ledger.record() == before
 
 
 def test_a_process_is_read_once_while_its_pid_can_be_trusted() -> None:
     asked: list[int] = []
 
-    def reads(pid: int) -> Holder | None:
+    def reads(pid: int) -> int | None:
         asked.append(pid)
-        return about(pid)
+        return began(pid)
 
     ledger = Ledger()
     for at in every(2, WEDNESDAY, WEDNESDAY + HOUR):
@@ -236,12 +168,12 @@ def test_a_process_is_read_once_while_its_pid_can_be_trusted() -> None:
 
 def test_it_is_kept_when_something_begins_to_count_or_ends_and_now_and_then_in_between() -> None:
     ledger = Ledger()
-    kept = [at - WEDNESDAY for at in every(2, WEDNESDAY, WEDNESDAY + 200) if ledger.step(reading(at, {2: 0}), about)]
+    kept = [at - WEDNESDAY for at in every(2, WEDNESDAY, WEDNESDAY + 200) if ledger.step(reading(at, {2: 0}), began)]
     end = WEDNESDAY + 202
 
     assert kept == [0, AFTER, *(AFTER + 20 * number for number in range(1, 8))]
-    assert ledger.step(reading(end, {2: 50}), about)
-    assert not ledger.step(reading(end + 2, {2: 50}), about)
+    assert ledger.step(reading(end, {2: 50}), began)
+    assert not ledger.step(reading(end + 2, {2: 50}), began)
 
 
 def test_a_record_soon_forgets_a_process_that_has_gone_and_knows_one_that_has_come() -> None:
@@ -249,7 +181,7 @@ def test_a_record_soon_forgets_a_process_that_has_gone_and_knows_one_that_has_co
     kept = [
         (at - WEDNESDAY, [*ledger.record().lines["GPU-0"]])
         for at in every(2, WEDNESDAY, WEDNESDAY + 100)
-        if ledger.step(reading(at, {2: 50} if at < WEDNESDAY + 30 else {4: 50}), about)
+        if ledger.step(reading(at, {2: 50} if at < WEDNESDAY + 30 else {4: 50}), began)
     ]
 
     assert kept == [(0, [2]), (30, [4])]
@@ -259,14 +191,12 @@ def test_five_hundred_processes_are_counted_each_by_itself() -> None:
     ledger = Ledger()
     now = WEDNESDAY + 1200
     for at in every(10, WEDNESDAY, now):
-        ledger.step(reading(at, {pid: 50 if pid % 2 else 0 for pid in range(1, 501)}), about)
-    found = ledger.record().unused(now)
+        ledger.step(reading(at, {pid: 50 if pid % 2 else 0 for pid in range(1, 501)}), began)
 
-    assert {pid for _, pid in found} == set(range(2, 501, 2))
-    assert sum(one.today for one in found.values()) / GIB == pytest.approx(250 / 3, rel=0.01)
+    assert {pid for _, pid in ledger.record().unused(now)} == set(range(2, 501, 2))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"time":1}', '{"time":1,"lines":{"0":{"x":[1]}},"days":{}}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"time":1}', '{"time":1,"lines":{"0":{"x":[1]}}}'])
 def test_what_is_no_record_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         Record.from_json(text)

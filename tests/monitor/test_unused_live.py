@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.monitor.boards import collectors
-from tests.sizes import GIB
 from tests.waiting import until
 from tfgpu_magic.monitor import one_look, unused_file
 from tfgpu_magic.monitor.directory import BoardDirectory
@@ -35,7 +34,7 @@ def gpus() -> str:
 def counted(machine: Machine, *pids: int, ago: float = 30.0, late: int = 0) -> None:
     """Leave the record of a collector that has counted an hour of each pid, and ended so many seconds ago."""
     now = time.time()
-    lines = {pid: Line((began(pid) or 0) + late, "hold.py", 2 * GIB, now - HOUR, True) for pid in pids}
+    lines = {pid: Line((began(pid) or 0) + late, now - HOUR, True) for pid in pids}
     uuid = machine.gpus()[0].uuid
     with BoardDirectory() as place:
         unused_file.keep(place, Record(now - ago, {uuid: lines}))
@@ -56,21 +55,18 @@ def test_a_collector_goes_on_where_one_before_it_was_killed(machine: Machine, li
     counted(machine, holds.pid, computes.pid)
     watcher = Watcher(live)
 
-    def told() -> list[tuple[bool, bool]]:
+    def told() -> list[bool]:
         found = rows(watcher.see())
-        return [
-            (row.unused_since is not None, bool(row.unused and row.unused.today))
-            for row in (found[holds.pid], found[computes.pid])
-        ]
+        return [found[pid].unused is not None for pid in (holds.pid, computes.pid)]
 
-    until(told, lambda now: now == [(True, True), (False, True)], despite=KeyError)
+    until(told, lambda now: now == [True, False], despite=KeyError)
     killed = time.time()
     collectors(machine)[0].kill()
-    until(told, lambda now: now == [(True, True), (False, True)] and counting_since(watcher, killed), despite=KeyError)
+    until(told, lambda now: now == [True, False] and counting_since(watcher, killed), despite=KeyError)
     seen = rows(watcher.see())
 
     assert seen[computes.pid].utilisation == 60
-    assert time.time() - (seen[holds.pid].unused_since or 0) == pytest.approx(HOUR, rel=0.1)
+    assert time.time() - (seen[holds.pid].unused or 0) == pytest.approx(HOUR, rel=0.1)
 
 
 def test_a_process_that_has_the_pid_of_one_that_was_counted_begins_anew(machine: Machine, live: Live) -> None:
@@ -80,7 +76,7 @@ def test_a_process_that_has_the_pid_of_one_that_was_counted_begins_anew(machine:
     begun = time.time()
     until(watcher.see, lambda _: counting_since(watcher, begun))
 
-    assert rows(watcher.see())[holds.pid].unused_since is None
+    assert rows(watcher.see())[holds.pid].unused is None
 
 
 def test_hidden_and_unsupported_use_is_unknown(machine: Machine, live: Live) -> None:
@@ -89,7 +85,7 @@ def test_hidden_and_unsupported_use_is_unknown(machine: Machine, live: Live) -> 
     holds = machine.add_neighbour("2GiB@0")
     counted(machine, holds.pid)
     watcher = Watcher(live)
-    row = until(lambda: rows(watcher.see()).get(holds.pid), lambda row: row and row.unused_since is None)
+    row = until(lambda: rows(watcher.see()).get(holds.pid), lambda row: row and row.unused is None)
     assert row is not None
 
     assert (watcher.see().gpus[0].utilisation, row.utilisation) == (None, None)
@@ -102,7 +98,7 @@ def test_one_look_tells_what_a_collector_counts_and_of_no_other_process(machine:
     counted(machine, holds.pid, ago=5, late=-1)
     second = rows(one_look.table(timeout=20))
 
-    assert first[holds.pid].unused_since == pytest.approx(time.time() - HOUR, abs=120)
+    assert first[holds.pid].unused == pytest.approx(time.time() - HOUR, abs=120)
     assert (first[other.pid].unused, second[holds.pid].unused) == (None, None)
 
 
@@ -113,7 +109,7 @@ def test_a_record_that_is_not_whole_is_none(machine: Machine, machine_folder: Pa
         path = place.path / place.name(unused_file.NAME)
         whole = path.read_bytes()
         found = []
-        for data in (whole, whole[:-1], b"", whole.replace(b"hold.py", b"hold.PY"), whole[:8] + b"[]"):
+        for data in (whole, whole[:-1], b"", whole.replace(b"true", b"TRUE"), whole[:8] + b"[]"):
             path.write_bytes(data)
             found.append(unused_file.kept(place) is not None)
 

@@ -27,7 +27,6 @@ from tfgpu_magic.monitor.parked import Parked, ParkedState
 from tfgpu_magic.monitor.report import Figure, GpuUse, Report
 from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 from tfgpu_magic.monitor.snapshot import Gpu, Parser, Process, Snapshot
-from tfgpu_magic.monitor.unused import Unused
 from tfgpu_magic.server import metrics
 from tfgpu_magic.simgpu import Machine
 
@@ -182,10 +181,9 @@ def used(table: Table) -> dict[tuple[str, str], float]:
 
 def test_use_and_sensors_are_told_and_what_is_held_without_use() -> None:
     gpu = GpuRow(gpu="0", name="T4", used=9, total=9, utilisation=37, temperature=54, power=61_500)
-    unused = Unused(since=1.0)
     rows = (
-        replace(row("mine", 3), utilisation=0, unused=unused),
-        replace(row("mine", 2), utilisation=40, unused=unused),
+        replace(row("mine", 3), utilisation=0, unused=1.0),
+        replace(row("mine", 2), utilisation=40),
         replace(row("other", 1), utilisation=0),
         replace(row("unknown", 2), utilisation=None),
     )

@@ -16,7 +16,6 @@ from tfgpu_magic.monitor.history import History
 from tfgpu_magic.monitor.owners import Notebook
 from tfgpu_magic.monitor.report import GpuUse, LogicalGpu
 from tfgpu_magic.monitor.rows import ProcessRow, Table
-from tfgpu_magic.monitor.unused import Unused
 from tfgpu_magic.views import message
 
 LEAVES = st.booleans() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
@@ -96,14 +95,11 @@ def test_a_row_says_what_driver_kernel_and_server_know() -> None:
     }
 
 
-def test_a_row_says_since_when_it_is_unused_and_how_much_that_was() -> None:
-    unused = Unused(since=40.4, today=int(1.27 * GIB), week=int(30.31 * GIB))
-    made = row(utilisation=0, unused=unused)
+def test_a_row_says_since_when_it_is_unused() -> None:
+    made = row(utilisation=0, unused=40.4)
 
     assert (made["utilisation"], made["unused"]) == (0, 40)
-    assert [round(made[name] / GIB, 1) for name in ("today", "week")] == [1.2, 30.3]
-    assert not {"unused", "today", "week"} & row(unused=Unused(today=GIB // 20, week=GIB // 20)).keys()
-    assert "unused" not in row(utilisation=5, unused=unused)
+    assert "unused" not in row(utilisation=5)
 
 
 def test_when_a_process_began_is_told_of_those_alone_that_no_server_knows() -> None:
@@ -163,10 +159,10 @@ def test_messages_are_json_in_one_line() -> None:
     tick = message.tick(4, 3, {"time": 101.0})
 
     assert json.loads(full) == {
-        "version": 3,
+        "version": 4,
         "type": "full",
         "sequence": 3,
         "state": state,
         "history": {"times": [1.0, 2.0], "used": {"GPU-7": [5, None]}},
     }
-    assert tick == '{"version":3,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'
+    assert tick == '{"version":4,"type":"tick","sequence":4,"base":3,"patch":{"time":101.0}}'

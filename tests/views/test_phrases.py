@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.figures import pytorch, tensorflow
 from tests.sizes import GIB
 from tfgpu_magic.monitor.owners import Notebook
-from tfgpu_magic.monitor.unused import Unused
 from tfgpu_magic.views import phrases
 
 from .tables import BUSY, process
@@ -110,23 +109,15 @@ def test_this_notebook_need_not_say_that_it_is_busy() -> None:
 )
 def test_memory_that_is_held_without_use_is_said(state: str, since: float, utilisation: int | None, shown: str) -> None:
     notebook = Notebook(path="/work/eval.ipynb", state=state, active=400.0)
-    row = replace(process(), notebook=notebook, utilisation=utilisation, unused=Unused(since=since))
+    row = replace(process(), notebook=notebook, utilisation=utilisation, unused=since)
 
     assert phrases.owner(row, 1000.0, longest=40) == shown
 
 
 def test_of_another_users_process_it_is_said_too() -> None:
-    row = replace(process(), who="other", owner="maria", unused=Unused(since=0.0))
+    row = replace(process(), who="other", owner="maria", unused=0.0)
 
     assert phrases.owner(row, 7200.0, longest=40) == "maria, unused 2 h"
-
-
-def test_hours_that_were_held_without_use_are_said_where_there_were_some() -> None:
-    row = replace(process(), unused=Unused(today=int(19.6 * GIB), week=int(40.1 * GIB)))
-
-    assert phrases.unused_hours(row) == ["held unused: 19.6 GiB·h today, 40.1 this week"]
-    assert phrases.unused_hours(replace(row, unused=Unused(week=GIB // 100))) == []
-    assert phrases.unused_hours(process()) == []
 
 
 def test_a_percentage_that_is_not_known_is_not_nothing() -> None:

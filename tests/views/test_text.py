@@ -7,7 +7,6 @@ from dataclasses import replace
 from tests.figures import jax
 from tests.sizes import GIB
 from tfgpu_magic.monitor.report import GpuUse
-from tfgpu_magic.monitor.unused import Unused
 from tfgpu_magic.views.phrases import called
 from tfgpu_magic.views.text import render
 
@@ -113,12 +112,10 @@ def test_a_session_or_a_program_is_called_what_it_is() -> None:
     assert "notebook" not in shown
 
 
-def test_what_is_held_without_use_stands_with_its_owner_and_hours_below() -> None:
-    unused = Unused(since=100.0, today=2 * GIB, week=3 * GIB)
-    table = replace(BUSY, time=100.0 + 7200, summary="", processes=(replace(process(8), unused=unused),))
+def test_what_is_held_without_use_stands_with_its_owner() -> None:
+    table = replace(BUSY, time=100.0 + 7200, summary="", processes=(replace(process(8), unused=100.0),))
 
     assert render(table).splitlines()[4:] == [
         " GPU  PID  Type  Owner                                             Held",
         "   0    7     C  eval.ipynb, unused 2 h                         8.0 GiB",
-        "                   held unused: 2.0 GiB·h today, 3.0 this week",
     ]

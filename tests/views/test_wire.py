@@ -21,7 +21,6 @@ from tfgpu_magic.monitor.owners import Notebook, Who
 from tfgpu_magic.monitor.parked import Parked, ParkedState
 from tfgpu_magic.monitor.report import TENSORFLOW, GpuUse
 from tfgpu_magic.monitor.rows import Table
-from tfgpu_magic.monitor.unused import Unused
 from tfgpu_magic.views import message
 
 PAGE = Path(__file__).parents[2] / "labextension/src/view"
@@ -122,8 +121,7 @@ def everything() -> Table:
     notebook = Notebook(path="a.ipynb", kernel="k", state="idle", active=1.0, also=("b.ipynb",))
     row = replace(process(8), use=use, notebook=notebook, kernel=7, tone=3)
     child = replace(row, pid=8, call=True)
-    unused = Unused(since=1.0, today=GIB, week=2 * GIB)
-    orphan = replace(process(8), pid=9, kernel=9, began=123, utilisation=0, unused=unused)
+    orphan = replace(process(8), pid=9, kernel=9, began=123, utilisation=0, unused=1.0)
     told = replace(BUSY.gpus[0], utilisation=3, temperature=54, power=61_000)
     gpu = replace(told, uuid="GPU-1", error="no list of processes", mig=True, unified=True)
     untold = replace(gpu, gpu="1", shares=tuple(replace(one, text="not told whose") for one in gpu.shares))

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.owners import Notebook, Owner
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
-    from tfgpu_magic.monitor.unused import Unused
     from tfgpu_magic.parking.record import Entry
 
 
@@ -27,7 +26,7 @@ def assemble(
     own: Report | None,
     reports: Sequence[Report],
     notebooks: Mapping[int, Notebook],
-    unused: Mapping[tuple[str, int], Unused] | None = None,
+    unused: Mapping[tuple[str, int], float] | None = None,
     parked: Sequence[Entry] = (),
 ) -> Table:
     """Make the table from the driver's figures, and where there are none, from the kernels' reports.
@@ -38,7 +37,7 @@ def assemble(
         own: this kernel's own report.
         reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid, as `together` returns it.
-        unused: what is held without use, as `unused.Record.unused` returns it.
+        unused: since when memory is held without use, as `unused.Record.unused` returns it.
         parked: what the parker's record has.
     """
     made = make(snapshot, owners, own, reports, notebooks, unused, parked)

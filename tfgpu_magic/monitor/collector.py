@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import holders, lockfile, takeover, unused_file
+from tfgpu_magic.monitor import lockfile, takeover, unused_file
 from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.driver_sleep import ASLEEP, DriverSleep
+from tfgpu_magic.monitor.driver_users import holder_began
 from tfgpu_magic.monitor.fill_in import fill_in
 from tfgpu_magic.monitor.readers import Readers
 from tfgpu_magic.monitor.report_files import AllReportFiles
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tfgpu_magic.monitor.source import Reader
-    from tfgpu_magic.monitor.unused import Holder
 
 PROCESS_TIMEOUT = 0.5
 """Seconds to wait for what is read of a process once; it takes a fraction of a millisecond."""
@@ -138,7 +138,7 @@ class _Readings:
             self._writer.beat(self._schedule.next())
 
     def keep(self) -> None:
-        """Keep what was counted of memory that is held without use, unless the disk is full."""
+        """Keep since when memory is held without use, unless the disk is full."""
         with contextlib.suppress(MonitorError, OSError):
             unused_file.keep(self._place, self._ledger.record())
 
@@ -182,7 +182,7 @@ class _Readings:
         self._schedule.done(kind, now, cost, opening=opening, failed=failed, absent=snapshot.absent)
         self._snapshot = snapshot
         self._writer.publish(snapshot, self._schedule.next())
-        if self._ledger.step(snapshot, _about, self._quiet):
+        if self._ledger.step(snapshot, _began, self._quiet):
             self.keep()
         if kind != "memory" and self._driver_sleep.begins(snapshot, now):  # an old list lacks newer processes
             with _alarm(self._patience):
@@ -193,9 +193,9 @@ class _Readings:
             self._succeeded = True
 
 
-def _about(pid: int) -> Holder | None:
-    """Read of a process what is kept of it, unless that takes too long: a driver may hold it, and its files with it."""
-    return within(PROCESS_TIMEOUT, partial(holders.about, pid))
+def _began(pid: int) -> int | None:
+    """Read when a process began, unless that takes too long: a driver may hold it, and its files with it."""
+    return within(PROCESS_TIMEOUT, partial(holder_began, pid))
 
 
 @contextlib.contextmanager

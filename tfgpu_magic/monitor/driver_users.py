@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from tfgpu_magic.monitor.pids import began
 from tfgpu_magic.monitor.sources import SOURCES
 
 _DEVICES = tuple(file for source in SOURCES for file in source.files or ("",))
@@ -29,6 +30,19 @@ def opens_driver(pid: int) -> bool | None:
             return any(line[line.find("/") :].startswith(files) for line in maps if "/" in line)
     except OSError:
         return None
+
+
+def holder_began(pid: int) -> int | None:
+    """Return when a process that the driver lists began; None where it is none of this machine's, or has ended.
+
+    Of another user's process nothing else is read.
+    """
+    start = began(pid)
+    try:
+        mine = os.stat(f"/proc/{pid}").st_uid == os.getuid()  # noqa: PTH116
+    except OSError:
+        return None
+    return None if mine and opens_driver(pid) is False else start
 
 
 def _target(link: str) -> str:

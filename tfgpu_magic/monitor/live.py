@@ -139,7 +139,7 @@ class Live:
         return self._open().history()
 
     def unused(self) -> Record | None:
-        """Return what the collector has counted of memory that is held without use; None where it has counted nothing.
+        """Return the collector's record of memory that is held without use; None where there is none.
 
         Raises:
             MonitorError: as `look`.

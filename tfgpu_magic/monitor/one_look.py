@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.owners import Notebook, Owner
     from tfgpu_magic.monitor.report import Report
     from tfgpu_magic.monitor.snapshot import Snapshot
-    from tfgpu_magic.monitor.unused import Unused
     from tfgpu_magic.parking.record import Entry
 
     Known = tuple[
         Mapping[int, Owner],
         tuple[Report, ...],
         Mapping[int, Notebook],
-        Mapping[tuple[str, int], Unused],
+        Mapping[tuple[str, int], float],
         tuple[Entry, ...],
     ]
 
@@ -88,8 +87,8 @@ def _known(pids: Collection[int], listed_at: float | None = None) -> Known:
     return owners, reports, notebooks, _unused(listed_at), parked
 
 
-def _unused(listed_at: float | None) -> Mapping[tuple[str, int], Unused]:
-    """Read what a collector has counted of memory that is held without use; nothing where none counts now."""
+def _unused(listed_at: float | None) -> Mapping[tuple[str, int], float]:
+    """Read what a collector has found of memory that is held without use; nothing where none looks now."""
     with contextlib.suppress(MonitorError), BoardDirectory() as place:
         record = unused_file.kept(place)
         if record is not None and listed_at is not None:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.parked import Parked
     from tfgpu_magic.monitor.report import Figure, GpuUse
     from tfgpu_magic.monitor.shares import Share
-    from tfgpu_magic.monitor.unused import Unused
 
 SPARE_AFTER, SPARE = 300.0, 256 * BINARY["MiB"]
 """Seconds without activity, and bytes held and not used, from which on a notebook is worth shutting down."""
@@ -77,7 +76,8 @@ class ProcessRow:
         untold: whether it stands for processes that the driver could name and does not.
         tone: the number of its notebook's tone, the same on every GPU and in every view; None of what is not mine.
         utilisation: percent of the GPU that its kernels take; None where the driver does not tell.
-        unused: what it holds without using the GPU; None where that is nothing, or not known.
+        unused: since when it has held memory without using the GPU, in seconds since the epoch; None while it uses it,
+            or that is not known.
         began: when the process began (`pids.began`); None of what is not mine, or has no pid here.
         parked: how far its parking has come; None of what has its GPU state as usual.
         parks: whether it lets itself be parked, as its kernel reports.
@@ -96,15 +96,10 @@ class ProcessRow:
     untold: bool = False
     tone: int | None = None
     utilisation: int | None = None
-    unused: Unused | None = None
+    unused: float | None = None
     began: int | None = None
     parked: Parked | None = None
     parks: bool = False
-
-    @property
-    def unused_since(self) -> float | None:
-        """Since when it has not used the GPU, in seconds since the epoch; None while it does, or that is not known."""
-        return self.unused.since if self.unused and not self.utilisation else None
 
     @property
     def child(self) -> bool:

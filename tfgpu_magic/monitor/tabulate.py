@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.owners import Notebook
     from tfgpu_magic.monitor.report import GpuUse, Report
     from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
-    from tfgpu_magic.monitor.unused import Unused
     from tfgpu_magic.parking.record import Entry
 
     _Reported = Sequence[tuple[Report, Mapping[str, GpuUse]]]
@@ -48,7 +47,7 @@ def make(
     report: Report | None = None,
     reports: Sequence[Report] = (),
     notebooks: Mapping[int, Notebook] | None = None,
-    unused: Mapping[tuple[str, int], Unused] | None = None,
+    unused: Mapping[tuple[str, int], float] | None = None,
     parked: Sequence[Entry] = (),
 ) -> Table:
     """Make the rows that every view shows.
@@ -59,7 +58,7 @@ def make(
         report: this kernel's own report.
         reports: the other kernels' reports.
         notebooks: what is known of kernels, by pid.
-        unused: what is held without use, as `unused.Record.unused` returns it.
+        unused: since when memory is held without use, as `unused.Record.unused` returns it.
         parked: what the parker's record has.
     """
     labels = {gpu.uuid: gpu.label for gpu in snapshot.gpus if gpu.uuid}
@@ -120,7 +119,7 @@ def _rows(
     gpu: Gpu,
     owners: Mapping[int, Owner],
     reported: _Reported,
-    unused: Mapping[tuple[str, int], Unused],
+    unused: Mapping[tuple[str, int], float],
 ) -> Iterable[ProcessRow]:
     uses = {one.pid: uses.get(gpu.label) for one, uses in reported}
     parks = {one.pid for one, _ in reported if one.parks}
@@ -140,7 +139,7 @@ def _rows(
                 kernel=owner.kernel,
                 call=owner.call,
                 utilisation=process.utilisation,
-                unused=unused.get((key, process.pid)),
+                unused=None if process.utilisation else unused.get((key, process.pid)),
                 began=owner.began,
                 parks=owner.who in ("this", "mine") and process.pid in parks,
             )

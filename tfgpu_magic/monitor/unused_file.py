@@ -14,7 +14,7 @@ from tfgpu_magic.monitor.unused import Record
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.directory import BoardDirectory
 
-NAME = "unused-1"
+NAME = "unused-2"
 """The file's name, with the version of its content."""
 LARGEST = 2**22
 """The largest record, in bytes; what is longer is neither written nor read."""

@@ -194,7 +194,7 @@ def _use(table: Table) -> list[Metric]:
         for owner, who in _OWNERS.items():
             theirs = [row for row in rows if row.who in who]
             if not gpu.error and not gpu.mig and all(row.utilisation is not None for row in theirs):
-                size = _held([row for row in theirs if row.unused_since is not None])
+                size = _held([row for row in theirs if row.unused is not None])
                 if size is not None:
                     unused.add_metric([*at, owner], size)
     return [ratio, celsius, watts, unused]

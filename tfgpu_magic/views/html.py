@@ -195,7 +195,7 @@ def _bar(row: GpuRow) -> str:
 
 def _process(row: ProcessRow, now: float, longest: int) -> str:
     # bdi: a right-to-left name stays in its cell.
-    more = [*map(prose, phrases.parked(row)), *map(_safe, (*phrases.figures(row), *phrases.unused_hours(row)))]
+    more = [*map(prose, phrases.parked(row)), *map(_safe, phrases.figures(row))]
     figures = "".join(f"<br>{line}" for line in more)
     owner = f"{_key(_KEYS[row.who])}<bdi>{_safe(phrases.owner(row, now, longest=longest))}</bdi>{figures}"
     return (

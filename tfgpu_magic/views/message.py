@@ -1,7 +1,6 @@
 """Writes rows as the JSON that live views draw: the whole state, and the changes since as a merge patch.
 
-Unknown values are left out, never null or 0; sizes are bytes, times seconds since the epoch, and amounts of what was
-held for a time byte-hours. A tick has a JSON Merge
+Unknown values are left out, never null or 0; sizes are bytes, times seconds since the epoch. A tick has a JSON Merge
 Patch (RFC 7386), which makes the next state from the one before. `monitor.rows` decides what the rows have. The page's
 types are in `labextension/src/view/wire.ts`, which a test compares with the types here, field by field.
 """
@@ -11,7 +10,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
-from tfgpu_magic.units import BINARY
 from tfgpu_magic.views import phrases
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from tfgpu_magic.monitor.report import Figure
     from tfgpu_magic.monitor.rows import GpuRow, ProcessRow, Table
 
-VERSION = 3
+VERSION = 4
 """The version of the messages; a view of another version shows a notice."""
 LONGEST_NAME = 120
 """Characters of a name that are sent; views show fewer."""
@@ -71,8 +69,6 @@ class Row(TypedDict):
     spare: NotRequired[Literal[True]]
     utilisation: NotRequired[int]
     unused: NotRequired[float]
-    today: NotRequired[int]
-    week: NotRequired[int]
     began: NotRequired[int]
     parks: NotRequired[Literal[True]]
     parking: NotRequired[ParkedState]
@@ -250,9 +246,7 @@ def _row(row: ProcessRow, now: float) -> Row:
         "held": row.known,
         "spare": row.spare(now) or None,
         "utilisation": row.utilisation,
-        "unused": None if row.unused_since is None else round(row.unused_since),
-        "today": _hours(row.unused.today) if row.unused else None,
-        "week": _hours(row.unused.week) if row.unused else None,
+        "unused": None if row.unused is None else round(row.unused),
         "began": row.began if row.kernel is not None and not served else None,
         "parks": row.parks or None,
         **_parking(row),
@@ -272,12 +266,6 @@ def _parking(row: ProcessRow) -> dict[str, Any]:
         "behind": phrases.plain(one.behind, longest=LONGEST_NAME) or None,
         "trouble": one.trouble or None,
     }
-
-
-def _hours(held: int) -> int | None:
-    """Return byte-hours in whole tenths of a GiB-hour, so that they are news once a minute; None for less than one."""
-    tenth = BINARY["GiB"] // 10
-    return held // tenth * tenth or None
 
 
 def _figures(figures: Iterable[Figure]) -> dict[str, dict[str, int]]:

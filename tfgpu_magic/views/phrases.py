@@ -120,7 +120,7 @@ def owner(row: ProcessRow, now: float, *, longest: int) -> str:
     if row.parked is not None:
         return name  # what is said of that says that it runs no cell
     state = plain(notebook.state) if notebook is not None and row.who == "mine" else ""
-    unused = now - row.unused_since if row.unused_since is not None else 0.0
+    unused = now - row.unused if row.unused is not None else 0.0
     if unused >= 60:
         return ", ".join([name, *([state] if state not in ("", "idle") else []), f"unused {_duration(unused)}"])
     idle = now - notebook.active if notebook is not None and notebook.active is not None and state == "idle" else 0.0
@@ -158,13 +158,6 @@ def _clock(at: float) -> str:
     then = time.localtime(at)
     today = then[:3] == time.localtime()[:3]
     return time.strftime("%H:%M" if today else "%Y-%m-%d %H:%M", then)
-
-
-def unused_hours(row: ProcessRow) -> list[str]:
-    """Write how much was held without use: ``held unused: 19.6 GiB·h today, 40.1 this week``; nothing for little."""
-    if row.unused is None or row.unused.week < _SMALLEST * BINARY["GiB"]:
-        return []
-    return [f"held unused: {gib(row.unused.today)} GiB·h today, {gib(row.unused.week)} this week"]
 
 
 def _duration(seconds: float) -> str:

@@ -47,7 +47,7 @@ def _process(row: ProcessRow, now: float, longest: int, *, policy: bool) -> list
     owner = phrases.owner(row, now, longest=longest)
     asked = phrases.plain(row.use.policy) if policy and row.use else ""
     line = [row.gpu, phrases.pid(row), row.kind or "-", owner, phrases.with_unit(row.held), asked]
-    more = [*phrases.parked(row), *phrases.figures(row), *phrases.unused_hours(row)]
+    more = [*phrases.parked(row), *phrases.figures(row)]
     return [line, *(["", "", "", f"  {words}", "", ""] for words in more)]
 
 

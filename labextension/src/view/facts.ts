@@ -13,7 +13,7 @@ export type Fact = readonly [what: string, value: string];
 /** The framework that the policy is for: its figures stand beside the policy, without its name. */
 const OWN = 'TensorFlow';
 
-/** Return the frameworks' figures on a row's process, and its policy. */
+/** Return the frameworks' figures on a row's process, its policy, and how much of the GPU it uses. */
 export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
   const { [OWN]: own = {}, ...others } = row.figures ?? {};
   const policy: Fact[] = row.policy ? [['', cut(row.policy, SHOWN)]] : [];
@@ -21,25 +21,7 @@ export function facts(row: Row, unit: Unit, trans: Translation): Fact[] {
     ...said('', own, unit, trans),
     ...policy,
     ...Object.entries(others).flatMap(([name, its]) => said(`${name} `, its, unit, trans)),
-    ...use(row, unit, trans)
-  ];
-}
-
-/** How much of its GPU a process uses, and what it has held without using it; the unit stands behind the last. */
-function use({ utilisation, today, week }: Row, unit: Unit, trans: Translation): Fact[] {
-  const unused: [what: string, amount: number][] = [
-    ...(today ? [[trans.__('unused today'), today] as [string, number]] : []),
-    ...(week && week !== today
-      ? [[today ? trans.__('week') : trans.__('unused this week'), week] as [string, number]]
-      : [])
-  ];
-  const last = unused.length - 1;
-  return [
-    ...(utilisation ? [[trans.__('use'), trans.__('%1%', utilisation)] as const] : []),
-    ...unused.map(([what, amount], index): Fact => {
-      const held = figure(amount, unit);
-      return [what, index === last ? trans.__('%1 %2·h', held, unit) : held];
-    })
+    ...(row.utilisation ? [[trans.__('use'), trans.__('%1%', row.utilisation)] as const] : [])
   ];
 }
 

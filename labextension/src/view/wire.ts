@@ -1,8 +1,8 @@
-// Types of the server's and the kernel's messages, version 3, as in `views/message.py`.
-// Unknown values are absent; sizes are bytes, times seconds since the epoch, what was held for a time byte-hours.
+// Types of the server's and the kernel's messages, version 4, as in `views/message.py`.
+// Unknown values are absent; sizes are bytes, times seconds since the epoch.
 
 /** The version of the messages that this code reads. */
-export const VERSION = 3;
+export const VERSION = 4;
 
 export type Who = 'this' | 'mine' | 'other' | 'gone' | 'unknown';
 
@@ -65,9 +65,6 @@ export interface Row {
   utilisation?: number;
   /** Since when it has held memory without using the GPU; absent while it uses it, or that is not known. */
   unused?: number;
-  /** What it has so held today, and since Monday, with earlier processes of its name. */
-  today?: number;
-  week?: number;
   /** When its process began, in the system's ticks, of the user's own that no kernel of this server is. */
   began?: number;
   /** Whether its kernel lets itself be parked. */

@@ -51,8 +51,6 @@ const sketch = now => ({
       spare: true,
       utilisation: 0,
       unused: now - 7300,
-      today: gib(20.4),
-      week: gib(52.7),
       figures: { TensorFlow: { 'in use': gib(0.3), peak: gib(9.8) } },
       policy: 'growth'
     },
@@ -159,7 +157,7 @@ export const crowd = (now, gpus = 8, each = 64) => {
           state: index % 2 ? 'busy' : 'idle',
           active: now - 60 * index,
           ...(index % 2 === 0
-            ? { spare: true, unused: now - 600 * index, today: gib(index), week: gib(3 * index) }
+            ? { spare: true, unused: now - 600 * index }
             : { utilisation: index }),
           figures: { TensorFlow: { 'in use': Math.round(held * 0.4), peak: held } },
           policy: 'growth'
