@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tokenize
 
 
@@ -16,6 +17,17 @@ def title(body: str) -> str:
 def as_numbered(body: str, magic: str) -> str:
     """Return the text below a magic with its lines numbered as in the notebook, where the first line is the magic's."""
     return body if body.lstrip().startswith("%%") else f"# {magic}\n{body}"
+
+
+def measured(lines: list[str]) -> list[str]:
+    """Return a cell's lines where `%%tf_gpu measure` above it is a call of its own: the cell runs as any other."""
+    found = re.match(r"%%(tf_gpu|gpu)[ \t]+(measure\b.*)", lines[0]) if lines else None
+    if found is None:
+        return lines
+    return [f"get_ipython().run_cell_magic({found[1]!r}, {found[2].strip()!r}, '\\n')\n", *lines[1:]]
+
+
+measured.has_side_effects = True  # type: ignore[attr-defined]  # by which IPython asks for more lines, as of any magic
 
 
 def ends_quietly(source: str) -> bool:

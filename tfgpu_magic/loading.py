@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from tfgpu_magic.cell_source import measured
 from tfgpu_magic.complete import matcher
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.variables import CEILING, POLICY
@@ -59,6 +60,7 @@ def attach(shell: InteractiveShell) -> TfGpuMagics:
     magics = TfGpuMagics(shell)
     shell.register_magics(magics)
     shell.Completer.custom_matchers.append(matcher)
+    shell.input_transformers_cleanup.append(measured)
     magics.watch.start()
     magics.failures.start()  # after the watch, which notes what a failure has broken
     magics.reporter.start()
@@ -82,6 +84,7 @@ def unload(shell: InteractiveShell) -> None:
             for name in MAGICS:
                 shell.magics_manager.magics[kind].pop(name, None)
         shell.Completer.custom_matchers.remove(matcher)
+        shell.input_transformers_cleanup.remove(measured)
     parking = sys.modules.get("tfgpu_magic.parking.inside.automatic")
     if parking is not None:
         parking.set_up(shell, None, when_needed=False)

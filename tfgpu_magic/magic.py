@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope, no_var_expand
+from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
-from IPython.utils.text import DollarFormatter
 from traitlets import Bool, Dict, Float, Unicode, observe, validate
 
 from tfgpu_magic.config.first_use import FirstUseWatch
@@ -31,14 +30,6 @@ def _help() -> str:
     from tfgpu_magic.words import help, table  # noqa: A004  # as below
 
     return help.text(table.WORDS)
-
-
-def _expanded(line: str, names: Mapping[str, Any]) -> str:
-    """Return a line with ``{name}`` and ``$name`` replaced, as IPython does where a magic lets it."""
-    try:
-        return str(DollarFormatter().vformat(line, (), names))
-    except Exception:  # as IPython does: what cannot be replaced stays
-        return line
 
 
 def _settings() -> Any:
@@ -186,32 +177,27 @@ class TfGpuMagics(Magics):
 
         call.GRACE = change["new"]
 
-    @no_var_expand
-    @needs_local_scope
     @line_cell_magic
-    def tf_gpu(self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> Any:
+    def tf_gpu(self, line: str, cell: str | None = None) -> Any:
         """Set up TensorFlow's GPU memory before its first op, and show what holds it; `%tf_gpu help` explains how."""
         __tracebackhide__ = True  # by which IPython leaves out frames that do not help its user
-        return self._run(line, cell, "tf_gpu", local_ns)
+        return self._run(line, cell, "tf_gpu")
 
-    @no_var_expand
-    @needs_local_scope
     @line_cell_magic
-    def gpu(self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> Any:
+    def gpu(self, line: str, cell: str | None = None) -> Any:
         """Do the same for every framework: TensorFlow, PyTorch and JAX."""
         __tracebackhide__ = True  # as above
-        return self._run(line, cell, "gpu", local_ns)
+        return self._run(line, cell, "gpu")
 
     tf_gpu.getdoc = gpu.getdoc = _help  # type: ignore[union-attr]  # where IPython asks for what `%tf_gpu?` shows
 
-    def _run(self, line: str, cell: str | None, magic: Magic, names: Mapping[str, Any] | None = None) -> Any:
+    def _run(self, line: str, cell: str | None, magic: Magic) -> Any:
         """Run a line of a magic, or a cell below one.
 
         Args:
-            line: what follows the magic's name, as it is written.
+            line: what follows the magic's name.
             cell: the text below it; None of a line.
             magic: the magic's name.
-            names: the names where a line stands; None where nothing in it is to be replaced by their values.
         """
         __tracebackhide__ = True  # as above
         looking = None
@@ -225,18 +211,14 @@ class TfGpuMagics(Magics):
         shell = self.shell
         assert shell is not None  # noqa: S101  # it was made with one
         self.watch.check()
-        if names is not None and not lines.holds_code(line):
-            line = _expanded(line, {**shell.user_ns, **names})
         try:
             run = None if cell is None else lines.above(line, cell, shell, magic)
-            answer = lines.answer(line, looking, magic, names) if run is None else None
+            answer = lines.answer(line, looking, magic) if run is None else None
         except TfGpuError as error:
             text = lines.refused(error, line, shell, magic)
             raise UsageError(text) from None  # IPython shows no traceback, and stops "run all"
         if run is not None:
             return run()  # its errors are the cell's own
-        if callable(answer):
-            return answer()  # and so are those of code in a line
         # Not returned: it would be lost in a loop, or where it is not a cell's last line.
         if answer is not None:
             display(answer)  # type: ignore[no-untyped-call]  # IPython's

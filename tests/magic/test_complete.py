@@ -42,7 +42,6 @@ from tfgpu_magic.simgpu import Machine
         ("%%tf_gpu ", ["isolate"], ["growth", "abs"]),
         ("%%tf_gpu iso", ["isolate"], ["isolation.ipynb"]),
         ("%tf_gpu measure --", ["--fit", "--as"], ["--restart", "abs"]),
-        ("%tf_gpu measure f(ab", ["abs"], ["--fit"]),
         ("%%tf_gpu measure --fit --", ["--as"], ["--fit", "abs"]),
         ("%tf_gpu track ", ["on", "off"], ["--restart", "abs"]),
         ("%tf_gpu track on --above ", ["2GiB"], ["abs"]),

@@ -25,7 +25,7 @@ seen = cells(
     "%tf_gpu limit 1GiB", "import tensorflow as tf; x = tf.ones(3)", "%tf_gpu", "%tf_gpu growth", "y = 3",
     "%%tf_gpu isolate -o z --limit 1GiB\\nimport tensorflow as tf\\nz = y + int(tf.ones(3).shape[0])\\nz", "z",
     "def broken(x):\\n    return 1 / x", "%%tf_gpu isolate\\nbroken(0)", "%%tf_gpu isolate\\n5;",
-    "%%tf_gpu measure\\n6 * 7", "%tf_gpu measure {'a': 5}['a']", "%%tf_gpu measure\\n1 / 0", RAISES,
+    "%%tf_gpu measure\\n6 * 7", "%tf_gpu measure\\nlen('12345')", "%%tf_gpu measure\\n1 / 0", RAISES,
 )
 offered = InteractiveShell.instance().complete(None, "%tf_gpu gr")[1]
 last = cells("%unload_ext tfgpu_magic")[-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -29,9 +29,8 @@ class Word:
         tried: other names that people may write for it, in lower case.
         instead: the answer to those, one sentence.
         restart: whether `--restart` may stand beside it.
-        answer: does what a line asks, and returns what is to be shown, if anything; or a function that runs code of the
-            user's and returns its value. None where the word has no place in a line.
-        holds_code: whether code may stand behind it, in which IPython is to replace no ``{name}`` and ``$name``.
+        answer: does what a line asks, and returns what is to be shown, if anything. None where the word has no place in
+            a line.
         above: what the word does above a cell; None where it has no place there.
     """
 
@@ -47,7 +46,6 @@ class Word:
     restart: bool = False
     answer: Callable[[Line], object] | None = None
     above: Above | None = None
-    holds_code: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -124,8 +122,6 @@ class Line:
         words: the table in which it was found.
         looking: a look at the GPUs that has begun with the line; None where none has.
         magic: the magic whose line it is: `tf_gpu`, or `gpu` for every framework.
-        code: what follows its first word, as it is written.
-        names: the names where it stands, if that is a line of IPython's.
     """
 
     name: str
@@ -135,8 +131,6 @@ class Line:
     words: tuple[Word, ...]
     looking: Looking | None = None
     magic: Magic = "tf_gpu"
-    code: str = ""
-    names: Mapping[str, Any] | None = None
 
     @property
     def frameworks(self) -> Literal["tensorflow", "all"]:

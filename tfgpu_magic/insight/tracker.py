@@ -1,15 +1,19 @@
-"""Tracks the cells of a notebook: what each did goes to the timeline, and a line below those that changed much."""
+"""Tracks the cells of a notebook: what each did goes to the timeline, with a line below those that changed much.
+
+`CellMeasure` is for one cell: what it did is shown below it.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from IPython.display import display
 
 from tfgpu_magic.cell_source import title
-from tfgpu_magic.insight.measuring import Pools
+from tfgpu_magic.insight import asking
+from tfgpu_magic.insight.measuring import Measuring, Pools
 from tfgpu_magic.insight.timeline import TIMELINE, CellUse, Sample, levels
 from tfgpu_magic.insight.usage import PoolUse
 from tfgpu_magic.units import MIB
@@ -91,6 +95,45 @@ def _outcome(result: Any) -> tuple[int | None, str]:
         return None, KeyboardInterrupt.__name__
     error = result.error_in_exec or result.error_before_exec
     return result.execution_count, "" if error is None else type(error).__name__
+
+
+class CellMeasure:
+    """Measures the rest of the cell that runs, and shows that below it.
+
+    Args:
+        shell: IPython's shell.
+        name: the notebook's name that the measurement is put into; empty where it is none.
+        fit: whether to say how much to ask for, too.
+    """
+
+    def __init__(self, shell: Any, *, name: str, fit: bool) -> None:
+        self._shell, self._name, self._fit = shell, name, fit
+        self._within = 0  # cells that the cell runs, as `%run` does
+        self._measuring = Measuring()
+
+    def start(self) -> None:
+        """Measure from now on."""
+        self._shell.events.register("pre_run_cell", self._before)
+        # Before those that have registered already: to explain an error takes time, which is not the cell's.
+        self._shell.events.callbacks["post_run_cell"].insert(0, self._after)
+        self._measuring.__enter__()
+
+    def _before(self, _: Any) -> None:
+        self._within += 1
+
+    def _after(self, result: Any) -> None:
+        if self._within:
+            self._within -= 1
+            return
+        self._shell.events.unregister("pre_run_cell", self._before)
+        self._shell.events.unregister("post_run_cell", self._after)
+        self._measuring.__exit__(None, None, None)
+        measured = replace(self._measuring.result, error=_outcome(result)[1])
+        display(measured)  # type: ignore[no-untyped-call]  # IPython's
+        if self._fit:
+            display(asking.answer())  # type: ignore[no-untyped-call]  # IPython's
+        if self._name:
+            self._shell.user_ns[self._name] = measured
 
 
 _tracker: Tracker | None = None

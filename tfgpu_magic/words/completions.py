@@ -51,8 +51,6 @@ def at(
         offered = [] if name or rest else [word.name for word in fitting]
     elif above and first.above is not None:
         offered = first.above.offers(rest.split(), gpus, names)
-    elif first.holds_code and not fragment.startswith("-"):
-        return None  # IPython completes code, as far as it does behind its own magics
     else:
         offered = _in_a_line(first, rest.split(), gpus)
     begun = (word for word in offered if word.lower().startswith(fragment.lower()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,22 +21,18 @@ def answer(
     line: str,
     looking: Looking | None = None,
     magic: Magic = "tf_gpu",
-    names: Mapping[str, Any] | None = None,
 ) -> object:
     """Do what a line asks, and return what is to be shown; None where nothing is.
-
-    What can be called is code of the user's, which is to be run, and whose value is the line's.
 
     Args:
         line: what follows the magic's name.
         looking: a look at the GPUs that has begun with this line, for a word that needs one.
         magic: the magic's name.
-        names: the names where the line stands, for a word that runs code there.
 
     Raises:
         TfGpuError: it cannot be done; its text says why, and what can.
     """
-    parsed = replace(read(line, table.WORDS), looking=looking, magic=magic, names=names)
+    parsed = replace(read(line, table.WORDS), looking=looking, magic=magic)
     word = parsed.word
     if word.answer is None:
         usage = "" if word.above is None else f" {word.above.usage}"
@@ -61,12 +57,6 @@ def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable
     return parsed.word.above.prepare(parsed, cell, shell)
 
 
-def holds_code(line: str) -> bool:
-    """Tell whether a line's word may be followed by code, which is to stay as it is written."""
-    name = parted(line.strip())[0].lower()
-    return any(word.holds_code and name in word.names for word in table.WORDS)
-
-
 def read(line: str, words: tuple[Word, ...]) -> Line:
     """Parse a line.
 
@@ -81,7 +71,7 @@ def read(line: str, words: tuple[Word, ...]) -> Line:
     word = find(name, words)
     if restart and not word.restart:
         raise PolicyError(f"`{word.name}` sets nothing, so {RESTART} has no place beside it.")
-    return Line(name, rest, restart, word, words, code=parted(line.strip())[1])
+    return Line(name, rest, restart, word, words)
 
 
 def parted(text: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""`%%tf_gpu measure`: what the cell below, or an expression, does to GPU memory; `--fit` says how much to ask for."""
+"""`%tf_gpu measure`: what the cell that it stands in does to GPU memory; `--fit` says how much to ask for."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ FLAGS = (
     Flag(_FIT, "", "say how much to ask for, too: from the highest peaks of this session, with a margin"),
 )
 _LACKS = {_AS: f"{_AS} which name?", _FIT: ""}
-_USAGE = f"Write `%%tf_gpu measure [{_AS} NAME] [{_FIT}]` above a cell, or `%tf_gpu measure EXPRESSION`."
+_USAGE = (
+    f"Write `%tf_gpu measure [{_AS} NAME]` or `%%tf_gpu measure [{_AS} NAME] [{_FIT}]` in the first line of a cell, or "
+    "`with tfgpu_magic.measure() as m:` above a part of it."
+)
 
 
 def _prepare(parsed: Line, cell: str, shell: Any) -> Callable[[], object]:
-    rest, flags = part(parsed.rest.split(), _LACKS, f" {_USAGE}")
-    if rest:
-        tried = {other: flag.name for flag in FLAGS for other in flag.tried}
-        meant = nearest(rest[0], _LACKS, tried) if rest[0].startswith("-") else ""
-        raise PolicyError(f"{' '.join(rest)!r} cannot stand above a cell to be measured.{meant} {_USAGE}")
-    return _measured(shell, cell, f"%%{parsed.magic} measure", None, flags)
+    flags = _flags(parsed)
+    if cell.strip():  # IPython refuses an empty one
+        raise PolicyError(f"Only a whole cell is measured so. {_USAGE}")
+    return lambda: _measure(shell, flags)
 
 
 def _answer(line: Line) -> object:
-    flags: dict[str, str] = {}
-    code = line.code
-    while code.startswith((_FIT, _AS)):
-        count = 2 if code.startswith(_AS) and "=" not in code.split()[0] else 1
-        begin = code.split(maxsplit=count)
-        code = begin[count] if len(begin) > count else ""
-        flags |= part(begin[:count], _LACKS, f" {_USAGE}")[1]
-    if code:
-        return _measured(here(), code, "", line.names, flags)
+    flags = _flags(line)
     if list(flags) == [_FIT]:
         from tfgpu_magic.insight import asking  # few lines need it
 
         return asking.answer()
-    raise PolicyError(f"Measure what? {_USAGE}")
+    _measure(here(), flags)
+    return None
 
 
-def _measured(
-    shell: Any, code: str, magic: str, names: Mapping[str, Any] | None, flags: Mapping[str, str]
-) -> Callable[[], object]:
-    from tfgpu_magic.insight.code import Shown, prepare  # few cells need it
+def _flags(line: Line) -> Mapping[str, str]:
+    rest, flags = part(line.rest.split(), _LACKS, f" {_USAGE}")
+    if rest:
+        tried = {other: flag.name for flag in FLAGS for other in flag.tried}
+        meant = nearest(rest[0], _LACKS, tried) if rest[0].startswith("-") else ""
+        raise PolicyError(f"`measure {line.rest}` cannot be done.{meant} {_USAGE}")
+    if _AS in flags and not flags[_AS].isidentifier():
+        raise PolicyError(f"{flags[_AS]!r} is no name. {_USAGE}")
+    return flags
 
-    name = flags.get(_AS, "")
-    if name and not name.isidentifier():
-        raise PolicyError(f"{name!r} is no name. {_USAGE}")
-    return prepare(shell, code, magic, names, Shown(name=name, fit=_FIT in flags))
+
+def _measure(shell: Any, flags: Mapping[str, str]) -> None:
+    from tfgpu_magic.insight.tracker import CellMeasure  # few cells need it
+
+    CellMeasure(shell, name=flags.get(_AS, ""), fit=_FIT in flags).start()
 
 
 def _offers(
@@ -74,12 +74,11 @@ _ABOVE = Above(
 )
 WORD = Word(
     "measure",
-    ("%%tf_gpu measure", "measure EXPRESSION", "measure --fit"),
-    "what a cell or an expression does to GPU memory: its exact peak, and what stays; --fit says how much to ask for",
+    ("%%tf_gpu measure", "measure", "measure --fit"),
+    "what its cell does to GPU memory: the exact peak, and what stays; --fit says how much to ask for",
     flags=((_FIT, False), (_AS, True)),
     tried=("memit", "mprun", "profile", "peak", "time", "fit"),
     instead="What a cell takes is `%%tf_gpu measure` above it; how much to ask for is `%tf_gpu measure --fit`.",
     answer=_answer,
     above=_ABOVE,
-    holds_code=True,
 )

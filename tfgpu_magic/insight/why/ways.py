@@ -64,12 +64,11 @@ def _lines(case: Explanation, trial: Trial) -> Iterator[Way]:
         yield Way(kind="free", words="free", size=kept)
     if case.cause not in ("start", "size"):
         needs = _needs(case)
-        tried = [("growth", need) for need, _ in needs] + [
-            (f"pick --need {text}; growth", need) for need, text in needs
-        ]
-        yield from itertools.islice(
-            (Way(kind="isolate", words=words, size=need) for words, need in tried if trial.beside(words, need)), 1
-        )
+        tried = [("growth", need) for need, _ in needs]
+        tried += [(f"pick --need {text}; growth", need) for need, text in needs]
+        words, need = next((one for one in tried if trial.beside(*one)), ("", 0))
+        if words:
+            yield Way(kind="isolate", words=words, size=need)
     restart = None if case.call else next((one for one in _restarts(case) if trial.anew(*one)), None)
     if restart is not None:
         words, need = restart
