@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests import seconds
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -73,41 +75,7 @@ _OWN = {
     "XDG_CONFIG_HOME": "home/.config",
 }
 
-LONGEST = (
-    "browser/test_panel.py",
-    "parking/test_deaths.py",
-    "parking/test_traps.py",
-    "notebooks/test_isolation.py",
-    "insight/test_why.py",
-    "magic/test_administrator.py",
-    "browser/test_away.py",
-    "server/test_idle.py",
-    "magic/test_restart.py",
-    "server/test_stream.py",
-    "scripts/test_bench.py",
-    "notebooks/test_tour.py",
-    "browser/test_table.py",
-    "isolate/test_standing.py",
-    "isolate/test_together.py",
-    "command/test_as_python.py",
-    "test_wheel.py",
-    "simgpu/test_tensorflow.py",
-    "browser/test_restart.py",
-    "isolate/test_cell.py",
-    "monitor/test_collector.py",
-    "isolate/test_cell_end.py",
-    "server/test_kernels.py",
-    "isolate/test_future.py",
-    "isolate/test_cluster_trouble.py",
-    "browser/test_settings.py",
-    "tf/test_import.py",
-)
-"""Files of more than 40 s, as `--durations` says: they are begun first, so that none is alone in the end; next to one
-another stand those that compute and those that wait."""
 
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first."""
-    here = Path(__file__).parent
-    places = {here / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the longest files come first, and be measured."""
+    config.pluginmanager.register(seconds)
