@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from multiprocessing.connection import Connection
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -45,6 +50,7 @@ def program(
     function: Callable[..., Any],
     *args: Any,
     env: Mapping[str, str] | None = None,
+    imported: bool = True,
     fresh: bool = False,
 ) -> Iterator[Program]:
     """Run a function on the machine, and keep its process until the block ends.
@@ -54,6 +60,8 @@ def program(
         function: a module's function; what it returns must pickle.
         args: what it is called with.
         env: variables that it finds set.
+        imported: whether TensorFlow is imported there. If not, its import finds the modules again that the process was
+            forked with: it takes milliseconds and runs none of TensorFlow's code, and all else that waits for it.
         fresh: a process in which nothing is imported; else one that was forked when TensorFlow was imported, and
             nothing more (a hundred times faster; TensorFlow may be forked as long as CUDA was not started).
     """
@@ -62,9 +70,9 @@ def program(
         outside = machine.environ(outside)
     variables = {**outside, **(env or {})}
     context: Any = multiprocessing.get_context("spawn" if fresh else "forkserver")
-    context.set_forkserver_preload(["tensorflow", "IPython", "tests.processes", "tests.frozen"])
+    context.set_forkserver_preload(["tensorflow", "IPython", "tests.processes", "tests.fork_template"])
     ours, theirs = context.Pipe()
-    process = context.Process(target=_child, args=(theirs, variables, function, args))
+    process = context.Process(target=_child, args=(theirs, variables, imported or fresh, function, args))
     with mock.patch.dict(os.environ, variables if fresh else outside, clear=True):
         process.start()
     theirs.close()
@@ -90,9 +98,17 @@ def run(machine: Machine | None, function: Callable[..., Any], *args: Any, **opt
         return done.answer
 
 
-def _child(pipe: Connection, variables: Mapping[str, str], function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _child(
+    pipe: Connection,
+    variables: Mapping[str, str],
+    imported: bool,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+) -> None:
     os.environ.clear()
     os.environ.update(variables)
+    if not imported:
+        sys.meta_path.insert(0, _Again())
     try:
         pipe.send((function(*args), None))
     except BaseException:  # whatever it is, the test must be told
@@ -101,3 +117,26 @@ def _child(pipe: Connection, variables: Mapping[str, str], function: Callable[..
         pipe.recv()
     except EOFError:
         os._exit(0)  # TensorFlow's own end takes a second, and proves nothing
+
+
+class _Again(MetaPathFinder, Loader):
+    """Takes TensorFlow's modules away, and gives them back when it is imported."""
+
+    def __init__(self) -> None:
+        names = [name for name in sys.modules if name.partition(".")[0] in ("tensorflow", "keras")]
+        self._modules = {name: sys.modules.pop(name) for name in names}
+
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
+        module = self._modules.get(name)
+        if module is None:
+            return None
+        return spec_from_file_location(
+            name, module.__file__, loader=self, submodule_search_locations=getattr(module, "__path__", None)
+        )
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._modules[spec.name]
+
+    def exec_module(self, _: ModuleType) -> None:
+        for name, other in self._modules.items():
+            sys.modules.setdefault(name, other)

@@ -65,7 +65,7 @@ def calculates_with_few_digits() -> None:
 
 def scene(machine: Machine, *steps: object, env: Mapping[str, str] = {}) -> list[object]:
     """Run steps in a new process: words for every framework, or functions; return what each gave, and what is held."""
-    given: list[object] = run(machine, _steps, steps, env=env, fresh=True)
+    given: list[object] = run(machine, _steps, steps, env=env, imported=False)
     return given
 
 

@@ -36,7 +36,7 @@ def test_on_eight_gpus_of_which_one_is_full_the_others_are_used_as_the_policy_sa
 ) -> None:
     with Machine.create("8x8GiB") as machine:
         machine.add_neighbour("7.8GiB@7")
-        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": policy}, fresh=True)
+        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": policy}, imported=False)
 
     assert told in said
     assert "GPU 7: " in said
@@ -48,7 +48,7 @@ def test_on_eight_gpus_of_which_one_is_full_the_others_are_used_as_the_policy_sa
 def test_on_eight_gpus_of_which_one_is_lost_the_others_are_used_as_the_policy_says(policy: str) -> None:
     with Machine.create("8x8GiB") as machine:
         machine.lose(3)
-        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": policy}, fresh=True)
+        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": policy}, imported=False)
 
     assert "NOT in force" not in said
     assert sizes[3] == 0
@@ -57,7 +57,7 @@ def test_on_eight_gpus_of_which_one_is_lost_the_others_are_used_as_the_policy_sa
 
 def test_what_holds_is_decided_when_tensorflow_is_imported_an_hour_after_the_kernels_start() -> None:
     with Machine.create("2x8GiB") as machine:
-        said, sizes = run(machine, _use_an_hour_later, env={"TFGPU_POLICY": "limit 40%"}, fresh=True)
+        said, sizes = run(machine, _use_an_hour_later, env={"TFGPU_POLICY": "limit 40%"}, imported=False)
 
     assert "`visible 0; limit 40%` is in force instead" in said
     assert "GPU 1: " in said
@@ -67,7 +67,7 @@ def test_what_holds_is_decided_when_tensorflow_is_imported_an_hour_after_the_ker
 def test_a_policy_that_can_be_had_is_not_spoken_of() -> None:
     with Machine.create("8x8GiB") as machine:
         machine.add_neighbour("7.8GiB@7")
-        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": "pick; growth"}, fresh=True)
+        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": "pick; growth"}, imported=False)
 
     assert said == ""
     assert sorted(sizes)[:7] == [0] * 7
@@ -79,7 +79,7 @@ def test_a_policy_that_can_be_had_is_not_spoken_of() -> None:
 def test_a_limit_that_is_not_there_is_grown_into(policy: str, neighbour: str) -> None:
     with Machine.create("2x8GiB") as machine:
         machine.add_neighbour(neighbour)
-        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": policy}, fresh=True)
+        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": policy}, imported=False)
 
     assert f"`{policy}`, from $TFGPU_POLICY, cannot be had in full" in said
     assert all(one in LITTLE for one in sizes)
@@ -89,7 +89,7 @@ def test_where_every_gpu_is_full_none_is_used() -> None:
     with Machine.create("2x8GiB") as machine:
         machine.add_neighbour("7.8GiB@0")
         machine.add_neighbour("7.8GiB@1")
-        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": "limit 40%"}, fresh=True)
+        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": "limit 40%"}, imported=False)
 
     assert "`visible none; limit 40%` is in force instead" in said
     assert sizes == [0, 0]
@@ -99,7 +99,7 @@ def test_a_driver_that_is_slow_to_start_is_waited_for() -> None:
     with Machine.create("8x8GiB") as machine:
         machine.add_neighbour("7.8GiB@7")
         machine.hang("nvmlInit", 2.5)
-        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": "limit 40%"}, fresh=True)
+        said, sizes = run(machine, _use_every_gpu, env={"TFGPU_POLICY": "limit 40%"}, imported=False)
 
     assert "Waiting for the NVIDIA driver" in said
     assert sizes == [LIMIT] * 7 + [0]
@@ -117,7 +117,7 @@ def test_words_wait_for_a_driver_that_is_slow_to_start(words: str) -> None:
 
 def test_what_does_not_fit_at_the_start_of_a_kernel_and_does_at_the_import_is_in_force() -> None:
     with Machine.create("1x8GiB") as machine:
-        said, sizes = run(machine, _use_after_a_neighbour, env={"TFGPU_POLICY": "limit 40%"}, fresh=True)
+        said, sizes = run(machine, _use_after_a_neighbour, env={"TFGPU_POLICY": "limit 40%"}, imported=False)
 
     assert (said, sizes) == ("", [LIMIT])
 
@@ -126,7 +126,7 @@ def test_words_of_the_user_outweigh_it() -> None:
     with Machine.create("2x8GiB") as machine:
         machine.add_neighbour("7.8GiB@1")
         env = {"TFGPU_POLICY": "limit 40%"}
-        _, sizes = run(machine, _use_every_gpu, "%tf_gpu limit 1GiB", env=env, fresh=True)
+        _, sizes = run(machine, _use_every_gpu, "%tf_gpu limit 1GiB", env=env, imported=False)
 
     assert sizes == [GIB + CONTEXT, 0]
 

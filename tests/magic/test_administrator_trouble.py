@@ -15,7 +15,7 @@ from tfgpu_magic.simgpu import Machine
 
 def test_it_holds_where_words_of_the_user_cannot_be_told_to_tensorflow() -> None:
     with Machine.create("2x8GiB") as machine:
-        said, sizes = run(machine, _use_with_a_broken_plan, env={"TFGPU_POLICY": "growth"}, fresh=True)
+        said, sizes = run(machine, _use_with_a_broken_plan, env={"TFGPU_POLICY": "growth"}, imported=False)
 
     assert "`limit 1GiB` is NOT in force: Not applied. TensorFlow did not take it: today not" in said
     assert all(size in LITTLE for size in sizes)
@@ -25,7 +25,7 @@ def test_it_holds_where_words_of_the_user_cannot_be_told_to_tensorflow() -> None
 def test_an_import_that_was_interrupted_does_not_lose_it(policy: str, sizes: list[int] | None) -> None:
     with Machine.create("2x8GiB") as machine:
         error, found = run(
-            machine, _import_with_a_look_that_fails, KeyboardInterrupt, env={"TFGPU_POLICY": policy}, fresh=True
+            machine, _import_with_a_look_that_fails, KeyboardInterrupt, env={"TFGPU_POLICY": policy}, imported=False
         )
 
     assert error == "KeyboardInterrupt"
@@ -34,7 +34,7 @@ def test_an_import_that_was_interrupted_does_not_lose_it(policy: str, sizes: lis
 
 def test_words_that_wait_are_not_lost_to_an_import_that_was_interrupted() -> None:
     with Machine.create("1x8GiB") as machine:
-        assert run(machine, _import_with_a_write_that_is_interrupted, fresh=True) == (
+        assert run(machine, _import_with_a_write_that_is_interrupted, imported=False) == (
             "KeyboardInterrupt",
             [GIB + CONTEXT],
         )
@@ -43,7 +43,7 @@ def test_words_that_wait_are_not_lost_to_an_import_that_was_interrupted() -> Non
 def test_where_the_gpus_cannot_be_looked_at_the_least_of_it_holds() -> None:
     with Machine.create("2x8GiB") as machine:
         env = {"TFGPU_POLICY": "visible 1; limit 1GiB"}
-        said, sizes = run(machine, _import_with_a_look_that_fails, ValueError, env=env, fresh=True)
+        said, sizes = run(machine, _import_with_a_look_that_fails, ValueError, env=env, imported=False)
 
     assert "cannot be had in full. `visible 1; growth` is in force instead.\ntoday not" in said
     assert [size in LITTLE for size in sizes] == [False, True]
@@ -51,7 +51,9 @@ def test_where_the_gpus_cannot_be_looked_at_the_least_of_it_holds() -> None:
 
 def test_where_cuda_can_no_longer_be_told_no_gpu_is_promised() -> None:
     with Machine.create("2x8GiB") as machine:
-        said, variables = run(machine, _import_beside_a_context, env={"TFGPU_POLICY": "visible 1; growth"}, fresh=True)
+        said, variables = run(
+            machine, _import_beside_a_context, env={"TFGPU_POLICY": "visible 1; growth"}, imported=False
+        )
 
     assert "cannot be had in full. `growth` is in force instead" in said
     assert variables == {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
@@ -69,7 +71,7 @@ def test_gpus_that_tensorflow_does_not_let_us_hide_any_more_are_told() -> None:
 
 def test_what_holds_where_nobody_could_look_is_not_called_changed_by_others() -> None:
     with Machine.create("2x8GiB") as machine:
-        status = run(machine, _status_after_a_blind_import, env={"TFGPU_POLICY": "visible 1; growth"}, fresh=True)
+        status = run(machine, _status_after_a_blind_import, env={"TFGPU_POLICY": "visible 1; growth"}, imported=False)
 
     assert "In force: `visible 1; growth`" in status
     assert "changed" not in status

@@ -101,7 +101,7 @@ def test_no_word_passes_it(machine: Machine, way: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("words", ["%tf_gpu growth", "%tf_gpu default", "pass"])
 def test_what_grows_grows_up_to_it(machine: Machine, words: str) -> None:
-    given, sizes = run(machine, _fill_after, words, env=HELD, fresh=True)
+    given, sizes = run(machine, _fill_after, words, env=HELD, imported=False)
 
     assert MOST - 256 * MIB < given <= MOST
     assert given < sizes[0] <= MOST + CONTEXT
@@ -194,7 +194,7 @@ def test_a_ceiling_of_the_users_own_holds_where_there_was_none(machine: Machine)
 
 def test_what_was_asked_before_the_extension_was_loaded_is_lowered_to_it(machine: Machine) -> None:
     in_force, _ = run(machine, _in_force, {"ceiling": "limit 1GiB"}, "limit 3GiB")
-    most = run(machine, _use_what_was_asked_before, fresh=True)
+    most = run(machine, _use_what_was_asked_before, imported=False)
 
     assert in_force == "limit 1GiB"
     assert most == [GIB, GIB]
@@ -208,7 +208,7 @@ def test_too_late_a_restart_for_more_is_refused_before_anything_is_lost(machine:
 
 
 def test_the_configured_policy_is_held_under_it(machine: Machine) -> None:
-    said, _, sizes = run(machine, _use_after, (), env=HELD | {"TFGPU_POLICY": "limit 90%"}, fresh=True)
+    said, _, sizes = run(machine, _use_after, (), env=HELD | {"TFGPU_POLICY": "limit 90%"}, imported=False)
 
     assert "cannot be had in full. `limit 40%` is in force instead" in said[-1]
     assert sizes == [MOST + CONTEXT] * 2
@@ -217,7 +217,7 @@ def test_the_configured_policy_is_held_under_it(machine: Machine) -> None:
 def test_a_full_gpu_is_left_out_under_it_and_the_others_are_held() -> None:
     with Machine.create("8x8GiB") as eight:
         eight.add_neighbour("7.8GiB@7")
-        said, most, sizes = run(eight, _use_after, (), env=HELD, fresh=True)
+        said, most, sizes = run(eight, _use_after, (), env=HELD, imported=False)
 
     assert "GPU 7: " in said[-1]
     assert most == [MOST] * 7
@@ -226,7 +226,7 @@ def test_a_full_gpu_is_left_out_under_it_and_the_others_are_held() -> None:
 
 
 def test_where_the_driver_says_nothing_no_gpu_is_used_under_it(machine: Machine) -> None:
-    said, sizes = run(machine, _use_blindly, env=HELD, fresh=True)
+    said, sizes = run(machine, _use_blindly, env=HELD, imported=False)
 
     assert "`visible none` is in force instead" in said
     assert sizes == [0, 0]

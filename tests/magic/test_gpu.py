@@ -27,7 +27,7 @@ def seen(*sources: str, gpus: str = "2x16GiB") -> list[Seen]:
 def seen_and_held(*sources: str, gpus: str = "1x16GiB", **env: str) -> tuple[list[Seen], list[int]]:
     """Run cells beside the stand-ins, on a machine and with variables of their own."""
     with Machine.create(gpus) as machine:
-        given: tuple[list[Seen], list[int]] = run(machine, beside_stand_ins, *sources, env=env, fresh=True)
+        given: tuple[list[Seen], list[int]] = run(machine, beside_stand_ins, *sources, env=env, imported=False)
         return given
 
 
@@ -152,7 +152,7 @@ def test_under_a_ceiling_a_line_for_tensorflow_is_not_late_because_another_frame
             "import tensorflow as tf; x = tf.zeros(1)",
             "%gpu limit 1GiB",
             env={"TFGPU_CEILING": "limit 2GiB"},
-            fresh=True,
+            imported=False,
         )
 
     jax = "JAX is already using a GPU in this session, so its memory cannot be changed any more."
@@ -174,7 +174,7 @@ def test_a_framework_that_the_ceiling_holds_is_not_called_free() -> None:
             "import torch",
             "%tf_gpu limit 1GiB",
             env={"TFGPU_CEILING": "limit 2GiB"},
-            fresh=True,
+            imported=False,
         )
 
     assert "PyTorch takes up to 2 GiB of GPU 0" in given[1].value
@@ -216,7 +216,7 @@ def test_an_isolated_cell_has_the_configured_policy_in_frameworks_that_the_noteb
             beside_stand_ins,
             f"%%tf_gpu isolate\n{TAKES.format(3)}",
             env={"TFGPU_POLICY": "limit 2GiB"},
-            fresh=True,
+            imported=False,
         )
 
     assert given[-1].error == OOM
@@ -225,7 +225,7 @@ def test_an_isolated_cell_has_the_configured_policy_in_frameworks_that_the_noteb
 def test_no_isolated_cell_is_refused_for_a_configured_policy_that_a_framework_does_not_heed() -> None:
     env = {"TFGPU_POLICY": "limit 2GiB", "XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}
     with Machine.create("1x16GiB") as machine:
-        given, _ = run(machine, beside_stand_ins, "%%tf_gpu isolate\nprint('ran')", env=env, fresh=True)
+        given, _ = run(machine, beside_stand_ins, "%%tf_gpu isolate\nprint('ran')", env=env, imported=False)
 
     assert "ran" in given[-1].text
 
@@ -249,7 +249,7 @@ def test_a_framework_that_is_installed_after_the_line_is_held_from_its_import_on
 ) -> None:
     install = f"import sys; sys.path.insert(0, {STAND_IN!r})"
     with Machine.create("1x16GiB") as machine:
-        given: list[Seen] = run(machine, cells, line, install, TAKES.format(3), env=env, fresh=True)
+        given: list[Seen] = run(machine, cells, line, install, TAKES.format(3), env=env, imported=False)
 
     assert given[-1].error == OOM
 
@@ -258,7 +258,7 @@ def test_a_configured_policy_of_pytorch_alone_is_promised() -> None:
     promised = "from tfgpu_magic.config import self_report; [use.limit for use in self_report.brief().uses]"
     with Machine.create("1x16GiB") as machine:
         given, _ = run(
-            machine, beside_stand_ins, "import torch", promised, env={"TFGPU_POLICY": "limit 2GiB"}, fresh=True
+            machine, beside_stand_ins, "import torch", promised, env={"TFGPU_POLICY": "limit 2GiB"}, imported=False
         )
 
     assert given[-1].text.endswith(f"[{2 * GIB}]\n")

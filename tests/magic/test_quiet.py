@@ -34,15 +34,15 @@ print("LEVEL", __import__("os").environ.get("TF_CPP_MIN_LOG_LEVEL"))
 
 @pytest.mark.parametrize(("quiet", "said"), [(True, ""), (False, f"{OURS}\n")])
 def test_what_is_in_force_in_full_need_not_be_said(machine: Machine, quiet: bool, said: str) -> None:
-    _, _, imported = run(machine, _cells, {"quiet": quiet}, "%tf_gpu limit 1GiB", "import tensorflow", fresh=True)
+    _, _, imported = run(machine, _cells, {"quiet": quiet}, "%tf_gpu limit 1GiB", "import tensorflow", imported=False)
 
     assert imported.text == said
 
 
 def test_a_warning_is_said_all_the_same(machine: Machine) -> None:
     configured = {"quiet": True, "policy": "limit 100GiB"}
-    _, imported = run(machine, _cells, configured, "import tensorflow", fresh=True)
-    _, _, changed = run(machine, _cells_beside_a_neighbour, {"quiet": True}, fresh=True)
+    _, imported = run(machine, _cells, configured, "import tensorflow", imported=False)
+    _, _, changed = run(machine, _cells_beside_a_neighbour, {"quiet": True}, imported=False)
 
     assert "`limit 100GiB`, from the configuration, cannot be had in full" in imported.text
     assert f"{OURS}\nWarning: it does not fit any more." in changed.text

@@ -1,0 +1,65 @@
+"""What a test finds in its process: our package as if it had imported it itself, and TensorFlow, or not yet."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.machines import machine_of
+from tests.processes import run
+from tests.sizes import GIB
+from tfgpu_magic.simgpu import Machine
+
+machine = machine_of("1x8GiB")
+
+WHO_READS = """
+import os, sys
+import IPython, wrapt
+reads = []
+class Watched(type(os.environ)):
+    def __getitem__(self, key):
+        frame = sys._getframe(1)
+        while frame.f_globals["__name__"] in ("os", "_collections_abc"):
+            frame = frame.f_back
+        if frame.f_globals["__name__"].startswith("tfgpu_magic"):
+            reads.append((frame.f_globals["__name__"], key))
+        return super().__getitem__(key)
+os.environ.__class__ = Watched
+import tests.fork_template
+print(reads)
+exec('os.environ["HOME"]', {"__name__": "tfgpu_magic", "os": os})
+print(reads)
+"""
+
+
+def test_what_is_imported_before_tests_are_forked_reads_no_environment() -> None:
+    done = subprocess.run([sys.executable, "-c", WHO_READS], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n[('tfgpu_magic', 'HOME')]\n"
+
+
+def test_tensorflow_can_be_imported_again_with_all_that_waits_for_it(machine: Machine) -> None:
+    stages, seconds, sizes = run(machine, _imports, imported=False)
+
+    assert stages == ["ABSENT", "LISTED", "READY"]
+    assert seconds < 1
+    assert sizes[0] > GIB
+
+
+def _imports() -> tuple[list[str], float, list[int]]:
+    import time
+
+    import tfgpu_magic
+    from tests.tf.on_machine import held, touch_every_gpu
+    from tfgpu_magic.config.runtime.stage import current_stage
+
+    tfgpu_magic.apply("limit 1GiB")
+    stages = [current_stage().name]
+    begin = time.process_time()
+    import tensorflow.keras.layers
+
+    seconds = time.process_time() - begin
+    stages.append(current_stage().name)
+    assert tensorflow.keras.layers.Dense is sys.modules["keras"].layers.Dense
+    touch_every_gpu()
+    return [*stages, current_stage().name], seconds, held()
