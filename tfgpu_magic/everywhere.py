@@ -272,7 +272,7 @@ def _wanted(
     resolved = _resolved(
         earlier.for_framework(framework.name), now.for_framework(framework.name), plan, snapshot, process
     )
-    return Wanted(devices=resolved.devices(), grows=resolved.growth, ceilings=resolved.ceilings)
+    return Wanted(devices=resolved.devices(), grows=resolved.growth)
 
 
 def _resolved(earlier: Policy, now: Policy, plan: Plan, snapshot: Snapshot, process: ProcessState) -> Resolved:

@@ -26,28 +26,29 @@ def plan(words: str, most: str = "limit 40%", gpus: tuple[Gpu, ...] = ROOM, **mo
 
 
 @pytest.mark.parametrize(
-    ("words", "in_force"),
+    ("words", "takes"),
     [
-        ("growth", "limit 40% --grow"),
-        ("growth off", "limit 40%"),
-        ("default", "limit 40% --grow"),
-        ("visible all", "visible all; limit 40% --grow"),
-        ("visible 1", "visible 1; limit 40% --grow"),
-        ("pick", "pick; limit 40% --grow"),
-        ("pick 2; growth", "pick 2; limit 40% --grow"),
-        ("split 2 --cpu", "split 2 --cpu; limit 40% --grow"),
-        ("limit 0=1GiB", "limit 0=1GiB; limit 1=40%"),
-        ("limit 0=1GiB --grow", "limit 0=1GiB --grow; limit 1=40% --grow"),
-        ("split 1GiB 1GiB --gpu 0", "split 1GiB 1GiB --gpu 0; limit 1=40%"),
+        ("growth", ["limit 3.2 GiB, grows"] * 2),
+        ("growth off", ["limit 3.2 GiB"] * 2),
+        ("default", ["limit 3.2 GiB, grows"] * 2),
+        ("visible all", ["limit 3.2 GiB, grows"] * 2),
+        ("visible 1", ["limit 3.2 GiB, grows"]),
+        ("pick", ["limit 3.2 GiB, grows"]),
+        ("pick 2; growth", ["limit 3.2 GiB, grows"] * 2),
+        ("split 2 --cpu", ["limit 3.2 GiB, grows"] * 2),
+        ("limit 0=1GiB", ["limit 1 GiB", "limit 3.2 GiB"]),
+        ("limit 0=1GiB --grow", ["limit 1 GiB, grows", "limit 3.2 GiB, grows"]),
+        ("growth; limit 0=1GiB", ["limit 1 GiB", "limit 3.2 GiB"]),
+        ("split 1GiB 1GiB --gpu 0", ["split 2 × 1 GiB", "limit 3.2 GiB"]),
     ],
 )
-def test_what_asks_for_no_limit_gets_the_ceiling_as_one_and_that_is_said(words: str, in_force: str) -> None:
+def test_what_asks_for_no_limit_is_held_to_the_ceiling_and_that_is_said(words: str, takes: list[str]) -> None:
     made = plan(words)
 
-    assert str(made.asked) == in_force
+    assert str(made.asked) == words.replace("default", "")
+    assert list(map(made.takes, made.devices)) == takes
     assert any("The ceiling here is `limit 40%`" in note for note in made.notes)
-    assert all(sum(device.limits) <= MOST for device in made.devices)
-    assert all(device.limits for device in made.devices)
+    assert made.limited
 
 
 @pytest.mark.parametrize("words", ["limit 1GiB", "limit 40%", "limit 3.1GiB --grow", "split 1GiB 2GiB", "visible none"])
@@ -85,16 +86,25 @@ def test_of_a_share_and_a_size_the_lower_holds_on_each_gpu() -> None:
     made = plan("growth", "limit 50%; limit 3GiB", gpus)
 
     assert [device.limits for device in made.devices] == [(3 * GIB,), (2 * GIB,)]
-    assert str(made.asked) == "growth; limit 0=3GiB --grow; limit 1=50% --grow"
+    assert made.grows
 
 
-def test_later_words_replace_what_was_added_for_the_ceiling() -> None:
-    first = plan("pick")
+def test_a_limit_that_is_taken_at_once_may_follow_growth_which_no_other_gpu_is_left_with() -> None:
+    first = plan("growth")
     then = plan("limit 0=1GiB", asked=first.asked, settled=first.settled)
     again = plan("growth", asked=then.asked, settled=then.settled)
 
-    assert str(then.asked) == "pick; limit 0=1GiB"
-    assert str(again.asked) == "pick; limit 40% --grow"
+    assert [[made.takes(device) for device in made.devices] for made in (then, again)] == [
+        ["limit 1 GiB", "limit 3.2 GiB"],
+        ["limit 3.2 GiB, grows"] * 2,
+    ]
+
+
+def test_a_fair_part_is_the_lower_of_both() -> None:
+    assert [device.limits for device in plan("limit fair").devices] == [(MOST,)] * 2
+    assert [device.limits for device in plan("limit fair", "limit 90%").devices] == [
+        device.limits for device in plan("limit fair", "limit 100%").devices
+    ]
 
 
 def test_what_was_asked_before_the_ceiling_was_lowered_is_lowered() -> None:
@@ -103,7 +113,7 @@ def test_what_was_asked_before_the_ceiling_was_lowered_is_lowered() -> None:
     assert [device.limits for device in made.devices] == [(GIB,)]
 
 
-@pytest.mark.parametrize(("words", "in_force"), [("growth", True), ("limit 40% --grow", True), ("limit 1GiB", False)])
+@pytest.mark.parametrize(("words", "in_force"), [("growth", True), ("limit 1GiB", False)])
 def test_a_first_cell_can_be_run_again_when_it_is_in_force(words: str, in_force: bool) -> None:
     first = plan("growth")
     here: dict[str, Any] = {"stage": Stage.READY, "asked": first.asked, "settled": first.settled}
@@ -133,7 +143,7 @@ def test_on_a_machine_without_gpus_it_is_no_matter() -> None:
 @pytest.mark.parametrize(
     ("words", "in_force"),
     [
-        ("growth", "limit 40% --grow"),
+        ("growth", "growth"),
         ("limit 60%", "limit 40%"),
         ("limit 60% --grow", "limit 40% --grow"),
         ("limit 0=60% 1=1GiB", "limit 0=40%; limit 1=1GiB"),

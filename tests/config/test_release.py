@@ -130,7 +130,7 @@ def test_growth_that_is_in_force_under_a_ceiling_is_not_this() -> None:
         plan("growth --release", stage=Stage.READY, asked=first.asked, settled=first.settled, **here)
 
 
-@pytest.mark.parametrize(("ceiling", "held"), [(None, "growth --release"), ("limit 40%", "limit 40% --grow")])
+@pytest.mark.parametrize(("ceiling", "held"), [(None, "growth --release"), ("limit 40%", "growth")])
 def test_a_configured_one_falls_to_what_the_ceiling_allows_and_the_reason_is_said(
     ceiling: str | None, held: str
 ) -> None:

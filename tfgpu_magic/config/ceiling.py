@@ -1,7 +1,7 @@
 """The ceiling: the most that each framework of a process may take of each GPU, whatever its user asks for. Pure.
 
-`resolver` holds every policy to it, so that no plan, no fallback and no isolated call is made without it. How a process
-comes by its ceiling is in `runtime`.
+`resolver` holds what is taken of each GPU to it, whatever the policy is, so that no plan, no fallback and no isolated
+call is made without it. How a process comes by its ceiling is in `runtime`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tfgpu_magic.config import arguments, parser
 from tfgpu_magic.config.amount import Amount, Share, amount_bytes, amount_text
 from tfgpu_magic.config.memory import Figures
 from tfgpu_magic.config.policy import Policy
-from tfgpu_magic.config.request import Choice, Memory, Request, reference
+from tfgpu_magic.config.request import Choice, Memory, Request
 from tfgpu_magic.config.requests.growth import NO_LIMIT, Growth
 from tfgpu_magic.config.requests.limit import Limit
 from tfgpu_magic.config.requests.visible import Visible
@@ -69,8 +69,8 @@ class Ceiling:
         return Figures(gpu).bytes(self.amount(gpu))
 
     def passed_by(self, request: Memory, figures: Figures) -> bool:
-        """Tell whether a request takes more of a GPU."""
-        return sum(request.sizes(figures)) > self.bytes(figures.gpu)
+        """Tell whether a request takes more of a GPU; a fair part never does, as it is the lower of both."""
+        return not request.divided and sum(request.sizes(figures)) > self.bytes(figures.gpu)
 
     def lowered(self, request: Memory, gpu: Gpu) -> Memory:
         """Return the nearest request that takes no more of a GPU."""
@@ -79,20 +79,30 @@ class Ceiling:
 
     def under(self, request: Memory, gpus: Sequence[Gpu], figures: _Figured) -> Memory:
         """Return the nearest request that takes no more of any of these GPUs; itself where that is unknown."""
+        if request.releases:
+            return Growth()
         with contextlib.suppress(Refused):
             for gpu in gpus if self.amounts else ():
                 if self.passed_by(request, figures(gpu)):
                     request = self.lowered(request, gpu)
         return request
 
-    def equals(self, request: Request) -> bool:
-        """Tell whether a request is a limit as high as the ceiling, as `held` adds them."""
-        return isinstance(request, Limit) and request.amount in self.amounts
+    def clamped(self, request: Memory | None, figures: Figures, *, grows: bool) -> Memory:
+        """Return the request that counts on a GPU: a limit as high as the ceiling where nothing lower is asked.
 
-    def essence(self, policy: Policy) -> Policy:
-        """Return the policy with its limits that are as high as the ceiling written as growth, or no growth."""
-        memory = [Growth(r.grows) if self.equals(r) else r for r in policy.memory] or [Growth()]
-        return Policy((*(r for r in policy if not isinstance(r, Memory)), *dict.fromkeys(memory)))
+        Args:
+            request: what is asked of the GPU's memory; None where nothing is.
+            figures: the GPU.
+            grows: whether memory grows where no limit is asked.
+        """
+        if request is None or not request.limited:
+            return Limit(self.amount(figures.gpu), grow=grows)
+        return self.lowered(request, figures.gpu) if self.passed_by(request, figures) else request
+
+    def sizes(self, request: Memory, figures: Figures) -> tuple[int, ...]:
+        """Return the bytes of each logical GPU that a clamped request makes of a GPU."""
+        sizes = request.sizes(figures)
+        return (min(*sizes, self.bytes(figures.gpu)),) if request.divided else sizes
 
     def lower_of(self, other: Ceiling) -> Ceiling:
         """Return a ceiling that is nowhere higher than either."""
@@ -105,51 +115,44 @@ class Ceiling:
         least = min(shares, key=lambda share: share.percent) if shares else None
         return Ceiling((*([] if least is None else [least]), *([min(sizes)] if sizes else [])), flaws)
 
-    def held(
+    def check(
         self, words: Sequence[tuple[Gpu, Memory | None]], choice: Choice | None, policy: Policy, figures: _Figured
-    ) -> list[Request]:
-        """Return the requests that hold a policy under it, to be added to the policy.
+    ) -> None:
+        """Check what is asked now; what was asked before is lowered.
 
         Args:
             words: the GPUs that are to be seen, each with the request about its memory.
             choice: the request that decides which GPUs are seen.
-            policy: what is asked now; what passes the ceiling and was asked before is lowered.
+            policy: what is asked now.
             figures: returns a GPU's figures beside what others are promised of it.
 
         Raises:
-            Refused: what is asked now passes the ceiling, or cannot be held to any; the error has the nearest that can.
+            Refused: it passes the ceiling, or cannot be held to any; the error has the nearest that can.
         """
-        if not words:
-            return []
         if not self.amounts:
             if policy.memory or (choice is not None and choice in policy.requests):
                 raise _no_gpu(self, policy)
-            return [NO_GPU]
-        over = {gpu.label: gpu for gpu, r in words if r is not None and self.passed_by(r, figures(gpu))}
-        asked = [(over[gpu.label], r) for gpu, r in words if gpu.label in over and r and r in policy.requests]
-        if asked:
+            return
+        now = [(gpu, request) for gpu, request in words if request is not None and request in policy.requests]
+        if asked := [(gpu, request) for gpu, request in now if self.passed_by(request, figures(gpu))]:
             raise _too_high(self, asked, policy, figures)
-        released = [request for _, request in words if request is not None and request.releases]
-        if any(request in policy.requests for request in released):
+        if any(request.releases for _, request in now):
             raise _no_release(self, policy)
-        added: list[Request] = [Growth()] if released else []  # what was asked before is held all the same
-        for gpu, request in words:
-            if request is not None and gpu.label in over:
-                added.append(self.lowered(request, gpu).on_gpu(reference(gpu)))
-        limited = [request for _, request in words if request is not None and request.limited]
-        grows = all(request.grows for request in limited or [r for _, r in words if r is not None])
-        free = [gpu for gpu, request in words if request is None or not request.limited]
-        if not limited and len({self.amount(gpu) for gpu in free}) == 1:
-            return [Limit(self.amount(free[0]), grow=grows)]
-        return added + [Limit(self.amount(gpu), reference(gpu), grow=grows) for gpu in free]
 
-    def notes(self, added: Sequence[Request]) -> Iterator[str]:
-        """Give notes on what was added to a policy to hold it under this."""
+    def notes(self, capped: Sequence[Gpu], *, grows: bool) -> Iterator[str]:
+        """Give notes on what it does to a policy.
+
+        Args:
+            capped: the GPUs of which nothing lower is asked.
+            grows: whether memory grows there.
+        """
         yield from self.flaws
-        if NO_GPU in added:
+        if not self.amounts:
             yield f"No GPU may be used here: the ceiling is `{self}`."
-        elif added:
-            yield f"The ceiling here is `{self}`, and nothing lower was asked: `{'; '.join(map(str, added))}` is set."
+        elif capped:
+            of = f"of GPU {', '.join(gpu.label for gpu in capped)}"
+            what = "memory grows up to it" if grows else "so much is taken"
+            yield f"The ceiling here is `{self}`, and nothing lower was asked {of}: {what}."
 
     def unknown(self, why: str) -> Refused:
         """Return the error for GPUs of which nothing is known, so that nothing can be held under it."""

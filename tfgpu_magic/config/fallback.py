@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config import fit, promises, refusal, visible
+from tfgpu_magic.config import fit, refusal, visible
 from tfgpu_magic.config.memory import context_bytes
 from tfgpu_magic.config.plan import Plan, draft
 from tfgpu_magic.config.policy import NOTHING, Policy
@@ -15,7 +14,7 @@ from tfgpu_magic.config.process_state import DEVICES, GROWTH, ProcessState
 from tfgpu_magic.config.request import Choice, Memory, reference
 from tfgpu_magic.config.requests.growth import Growth
 from tfgpu_magic.config.requests.visible import Visible
-from tfgpu_magic.config.resolver import is_skipped, seen_without_words
+from tfgpu_magic.config.resolver import is_skipped, lowered, seen_without_words
 from tfgpu_magic.errors import Refused, TooLate
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 
@@ -128,9 +127,7 @@ def _steps(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Iterato
 def easier(asked: Sequence[Memory], there: Sequence[Gpu], process: ProcessState) -> Iterator[Sequence[Memory]]:
     """Give what is asked of these GPUs under the ceiling, then the same as caps, and then growth."""
     kept = [request for request in asked if _is_about(request, there)]
-    if process.ceiling is not None:
-        figures = functools.partial(promises.figures, process.promises)
-        kept = [process.ceiling.under(request, _about(request, there), figures) for request in kept]
+    kept = list(lowered(Policy(tuple(kept)), there, process).memory)
     if kept or not asked:
         yield kept
         yield [request.growing(on=True) if request.limited else request for request in kept]
@@ -172,8 +169,3 @@ def _is_fine(gpu: Gpu, seen: Sequence[Gpu], process: ProcessState) -> bool:
 def _is_about(request: Memory, gpus: Sequence[Gpu]) -> bool:
     """Tell whether a request is about the memory of these GPUs, or of all."""
     return request.gpu is None or visible.find(request.gpu, gpus) in gpus
-
-
-def _about(request: Memory, gpus: Sequence[Gpu]) -> Sequence[Gpu]:
-    """Return those of these GPUs whose memory a request is about."""
-    return gpus if request.gpu is None else [gpu for gpu in gpus if visible.find(request.gpu, gpus) == gpu]

@@ -23,11 +23,13 @@ class Device:
         gpu: the GPU.
         limits: bytes of each of its logical GPUs, whole MiB as TensorFlow counts; empty without a limit.
         words: the request that decides this, if any.
+        capped: whether that is only the process's ceiling, as nothing lower was asked.
     """
 
     gpu: Gpu
     limits: tuple[int, ...] = ()
     words: Memory | None = None
+    capped: bool = False
 
 
 Problem: TypeAlias = tuple[Device, str]

@@ -26,19 +26,21 @@ class Wanted:
         grows: whether memory is to be taken as it is needed; None where nothing was asked about memory.
         asked: whether a user asks for it now, so that what cannot be had is refused. What was asked before, and what an
             administrator asks, holds as far as it can.
-        ceilings: the UUIDs of the GPUs whose limit is only the ceiling, as nothing lower was asked: there a lower
-            fraction that the user has set in the framework itself stays.
     """
 
     devices: tuple[Device, ...] = ()
     grows: bool | None = None
     asked: bool = True
-    ceilings: frozenset[str] = frozenset()
 
     @property
     def limits(self) -> dict[str, int]:
         """The bytes that the framework may take of each GPU, by UUID; without the GPUs that are not limited."""
         return {str(device.gpu.uuid): sum(device.limits) for device in self.devices if device.limits}
+
+    @property
+    def ceilings(self) -> frozenset[str]:
+        """The UUIDs of the GPUs on which only the ceiling holds: there a lower fraction of the user's own stays."""
+        return frozenset(str(device.gpu.uuid) for device in self.devices if device.capped)
 
     @property
     def fractions(self) -> dict[str, Decimal]:
@@ -54,7 +56,7 @@ class Wanted:
         return replace(self, devices=tuple(self._within(own, device) for device in self.devices))
 
     def _within(self, own: Decimal, device: Device) -> Device:
-        if str(device.gpu.uuid) not in self.ceilings:
+        if not device.capped:
             return device
         most = math.ceil(EXACT.multiply(own, cuda_total(device.gpu)))
         return replace(device, limits=(min(most, sum(device.limits)),))

@@ -11,7 +11,7 @@ from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import ALLOCATOR, ASYNC, GROWTH, ProcessState, Stage
 from tfgpu_magic.config.request import Memory, Request, reference
-from tfgpu_magic.config.resolver import resolve
+from tfgpu_magic.config.resolver import lowered, resolve
 from tfgpu_magic.errors import Refused
 from tfgpu_magic.monitor.snapshot import Snapshot
 from tfgpu_magic.units import rounded
@@ -175,7 +175,7 @@ def make(
         Refused: it cannot be enforced; the error says why, for every GPU, and what can be done instead.
         TooLate: a new process could enforce it.
     """
-    again = _alike(process.asked.then(policy), process.asked, process)
+    again = process.asked.then(policy).asks_the_same(process.asked)
     if process.stage is Stage.READY and again and not (process.changed or process.forked):
         return Plan(asked=process.asked, settled=process.settled, in_force=True)
     refusal.if_too_late(policy, process)
@@ -208,13 +208,16 @@ def draft(policy: Policy, snapshot: Snapshot, process: ProcessState) -> Plan:
     Raises:
         Refused: the requests cannot be enforced together, or name what is not there.
     """
+    if process.ceiling is not None:  # what was asked before it was lowered
+        asked, settled = (lowered(one, snapshot.gpus, process) for one in (process.asked, process.settled))
+        process = replace(process, asked=asked, settled=settled)
     resolved = resolve(process.settled, policy, snapshot, process)
     devices = resolved.devices()
     variables = environment.wanted(process, resolved)
     growth = variables.get(GROWTH, process.outside.get(GROWTH))
-    added = Policy(tuple(resolved.added))
-    asked = process.asked.without(resolved.dropped).then(policy).then(added)
-    settled = process.settled.without(resolved.dropped).then(policy).then(added)
+    none = Policy((resolved.choice,) if resolved.choice is not None and resolved.hidden else ())
+    asked = process.asked.without(resolved.dropped).then(policy).then(none)
+    settled = process.settled.without(resolved.dropped).then(policy).then(none)
     settled = settled.seeing(list(map(reference, resolved.seen)))
     if process.stage is not Stage.ABSENT:  # a part that waits may still become smaller or larger
         settled = in_bytes(settled, devices)
@@ -244,13 +247,6 @@ def renew(plan: Plan, snapshot: Snapshot, *, waits: bool) -> Plan:
     found = fit.at_start(devices) if waits else []
     notes = (*plan.notes, f"Warning: it does not fit any more. {fit.describe(found, (), {})}") if found else plan.notes
     return replace(plan, devices=devices, notes=notes)
-
-
-def _alike(one: Policy, other: Policy, process: ProcessState) -> bool:
-    """Tell whether two policies ask the same of this process, where growth is growth up to the ceiling."""
-    if process.ceiling is not None and process.asked.requests:
-        one, other = process.ceiling.essence(one), process.ceiling.essence(other)
-    return one.asks_the_same(other)
 
 
 def in_bytes(policy: Policy, devices: Sequence[Device]) -> Policy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from tfgpu_magic.config.policy import NOTHING, Policy
 from tfgpu_magic.config.process_state import DEVICES, LEAST_MULTIPROCESSORS, ProcessState
 from tfgpu_magic.config.promises import Promise, figures
 from tfgpu_magic.config.request import Choice, GpuRef, Memory, Request
+from tfgpu_magic.config.requests.visible import Visible
 from tfgpu_magic.monitor.snapshot import Gpu, Snapshot
 from tfgpu_magic.monitor.sources import makers
 
@@ -46,11 +48,11 @@ class Resolved:
         cpus: how many logical CPUs, if that is requested.
         limits: bytes of the logical GPUs that are there without any request, by UUID.
         dropped: earlier requests that no longer count.
-        added: requests that hold the policy under the process's ceiling.
         notes: what the user should know, a sentence each.
         there: all of the machine's GPUs.
         promises: what other processes may yet take of them.
-        ceilings: the UUIDs of the GPUs that are limited by the ceiling alone.
+        ceiling: the most that may be taken of each GPU; None without a ceiling.
+        hidden: whether the ceiling hides all GPUs that would be seen.
     """
 
     seen: list[Gpu]
@@ -61,11 +63,11 @@ class Resolved:
     cpus: int | None = None
     limits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dropped: list[Request] = field(default_factory=list)
-    added: list[Request] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     there: Sequence[Gpu] = ()
     promises: Sequence[Promise] = ()
-    ceilings: frozenset[str] = frozenset()
+    ceiling: Ceiling | None = None
+    hidden: bool = False
 
     @property
     def memory(self) -> list[Memory]:
@@ -88,6 +90,10 @@ class Resolved:
     def _device(self, gpu: Gpu) -> Device:
         words = self.words(gpu)
         there = self.limits.get(str(gpu.uuid), ()) if not self.memory else ()
+        if self.ceiling is not None:
+            counts = self.ceiling.clamped(words, self.figures(gpu), grows=bool(self.growth))
+            limits, capped = self.ceiling.sizes(counts, self.figures(gpu)), words is None or not words.limited
+            return Device(gpu=gpu, limits=limits, words=counts, capped=capped)
         limits = () if words is None else words.sizes(self.figures(gpu))
         return Device(gpu=gpu, limits=limits or there, words=words)
 
@@ -108,9 +114,7 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
     """
     resolved = Resolved(seen=seen_without_words(snapshot, process), limits=process.limits, there=snapshot.gpus)
     resolved.promises = process.promises
-    if process.ceiling is not None and policy.memory:  # what was added for the ceiling is added anew, and agrees
-        resolved.dropped += [request for request in earlier if process.ceiling.equals(request)]
-    together = earlier.without(resolved.dropped).then(policy)
+    together = earlier.then(policy)
     if not snapshot.gpus:
         why = snapshot.error or f"This machine has no {makers()} GPU."
         resolved.notes.append(refusal.without_gpus(together, why, absent=snapshot.absent))
@@ -119,17 +123,36 @@ def resolve(earlier: Policy, policy: Policy, snapshot: Snapshot, process: Proces
         resolved.seen = _choose(resolved.choice, policy, snapshot, process, resolved.notes)
     for request in memory:
         _take(resolved, request, policy, snapshot)
+    counting = resolved.memory
     if process.ceiling is not None:
         _hold(resolved, policy, snapshot, process.ceiling)
+        counting = [request for request in resolved.memory if request.limited] or resolved.memory
     resolved.cpus = cpus[-1].count if cpus else None
     if any(request.releases for request in resolved.memory):
         _check_release(resolved, together.without(resolved.dropped))
-    if len({request.grows for request in resolved.memory}) > 1:
+    if len({request.grows for request in counting}) > 1:
         raise refusal.growth_must_agree(policy, together.without(resolved.dropped), resolved.memory)
-    resolved.growth = resolved.memory[0].grows if resolved.memory else None
+    if counting or process.ceiling is not None:
+        resolved.growth = counting[0].grows if counting else True
+    if process.ceiling is not None:
+        capped = [gpu for gpu in resolved.seen if (words := resolved.words(gpu)) is None or not words.limited]
+        resolved.notes += process.ceiling.notes(capped, grows=bool(resolved.growth))
     if resolved.choice is None and process.frozen and set(process.given or ()) - set(process.shown or ()):
         raise refusal.hidden_for_good(policy, process)
     return resolved
+
+
+def lowered(policy: Policy, gpus: Sequence[Gpu], process: ProcessState) -> Policy:
+    """Return a policy of which each request takes no more of these GPUs than the process's ceiling allows."""
+    most = process.ceiling
+    if most is None:
+        return policy
+
+    def under(request: Memory) -> Memory:
+        about = gpus if request.gpu is None else [gpu for gpu in gpus if visible.find(request.gpu, gpus) == gpu]
+        return most.under(request, about, functools.partial(figures, process.promises))
+
+    return Policy(tuple(under(request) if isinstance(request, Memory) else request for request in policy))
 
 
 def seen_without_words(snapshot: Snapshot, process: ProcessState) -> list[Gpu]:
@@ -239,24 +262,21 @@ def _take(resolved: Resolved, request: Memory, policy: Policy, snapshot: Snapsho
 
 
 def _hold(resolved: Resolved, policy: Policy, snapshot: Snapshot, most: Ceiling) -> None:
-    """Add what holds the policy under the ceiling.
+    """Hold the policy under the ceiling.
 
     Raises:
         Refused: what is asked now passes it, or nothing is known of the GPUs.
     """
     if not (snapshot.gpus or snapshot.absent) and (resolved.choice is None or resolved.choice.everything):
         raise most.unknown(snapshot.error or "")
-    words = [(gpu, resolved.words(gpu)) for gpu in resolved.seen]
-    resolved.ceilings = frozenset(str(gpu.uuid) for gpu, request in words if request is None or not request.limited)
-    resolved.added = most.held(words, resolved.choice, policy, resolved.figures)
-    for request in resolved.added:
-        if isinstance(request, Memory):
-            _take(resolved, request, NOTHING, snapshot)
-        elif isinstance(request, Choice):
-            resolved.choice, resolved.seen = request, []
-            resolved.everywhere = None
-            resolved.by_gpu.clear()
-    resolved.notes += most.notes(resolved.added)
+    if resolved.seen:
+        most.check([(gpu, resolved.words(gpu)) for gpu in resolved.seen], resolved.choice, policy, resolved.figures)
+    if most.amounts:
+        resolved.ceiling = most
+    elif resolved.seen:
+        resolved.choice, resolved.seen, resolved.everywhere = Visible(()), [], None
+        resolved.hidden = True
+        resolved.by_gpu.clear()
 
 
 def _check_release(resolved: Resolved, together: Policy) -> None:

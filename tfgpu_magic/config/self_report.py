@@ -72,7 +72,8 @@ def brief() -> Report:
     It queries no GPU, so any thread may call it at any time; it takes less than a millisecond after the first call.
     """
     process = RUNTIME.observe((), timeout=0.0)
-    uses = tuple(_uses(process, RUNTIME.plan, {}))
+    promised = _most(RUNTIME.plan, _limits(process, RUNTIME.plan), promised=True)
+    uses = tuple(replace(use, limit=promised.get(use.gpu)) for use in _uses(process, RUNTIME.plan, {}))
     if not uses and process.stage is Stage.ABSENT and RUNTIME.plan is not None and RUNTIME.plan.divides:
         uses = (GpuUse(gpu=EVERY_GPU, fair=True, asked=RUNTIME.asked_at),)  # it knows no GPU yet, and has its part
     return Report(pid=os.getpid(), summary="", uses=uses, stage=process.stage.value)
@@ -172,7 +173,7 @@ def _limits(process: ProcessState, plan: Plan | None) -> Mapping[str, tuple[int,
     return {} if plan is None else {str(device.gpu.uuid): device.limits for device in plan.devices}
 
 
-def _most(plan: Plan | None, limits: Mapping[str, Sequence[int]]) -> dict[str, int]:
+def _most(plan: Plan | None, limits: Mapping[str, Sequence[int]], *, promised: bool = False) -> dict[str, int]:
     """Return the bytes of each GPU that the imported frameworks may take together; where none is, the most of any.
 
     What only the ceiling allows a framework that is not imported is left out.
@@ -180,13 +181,16 @@ def _most(plan: Plan | None, limits: Mapping[str, Sequence[int]]) -> dict[str, i
     Args:
         plan: the plan in force or waiting.
         limits: those of TensorFlow's logical GPUs, by the GPU's UUID.
+        promised: whether what only the ceiling limits is left out: it grows, and promises nothing.
     """
     imported = frameworks.imported()
+    capped = {str(device.gpu.uuid) for device in plan.devices if device.capped} if plan is not None and promised else ()
     of_all = plan is not None and any(request.limited for request in plan.others.memory)
-    asked = {TENSORFLOW: {uuid: sum(sizes) for uuid, sizes in limits.items()}}
+    asked = {TENSORFLOW: {uuid: sum(sizes) for uuid, sizes in limits.items() if uuid not in capped}}
     for part in () if plan is None else plan.frameworks:
         if of_all or part.framework in imported:
-            asked[part.framework] = dict(part.limits)
+            free = part.ceilings if promised else ()
+            asked[part.framework] = {uuid: size for uuid, size in part.limits.items() if uuid not in free}
     most: dict[str, int] = {}
     for uuid in dict.fromkeys(uuid for found in asked.values() for uuid in found):
         sizes = {name: found[uuid] for name, found in asked.items() if found.get(uuid)}

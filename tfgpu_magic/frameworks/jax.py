@@ -161,6 +161,7 @@ class Jax:
             environment=variables,
             limits=held.limits,
             fractions=wanted.fractions,
+            ceilings=wanted.ceilings,
             takes=phrase(held, grows=wanted.grows),
             notes=notes,
         )

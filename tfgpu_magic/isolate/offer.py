@@ -11,9 +11,7 @@ from tfgpu_magic.config import fallback
 from tfgpu_magic.config.fit import Device
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.config.process_state import DEVICES
-from tfgpu_magic.config.request import Memory
 from tfgpu_magic.config.resolver import is_old, is_skipped, resolve
-from tfgpu_magic.config.runtime import RUNTIME
 from tfgpu_magic.errors import NOT_STARTED, Refused
 from tfgpu_magic.isolate import allocation
 from tfgpu_magic.isolate.claims import Holding
@@ -66,16 +64,14 @@ def candidates(here: Policy, policy: Policy, snapshot: Snapshot) -> tuple[Device
         Refused: the policy names a GPU that is not there, or is hidden.
     """
     fallen = here != control.current().settled
-    ceiling = RUNTIME.ceiling
 
-    def may_be_less(words: Memory | None) -> bool:
-        """Tell whether a call may have less than these words, which neither it nor this process insists on."""
-        if words is None or words in policy.requests:
-            return False
-        return (fallen and words in here.requests) or (ceiling is not None and ceiling.equals(words))
+    def may_be_less(device: Device) -> bool:
+        """Tell whether a call may have less of a GPU, on which neither it nor this process insists."""
+        words = device.words
+        return device.capped or (fallen and words in here.requests and words not in policy.requests)
 
     devices = (allocation.asked(device) for device in seen(here, policy, snapshot))
-    return tuple(allocation.lowered(device) if may_be_less(device.words) else device for device in devices)
+    return tuple(allocation.lowered(device) if may_be_less(device) else device for device in devices)
 
 
 def seen(here: Policy, policy: Policy, snapshot: Snapshot) -> Iterator[Device]:
