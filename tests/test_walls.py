@@ -152,14 +152,11 @@ def test_only_the_server_knows_jupyter_server() -> None:
     assert importing == {"server"}
 
 
-def test_only_the_ends_of_the_cluster_know_dask_and_import_it_late() -> None:
+def test_only_one_place_knows_dask_and_imports_it_late() -> None:
     importing = [room for room in ROOMS if any(name.startswith(("dask", "distributed")) for name in imports(room))]
 
-    assert importing == ["isolate/cluster/link.py", "isolate/cluster/remote.py"]
-    assert not imported_after("import tfgpu_magic.isolate.cluster.link, tfgpu_magic.isolate.cluster.remote") & {
-        "dask",
-        "distributed",
-    }
+    assert importing == ["isolate/dask.py"]
+    assert not imported_after("import tfgpu_magic.isolate.dask") & {"dask", "distributed"}
 
 
 def test_what_runs_in_a_calls_process_knows_no_room_above_it() -> None:

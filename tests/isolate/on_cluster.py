@@ -1,4 +1,4 @@
-"""What the tests of the cluster call on its workers."""
+"""What the tests of Dask's clusters call in processes on their workers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from tfgpu_magic.simgpu import Machine
 
@@ -33,18 +31,6 @@ def grow() -> tuple[str, int]:
     return str(machine.path), machine.held(pid=os.getpid())
 
 
-def name_of_machine() -> str:
-    machine = Machine.current()
-    assert machine is not None
-    return str(machine.path)
-
-
-def crash(file: Path) -> None:
-    with file.open("a") as lines:
-        lines.write(f"{os.getpid()}\n")
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
 def wait_for(file: Path, begun: Path) -> str:
     """Say in one file that it has begun, and wait for the other."""
     with begun.open("a") as lines:
@@ -56,17 +42,6 @@ def wait_for(file: Path, begun: Path) -> str:
     return "done"
 
 
-def note(file: Path, number: int) -> None:
-    with file.open("a") as lines:
-        lines.write(f"{number}\n")
-
-
-def flood(mebibytes: int) -> str:
-    for number in range(mebibytes * 2**10):
-        print(f"{number:>9} {'x' * 1013}")
-    return "done"
-
-
 def fail(kind: str) -> Any:
     match kind:
         case "odd":
@@ -74,7 +49,9 @@ def fail(kind: str) -> Any:
         case "value":
             raise ValueError("wrong")
         case "exit":
-            os._exit(3)
+            sys.exit(3)
+        case "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
         case "lock":
             return threading.Lock()
         case "module":
@@ -91,13 +68,5 @@ def add_tensor(array: Any) -> Any:
         return tf.constant(array) + 1
 
 
-def environment() -> dict[str, Any]:
-    return {"variable": os.environ.get("ON_THIS_MACHINE"), "directory": os.getcwd(), "argv": sys.argv}  # noqa: PTH109
-
-
-def imported() -> set[str]:
-    return {"tensorflow", "keras"} & set(sys.modules)
-
-
-def resident() -> int:
-    return psutil.Process().memory_info().rss
+def environment() -> str | None:
+    return os.environ.get("ON_THIS_MACHINE")

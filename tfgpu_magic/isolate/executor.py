@@ -1,6 +1,6 @@
 """A `concurrent.futures.Executor` whose calls run in processes of their own, each with leased GPUs.
 
-It is a facade: the calls run in `local`, or in `cluster` if one is given.
+It is a facade: the calls run in `local`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tfgpu_magic.config.policy import Policy
 from tfgpu_magic.isolate import options
-from tfgpu_magic.isolate.backend import Backend, submit
-from tfgpu_magic.isolate.cluster.backend import Cluster
+from tfgpu_magic.isolate.backend import submit
 from tfgpu_magic.isolate.future import CallFuture
 from tfgpu_magic.isolate.local import Local
 from tfgpu_magic.isolate.values import pickling
@@ -38,18 +37,12 @@ class IsolatedExecutor(Executor):
         policy: each call's policy, such as ``"limit 4GiB"``, in addition to the policy of this process.
         gpus: how many GPUs each call gets; 0 hides them all. By default one, if there is one.
         timeout: seconds that a call may take, or a text such as ``"10m"``; waiting for a GPU is not counted.
-        cluster: run the calls on the machines of a Dask cluster: its scheduler's address, or a `distributed.Client`.
-            The policy of this process does not apply there; `max_workers` is then how many calls Dask is given at
-            once, by default all; see `cluster`.
-        security: a `distributed.Security`, used to connect to an address in `cluster`.
-        wait: seconds in which a cluster must have a worker with GPUs enough, and room on it, or a text such as
-            ``"10m"``; by default 20.
         initializer: a function that is called in each call's process before the submitted function.
         initargs: its arguments.
 
     Raises:
         PolicyError: the policy, the number of GPUs or a time is not valid.
-        Refused: no call could have what is asked, or there is no such cluster.
+        Refused: no call could have what is asked.
         ValueError: `max_workers` is not above zero.
 
     Examples:
@@ -63,9 +56,6 @@ class IsolatedExecutor(Executor):
         gpus: int | None = None,
         timeout: float | str | None = None,
         *,
-        cluster: Any = None,
-        security: Any = None,
-        wait: float | str | None = None,
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
     ) -> None:
@@ -75,11 +65,7 @@ class IsolatedExecutor(Executor):
         self._first = None if initializer is None else (initializer, initargs)
         if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
-        if cluster is None and (security is not None or wait is not None):
-            raise TypeError("security and wait are for calls on a cluster; give cluster= too")
-        self._backend: Backend = (
-            Local(checked, max_workers) if cluster is None else Cluster(checked, max_workers, cluster, security, wait)
-        )
+        self._backend = Local(checked, max_workers)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> CallFuture[T]:
         """Submit a call of a function, and return the future of its value; the future's `stop()` stops the call.

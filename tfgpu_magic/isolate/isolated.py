@@ -103,6 +103,11 @@ class Isolated(Generic[P, R]):
         functools.update_wrapper(self, function)
         self._asked = asked
 
+    @property
+    def options(self) -> Options:
+        """What is asked for each call."""
+        return self._asked.options
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it in a process of its own, and wait for what it returns or raises.
 

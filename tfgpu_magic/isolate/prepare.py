@@ -16,13 +16,12 @@ from tfgpu_magic.isolate.values.guard import ROOTS
 from tfgpu_magic.monitor.report import TENSORFLOW
 
 
-def order(lease: Lease, runner: str, *, imported: frozenset[str] | None = None, for_all: Policy = NOTHING) -> Order:
+def order(lease: Lease, runner: str, *, for_all: Policy = NOTHING) -> Order:
     """Return the order for a process that is set up as this one is, but for its policy.
 
     Args:
         lease: what it may have of the GPUs.
         runner: as in `Order`.
-        imported: as in `Order`; None where this process is the caller.
         for_all: what is asked of every framework in it, beside what is asked of each here.
     """
     others = NOTHING if lease.environment else _others(lease, for_all)  # that hides all GPUs
@@ -42,7 +41,7 @@ def order(lease: Lease, runner: str, *, imported: frozenset[str] | None = None, 
         frameworks="all" if together else "tensorflow",
         others=NOTHING if together else others,
         snapshot=lease.snapshot,
-        imported=ROOTS & sys.modules.keys() if imported is None else imported,
+        imported=ROOTS & sys.modules.keys(),
         precision=keras_settings.read(),
     )
 

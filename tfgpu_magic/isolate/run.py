@@ -26,7 +26,6 @@ def run(
     lease: AbstractContextManager[Lease],
     runner: str,
     *,
-    imported: frozenset[str] | None = None,
     for_all: Policy = NOTHING,
     begun: Callable[[Call], None] = lambda _: None,
 ) -> Answer:
@@ -36,7 +35,6 @@ def run(
         call: the call.
         lease: what it may have; waited for.
         runner: what runs it in its process; see `Order`.
-        imported: which of `guard.ROOTS` its caller has imported; None where that is this process.
         for_all: what is asked of every framework in its process.
         begun: called with the call before it runs; if that raises, the call does not run.
 
@@ -48,7 +46,7 @@ def run(
     """
     with lease as had:
         had.take(call)
-        order = prepare.order(had, runner=runner, imported=imported, for_all=for_all)
+        order = prepare.order(had, runner=runner, for_all=for_all)
         begun(call)
         return call.run(order)
 

@@ -1,0 +1,263 @@
+"""Isolated functions on a Dask cluster of two workers, each on a simulated GPU machine of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import distributed
+import numpy as np
+import psutil
+import pytest
+
+from tests.isolate import on_cluster
+from tests.processes import PATIENCE, QUIET
+from tests.waiting import until
+from tfgpu_magic import Raised, Refused, TimedOut, Unpicklable, WorkerDied, isolated
+from tfgpu_magic.isolate.dask import Task
+from tfgpu_magic.simgpu import Machine
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def running(machine: Machine | None, *command: str, **variables: str) -> Iterator[None]:
+    """Run a program of Dask's until the block ends, and its own children with it."""
+    outside = {**os.environ, **QUIET, "PYTHONPATH": str(ROOT), **variables}
+    environment = outside if machine is None else machine.environ(outside)
+    with subprocess.Popen([sys.executable, "-m", *command, "--no-dashboard"], env=environment) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as ours:
+        return ours.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[tuple[Machine, Machine]]:
+    with Machine.create("1x8GiB") as one, Machine.create("1x8GiB") as two:
+        yield one, two
+
+
+@pytest.fixture(scope="module")
+def client(machines: tuple[Machine, Machine], tmp_path_factory: pytest.TempPathFactory) -> Iterator[distributed.Client]:
+    """A client of a scheduler and two warm workers, each of which names its machine in its environment."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    words = (address, "--resources", "GPU=1", "--nthreads", "4", "--preload", "tfgpu_magic.isolate.dask")
+    one, two = (
+        ("distributed.cli.dask_worker", *words, "--local-directory", str(tmp_path_factory.mktemp("worker")))
+        for _ in range(2)
+    )
+    with running(None, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port)):
+        until(lambda: answers(port), seconds=PATIENCE)
+        with (
+            running(machines[0], *one, ON_THIS_MACHINE="one"),
+            running(machines[1], *two, ON_THIS_MACHINE="two"),
+            distributed.Client(address, set_as_default=False) as client,
+        ):
+            client.wait_for_workers(2, timeout=PATIENCE)
+            yield client
+
+
+def submitted(client: distributed.Client, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Submit a function as its page says."""
+    one = function if not hasattr(function, "options") else Task(function)  # type: ignore[arg-type]
+    return client.submit(one, *args, resources={"GPU": 1}, pure=False, **kwargs)
+
+
+def without_gpu(function: Callable[..., Any]) -> Any:
+    return isolated(gpus=0)(function)
+
+
+def pids(file: Path) -> list[int]:
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+def is_gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid)
+
+
+# What it is for
+
+
+def test_calls_use_the_gpus_of_both_machines_within_their_policy_and_give_all_back(
+    client: distributed.Client, machines: tuple[Machine, Machine]
+) -> None:
+    grow = isolated(policy="limit 1GiB")(on_cluster.grow)
+    executor = client.get_executor(pure=False, resources={"GPU": 1})
+
+    found = [future.result(PATIENCE) for future in [executor.submit(Task(grow)) for _ in range(6)]]
+
+    assert {path for path, _ in found} == {str(machine.path) for machine in machines}
+    assert all(2**30 <= held < 2 * 2**30 for _, held in found)
+    for machine in machines:
+        assert (machine.held(), machine.processes()) == (0, [])
+
+
+def test_no_process_of_dasks_imports_what_a_call_imports(client: distributed.Client) -> None:
+    submitted(client, isolated(on_cluster.grow)).result(PATIENCE)
+    names = {"tensorflow", "keras", on_cluster.__name__}
+
+    def modules() -> set[str]:
+        return names & set(sys.modules)
+
+    there = {**client.run(modules), "scheduler": client.run_on_scheduler(modules)}
+
+    assert len(there) == 3
+    assert set().union(*there.values()) == set()
+    assert "tensorflow" not in sys.modules
+
+
+def test_a_call_has_the_environment_of_its_worker(client: distributed.Client) -> None:
+    assert submitted(client, without_gpu(on_cluster.environment)).result(PATIENCE) in ("one", "two")
+
+
+def test_large_arrays_and_the_values_of_other_tasks_travel(client: distributed.Client) -> None:
+    array = np.arange(2**21, dtype=np.float32)
+
+    there = client.scatter(array)
+    first = submitted(client, without_gpu(on_cluster.add_tensor), there)
+    second = submitted(client, without_gpu(on_cluster.add_tensor), first)
+
+    np.testing.assert_array_equal(array + 2, second.result(PATIENCE))
+
+
+def test_what_a_notebook_defines_travels_and_map_keeps_the_order(client: distributed.Client) -> None:
+    base = 10
+    futures = client.map(Task(without_gpu(lambda x: base + x)), range(5), pure=False)
+
+    assert client.gather(futures) == [10, 11, 12, 13, 14]
+
+
+def test_versions_are_compared_by_dask(client: distributed.Client) -> None:
+    found = client.get_versions(check=True, packages=["tfgpu_magic"])
+
+    assert {one["packages"]["tfgpu_magic"] for one in found["workers"].values()} == {
+        found["client"]["packages"]["tfgpu_magic"]
+    }
+
+
+# What comes home
+
+
+def test_output_is_seen_while_the_call_runs(
+    client: distributed.Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = {"out": "", "err": ""}
+
+    def heard() -> bool:
+        out, err = capsys.readouterr()
+        seen["out"], seen["err"] = seen["out"] + out, seen["err"] + err
+        return "it has begun\n" in seen["out"] and "and so it says\n" in seen["err"]
+
+    future = submitted(client, without_gpu(on_cluster.wait_for), tmp_path / "go", tmp_path / "begun")
+    until(heard, seconds=PATIENCE)
+    assert not future.done()
+    (tmp_path / "go").touch()
+
+    assert future.result(PATIENCE) == "done"
+
+
+def test_exceptions_are_raised_as_their_own_type_with_their_story(client: distributed.Client) -> None:
+    fail = without_gpu(on_cluster.fail)
+    with pytest.raises(ValueError, match="wrong") as wrong:
+        submitted(client, fail, "value").result(PATIENCE)
+    with pytest.raises(on_cluster.Odd, match="7 at there") as odd:
+        submitted(client, fail, "odd").result(PATIENCE)
+    with pytest.raises(Raised, match="SystemExit: 3"):
+        submitted(client, fail, "exit").result(PATIENCE)
+
+    assert "on_cluster.py" in str(wrong.value.__cause__)
+    assert odd.value.code == 7
+    assert len(client.scheduler_info()["workers"]) == 2
+
+
+def test_what_cannot_travel_is_named(client: distributed.Client) -> None:
+    lock = threading.Lock()
+    with pytest.raises(Unpicklable, match="the result of fail cannot"):
+        submitted(client, without_gpu(on_cluster.fail), "lock").result(PATIENCE)
+    with pytest.raises(Unpicklable, match="TensorFlow"):
+        submitted(client, without_gpu(on_cluster.fail), "module").result(PATIENCE)
+    with pytest.raises(Unpicklable, match="lock"):
+        Task(without_gpu(lambda: lock))
+
+
+def test_a_crash_and_a_refusal_name_the_machine(client: distributed.Client) -> None:
+    with pytest.raises(WorkerDied, match="SIGSEGV") as died:
+        submitted(client, without_gpu(on_cluster.fail), "crash").result(PATIENCE)
+    with pytest.raises(Refused, match="64 GiB") as refused:
+        submitted(client, isolated(policy="limit 64GiB")(on_cluster.grow)).result(PATIENCE)
+
+    for error in (died.value, refused.value):
+        assert f"This was on {socket.gethostname()} (Dask worker " in str(error)
+
+
+# What ends
+
+
+def test_a_call_that_takes_too_long_is_ended(client: distributed.Client, tmp_path: Path) -> None:
+    slow = isolated(gpus=0, timeout="1s")(on_cluster.wait_for)
+    with pytest.raises(TimedOut, match="took longer than 1 s"):
+        submitted(client, slow, tmp_path / "never", tmp_path / "begun").result(PATIENCE)
+
+    assert is_gone(pids(tmp_path / "begun")[0])
+
+
+def test_a_call_that_is_cancelled_ends(client: distributed.Client, tmp_path: Path) -> None:
+    future = submitted(client, without_gpu(on_cluster.wait_for), tmp_path / "never", tmp_path / "begun")
+    (pid,) = until(lambda: pids(tmp_path / "begun"), seconds=PATIENCE)
+
+    future.cancel()
+
+    until(lambda: is_gone(pid))
+    assert submitted(client, pow, 2, 3).result(PATIENCE) == 8
+
+
+def test_calls_end_when_their_client_is_killed(client: distributed.Client, tmp_path: Path) -> None:
+    code = f"""
+        from pathlib import Path
+        from distributed import Client
+        from tests.isolate import on_cluster
+        from tfgpu_magic import isolated
+        from tfgpu_magic.isolate.dask import Task
+        folder, client = Path({str(tmp_path)!r}), Client({client.scheduler.address!r})
+        client.submit(Task(isolated(gpus=0)(on_cluster.wait_for)), folder / "never", folder / "begun").result()
+    """
+    with subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT) as caller:
+        (pid,) = until(lambda: pids(tmp_path / "begun"), seconds=PATIENCE)
+        caller.kill()
+
+    until(lambda: is_gone(pid), seconds=PATIENCE)
+
+
+def test_a_call_whose_worker_is_killed_is_run_again_elsewhere_and_ends_where_it_was(
+    client: distributed.Client, tmp_path: Path
+) -> None:
+    future = submitted(client, without_gpu(on_cluster.wait_for), tmp_path / "go", tmp_path / "begun")
+    (pid,) = until(lambda: pids(tmp_path / "begun"), seconds=PATIENCE)
+    psutil.Process(pid).parents()[1].kill()
+
+    _, second = until(lambda: pids(tmp_path / "begun")[1:] and pids(tmp_path / "begun"), seconds=PATIENCE)
+    until(lambda: is_gone(pid))
+    assert second != pid
+    (tmp_path / "go").touch()
+    assert future.result(PATIENCE) == "done"

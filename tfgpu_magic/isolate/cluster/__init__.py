@@ -1,1 +1,0 @@
-"""Isolated calls as tasks of a Dask cluster."""

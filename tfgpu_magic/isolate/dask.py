@@ -1,0 +1,120 @@
+"""Isolated functions as tasks of a Dask cluster, for the `submit` and `map` of Dask's own client; only this knows Dask.
+
+Futures, resources, retries, and what becomes of a lost worker are Dask's. What it does not do by itself is here: the
+worker's own process loads no code of the function; what the call prints is printed by the clients; an exception
+arrives as it was raised; and a task that is cancelled ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfgpu_magic.errors import Raised, TfGpuError, WorkerDied
+from tfgpu_magic.isolate import run
+from tfgpu_magic.isolate.answer import Answer
+from tfgpu_magic.isolate.call import Call
+from tfgpu_magic.isolate.isolated import Isolated
+from tfgpu_magic.isolate.lease import Abandoned
+from tfgpu_magic.isolate.pool import FORK_SERVER
+from tfgpu_magic.isolate.sinks import OwnStreams
+from tfgpu_magic.isolate.values import pickling
+
+_CHECK_EVERY = 0.1  # seconds between two checks whether a task is still wanted
+
+
+def dask_setup(_worker: Any) -> None:
+    """Warm the fork server when a worker starts: ``dask worker … --preload tfgpu_magic.isolate.dask``."""
+    FORK_SERVER.process()
+
+
+class Task:
+    """An isolated function for a Dask client: each call leases GPUs of its worker's machine, as `submit` does here.
+
+    Raises:
+        Unpicklable: it cannot be sent; the message names the part that cannot.
+
+    Examples:
+        ``client.submit(Task(train), 64, resources={"GPU": 1}, pure=False)``
+    """
+
+    def __init__(self, function: Isolated[..., Any]) -> None:
+        self.__name__ = self.__qualname__ = pickling.name_of(function)
+        self._options = function.options
+        self._parts = tuple(map(bytes, pickling.dump(function, self.__name__).parts))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it, in a Dask worker. The errors of this package that it raises have the worker as their `place`."""
+        import distributed
+
+        worker = distributed.get_worker()
+        key, place = worker.get_current_task(), f"{socket.gethostname()} (Dask worker {worker.name})"
+
+        def wanted() -> bool:
+            task = worker.state.tasks.get(key)
+            return task is not None and task.state in ("executing", "long-running")  # else it was taken back
+
+        try:
+            work = pickling.dump_call(self, args, kwargs, reduce=self._as_function)
+            call = Call(work=work.parts, timeout=self._options.timeout, sink=_Prints())
+            with _only_while(wanted, call):
+                answer = run.run(call, run.leased(self._options, wanted), run.function())
+            if answer.late is not None or not answer.failed:
+                return answer.value()
+        except TfGpuError as error:
+            error.place = place
+            raise
+        except (KeyboardInterrupt, Abandoned) as error:  # a worker of Dask's ends where a task raises the first
+            raise WorkerDied("The call was stopped.", stopped=True) from error
+        story = getattr(answer.error(), "__cause__", None)  # else Dask, which sends causes beside errors, sends none
+        raise _Raised(tuple(map(bytes, answer.failure)), place) from story
+
+    def _as_function(self, part: Any) -> Any:
+        return (pickling.load, (self._parts,)) if part is self else NotImplemented
+
+
+class _Prints(OwnStreams):
+    """A sink for the streams of the worker and of all clients."""
+
+    def write(self, stream: str, text: str) -> None:
+        import distributed
+
+        distributed.print(text, end="", file=getattr(sys, stream), flush=True)
+
+
+@contextlib.contextmanager
+def _only_while(wanted: Callable[[], bool], call: Call) -> Iterator[None]:
+    """Interrupt a call in the block once nobody wants it: it was cancelled, or its client has gone."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_CHECK_EVERY) and wanted():
+            pass
+        if not over.is_set():
+            call.interrupt()
+
+    threading.Thread(target=watch, name="tfgpu_magic-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+class _Raised(Exception):
+    """The exception of a call, as Dask sends it: unpickled, it is what the call raised."""
+
+    def __reduce__(self) -> Any:
+        return _revived, self.args
+
+
+def _revived(failure: tuple[bytes, ...], place: str) -> Exception:
+    error = Answer(failure=tuple(map(memoryview, failure))).error()
+    if not isinstance(error, Exception):  # a SystemExit, of which Dask's own threads would end
+        error = Raised(f"{type(error).__name__}: {error}")
+    if isinstance(error, TfGpuError):
+        error.place = place
+    return error
