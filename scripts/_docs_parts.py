@@ -8,11 +8,11 @@ from pathlib import Path
 
 from tfgpu_magic.command.table import COMMANDS
 from tfgpu_magic.doctor.table import CHECKS, outcomes
-from tfgpu_magic.words import isolate, table
+from tfgpu_magic.words import table
 
 PACKAGE = Path(__file__).parents[1] / "tfgpu_magic"
 WORDS = table.WORDS
-FLAGS = isolate.FLAGS
+FLAGS = table.ISOLATED.flags
 
 
 def words() -> str:

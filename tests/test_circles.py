@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HOUSE = Path(tfgpu_magic.__file__).parent
 C = HOUSE / "simgpu" / "src"
-MOST_LATE = 87
+MOST_LATE = 76
 """Imports within functions; a new one has to be worth more than an old one."""
 
 REASONS = {
@@ -39,10 +39,7 @@ REASONS = {
     "tfgpu_magic.isolate.values.keras_objects": "Keras is optional, and never woken",
     "tfgpu_magic.isolate.values.plain": "NumPy is optional",
     "tfgpu_magic.views.track": "pandas is optional",
-    **dict.fromkeys(
-        [f"tfgpu_magic.words.{word}" for word in ("code", "env", "jobs", "measure", "park", "plan", "policy", "track")],
-        "all words are imported when one is said, and what it needs when it is that one",
-    ),
+    "tfgpu_magic.words.policy": "speed of a first `%tf_gpu` line: most are for TensorFlow alone",
 }
 """Why modules import late, where no comment beside an import says it."""
 

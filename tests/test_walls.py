@@ -73,6 +73,8 @@ def test_loading_the_extension_imports_nothing_that_its_words_need() -> None:
 def test_a_first_line_imports_nothing_that_only_others_need() -> None:
     assert "tfgpu_magic.monitor.snapshot" not in modules_after("import tfgpu_magic.monitor.look")  # its child begins
     assert not imported_after("import tfgpu_magic.words.table") & {"fractions", "html"}
+    words = {name for name in modules_after("import tfgpu_magic.words.line") if name.startswith("tfgpu_magic.words.")}
+    assert words == {"tfgpu_magic.words.line", "tfgpu_magic.words.table"}
 
 
 def test_a_word_is_a_file_and_a_line() -> None:

@@ -11,12 +11,11 @@ from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.isolate.cells import line as lines
 from tfgpu_magic.isolate.cells.line import CellLine
 from tfgpu_magic.isolate.options import Options
-from tfgpu_magic.words.isolate import WORD
+from tfgpu_magic.words.table import ISOLATED
 
 
 def parse(line: str) -> CellLine:
-    assert WORD.above is not None
-    return lines.parse(line, WORD.above)
+    return lines.parse(line, ISOLATED)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,6 @@ def test_it_is_answered_and_explained(cell: str, told: str) -> None:
             "%%tf_gpu bark\n1",
             "only `%%tf_gpu measure`, `%%tf_gpu isolate` or `%%tf_gpu howl` can stand. 'bark' stands in a line",
         ),
-        ("%tf_gpu howl", "`howl` stands above a cell: Write it."),
         ("%tf_gpu bark --restart", "`bark` sets nothing, so --restart has no place beside it."),
         ("%%tf_gpu howl --restart\n1", "`howl` sets nothing"),
     ],
@@ -61,7 +60,6 @@ def test_it_is_refused_where_it_may_not_stand_and_suggested_where_it_may_be_mean
     ("line", "offered"),
     [
         ("%tf_gpu ba", ["bark"]),
-        ("%tf_gpu ho", []),
         ("%tf_gpu bark ", ["--twice", "2", "3"]),
         ("%tf_gpu bark 2 ", ["--twice"]),
         ("%%tf_gpu ", ["howl", "isolate", "measure"]),

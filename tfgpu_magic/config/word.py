@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from tfgpu_magic.monitor.look import Looking
@@ -17,21 +16,28 @@ Magic: TypeAlias = Literal["tf_gpu", "gpu"]
 class Word:
     """The description of a word of `%tf_gpu`.
 
+    What it does is in a module of its own, which is imported when the word is said or completed:
+
+    - ``answer(line)`` does what a line asks, and returns what is to be shown, if anything.
+    - ``offers(tokens, gpus)`` returns what may follow the tokens behind a word that takes any; it may call for the
+      labels of the GPUs.
+    - ``prepare(line, cell, shell)`` returns the function that runs the cell below a word that may stand above one. What
+      `prepare` raises is a mistake in the line; what the function raises is the cell's own error.
+    - ``offers_above(tokens, gpus, names)`` returns what may follow there; it may call for the notebook's names, too.
+
     Attributes:
         name: the word.
         usage: the forms in which it is written.
         meaning: what it does, for the help and for the table of the words in the documentation.
         flags: its flags, each with whether a value follows.
         apart: those of its flags that other policies cannot have, each with the reason, one sentence.
-        offers: returns what may follow the tokens that stand behind the word; it may call for the labels of the GPUs.
-            None where no value stands behind the word.
+        takes: whether a value may stand behind it.
         also: other ways to write the name; "" is the line without a word.
         tried: other names that people may write for it, in lower case.
         instead: the answer to those, one sentence.
         restart: whether `--restart` may stand beside it.
-        answer: does what a line asks, and returns what is to be shown, if anything. None where the word has no place in
-            a line.
-        above: what the word does above a cell; None where it has no place there.
+        above: how it stands above a cell; None where it has no place there.
+        home: the module in which its functions are; empty where that is the one of its name in `words`.
     """
 
     name: str
@@ -39,13 +45,13 @@ class Word:
     meaning: str
     flags: tuple[tuple[str, bool], ...] = ()
     apart: tuple[tuple[str, str], ...] = ()
-    offers: Callable[[Sequence[str], Callable[[], Sequence[str]]], list[str]] | None = None
+    takes: bool = False
     also: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
     instead: str = ""
     restart: bool = False
-    answer: Callable[[Line], object] | None = None
     above: Above | None = None
+    home: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,30 +66,24 @@ class Word:
     @property
     def alone(self) -> bool:
         """Whether nothing may stand behind it in a line."""
-        return self.offers is None and not self.flags
+        return not (self.takes or self.flags)
 
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """What a word does above a cell.
+    """How a word stands above a cell.
 
     Attributes:
         flags: its flags there.
         rest: what may follow them, in capitals as in the help; "" where nothing may.
         usage: a sentence on how it is written, for error messages.
         meaning: the help's paragraph about it.
-        offers: returns what may follow the tokens that stand behind the word; it may call for the labels of the GPUs,
-            and for the notebook's names.
-        prepare: returns the function that runs the cell, from the line, the cell's text and IPython's shell. What
-            `prepare` raises is a mistake in the line; what the function raises is the cell's own error.
     """
 
     flags: tuple[Flag, ...]
     rest: str
     usage: str
     meaning: str
-    offers: Callable[[Sequence[str], Callable[[], Sequence[str]], Callable[[], Iterable[str]]], list[str]]
-    prepare: Callable[[Line, str, Any], Callable[[], object]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""The words of `%tf_gpu`, a module and an entry of `table` each: how a word is written, and what it does.
+"""The words of `%tf_gpu`: an entry of `table` says how a word is written, and a module does what it says.
 
-To use one word, the help or Tab completion imports them all: what only one word needs, it imports when it is used.
-Loading the extension imports none of them.
+The help and Tab completion need the table alone; a word's module is imported when the word is said or its values are
+completed. Loading the extension imports none of them.
 """

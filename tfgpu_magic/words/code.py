@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from tfgpu_magic import control
 from tfgpu_magic.config import completions, script
-from tfgpu_magic.config.word import Line, Word
+from tfgpu_magic.config.word import Line
 from tfgpu_magic.views.code import Code
 
+offers = completions.policy
 
-def _answer(line: Line) -> Code:
+
+def answer(line: Line) -> Code:
+    """Return the code."""
     if line.rest:
         return Code(script.python(control.sketch(line.rest, line.frameworks)), "python")
     return Code(script.python(control.decided(), control.order()), "python")
-
-
-WORD = Word(
-    "code",
-    ("code [WORDS]",),
-    "Python for a script that does what the words do, or what is asked already",
-    offers=completions.policy,
-    answer=_answer,
-)

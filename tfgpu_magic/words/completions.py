@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tfgpu_magic.config.word import Word
 from tfgpu_magic.words.line import parted
+from tfgpu_magic.words.table import module
 
 _LINE = re.compile(r"\s*(?:(?P<percent>%{0,2})tf_gpu|(?P<other>%{1,2})gpu)(?P<rest>\s+(?![=.(\[]).*|\s+)", re.DOTALL)
 
@@ -45,12 +46,12 @@ def at(
     fragment = re.split(r"[\s,;=]", ours["rest"])[-1]
     name, rest = parted(ours["rest"].removesuffix(fragment).lstrip())
     above = "%%" in (ours["percent"], ours["other"])
-    fitting = [word for word in words if (word.above if above else word.answer)]
+    fitting = [word for word in words if word.above or not above]
     first = next((word for word in fitting if name and name.lower() in word.names), None)
     if first is None:
         offered = [] if name or rest else [word.name for word in fitting]
-    elif above and first.above is not None:
-        offered = first.above.offers(rest.split(), gpus, names)
+    elif above:
+        offered = module(first).offers_above(rest.split(), gpus, names)
     else:
         offered = _in_a_line(first, rest.split(), gpus)
     begun = (word for word in offered if word.lower().startswith(fragment.lower()))
@@ -59,7 +60,8 @@ def at(
 
 def _in_a_line(word: Word, tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
     """Return what may follow a word and its tokens in a line: its values, and its flags that are not there yet."""
-    values = [] if word.offers is None else word.offers(tokens, gpus)
+    behind = [word.name, *tokens] if word.restart else tokens  # a policy's word is a part of it
+    values: list[str] = module(word).offers(behind, gpus) if word.takes else []
     flags = dict(word.flags)
     needs_value = bool(tokens) and flags.get(tokens[-1].rstrip("="), False)
     return values if needs_value else values + [flag for flag in flags if flag not in tokens]

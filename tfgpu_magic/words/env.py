@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from tfgpu_magic import control
 from tfgpu_magic.config import completions, script
-from tfgpu_magic.config.word import Line, Word
+from tfgpu_magic.config.word import Line
 from tfgpu_magic.views.code import Code
 
+offers = completions.policy
 
-def _answer(line: Line) -> Code:
+
+def answer(line: Line) -> Code:
+    """Return the lines."""
     return Code(script.shell(control.sketch(line.rest, line.frameworks) if line.rest else control.decided()), "sh")
-
-
-WORD = Word(
-    "env",
-    ("env [WORDS]",),
-    "shell lines that do it, as far as environment variables can",
-    offers=completions.policy,
-    answer=_answer,
-)

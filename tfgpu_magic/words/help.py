@@ -41,8 +41,6 @@ def _written(name: str, form: Above) -> str:
     return filled.replace("\0", " ")
 
 
-def _answer(line: Line) -> Code:
+def answer(line: Line) -> Code:
+    """Return the help."""
     return Code(text(line.words), "text")
-
-
-WORD = Word("help", ("help",), "this list of the words; also `%tf_gpu?`", also=("--help", "-h", "?"), answer=_answer)

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.word import Line, Word
+from tfgpu_magic.config.word import Line
 from tfgpu_magic.errors import PolicyError
+from tfgpu_magic.isolate import job_list
 from tfgpu_magic.monitor.look import look
-
-if TYPE_CHECKING:
-    from tfgpu_magic.views.jobs import Jobs
+from tfgpu_magic.views.jobs import Jobs
 
 _STOP, _PARK, _UNPARK = "stop", "park", "unpark"
 
 
-def _answer(line: Line) -> Jobs:
+def answer(line: Line) -> Jobs:
     """Return the list of the jobs; if something is to be done to one, that is begun first."""
-    from tfgpu_magic.isolate import job_list  # few users need isolated calls, and these modules are slow to import
-    from tfgpu_magic.views.jobs import Jobs
-
     verb, _, number = line.rest.partition(" ")
     way = job_list.way(int(number)) if verb in (_PARK, _UNPARK) and number.isdecimal() else None
     if way is not None and verb == _UNPARK:
@@ -30,19 +25,10 @@ def _answer(line: Line) -> Jobs:
         running = ", ".join(map(str, job_list.running()))
         done = "runs" if verb in (_PARK, _UNPARK) else "can be stopped"
         these = f"Job {running} {done}." if running else "No job runs."
-        raise PolicyError(f"`jobs {line.rest}` cannot be done. {these}{WORD.forms}")
+        raise PolicyError(f"`jobs {line.rest}` cannot be done. {these}{line.word.forms}")
     return Jobs(tuple(job_list.statuses()), look())
 
 
-def _offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+    """Return what may be done."""
     return [] if tokens else [_STOP, _PARK, _UNPARK]
-
-
-WORD = Word(
-    "jobs",
-    ("jobs", "jobs stop 1", "jobs park 1", "jobs unpark 1"),
-    "the isolated cells that run in the background, and their states; `stop` ends one, `park` moves what one holds of "
-    "the GPUs to host memory where its code calls `make_way`, until `unpark`",
-    offers=_offers,
-    answer=_answer,
-)

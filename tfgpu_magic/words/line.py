@@ -34,12 +34,10 @@ def answer(
     """
     parsed = replace(read(line, table.WORDS), looking=looking, magic=magic)
     word = parsed.word
-    if word.answer is None:
-        usage = "" if word.above is None else f" {word.above.usage}"
-        raise PolicyError(f"`{word.name}` stands above a cell:{usage}")
     if parsed.rest and word.alone:
         raise PolicyError(f"`{word.name}` stands alone; {parsed.rest!r} is too much. `%tf_gpu?` explains the words.")
-    return word.answer(parsed)
+    answered: object = table.module(word).answer(parsed)
+    return answered
 
 
 def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable[[], object]:
@@ -54,7 +52,8 @@ def above(line: str, cell: str, shell: Any, magic: Magic = "tf_gpu") -> Callable
         fitting = f"{', '.join(first)} or {last}"
         meant = f" {parsed.name!r} stands in a line of its own, with one %." if parsed.name else ""
         raise PolicyError(f"Above a cell, only {fitting} can stand.{meant} `%tf_gpu?` explains it.")
-    return parsed.word.above.prepare(parsed, cell, shell)
+    prepared: Callable[[], object] = table.module(parsed.word).prepare(parsed, cell, shell)
+    return prepared
 
 
 def read(line: str, words: tuple[Word, ...]) -> Line:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from tfgpu_magic import control
 from tfgpu_magic.config import completions
 from tfgpu_magic.config.runtime import current_stage
-from tfgpu_magic.config.word import Line, Word
+from tfgpu_magic.config.word import Line
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.views.plan import PlanAnswer, foreseen
 
+offers = completions.policy
 
-def _answer(line: Line) -> PlanAnswer:
+
+def answer(line: Line) -> PlanAnswer:
+    """Return the plan."""
     policy, of_all = line.rest, line.frameworks == "all"
     if not policy:
         return PlanAnswer(control.waiting(), control.standing(control.current(), current_stage()))
@@ -19,12 +22,3 @@ def _answer(line: Line) -> PlanAnswer:
     except TooLate as error:
         plan = control.foresee(policy, line.frameworks)
         return foreseen(plan, policy, of_all=of_all, lead=f"{error.beginning} After a restart, ")
-
-
-WORD = Word(
-    "plan",
-    ("plan WORDS",),
-    "what the words would do, GPU by GPU; nothing is done",
-    offers=completions.policy,
-    answer=_answer,
-)

@@ -9,33 +9,19 @@ from tfgpu_magic.config import completions
 from tfgpu_magic.config.flags import RESTART
 from tfgpu_magic.config.plan import Plan
 from tfgpu_magic.config.runtime import current_stage
-from tfgpu_magic.config.word import Line, Word
+from tfgpu_magic.config.word import Line
 from tfgpu_magic.errors import TooLate
 from tfgpu_magic.host import host
 from tfgpu_magic.monitor.look import LOOK_TIMEOUT, Looking
 from tfgpu_magic.views.plan import PlanAnswer
 
 
-def word(first: Word) -> Word:
-    """Return a policy's word as the first of a line, which the rest of the policy follows."""
-
-    def offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
-        return completions.policy([first.name, *tokens], gpus, RESTART)
-
-    return Word(
-        name=first.name,
-        usage=first.usage,
-        meaning=first.meaning,
-        offers=offers,
-        also=first.also,
-        tried=first.tried,
-        instead=first.instead,
-        restart=True,
-        answer=_answer,
-    )
+def offers(tokens: Sequence[str], gpus: Callable[[], Sequence[str]]) -> list[str]:
+    """Return what may follow in a policy, of which the line's word is a part."""
+    return completions.policy(tokens, gpus, RESTART)
 
 
-def _answer(line: Line) -> PlanAnswer:
+def answer(line: Line) -> PlanAnswer:
     """Apply a policy here; or if it is too late and `--restart` is given, in a new kernel."""
     looking = line.looking or Looking(LOOK_TIMEOUT)  # it queries the GPUs while the words are parsed
     try:

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfgpu_magic.config.word import Line, Word
+from tfgpu_magic import control
+from tfgpu_magic.config.word import Line
 from tfgpu_magic.host import host
-from tfgpu_magic.words import status
 
 if TYPE_CHECKING:
     from tfgpu_magic.views.status import Status
     from tfgpu_magic.views.widget import MemoryTable
 
 
-def _answer(line: Line) -> MemoryTable | Status:
+def answer(_: Line) -> MemoryTable | Status:
+    """Return the table."""
     if host() != "kernel":
-        return status.look(line).once()
+        return control.status().once()
     from tfgpu_magic.views.widget import MemoryTable  # ipywidgets is slow to import
 
     return MemoryTable()
-
-
-WORD = Word(
-    "top",
-    ("top",),
-    "the same as a live table, in a notebook: it goes on while cells run",
-    tried=("watch", "live", "monitor"),
-    instead="The live table is `%tf_gpu top`.",
-    answer=_answer,
-)

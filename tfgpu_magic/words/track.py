@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tfgpu_magic.config.arguments import SIZES
 from tfgpu_magic.config.flags import part
-from tfgpu_magic.config.word import Line, Word
+from tfgpu_magic.config.word import Line
 from tfgpu_magic.errors import PolicyError
 from tfgpu_magic.host import shell
+from tfgpu_magic.insight import session, tracker
 from tfgpu_magic.units import parse_bytes, rounded
-
-if TYPE_CHECKING:
-    from tfgpu_magic.views.track import Session
+from tfgpu_magic.views.track import Session
 
 _ON, _OFF, _ABOVE = "on", "off", "--above"
 
 
-def _answer(line: Line) -> Session | None:
-    from tfgpu_magic.insight import session, tracker  # few lines need them
-
-    rest, flags = part(line.rest.split(), {_ABOVE: f"{_ABOVE} which size?"}, WORD.forms)
+def answer(line: Line) -> Session | None:
+    """Switch it on or off, or return the session."""
+    rest, flags = part(line.rest.split(), {_ABOVE: f"{_ABOVE} which size?"}, line.word.forms)
     if rest == [_ON]:
         least = parse_bytes(flags[_ABOVE]) if _ABOVE in flags else tracker.LEAST
         tracker.start(shell(), least)
@@ -33,23 +30,12 @@ def _answer(line: Line) -> Session | None:
         print("Cells are not tracked any more. `%tf_gpu track` shows those that were.")
         return None
     if rest or _ABOVE in flags:
-        raise PolicyError(f"`track {line.rest}` cannot be done.{WORD.forms}")
+        raise PolicyError(f"`track {line.rest}` cannot be done.{line.word.forms}")
     return replace(session.timeline(), tracked=tracker.is_on())
 
 
-def _offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+def offers(tokens: Sequence[str], _: Callable[[], Sequence[str]]) -> list[str]:
+    """Return what may follow."""
     if tokens[-1:] == [_ABOVE]:
         return list(SIZES)
     return [] if tokens else [_ON, _OFF]
-
-
-WORD = Word(
-    "track",
-    ("track on [--above 64MiB]", "track off", "track"),
-    "a line below each cell that changes memory much; alone, a chart of the session and what each cell did",
-    flags=((_ABOVE, True),),
-    offers=_offers,
-    tried=("record", "history", "trace", "monitor", "chart", "timeline"),
-    instead="What each cell does to memory is `%tf_gpu track on`; `%tf_gpu track` shows it.",
-    answer=_answer,
-)
