@@ -37,6 +37,14 @@ def test_processes_are_in_the_order_of_the_gpus() -> None:
     assert [row.gpu for row in make(snapshot, {}).processes] == ["10", "9"]
 
 
+def test_a_process_that_uses_its_gpu_is_not_unused_whatever_the_record_has() -> None:
+    uses = (Process(gpu="0", pid=pid, kind="C", held=pid, utilisation=use) for pid, use in ((2, 0), (1, 40)))
+    snapshot = Snapshot(time=0.0, gpus=(Gpu(index=0, uuid="GPU-0"),), processes=tuple(uses))
+    made = make(snapshot, {}, unused={("GPU-0", 1): 5.0, ("GPU-0", 2): 5.0})
+
+    assert [row.unused for row in made.processes] == [5.0, None]
+
+
 def test_what_no_process_accounts_for_is_others() -> None:
     made = table((1, 4 * GIB))
 

@@ -98,18 +98,18 @@ def test_this_notebook_need_not_say_that_it_is_busy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "since", "utilisation", "shown"),
+    ("state", "since", "shown"),
     [
-        ("idle", 1000.0 - 7200, 0, "eval.ipynb, unused 2 h"),
-        ("idle", 990.0, 0, "eval.ipynb, idle 10 min"),
-        ("busy", 1000.0 - 7200, 0, "eval.ipynb, busy, unused 2 h"),
-        ("busy", 1000.0 - 7200, 40, "eval.ipynb, busy"),
-        ("", 1000.0 - 7200, None, "eval.ipynb, unused 2 h"),
+        ("idle", 1000.0 - 7200, "eval.ipynb, unused 2 h"),
+        ("idle", 990.0, "eval.ipynb, idle 10 min"),
+        ("busy", 1000.0 - 7200, "eval.ipynb, busy, unused 2 h"),
+        ("busy", None, "eval.ipynb, busy"),
+        ("", 1000.0 - 7200, "eval.ipynb, unused 2 h"),
     ],
 )
-def test_memory_that_is_held_without_use_is_said(state: str, since: float, utilisation: int | None, shown: str) -> None:
+def test_memory_that_is_held_without_use_is_said(state: str, since: float | None, shown: str) -> None:
     notebook = Notebook(path="/work/eval.ipynb", state=state, active=400.0)
-    row = replace(process(), notebook=notebook, utilisation=utilisation, unused=since)
+    row = replace(process(), notebook=notebook, unused=since)
 
     assert phrases.owner(row, 1000.0, longest=40) == shown
 

@@ -116,6 +116,6 @@ def test_what_is_held_without_use_stands_with_its_owner() -> None:
     table = replace(BUSY, time=100.0 + 7200, summary="", processes=(replace(process(8), unused=100.0),))
 
     assert render(table).splitlines()[4:] == [
-        " GPU  PID  Type  Owner                                             Held",
-        "   0    7     C  eval.ipynb, unused 2 h                         8.0 GiB",
+        " GPU  PID  Type  Owner                      Held",
+        "   0    7     C  eval.ipynb, unused 2 h  8.0 GiB",
     ]

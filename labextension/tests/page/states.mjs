@@ -156,9 +156,7 @@ export const crowd = (now, gpus = 8, each = 64) => {
           kernel: `k${index}`,
           state: index % 2 ? 'busy' : 'idle',
           active: now - 60 * index,
-          ...(index % 2 === 0
-            ? { spare: true, unused: now - 600 * index }
-            : { utilisation: index }),
+          ...(index % 2 === 0 ? { spare: true, unused: now - 600 * index } : { utilisation: index }),
           figures: { TensorFlow: { 'in use': Math.round(held * 0.4), peak: held } },
           policy: 'growth'
         })
