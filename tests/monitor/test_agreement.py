@@ -92,28 +92,6 @@ starting._reap()
 print(os.getpid(), *ended())
 """
 )
-DOUBTS = (
-    BEGIN
-    + """
-from tfgpu_magic.monitor import live as living, takeover
-takeover.BLIND_FOR = takeover.FIRST_RETRY = takeover.LONGEST_RETRY = 0.1
-def states():
-    return [path.read_text().rpartition(")")[2].split()[0] for path in Path("/proc").glob("[0-9]*/stat")]
-start, starts = living.start, []
-living.start = lambda *given: (starts.append(given), start(*given))
-with living.Live(linger=20) as live:
-    assert live.wait(240).snapshot.error
-    end = time.monotonic() + 240
-    for tries in range(2, 6):
-        while len(starts) < tries and time.monotonic() < end:
-            live.look()
-            time.sleep(0.02)
-        while len([state for state in states() if state != "Z"]) > 2 and time.monotonic() < end:
-            time.sleep(0.05)
-print(os.getpid(), len(starts), states().count("Z"))
-"""
-)
-"""Sees no driver, and tries again and again whether a collector of its own sees one."""
 
 
 @pytest.fixture
@@ -206,16 +184,6 @@ def test_a_server_that_is_process_one_collects_no_dead_collectors(machine: Machi
 def test_process_one_reaps_all_that_was_started_in_this_way_and_nobody_elses(machine: Machine, users: Path) -> None:
     with program(ENDED, users, inside=("unshare", "--pid", "--fork", "--mount-proc")) as said:
         assert said.split() == ["1", "(tfgpu-other)"]
-
-
-@root_only
-def test_nor_those_that_only_looked_for_a_driver(machine: Machine, users: Path) -> None:
-    machine.remove_driver()
-    with program(DOUBTS, users, inside=("unshare", "--pid", "--fork", "--mount-proc")) as said:
-        pid, starts, zombies = map(int, said.split())
-
-    assert (pid, starts) == (1, 5)
-    assert zombies <= 1
 
 
 def test_what_a_kernel_was_given_to_find_a_library_is_not_for_all(homes: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from tests.slack import SLACK
 from tests.waiting import until
 from tfgpu_magic.errors import MonitorError
 from tfgpu_magic.monitor.board import BOARD, LOCK
+from tfgpu_magic.monitor.collector import BLIND_FOR
 from tfgpu_magic.monitor.directory import BoardDirectory
 from tfgpu_magic.monitor.live import Live
 
@@ -62,6 +63,22 @@ def test_while_one_hangs_looks_take_no_time_and_no_other_joins_it(machine: Machi
         assert (seen.age, seen.snapshot.error) == (None, "The GPUs are being asked for the first time.")
         assert slowest < 0.5 * SLACK
         assert len(collectors(machine)) == 1
+
+
+def test_one_that_finds_no_library_ends_so_that_anothers_may_try(
+    machine: Machine, machine_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbour = machine.add_neighbour("9GiB@1")
+    with monkeypatch.context() as patching, Live(linger=120) as live:
+        patching.delenv("LD_LIBRARY_PATH")  # where the library is
+        first = live.wait().snapshot.error
+    with Live(linger=3) as live:
+        seen = until(live.look, lambda seen: bool(seen.snapshot.processes), seconds=BLIND_FOR + 10)
+        until(lambda: len(collectors(machine)), lambda count: count == 1)
+
+    assert first is not None
+    assert first.startswith("No NVIDIA driver was found")
+    assert [(row.gpu, row.pid, row.held) for row in seen.snapshot.processes] == [("1", neighbour.pid, 9 * GIB)]
 
 
 def test_a_lost_gpu_says_so_others_live_on_and_it_comes_back(machine: Machine, live: Live) -> None:

@@ -1,9 +1,10 @@
 """The one process of a user that asks the drivers, for all viewers: `python -m tfgpu_magic.monitor.collector`.
 
 It writes to the board, and ends when there are no viewers any more. A lock makes it the only one: a second collector
-ends at once, or takes the place of one that cannot read the GPUs (`takeover`). A call into a driver can hang for good;
-then only this process hangs, readers find that it is missing, and an alarm ends it where it can be ended. Where it
-cannot, in the driver's uninterruptible sleep, it keeps the lock, and no other process hangs beside it.
+ends at once. One that cannot read the GPUs ends after a while too, so that the next viewer's may try: the first viewer
+may lack the library. A call into a driver can hang for good; then only this process hangs, readers find that it is
+missing, and an alarm ends it where it can be ended. Where it cannot, in the driver's uninterruptible sleep, it keeps
+the lock, and no other process hangs beside it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from tfgpu_magic._version import __version__
 from tfgpu_magic.errors import MonitorError
-from tfgpu_magic.monitor import lockfile, takeover, unused_file
+from tfgpu_magic.monitor import lockfile, unused_file
 from tfgpu_magic.monitor.board import BOARD, LOCK, Writer
 from tfgpu_magic.monitor.bounded import within
 from tfgpu_magic.monitor.directory import BoardDirectory
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 PROCESS_TIMEOUT = 0.5
 """Seconds to wait for what is read of a process once; it takes a fraction of a millisecond."""
+BLIND_FOR, MOST_DOUBLINGS = 20.0, 4
+"""Seconds without the GPUs after which a collector ends, and how often they double: five minutes in the end."""
 LISTS_WHEN_MOVED = 16 * 2**20
 """The largest change of the bytes in use that does not cause the lists to be read again."""
 _PAUSE = 0.5  # seconds between two checks whether a sleeping GPU was woken, or a driver that fails is due
@@ -62,7 +65,7 @@ def collect(place: BoardDirectory, *, linger: float = LINGER, patience: float = 
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     lock = _lock(place)
-    if lock is None and (lock := takeover.take_over(place, partial(_sees, patience))) is None:
+    if lock is None:
         return False
     try:
         with contextlib.suppress(OSError):  # a full disk: a collector without a version works as well
@@ -95,7 +98,7 @@ def _lock(place: BoardDirectory) -> int | None:
 def _write(place: BoardDirectory, lock: int, writer: Writer, *, linger: float, patience: float) -> None:
     readings = _Readings(place, lock, writer, patience)
     looked, stamp = time.monotonic(), 0
-    while writer.is_there() and place.holds(LOCK, lock) and not readings.give_way():
+    while writer.is_there() and place.holds(LOCK, lock) and not readings.blind(time.monotonic()):
         now = time.monotonic()
         if (touched := os.fstat(lock).st_mtime_ns) != stamp:
             looked, stamp = now, touched
@@ -114,12 +117,15 @@ class _Readings:
     """The readings and their publication, one step at a time."""
 
     def __init__(self, place: BoardDirectory, lock: int, writer: Writer, patience: float) -> None:
-        self._reader, self._schedule, self._driver_sleep = _readers(), Schedule(), DriverSleep()
+        folders = [folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder]
+        self._reader, self._schedule, self._driver_sleep = Readers(folders), Schedule(), DriverSleep()
         self._place, self._lock, self._writer, self._patience = place, lock, writer, patience
         self._ledger = Ledger(unused_file.kept(place))
         self._snapshot: Snapshot | None = None
         self._listed: dict[str, int | None] = {}
         self._opened = self._succeeded = False
+        self._saw_at = time.monotonic()
+        self._failures = max(0, lockfile.started(lock)[1] - 1)  # without this start
 
     def go_on(self, now: float) -> None:
         """Read and publish what is due, or beat.
@@ -149,9 +155,11 @@ class _Readings:
             return {one.pid: one.active for one in idle if one.active is not None}
         return {}
 
-    def give_way(self) -> bool:
-        """Tell whether to give way to a collector that can read the GPUs, where this one cannot."""
-        return self._snapshot is not None and takeover.blind(self._snapshot) and takeover.must_leave(self._lock)
+    def blind(self, now: float) -> bool:
+        """Tell whether the GPUs could not be read for long; the longer, the more collectors in a row could not."""
+        if self._snapshot is None or self._snapshot.error in (None, ASLEEP):
+            self._saw_at = now
+        return now - self._saw_at > BLIND_FOR * 2 ** min(self._failures, MOST_DOUBLINGS)
 
     def pause(self) -> float:
         """Return for how many seconds there is nothing to do."""
@@ -188,7 +196,7 @@ class _Readings:
             with _alarm(self._patience):
                 self._reader.close()
             self._opened = False
-        if not self._succeeded:
+        if self._opened and not self._succeeded:
             lockfile.succeed(self._lock)
             self._succeeded = True
 
@@ -206,17 +214,6 @@ def _alarm(patience: float) -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _readers() -> Readers:
-    return Readers([folder for folder in os.environ.get(LIBRARIES, "").split(":") if folder])
-
-
-def _sees(patience: float) -> bool:
-    """Tell whether this process can read the GPUs; `patience` is as in `collect`."""
-    with _alarm(patience), contextlib.closing(_readers()) as reader:
-        error = reader.read(processes=False).error
-    return error is None
 
 
 def _moved(snapshot: Snapshot, listed: Mapping[str, int | None]) -> bool:

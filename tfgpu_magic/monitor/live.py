@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from dataclasses import replace
@@ -17,7 +16,6 @@ from tfgpu_magic.monitor.schedule import Wanted
 from tfgpu_magic.monitor.settings import LINGER, READING_TIMEOUT
 from tfgpu_magic.monitor.snapshot import Parser, Snapshot
 from tfgpu_magic.monitor.starting import begin, start
-from tfgpu_magic.monitor.takeover import Doubt
 from tfgpu_magic.monitor.unused_file import RecordReader
 from tfgpu_magic.parking import seen
 
@@ -61,7 +59,6 @@ class Live:
         self._reader: Reader | None = None
         self._report_files: AllReportFiles | None = None
         self._check_at = self._place_at = 0.0
-        self._doubt = Doubt()
         self._records = RecordReader()
 
     def __enter__(self) -> Live:
@@ -107,9 +104,6 @@ class Live:
                 can be started. A later look may work.
         """
         seen = self._open().look()
-        if self._place is not None and self._doubt.tries(seen, time.monotonic()):
-            with contextlib.suppress(MonitorError, OSError):  # a look works without this attempt
-                start(self._options, self._place)
         if seen.message is NOTHING and seen.stale_since is not None and (reason := self._reason()):
             return replace(seen, message=Message(0, Snapshot(time=0.0, error=reason).to_json(), Parser()))
         return seen

@@ -14,13 +14,11 @@ WANT_HOLDS_FOR = 5.0
 _START = struct.Struct("<dQ")  # when a collector was last started (monotonic clock), and the failed starts since
 _REASON = 300  # bytes: why it failed
 _WANTED = struct.Struct("<dd")  # when a viewer wrote this (monotonic clock), and the interval in seconds
-_LEAVE = struct.Struct("<d")  # when a collector that can read the GPUs last asked a blind one to end
 _VERSION = 32  # bytes: the version of the package that the collector is of
 _REASON_AT = _START.size
 _MEMORY_AT = _REASON_AT + _REASON
 _LISTS_AT = _MEMORY_AT + _WANTED.size
-_LEAVE_AT = _LISTS_AT + _WANTED.size
-_VERSION_AT = _LEAVE_AT + _LEAVE.size
+_VERSION_AT = _LISTS_AT + _WANTED.size
 
 
 def want(fd: int, wanted: Wanted) -> None:
@@ -63,17 +61,6 @@ def fail(fd: int, why: str) -> None:
 def succeed(fd: int) -> None:
     """Write that a collector works: no start has failed."""
     os.pwrite(fd, bytes(8 + _REASON), _REASON_AT - 8)
-
-
-def ask_to_leave(fd: int) -> None:
-    """Ask the collector to end, if it still cannot read the GPUs."""
-    os.pwrite(fd, _LEAVE.pack(time.monotonic()), _LEAVE_AT)
-
-
-def asked_to_leave(fd: int) -> float:
-    """Return when the collector was last asked to end, on the monotonic clock."""
-    at: float = _LEAVE.unpack(_read(fd, _LEAVE, _LEAVE_AT))[0]
-    return at
 
 
 def sign(fd: int, version: str) -> None:
